@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given := getattr(options, "from_litellm", None):
             return _from_litellm(given, options)
+        if options.run is _check and options.output:
+            raise ValueError("--output is for --from-litellm")
         settings = load_settings(path, environ, overrides)
         if options.run not in (_serve, _check) and not settings.storage_is_named:
             text = f"the storage is the default, {settings.storage.url} in {os.getcwd()}"

@@ -234,13 +234,7 @@ def _move(moved: Moved, path: str, key: str, value: Any) -> None:
         return
     named = is_reference(value)
     value = resolve(value, moved.environ, path, lambda *_: None)
-    if key in ("request_timeout", "timeout") and _is_number(value):
-        section(moved.raw, "upstream", moved.origin).setdefault("first_byte", value)
-        moved.fates.append(fate_of(path))
-    elif key == "stream_timeout" and _is_number(value):
-        section(moved.raw, "upstream", moved.origin).setdefault("idle", value)
-        moved.fates.append(fate_of(path))
-    elif key == "default_litellm_params" and isinstance(value, dict):
+    if key == "default_litellm_params" and isinstance(value, dict):
         for name, each in value.items():
             _set_for_all(moved.raw, name, each)
         moved.kept(path, "added to each model")
@@ -254,15 +248,6 @@ def _move(moved: Moved, path: str, key: str, value: Any) -> None:
         moved.kept(path, "off, as here")
     else:
         moved.fates.append(fate_of(path))
-
-
-def _is_number(value: Any) -> bool:
-    if is_reference(value):  # one that is not looked up
-        return True
-    try:
-        return not isinstance(value, bool) and float(value) > 0
-    except (TypeError, ValueError):
-        return False
 
 
 def _master(moved: Moved, path: str, value: Any) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 from gateway.config.files import REFERENCE, ConfigurationError
 
+MOST = 10**12
+"""Beyond which a number is none that anybody means."""
 NO_NUMBER = "is no number that could be taken over"
 
 
@@ -24,6 +26,7 @@ class Draft:
 
     models: list[dict[str, Any]]
     routing: dict[str, Any] = field(default_factory=dict)
+    upstream: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
     spent: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -43,7 +46,7 @@ class Draft:
         Raises:
             ConfigurationError: a section of the file is no mapping.
         """
-        for name, values in (("routing", self.routing), ("limits", self.limits)):
+        for name, values in (("routing", self.routing), ("limits", self.limits), ("upstream", self.upstream)):
             own = raw.get(name) or {}
             if not isinstance(own, Mapping):
                 raise ConfigurationError(f"{origin}: {name}: must be a mapping")
@@ -89,7 +92,7 @@ def number(value: Any) -> Any:
         found = Decimal(str(value))
     except InvalidOperation:
         raise Unreadable(NO_NUMBER) from None
-    if isinstance(value, bool) or not found.is_finite() or found < 0:
+    if isinstance(value, bool) or not found.is_finite() or not 0 <= found < MOST:
         raise Unreadable(NO_NUMBER)
     return int(found) if found == found.to_integral_value() else float(found)
 

@@ -1,4 +1,4 @@
-"""LiteLLM's settings of fallbacks, tries, rests and the choice among deployments, as `routing` (guarantee §12.14)."""
+"""LiteLLM's settings of fallbacks, tries, rests, timeouts and the choice among deployments (guarantee §12.14)."""
 
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
@@ -119,6 +119,15 @@ def _checks(draft: Draft, path: str, value: Any) -> None:
     unused(draft, path, [name for name in names if name not in STICKY and name not in ALWAYS_ON])
 
 
+def _timeout(setting: str) -> Callable[[Draft, str, Any], None]:
+    def read(draft: Draft, path: str, value: Any) -> None:
+        del path
+        if found := number(value):
+            draft.upstream[setting] = found
+
+    return read
+
+
 def _max_fallbacks(draft: Draft, path: str, value: Any) -> None:
     del path
     draft.routing["max_fallbacks"] = whole(value)
@@ -201,6 +210,9 @@ def _serves(pattern: str, name: str) -> bool:
 
 
 READERS: dict[str, Callable[[Draft, str, Any], None]] = {
+    "request_timeout": _timeout("first_byte"),
+    "timeout": _timeout("first_byte"),
+    "stream_timeout": _timeout("idle"),
     "num_retries": _retries,
     "max_retries": _retries,
     "retry_policy": _retry_policy,

@@ -26,7 +26,7 @@ from gateway.config.settings import SECTIONS
 LIKE_A_SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|pplx|ghp|glpat|xox[a-z]|AIza|AKIA|eyJ)[-_]?[\w-]{12,}|^(?:Bearer|Basic)\s", re.IGNORECASE
 )
-NO_SECRET = re.compile(r"_cost|^token_margin$|^litellm_credential_name$|^prompt_cache_key$")
+NO_SECRET = re.compile(r"_cost|_limit$|_auth_params$|^(?:token_margin|litellm_credential_name|prompt_cache_key)$")
 """Names of figures and labels that read like those of secrets."""
 OWN_SECRETS = ("telemetry", "headers")
 """Where any text of our own sections is one."""

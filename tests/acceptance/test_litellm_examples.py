@@ -88,6 +88,8 @@ def test_s12_14_check_tells_what_becomes_of_an_example_and_writes_ours(
     assert not {*yaml.safe_load(ours.read_text())} - {"auth", "upstream", "routing", "limits", "model_list"}
     checked = gateway_command("check", "--config", str(ours), directory=tmp_path, env=env)
     assert checked.returncode == done.returncode == 0, checked.stdout
+    alone = gateway_command("check", "--config", str(ours), "--output", "x", directory=tmp_path, env=env)
+    assert (alone.returncode, alone.stderr.strip()) == (2, "--output is for --from-litellm")
     assert not any(HOUSE in text for text in (ours.read_text(), made.stdout, made.stderr, checked.stdout))
 
 
@@ -109,7 +111,7 @@ def test_s12_14_aliases_wildcards_and_the_master_key(
 
 def test_s12_14_weights(serve: Serve, ask: Callable[..., str | None], upstream: MockUpstream) -> None:
     gateway = serve("weights")
-    for _ in range(60):
+    for _ in range(100):
         ask(gateway, "small")
     found = asked(upstream)
     assert found["a"] > 2 * found["b"] > 0
@@ -125,7 +127,7 @@ def test_s12_14_order(serve: Serve, ask: Callable[..., str | None], upstream: Mo
 def test_s12_14_load_balancing(serve: Serve, ask: Callable[..., str | None], upstream: MockUpstream) -> None:
     """By the alias, too, and with one of three down."""
     gateway = serve("load balancing")
-    assert {ask(gateway, "gpt-4") for _ in range(6)} | {ask(gateway, "small") for _ in range(6)} > {"c"}
+    assert {ask(gateway, "gpt-4") for _ in range(15)} | {ask(gateway, "small") for _ in range(15)} > {"c"}
     upstream.routes["POST /c/v1/chat/completions"] = Reply(status=503)
     assert {ask(gateway, "small") for _ in range(5)} <= {"a", "b"}
 

@@ -72,6 +72,7 @@ def test_s9_what_a_production_file_becomes() -> None:
     assert house.headers["OpenAI-Organization"] == "org-1"
     assert not house.parameters
     assert router.deployment("team", Caller("a")).api_base == "http://127.0.0.1:9/v1"
+    assert not any("gpt-4o" in warning for warning in settings.warnings), "several entries are one group"
 
 
 def test_s9_a_model_whose_key_is_not_set_says_so_and_the_others_serve() -> None:

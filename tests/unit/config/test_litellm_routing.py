@@ -176,11 +176,18 @@ def test_a_duration_is_a_period_that_never_allows_more(
 
 def test_of_several_sections_the_routers_counts(tmp_path: Path) -> None:
     config = {
-        "router_settings": {"num_retries": 1, "fallbacks": [{"small": ["large"]}]},
-        "litellm_settings": {"num_retries": 5, "fallbacks": [{"large": ["small"]}], "max_fallbacks": 2},
+        "router_settings": {"timeout": 30, "num_retries": 1, "fallbacks": [{"small": ["large"]}]},
+        "litellm_settings": {
+            "request_timeout": 10,
+            "stream_timeout": "7",
+            "num_retries": 5,
+            "fallbacks": [{"large": ["small"]}],
+            "max_fallbacks": 2,
+        },
     }
     settings = load(tmp_path, {"model_list": PAIR, **config})
     assert routing(settings) == {"retries": 1, "fallbacks": {"small": ("large",)}, "max_fallbacks": 2}
+    assert (settings.upstream.first_byte, settings.upstream.idle) == (30, 7)
 
 
 def test_our_own_sections_outrank_litellms(tmp_path: Path) -> None:
@@ -224,6 +231,7 @@ def test_of_what_is_said_of_keys_the_nearest_counts(tmp_path: Path) -> None:
         ("router_settings.num_retries", "many"),
         ("router_settings.num_retries", -1),
         ("router_settings.num_retries", 1.5),
+        ("router_settings.timeout", "1e400"),
         ("router_settings.num_retries", True),
         ("router_settings.fallbacks", "large"),
         ("router_settings.fallbacks", [{"small": [{"messages": []}]}]),

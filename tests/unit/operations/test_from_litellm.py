@@ -38,6 +38,8 @@ LITERAL = {
                 "model": "vertex_ai/gemini",
                 "vertex_credentials": {"private_key": "literal-4", "type": "service_account"},
                 "note": "Bearer literal-5-and-more",
+                "default_api_key_rpm_limit": 7,
+                "configurable_clientside_auth_params": ["api_base"],
                 "litellm_credential_name": "house",
             },
         },
@@ -126,6 +128,8 @@ def test_s12_14_no_secret_is_written(tmp_path: Path) -> None:
     assert entries[0]["litellm_params"]["extra_headers"]["x-team"] == "blue"
     assert entries[0]["litellm_params"]["input_cost_per_token"] == "9e-08"
     assert entries[1]["litellm_params"]["litellm_credential_name"] == "house"
+    assert entries[1]["litellm_params"]["default_api_key_rpm_limit"] == 7
+    assert entries[1]["litellm_params"]["configurable_clientside_auth_params"] == ["api_base"]
     assert yaml.safe_load(made.text)["auth"]["keys"][1]["key"] == "os.environ/LITELLM_MASTER_KEY"
     assert f"# {'DATABASE_URL'} must not be set" in made.text
 
