@@ -24,8 +24,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given := getattr(options, "from_litellm", None):
             return _from_litellm(given, options)
-        if options.run is _check and options.output:
-            raise ValueError("--output is for --from-litellm")
         settings = load_settings(path, environ, overrides)
         if options.run not in (_serve, _check) and not settings.storage_is_named:
             text = f"the storage is the default, {settings.storage.url} in {os.getcwd()}"
@@ -195,7 +193,9 @@ def _migrate(settings: Settings, options: argparse.Namespace) -> int:
     return _report(migrate_now(settings, finishing=options.finish))
 
 
-def _check(settings: Settings, _options: argparse.Namespace) -> int:
+def _check(settings: Settings, options: argparse.Namespace) -> int:
+    if options.output:
+        raise ValueError("--output is for --from-litellm")
     from gateway.operations.check import check
 
     return _report(check(settings))

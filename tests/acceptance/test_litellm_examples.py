@@ -106,7 +106,7 @@ def test_s12_14_aliases_wildcards_and_the_master_key(
     assert {each.id for each in make_client(gateway, MASTER).models.list()} == {"small", "large"}
 
 
-# Several deployments (§12.5)
+# Several deployments
 
 
 def test_s12_14_weights(serve: Serve, ask: Callable[..., str | None], upstream: MockUpstream) -> None:
@@ -132,7 +132,7 @@ def test_s12_14_load_balancing(serve: Serve, ask: Callable[..., str | None], ups
     assert {ask(gateway, "small") for _ in range(5)} <= {"a", "b"}
 
 
-# Other models, and another try (§12.6, §12.7)
+# Other models, and another try
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_s12_14_a_kind_of_error_that_is_not_tried_again(
     assert asked(upstream)["a"] == 1
 
 
-# Budgets and limits (§12.3, §12.4)
+# Budgets and limits
 
 
 def test_s12_14_the_proxys_budget(serve: Serve, ask: Callable[..., str | None]) -> None:
