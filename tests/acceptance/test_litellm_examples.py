@@ -1,5 +1,6 @@
 """What the documentation of the LiteLLM proxy teaches, with the same YAML (guarantee §12.14)."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,10 @@ import pytest
 import yaml
 from openai.types.chat import ChatCompletion
 
-from tests.support.answers import Json, user
+from tests.support.answers import Json, http, user
 from tests.support.command import gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import REPOSITORY, GatewayProcess
 from tests.support.litellm_examples import EXAMPLES, example
 from tests.support.mock_upstream import MockUpstream, Record, Reply
 
@@ -104,6 +105,23 @@ def test_s12_14_aliases_wildcards_and_the_master_key(
     with pytest.raises(openai.AuthenticationError):
         make_client(gateway, "sk-another-key").models.list()
     assert {each.id for each in make_client(gateway, MASTER).models.list()} == {"small", "large"}
+
+
+# Keys
+
+
+def test_s12_14_the_master_key_makes_keys(serve: Serve, make_client: ClientFactory) -> None:
+    """As docs/litellm.md shows it, in the place of `/key/generate`."""
+    gateway = serve("the proxy's budget")
+    (body,) = re.findall(r"-d '(\{.*\})'$", (REPOSITORY / "docs/litellm.md").read_text(), re.MULTILINE)
+    with http(gateway, MASTER) as admin:
+        made = admin.post("/gateway/keys", content=body.replace("gpt-*", "sm*"))
+        assert made.is_success, made.text
+    client = make_client(gateway, made.json()["key"])
+    messages: Any = [user("hello")]
+    assert client.chat.completions.create(model="small", messages=messages).choices[0].message.content == "a"
+    with pytest.raises(openai.PermissionDeniedError):
+        client.chat.completions.create(model="large", messages=messages)
 
 
 # Several deployments
