@@ -1,4 +1,5 @@
-"""The `gateway` command: serve, migrate, check, audit, costs, ls, show, tail, purge, export, import (guarantee §9)."""
+"""The `gateway` command: serve, migrate, check, keys, audit, costs, ls, show, tail, purge, export, import (guarantee
+§9)."""
 
 import argparse
 import io
@@ -10,6 +11,7 @@ from typing import Any
 from gateway import __version__
 from gateway.config.loading import ConfigurationError, load_settings, process_environment
 from gateway.config.settings import Settings
+from gateway.operations.keys.options import add_key_commands
 
 MOST_ROWS = 100_000
 """Of a list that a command writes."""
@@ -54,6 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--from-litellm", metavar="FILE", help=taking)
     check.add_argument("--output", metavar="FILE", help="with --from-litellm: where to (default: standard output)")
     check.set_defaults(run=_check)
+    keys = add_key_commands(commands.add_parser("keys", help="make, list, change, rotate and revoke keys"))
+    for command in keys:
+        command.set_defaults(run=_keys)
     audit = commands.add_parser("audit", help="add the ledger up again and say whether all balances")
     _add_audit_options(audit)
     audit.set_defaults(run=_audit)
@@ -75,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     importing.add_argument("file", metavar="FILE", help="what `gateway export` or the API has written")
     importing.add_argument("--tenant", metavar="T", help="whose it is to be (default: the only tenant)")
     importing.set_defaults(run=_import)
-    for command in (serve, migrate, check, audit, costs, *looks, purge, export, importing):
+    for command in (serve, migrate, check, *keys, audit, costs, *looks, purge, export, importing):
         command.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
     return parser
 
@@ -199,6 +204,13 @@ def _check(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.operations.check import check
 
     return _report(check(settings))
+
+
+def _keys(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.base.clock import SystemClock
+    from gateway.operations.keys.command import keys
+
+    return _piped(lambda: keys(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
 
 
 def _audit(settings: Settings, options: argparse.Namespace) -> int:

@@ -18,9 +18,10 @@ from gateway.models.bill import InternalCall
 from gateway.models.exchange import Caller, Deployment
 from gateway.models.memory import EXTRACTS
 from gateway.planning.processor import DEFAULT_INTERNAL
-from gateway.storage.database.engine import open_transactions
+from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import SchemaState, migrate, require_own, schema_state, shown
+from gateway.storage.keys import count_keys
 from gateway.storage.turns.steps import results_apart
 from gateway.telemetry.otel.opening import reach_collector
 from gateway.upstream.http.client import new_client
@@ -302,10 +303,21 @@ async def _check_storage(settings: Settings) -> AsyncIterator[Result]:
         yield Result(f"storage {where}", state.serves or can_be, f"reached, schema {state}{missing}")
         if state.serves and not await transactions.run(results_apart):
             yield Result("schema", False, UNFINISHED, optional=True)
+        if state.serves:
+            yield await _counted_keys(settings, transactions)
     except GatewayError as error:
         yield Result(f"storage {where}", False, _reason(error))
     finally:
         await transactions.close()
+
+
+async def _counted_keys(settings: Settings, transactions: Transactions) -> Result:
+    now = SystemClock().now()
+    made = await transactions.run(lambda connection: count_keys(connection, now))
+    text = f"{len(settings.auth.keys)} in auth.keys, {made} made at runtime"
+    if made and not settings.auth.wants_keys:
+        return Result("keys", False, f"{text}; who has none is served, too: set auth.mode: keys", optional=True)
+    return Result("keys", True, text)
 
 
 def _missing(state: SchemaState) -> str:

@@ -66,6 +66,8 @@ def _only_tenant(settings: Settings) -> str:
     tenants = {key.tenant for key in settings.auth.keys}
     if len(tenants) > 1:
         raise ValueError("--tenant is needed, as there are several: " + ", ".join(sorted(tenants)))
+    if not tenants and settings.auth.wants_keys:
+        raise ValueError("--tenant is needed, as auth.keys name none")
     return tenants.pop() if tenants else ANONYMOUS
 
 

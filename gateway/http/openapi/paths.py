@@ -40,6 +40,7 @@ def paths() -> dict[str, Any]:
         **_classic(),
         **_memory(),
         **_organization(),
+        **_keys(),
     }
 
 
@@ -152,6 +153,26 @@ def _organization() -> dict[str, Any]:
     return {
         f"/v1/organization/{path}": {"get": _get(summary, schema, *_usage_parameters(kind))}
         for path, summary, schema, kind in told
+    }
+
+
+def _keys() -> dict[str, Any]:
+    every, named = "/v1/gateway/keys", _in_path("key_id")
+    one = f"{every}/{{key_id}}"
+    filters = [_query("tenant", TEXT), _query("owner", TEXT), _query("include_revoked", FLAG, "Also those.")]
+    paging = [each for each in _paging("desc") if each["name"] != "order"]
+    return {
+        every: {
+            "get": _get("List keys, the latest in front (admin)", "Keys", *paging, *filters),
+            "post": _post("Make a key, which is shown once (admin)", "KeyFields", "NewKey"),
+        },
+        f"{every}/self": {"get": _get("The key that asks", "Key")},
+        one: {
+            "get": _get("A key (admin)", "Key", *named),
+            "post": _post("Change a key; null takes a field back (admin)", "KeyFields", "Key", *named),
+            "delete": _get("Revoke a key for good (admin)", "Key", *named),
+        },
+        f"{one}/rotate": {"post": _post("Give a key another secret part (admin)", "Rotation", "NewKey", *named)},
     }
 
 
