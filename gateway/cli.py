@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = options.config or environ.get("GATEWAY_CONFIG")
     overrides = {f"server.{k}": v for k in ("host", "port", "workers") if (v := getattr(options, k, None)) is not None}
     try:
+        if given := getattr(options, "from_litellm", None):
+            return _from_litellm(given, options)
         settings = load_settings(path, environ, overrides)
         if options.run not in (_serve, _check) and not settings.storage_is_named:
             text = f"the storage is the default, {settings.storage.url} in {os.getcwd()}"
@@ -50,6 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     migrate.add_argument("--finish", action="store_true", help="also what waits until no older version runs any more")
     migrate.set_defaults(run=_migrate)
     check = commands.add_parser("check", help="validate the configuration and reach what it names")
+    taking = "instead, write a configuration of the gateway's that means what this file of a LiteLLM proxy does"
+    check.add_argument("--from-litellm", metavar="FILE", help=taking)
+    check.add_argument("--output", metavar="FILE", help="with --from-litellm: where to (default: standard output)")
     check.set_defaults(run=_check)
     keys = add_key_commands(commands.add_parser("keys", help="make, list, change, rotate and revoke keys"))
     for command in keys:
@@ -193,7 +198,9 @@ def _migrate(settings: Settings, options: argparse.Namespace) -> int:
     return _report(migrate_now(settings, finishing=options.finish))
 
 
-def _check(settings: Settings, _options: argparse.Namespace) -> int:
+def _check(settings: Settings, options: argparse.Namespace) -> int:
+    if options.output:
+        raise ValueError("--output is for --from-litellm")
     from gateway.operations.check import check
 
     return _report(check(settings))
@@ -238,6 +245,12 @@ def _tail(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.operations.tail import tail
 
     return _piped(lambda: tail(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+
+
+def _from_litellm(path: str, options: argparse.Namespace) -> int:
+    from gateway.operations.from_litellm import write
+
+    return _piped(lambda: write(path, options.output, process_environment(), sys.stdout, sys.stderr))
 
 
 def _piped(run: Callable[[], int]) -> int:

@@ -49,19 +49,20 @@ def test_s9_what_a_production_file_becomes() -> None:
     assert settings.auth.keys[0].roles == ("user", "admin"), "what it may do there"
     assert settings.upstream.first_byte == 120
     assert settings.storage.url.startswith("sqlite:"), "LiteLLM's database is not the gateway's"
-    assert [entry.model_name for entry in settings.model_list][-2:] == ["gpt-4", "best"]
+    assert [entry.model_name for entry in settings.model_list][-3:] == ["gpt-4", "gpt-4", "best"], "all its entries"
     told = {
         "kept": ["general_settings.master_key", "credential_list", "environment_variables",
                  "router_settings.model_group_alias", "litellm_settings.set_verbose"],
         "replaced": ["general_settings.database_url", "general_settings.store_model_in_db", "callback_settings",
                      "litellm_settings.success_callback", "litellm_settings.request_timeout",
                      "router_settings.redis_host", "router_settings.enable_pre_call_checks",
+                     "router_settings.routing_strategy", "router_settings.retry_policy",
+                     "router_settings.cooldown_time",
                      "model_list[].litellm_params.cache_control_injection_points"],
-        "not supported": ["router_settings.fallbacks", "router_settings.routing_strategy", "litellm_settings.cache",
+        "not supported": ["litellm_settings.cache", "general_settings.max_parallel_requests",
                           "litellm_settings.a_setting_of_next_year", "a_section_of_next_year", "guardrails",
                           "mcp_servers", "vector_store_registry", "search_tools", "general_settings.custom_auth",
-                          "general_settings.alerting", "model_list[].litellm_params.rpm",
-                          "model_list[].litellm_params.tpm", "model_list[].litellm_params.weight"],
+                          "general_settings.alerting", "model_list[].litellm_params.max_retries"],
     }  # fmt: skip
     for group, paths in told.items():
         assert {path: found.get(path) for path in paths} == dict.fromkeys(paths, group)
