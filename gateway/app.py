@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from starlette.routing import Route, Router
 
@@ -85,6 +86,9 @@ from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
+if TYPE_CHECKING:
+    from gateway.guards.opening import Guarding
+
 log = get_logger("gateway.app")
 MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"
 ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_id}"
@@ -128,6 +132,7 @@ class Gateway:
         self.telemetry = open_telemetry(settings.telemetry)
         self.metrics = self.telemetry.metrics((entry.model_name for entry in settings.model_list), self.clock.now)
         self._wire_storage()
+        self.guarding = self._guarding()
         self._wire_upstreams()
         self._wire_context()
         self._wire_endpoints()
@@ -150,6 +155,14 @@ class Gateway:
         claims = ClaimStore(self.transactions, clock)
         self.idempotency = IdempotencyGate(claims, self.store, clock, settings.conversation.idempotency_hours)
 
+    def _guarding(self) -> "Guarding | None":
+        """What guards and masks; loaded where it is configured."""
+        if not (self.settings.guards or self.settings.masking.enabled):
+            return None
+        from gateway.guards.opening import Guarding
+
+        return Guarding(self.settings, self.store.secret, self.clock)
+
     def _wire_upstreams(self) -> None:
         settings = self.settings
         self.pool = ConnectionPool(settings.upstream.max_connections)
@@ -164,6 +177,8 @@ class Gateway:
         anthropic = AnthropicUpstream(self.over_http, self.clock)
         adapters = ProtocolUpstream(openai=self.over_http, responses=responses, anthropic=anthropic, litellm=litellm)
         self.upstream = self.telemetry.upstream(adapters)
+        if self.guarding is not None:
+            self.upstream = self.guarding.upstream(self.upstream)
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
@@ -171,6 +186,8 @@ class Gateway:
     def _wire_context(self) -> None:
         settings, cache, clock = self.settings, self.cache, self.clock
         self.embedder = open_embedder(settings, self.over_http, self.router, self.counters)
+        if self.guarding is not None and self.embedder is not None:
+            self.embedder = self.guarding.embedder(self.embedder)
         self.meaning = None
         if self.embedder is not None:
             seconds, ttl = settings.context.embedding_timeout, settings.cache.vector_ttl
@@ -219,6 +236,12 @@ class Gateway:
             self.summaries,
         )
         self.telemetry.watch(self.settlement, pipeline)
+        passthrough = self.telemetry.passthrough(self.pool)
+        if self.guarding is not None:
+            from gateway.turn.guarded import GuardedTurns
+
+            pipeline.guarded = GuardedTurns(self.guarding.masker, self.counters)
+            passthrough = self.guarding.passthrough(passthrough)
         self.auth = auth = Authenticator(settings.auth, store)
         self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
@@ -246,7 +269,7 @@ class Gateway:
         self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
         self.mcp = McpEndpoint(settings, self.transactions, self.things, auth)
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
-        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings, self.relayed_bills)
+        self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills)
 
     def routes(self, draining: Draining) -> list[Route]:
         """Every path that the gateway serves itself; all others are relayed."""

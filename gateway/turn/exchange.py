@@ -58,6 +58,11 @@ class Exchange:
     internal: list[InternalCall] = field(default_factory=list)
     """Calls of internal models in their order. They are billed whatever becomes of the request."""
 
+    warnings: list[str] = field(default_factory=list)
+    """What calls of models have to say, such as that a guard failed."""
+    surplus: int = 0
+    """Tokens that the prompt has more than was counted, as placeholders stand in it."""
+
     @property
     def messages(self) -> list[dict[str, Any]]:
         """What is forwarded."""

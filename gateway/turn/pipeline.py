@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.assembly.body import has_blocks, request_body, with_output_limit, without_items
 from gateway.assembly.cache_breakpoints import TRANSLATED, wants_breakpoints, with_breakpoints
@@ -41,6 +41,9 @@ from gateway.upstream.routing.deployments import RESPONSES
 from gateway.upstream.routing.protocols import NOT_SPOKEN, Protocols
 from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.window.budget import Budget, budget_for, cleared_above, tightened, writable
+
+if TYPE_CHECKING:
+    from gateway.turn.guarded import GuardedTurns
 
 T = TypeVar("T")
 USAGE_REFUSALS = (400, 404, 422)
@@ -86,6 +89,7 @@ class Pipeline:
         self._recaller = recaller
         self._summaries = summaries
         self.spans: Spans = nullcontext
+        self.guarded: GuardedTurns | None = None
 
     async def answer(self, request: ChatRequest) -> Completion:
         """Answers a request at once.
@@ -164,6 +168,8 @@ class Pipeline:
         deployment = self._router.deployment(request.model, request.caller)
         await self._router.learn(request.model, deployment)
         exchange = self._open_exchange(request, deployment)
+        if self.guarded is not None:
+            self.guarded.enter(exchange)
         if request.is_proxied:
             return exchange
         async with self._settlement.recording_failure(exchange):
@@ -173,6 +179,8 @@ class Pipeline:
             rebuilt = clock.monotonic()
             if exchange.built is None:
                 exchange.built = await self._first_build(exchange)
+            if self.guarded is not None:
+                await self.guarded.make_room(exchange, self._build)
             exchange.timings = {"rebuild": rebuilt - started, "plan": clock.monotonic() - rebuilt}
             exchange.conversation_id = exchange.history.conversation_id if exchange.history else None
             await self._reserve(exchange)
@@ -376,7 +384,7 @@ def _body(exchange: Exchange) -> dict[str, Any]:
             deployment,
             facts,
             window=budget.context_window,
-            prompt=built.fitted.tokens + (recall.tokens if recall is not None else 0),
+            prompt=built.fitted.tokens + (recall.tokens if recall is not None else 0) + exchange.surplus,
             reserved=budget.reserved_output,
             refitted=exchange.refused_budget is not None,
         )

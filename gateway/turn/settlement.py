@@ -374,6 +374,8 @@ class Settlement:
         if utilization is None or request.options.mode == "off":
             strategy = utilization.strategy if utilization else "passthrough"
             utilization = ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
+        if exchange.warnings:
+            utilization.warnings += [each for each in exchange.warnings if each not in utilization.warnings]
         if exchange.recall is not None:
             utilization.recall = exchange.recall.as_json()
         return ResponseMetadata(

@@ -12,6 +12,7 @@ from gateway.http.relay.metering import MANAGED, Meter, Metering, marked, readab
 from gateway.http.relay.rules import OWN, PREFIX, QUERY, headers_down, headers_up, is_plain_path, named_calls, query_up
 from gateway.http.relay.upload import Upload
 from gateway.models.exchange import RelayedCall
+from gateway.models.guarding import SCOPE, GuardScope
 from gateway.turn.relayed_bills import RelayedBills
 from gateway.upstream.openai.passthrough import Passthrough, RawAnswer
 from gateway.upstream.routing.router import ConfiguredRouter
@@ -40,6 +41,7 @@ class Relay:
         self._server = settings.server
         self._named = named_calls(settings.server.relay)
         self._has_keys = bool(settings.auth.keys)
+        self.is_guarded = bool(settings.guards) or settings.masking.enabled
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("latin-1")
@@ -47,6 +49,8 @@ class Relay:
             raise NotFound("There is nothing at this path.")
         caller = await self._auth.caller(scope)
         scope["gateway"]["tenant"] = caller.tenant
+        if self.is_guarded:
+            SCOPE.set(GuardScope(caller.tenant, scope["gateway"]["request_id"], "relayed"))
         target = _target(scope, path)
         upload = Upload(scope, receive, self._server.max_body_bytes, self._server.receive_timeout)
         named = any(pattern.fits(scope["method"], path) for pattern in self._named)
