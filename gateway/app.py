@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from starlette.routing import Route, Router
 
@@ -15,6 +14,7 @@ from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
+from gateway.guards.opening import open_guards
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
@@ -66,6 +66,7 @@ from gateway.telemetry.otel.opening import open_telemetry
 from gateway.telemetry.shared_counts import SharedCounts, keep_shared
 from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
+from gateway.turn.guarded import GuardedTurns
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.recaller import Recaller
@@ -85,9 +86,6 @@ from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
-
-if TYPE_CHECKING:
-    from gateway.guards.opening import Guarding
 
 log = get_logger("gateway.app")
 MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"
@@ -132,7 +130,7 @@ class Gateway:
         self.telemetry = open_telemetry(settings.telemetry)
         self.metrics = self.telemetry.metrics((entry.model_name for entry in settings.model_list), self.clock.now)
         self._wire_storage()
-        self.guarding = self._guarding()
+        self.guards = open_guards(settings, self.store.secret, self.clock)
         self._wire_upstreams()
         self._wire_context()
         self._wire_endpoints()
@@ -155,14 +153,6 @@ class Gateway:
         claims = ClaimStore(self.transactions, clock)
         self.idempotency = IdempotencyGate(claims, self.store, clock, settings.conversation.idempotency_hours)
 
-    def _guarding(self) -> "Guarding | None":
-        """What guards and masks; loaded where it is configured."""
-        if not (self.settings.guards or self.settings.masking.enabled):
-            return None
-        from gateway.guards.opening import Guarding
-
-        return Guarding(self.settings, self.store.secret, self.clock)
-
     def _wire_upstreams(self) -> None:
         settings = self.settings
         self.pool = ConnectionPool(settings.upstream.max_connections)
@@ -176,18 +166,15 @@ class Gateway:
         responses = ResponsesUpstream(self.over_http)
         anthropic = AnthropicUpstream(self.over_http, self.clock)
         adapters = ProtocolUpstream(openai=self.over_http, responses=responses, anthropic=anthropic, litellm=litellm)
-        self.upstream = self.telemetry.upstream(adapters)
-        if self.guarding is not None:
-            self.upstream = self.guarding.upstream(self.upstream)
+        self.upstream = self.guards.upstream(self.telemetry.upstream(adapters))
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
 
     def _wire_context(self) -> None:
         settings, cache, clock = self.settings, self.cache, self.clock
-        self.embedder = open_embedder(settings, self.over_http, self.router, self.counters)
-        if self.guarding is not None and self.embedder is not None:
-            self.embedder = self.guarding.embedder(self.embedder)
+        opened = open_embedder(settings, self.over_http, self.router, self.counters)
+        self.embedder = self.guards.embedder(opened)
         self.meaning = None
         if self.embedder is not None:
             seconds, ttl = settings.context.embedding_timeout, settings.cache.vector_ttl
@@ -236,12 +223,8 @@ class Gateway:
             self.summaries,
         )
         self.telemetry.watch(self.settlement, pipeline)
-        passthrough = self.telemetry.passthrough(self.pool)
-        if self.guarding is not None:
-            from gateway.turn.guarded import GuardedTurns
-
-            pipeline.guarded = GuardedTurns(self.guarding.masker, self.counters)
-            passthrough = self.guarding.passthrough(passthrough)
+        if self.guards.is_on:
+            pipeline.guarded = GuardedTurns(self.guards.masker, self.counters)
         self.auth = auth = Authenticator(settings.auth, store)
         self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
@@ -269,6 +252,7 @@ class Gateway:
         self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
         self.mcp = McpEndpoint(settings, self.transactions, self.things, auth)
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
+        passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
         self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills)
 
     def routes(self, draining: Draining) -> list[Route]:

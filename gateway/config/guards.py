@@ -2,18 +2,22 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from gateway.base.names import did_you_mean
 from gateway.config.fields import Seconds, Section
 
-RuleName = Literal[
-    "private_key", "url", "password", "token", "jwt", "key", "email", "iban", "card", "ssn", "phone", "ip"
-]
-RULES: tuple[RuleName, ...] = (
-    *("private_key", "url", "password", "token", "jwt", "key", "email", "iban", "card", "ssn", "phone", "ip"),
-)
+RULES = (*("private_key", "url", "password", "token", "jwt", "key", "email", "iban", "card", "ssn", "phone", "ip"),)
 """The rules that are built in, in the order in which they look."""
-OF_THE_GATEWAY = ("name", "on_failure", "timeout", "hold")
+
+
+def _rule(name: str) -> str:
+    if name not in RULES:
+        raise ValueError(f"there is no such rule.{did_you_mean(name, RULES)}")
+    return name
+
+
+RuleName = Annotated[str, AfterValidator(_rule)]
 
 
 class GuardEntry(BaseModel):

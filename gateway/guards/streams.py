@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
+from gateway.errors import GatewayError
 from gateway.guards.api import GuardedCall, Said
 from gateway.guards.chain import GuardChain
 from gateway.guards.masking.restoring import ChoiceRestorer
@@ -42,10 +43,18 @@ class Passing:
         async with aclosing(self._opened.batches()) as batches:
             async for batch in batches:
                 found: Chunks = []
+                refused = None
                 for chunk in batch:
                     self._last = chunk
-                    found += await self._passed(chunk)
-                yield found
+                    try:
+                        found += await self._passed(chunk)
+                    except GatewayError as error:  # what may pass comes before it
+                        refused = error
+                        break
+                if found:
+                    yield found
+                if refused is not None:
+                    raise refused
         if rest := await self._end():
             yield rest
 
@@ -66,8 +75,9 @@ class Passing:
 class RestoredStream(Passing):
     """A stream with the values of its request in the place of their placeholders."""
 
-    def __init__(self, opened: ChunkStream, vault: Vault) -> None:
+    def __init__(self, opened: ChunkStream, vault: Vault, *, is_json: bool) -> None:
         super().__init__(opened)
+        self._is_json = is_json
         self._vault = vault
         self._choices: dict[int, ChoiceRestorer] = {}
 
@@ -79,7 +89,7 @@ class RestoredStream(Passing):
                 choices.append(choice)
                 continue
             index = choice.get("index", 0)
-            known = self._choices.setdefault(index, ChoiceRestorer(self._vault))
+            known = self._choices.setdefault(index, ChoiceRestorer(self._vault, is_json=self._is_json))
             ends = bool(choice.get("finish_reason"))
             if rest := known.rest(choice["delta"]):
                 before.append({"index": index, "delta": rest, "finish_reason": None})

@@ -1,18 +1,21 @@
 """What stands between the gateway and every call of a model: guards, then masking (guarantee §12.9, §12.10)."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
+from gateway.errors import ContentRefused, GatewayError, GuardUnavailable, StorageUnavailable
 from gateway.guards.api import GuardedCall, Said
 from gateway.guards.chain import GuardChain
 from gateway.guards.masking.masker import Masker
-from gateway.guards.masking.restoring import restored
+from gateway.guards.masking.restoring import answers_json, restored
 from gateway.guards.masking.vault import Vault
 from gateway.guards.streams import LookedAtStream, RestoredStream
-from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer, StreamOpener
-from gateway.models.guarding import SCOPE
-from gateway.ports import Upstream
+from gateway.models.exchange import Caller, ChunkStream, Deployment, JsonAnswer, StreamOpener
+from gateway.models.guarding import NOBODY, SCOPE, GuardScope
+from gateway.models.relevance import EmbeddingFault, Embeddings, Tariff
+from gateway.ports import Embedder, Upstream
 
 Json = dict[str, Any]
 
@@ -58,9 +61,15 @@ class GuardedUpstream:
         answer = await self._upstream.complete(deployment, sent, headers)
         choices = answer.body.get("choices")
         if vault is not None and isinstance(choices, list):
-            choices = [_restored(choice, vault) for choice in choices]
+            is_json = answers_json(sent)
+            choices = [_restored(choice, vault, is_json=is_json) for choice in choices]
         if self._checkpoint.chain is not None and self._checkpoint.chain.hold and isinstance(choices, list):
-            choices = [await self._looked_at(self._checkpoint.chain, call, choice) for choice in choices]
+            try:
+                choices = [await self._looked_at(self._checkpoint.chain, call, choice) for choice in choices]
+            except GatewayError as error:
+                usage = answer.body.get("usage")
+                error.usage = usage if isinstance(usage, dict) else None
+                raise
         if choices is answer.body.get("choices"):
             return answer
         return JsonAnswer({**answer.body, "choices": choices}, answer.headers)
@@ -74,7 +83,7 @@ class GuardedUpstream:
         sent, call, vault = await self._checkpoint.passed(body, deployment.provider_model)
         async with self._upstream.stream(deployment, sent, headers) as opened:
             if vault is not None:
-                opened = RestoredStream(opened, vault)
+                opened = RestoredStream(opened, vault, is_json=answers_json(sent))
             if self._checkpoint.chain is not None and self._checkpoint.chain.hold:
                 opened = LookedAtStream(opened, self._checkpoint.chain, call)
             yield opened
@@ -87,7 +96,54 @@ class GuardedUpstream:
         return choice if text == message["content"] else {**choice, "message": {**message, "content": text}}
 
 
-def _restored(choice: Any, vault: Vault) -> Any:
+def _restored(choice: Any, vault: Vault, *, is_json: bool) -> Any:
     if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
         return choice
-    return {**choice, "message": restored(choice["message"], vault)}
+    return {**choice, "message": restored(choice["message"], vault, is_json=is_json)}
+
+
+class GuardedEmbedder:
+    """An `Embedder` whose texts pass a checkpoint. What a guard costs here is on the bill of the request that asks, if
+    there is one."""
+
+    def __init__(self, embedder: Embedder, checkpoint: Checkpoint) -> None:
+        self._embedder = embedder
+        self._checkpoint = checkpoint
+        # Vectors of masked texts are others than those of the texts.
+        self.name = f"{embedder.name} masked" if checkpoint.masker is not None else embedder.name
+
+    @property
+    def at_once(self) -> int:
+        """See `Embedder`."""
+        return self._embedder.at_once
+
+    def tariff(self) -> Tariff | None:
+        """See `Embedder`."""
+        return self._embedder.tariff()
+
+    async def embed(self, texts: Sequence[str], caller: Caller) -> Embeddings:
+        """See `Embedder`; what may not be sent has no vectors."""
+        scope = SCOPE.get()
+        mine = GuardScope(caller.tenant) if scope is NOBODY else replace(scope, tenant=caller.tenant)
+        token = SCOPE.set(replace(mine, purpose="embedder"))
+        try:
+            sent, _, _ = await self._checkpoint.passed({"input": list(texts)}, self._embedder.name)
+        except (ContentRefused, GuardUnavailable, StorageUnavailable) as error:
+            raise EmbeddingFault(error.message) from error
+        finally:
+            SCOPE.reset(token)
+        return await self._embedder.embed(_texts(sent.get("input"), len(texts)), caller)
+
+    def close(self) -> None:
+        """See `Embedder`."""
+        self._embedder.close()
+
+
+def _texts(given: Any, count: int) -> list[str]:
+    """
+    Raises:
+        EmbeddingFault: a guard left something else than one text for each.
+    """
+    if not isinstance(given, list) or len(given) != count or not all(isinstance(text, str) for text in given):
+        raise EmbeddingFault("a guard left no text for each")
+    return given

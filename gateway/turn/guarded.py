@@ -6,30 +6,28 @@ together do not fit the budget any more, the context is made again for a smaller
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
-from gateway.base.tasks import offload_if
 from gateway.context.report import BuiltContext
 from gateway.errors import ContextLengthExceeded, overflow_text
-from gateway.guards.masking.bodies import BodyMasker
-from gateway.guards.masking.masker import Masker
 from gateway.history.rebuild import completed_history
 from gateway.models.guarding import SCOPE, GuardScope
-from gateway.ports import TokenCounter
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange
 from gateway.window.budget import Budget
 
+if TYPE_CHECKING:
+    from gateway.guards.masking.masker import Masker
+
 TRIES = 3
 """How often a context is made again. What is left of it has fewer placeholders each time."""
-MANY = 32
 Build = Callable[[Exchange, Budget], Awaitable[BuiltContext]]
 
 
 class GuardedTurns:
     """What the pipeline does more where guards or masking are configured. `masker` is None where nothing is masked."""
 
-    def __init__(self, masker: Masker | None, counters: CounterRegistry) -> None:
+    def __init__(self, masker: "Masker | None", counters: CounterRegistry) -> None:
         self._masker = masker
         self._counters = counters
 
@@ -50,10 +48,11 @@ class GuardedTurns:
         most = exchange.budget.tokens
         if self._masker is None or exchange.built is None:
             return
+        tenant, counter = exchange.request.caller.tenant, self._counters.counter(exchange.facts)
         room = most
         for _ in range(TRIES + 1):
             built = exchange.built
-            exchange.surplus = surplus = await self._surplus(exchange, self._masker)
+            exchange.surplus = surplus = await self._masker.surplus(exchange.messages, tenant, counter)
             if most is None or room is None or not surplus or built.fitted.tokens + surplus <= most:
                 return
             if built.is_as_sent and exchange.history is not None:
@@ -64,17 +63,3 @@ class GuardedTurns:
             exchange.built = await build(exchange, replace(exchange.budget, tokens=room))
         tokens = exchange.built.fitted.tokens + exchange.surplus
         raise ContextLengthExceeded(overflow_text(most, tokens), param="messages")
-
-    async def _surplus(self, exchange: Exchange, masker: Masker) -> int:
-        """Tokens that the placeholders of a context take more than what they stand for."""
-        vault = await masker.vault(exchange.request.caller.tenant)
-        counter, messages = self._counters.counter(exchange.facts), exchange.messages
-        return await offload_if(len(messages) > MANY, _surplus, messages, BodyMasker(vault, refuse=False), counter)
-
-
-def _surplus(messages: list[dict[str, Any]], masker: BodyMasker, counter: TokenCounter) -> int:
-    masked = masker.masked({"messages": messages})["messages"]
-    more = (
-        counter.message(new) - counter.message(old) for old, new in zip(messages, masked, strict=True) if new != old
-    )
-    return max(0, sum(more))

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from gateway.assembly.body import has_blocks, request_body, with_output_limit, without_items
 from gateway.assembly.cache_breakpoints import TRANSLATED, wants_breakpoints, with_breakpoints
@@ -32,6 +32,7 @@ from gateway.storage.store import ConversationStore
 from gateway.turn.bound_thinking import bound_messages, with_possible_thinking
 from gateway.turn.echoes import StreamWithoutEchoes, without_echoes
 from gateway.turn.exchange import Exchange, Outcome
+from gateway.turn.guarded import GuardedTurns
 from gateway.turn.recalled_stream import StreamWithRecall
 from gateway.turn.recaller import Recaller, offered
 from gateway.turn.rolling_summaries import RollingSummaries
@@ -41,9 +42,6 @@ from gateway.upstream.routing.deployments import RESPONSES
 from gateway.upstream.routing.protocols import NOT_SPOKEN, Protocols
 from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.window.budget import Budget, budget_for, cleared_above, tightened, writable
-
-if TYPE_CHECKING:
-    from gateway.turn.guarded import GuardedTurns
 
 T = TypeVar("T")
 USAGE_REFUSALS = (400, 404, 422)

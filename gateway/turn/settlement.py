@@ -253,7 +253,8 @@ class Settlement:
         code = error.code if error else "client_disconnected"
         if error is not None:
             self.metrics.upstream_failed(exchange.request.model, error)
-        outcome = Outcome("failed", error_code=code, charged=error is None or error.may_be_charged)
+        used = error.usage if error is not None else None
+        outcome = Outcome("failed", usage=used, error_code=code, charged=error is None or error.may_be_charged)
         try:
             if record is not None and record.begun and exchange.delivered:
                 outcome = Outcome.of_stream(record, "partial", code)

@@ -11,6 +11,7 @@ from gateway.base import jsons
 from gateway.errors import ContentRefused
 from gateway.guards.masking.vault import Vault
 from gateway.models.exchange import UNTRANSLATED
+from gateway.models.items import ANTHROPIC_BLOCKS, SIGNED
 
 Json = dict[str, Any]
 WRITTEN = (
@@ -46,6 +47,7 @@ UNREADABLE = frozenset(
     }
 )
 """Types of parts in which nothing can be masked."""
+THOUGHTS = (SIGNED, ANTHROPIC_BLOCKS)
 Walk = Callable[[str], str]
 
 
@@ -87,6 +89,8 @@ class BodyMasker:
         if not isinstance(value, dict):
             return self._said(value) if isinstance(value, str | list) else value
         is_models = value.get("role") == "assistant" or value.get("type") in ("reasoning", "function_call", "message")
+        if any(name in value for name in THOUGHTS):  # what is signed decides how the rest is masked
+            value = {**{name: value[name] for name in THOUGHTS if name in value}, **value}
         return self._dict(value, self._models_text if is_models else self._vault.mask)
 
     def _models_text(self, text: str) -> str:
@@ -107,7 +111,7 @@ class BodyMasker:
             text = f"Nothing can be masked in a part of type {kind}, and such parts are refused here."
             raise ContentRefused(text, param="messages")
         if "signature" in value and isinstance(value.get("thinking"), str):
-            thought = self._vault.mask_known(value["thinking"])  # as it was signed: what was put back, and nothing else
+            thought = self._vault.mask_signed(value["thinking"])
             return value if thought == value["thinking"] else {**value, "thinking": thought}
         changed: Json = {}
         for name, each in value.items():

@@ -8,6 +8,7 @@ from gateway.config.guards import MaskingSettings
 from gateway.guards.masking.bodies import BodyMasker
 from gateway.guards.masking.rules import rules_of
 from gateway.guards.masking.vault import Vault
+from gateway.ports import TokenCounter
 
 LONG = 50_000
 """Characters of a body from which on it is masked in a thread."""
@@ -45,6 +46,21 @@ class Masker:
         vault = await self.vault(tenant)
         masker = BodyMasker(vault, refuse=self.refuses)
         return await offload_if(_is_long(body), masker.masked, body), vault
+
+    async def surplus(self, messages: list[dict[str, Any]], tenant: str, counter: TokenCounter) -> int:
+        """Tokens that the placeholders of messages take more than what they stand for; 0 where they take less.
+
+        Raises:
+            StorageUnavailable: see `vault`.
+        """
+        masker = BodyMasker(await self.vault(tenant), refuse=False)
+        return await offload_if(_is_long({"messages": messages}), _surplus, messages, masker, counter)
+
+
+def _surplus(messages: list[dict[str, Any]], masker: BodyMasker, counter: TokenCounter) -> int:
+    masked = masker.masked({"messages": messages})["messages"]
+    pairs = zip(messages, masked, strict=True)
+    return max(0, sum(counter.message(new) - counter.message(old) for old, new in pairs if new is not old))
 
 
 def _is_long(body: Mapping[str, Any]) -> bool:

@@ -19,14 +19,20 @@ LONGEST = 64
 TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
-def restored(value: Any, vault: Vault, name: str = "") -> Any:
-    """A whole answer, or a part of it, with the values in place."""
+def answers_json(body: Json) -> bool:
+    """Whether the texts of the answer to a body are JSON, which they have to stay."""
+    wanted = body.get("response_format")
+    return isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema")
+
+
+def restored(value: Any, vault: Vault, name: str = "", *, is_json: bool = False) -> Any:
+    """A whole message, or a part of it, with the values in place. `is_json`: its `content` is a JSON text."""
     if isinstance(value, str):
-        return vault.unmask_json(value) if name == "arguments" else vault.unmask(value)
+        return vault.unmask_json(value) if name == "arguments" or is_json else vault.unmask(value)
     if isinstance(value, list):
-        return [restored(each, vault, name) for each in value]
+        return [restored(each, vault, name, is_json=is_json) for each in value]
     if isinstance(value, dict):
-        return {key: restored(each, vault, key) for key, each in value.items()}
+        return {key: restored(each, vault, key, is_json=is_json and key == "content") for key, each in value.items()}
     return value
 
 
@@ -54,10 +60,11 @@ class Restorer:
 
 
 class ChoiceRestorer:
-    """Restores one choice of a streamed answer, delta by delta."""
+    """Restores one choice of a streamed answer, delta by delta. `is_json`: its `content` is a JSON text."""
 
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: Vault, *, is_json: bool = False) -> None:
         self._vault = vault
+        self._is_json = is_json
         self._texts: dict[str, Restorer] = {}
         self._thought: Restorer | None = None
         self._calls: dict[tuple[int, str], Restorer] = {}
@@ -67,7 +74,7 @@ class ChoiceRestorer:
         found: Json = {}
         for name, value in delta.items():
             if name in TEXTS and isinstance(value, str):
-                known = self._texts.setdefault(name, Restorer(self._vault))
+                known = self._texts.setdefault(name, Restorer(self._vault, is_json=self._is_json and name == "content"))
                 found[name] = known.push(value)
             elif name == "tool_calls" and isinstance(value, list):
                 found[name] = [self._call(each, place) for place, each in enumerate(value)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.config.files import ConfigurationError
-from gateway.config.guards import MaskingSettings, RuleName
+from gateway.config.guards import MaskingSettings
 from gateway.guards.masking.checks import card_length, iban_length, ip_length, phone_length, secret_length
 
 EXTRA = "context-gateway[masking]"
@@ -75,7 +75,7 @@ PEM = (
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----(?:[A-Za-z0-9+/=:,.\s]|\\[nrt]|-(?!----))*+"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----)?"
 )
-BUILT_IN: dict[RuleName, Sequence[Rule]] = {
+BUILT_IN: dict[str, Sequence[Rule]] = {
     "private_key": (_of("PRIVATE_KEY", PEM, hint="PRIVATE KEY-----"),),
     "url": (
         _of(

@@ -24,6 +24,7 @@ class Vault:
         self.values: dict[str, str] = {}
         """Values by their placeholders."""
         self._known: dict[str, str] = {}
+        self._models: set[str] = set()
         self._literals: re.Pattern[str] | None = None
         self._literals_of = 0
 
@@ -50,6 +51,15 @@ class Vault:
             self._literals_of = len(self._known)
         return self._literals.sub(lambda found: self._known[found.group()], text)
 
+    def mask_signed(self, text: str) -> str:
+        """A thought as its model signed it: with the placeholders that it had, and no other. What else a rule finds in
+        it the model said by itself, so it knows that: it stays as it is from here on."""
+        signed = self.mask_known(text)
+        for piece in PLACEHOLDER.split(signed):
+            for rule in self._rules:
+                self._models.update(piece[start:end] for start, end in rule.spans(piece))
+        return signed
+
     def unmask(self, text: str) -> str:
         """The text with the values of this request in the place of their placeholders."""
         if not self.values or "<" not in text:
@@ -74,8 +84,9 @@ class Vault:
                 continue
             at = 0
             for start, end in rule.spans(piece):
-                done += (piece[at:start], self.placeholder(rule.kind, piece[start:end]))
-                at = end
+                if piece[start:end] not in self._models:
+                    done += (piece[at:start], self.placeholder(rule.kind, piece[start:end]))
+                    at = end
             done.append(piece[at:])
         return done
 

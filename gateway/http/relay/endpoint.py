@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 from gateway.config.settings import Settings
 from gateway.errors import MethodNotAllowed, NotFound, NotRelayed, UpstreamError
+from gateway.guards.opening import guards_are_on
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send, note_fault
 from gateway.http.receive import header, until_disconnect
@@ -41,7 +42,7 @@ class Relay:
         self._server = settings.server
         self._named = named_calls(settings.server.relay)
         self._has_keys = bool(settings.auth.keys)
-        self.is_guarded = bool(settings.guards) or settings.masking.enabled
+        self.is_guarded = guards_are_on(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("latin-1")
