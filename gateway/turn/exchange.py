@@ -61,7 +61,7 @@ class Exchange:
     warnings: list[str] = field(default_factory=list)
     """What calls of models have to say, such as that a guard failed."""
     surplus: int = 0
-    """Tokens that the prompt has more than was counted, as placeholders stand in it."""
+    """Tokens that the prompt has more than was counted, as placeholders stand in it; below 0: fewer."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from typing import Any
 from gateway.base.tasks import offload_if
 from gateway.config.guards import MaskingSettings
 from gateway.guards.masking.bodies import BodyMasker
+from gateway.guards.masking.finding import Finder
 from gateway.guards.masking.rules import rules_of
 from gateway.guards.masking.vault import Vault
 from gateway.ports import TokenCounter
@@ -24,7 +25,7 @@ class Masker:
     """
 
     def __init__(self, settings: MaskingSettings, secret: Callable[[], Awaitable[bytes]]) -> None:
-        self._rules = rules_of(settings)
+        self._finder = Finder(rules_of(settings))
         self._secret = secret
         self.refuses = settings.on_unreadable == "refuse"
 
@@ -34,7 +35,7 @@ class Masker:
         Raises:
             StorageUnavailable: the secret is not known yet, and the storage cannot be asked.
         """
-        return Vault(self._rules, await self._secret(), tenant)
+        return Vault(self._finder, await self._secret(), tenant)
 
     async def masked(self, body: Mapping[str, Any], tenant: str) -> tuple[dict[str, Any], Vault]:
         """The body with placeholders, and what they stand for.
@@ -48,7 +49,7 @@ class Masker:
         return await offload_if(_is_long(body), masker.masked, body), vault
 
     async def surplus(self, messages: list[dict[str, Any]], tenant: str, counter: TokenCounter) -> int:
-        """Tokens that the placeholders of messages take more than what they stand for; 0 where they take less.
+        """Tokens that the placeholders of messages take more than what they stand for; below 0 where they take less.
 
         Raises:
             StorageUnavailable: see `vault`.
@@ -60,7 +61,7 @@ class Masker:
 def _surplus(messages: list[dict[str, Any]], masker: BodyMasker, counter: TokenCounter) -> int:
     masked = masker.masked({"messages": messages})["messages"]
     pairs = zip(messages, masked, strict=True)
-    return max(0, sum(counter.message(new) - counter.message(old) for old, new in pairs if new is not old))
+    return sum(counter.message(new) - counter.message(old) for old, new in pairs if new is not old)
 
 
 def _is_long(body: Mapping[str, Any]) -> bool:

@@ -4,9 +4,8 @@ import hmac
 import json
 import re
 from base64 import b32encode
-from collections.abc import Sequence
 
-from gateway.guards.masking.rules import Rule
+from gateway.guards.masking.finding import Finder
 
 DIGEST_CHARS = 8
 KIND = r"[A-Z][A-Z0-9_]{0,15}"
@@ -18,46 +17,36 @@ IN_JSON = re.compile(rf"(?:<|\\u003[cC])({KIND}_[a-z2-7]{{{DIGEST_CHARS}}})(?:>|
 class Vault:
     """What was masked in one request. The same value of a tenant has the same placeholder in every request."""
 
-    def __init__(self, rules: Sequence[Rule], secret: bytes, tenant: str) -> None:
-        self._rules = rules
+    def __init__(self, finder: Finder, secret: bytes, tenant: str) -> None:
+        self._finder = finder
         self._key = hmac.digest(secret, b"mask\0" + tenant.encode("utf-8", "surrogatepass"), "sha256")
         self.values: dict[str, str] = {}
         """Values by their placeholders."""
         self._known: dict[str, str] = {}
         self._models: set[str] = set()
-        self._literals: re.Pattern[str] | None = None
-        self._literals_of = 0
 
     def mask(self, text: str) -> str:
         """The text with a placeholder for each value that a rule finds."""
-        if not text:
-            return text
-        pieces, at = list[str](), 0  # what is masked already stays; every other piece is plain
-        for found in PLACEHOLDER.finditer(text):
-            pieces += (text[at : found.start()], found.group())
+        pieces, at = list[str](), 0  # what is masked already stays; all else is plain
+        for found in PLACEHOLDER.finditer(text) if "<" in text else ():
+            pieces += (self._masked(text[at : found.start()]), found.group())
             at = found.end()
-        pieces.append(text[at:])
-        for rule in self._rules:
-            pieces = self._masked(rule, pieces)
-        return "".join(pieces) if len(pieces) > 1 else text
+        return "".join((*pieces, self._masked(text[at:]))) if at else self._masked(text)
 
     def mask_known(self, text: str) -> str:
         """The text with the placeholders of values that were found before, wherever they stand in it."""
-        if not self._known or not text:
+        there = [value for value in self._known if value in text] if text else []
+        if not there:
             return text
-        if self._literals is None or self._literals_of != len(self._known):
-            longest = sorted(self._known, key=len, reverse=True)
-            self._literals = re.compile("|".join(map(re.escape, longest)))
-            self._literals_of = len(self._known)
-        return self._literals.sub(lambda found: self._known[found.group()], text)
+        longest = "|".join(map(re.escape, sorted(there, key=len, reverse=True)))
+        return re.sub(longest, lambda found: self._known[found.group()], text)
 
     def mask_signed(self, text: str) -> str:
         """A thought as its model signed it: with the placeholders that it had, and no other. What else a rule finds in
         it the model said by itself, so it knows that: it stays as it is from here on."""
         signed = self.mask_known(text)
         for piece in PLACEHOLDER.split(signed):
-            for rule in self._rules:
-                self._models.update(piece[start:end] for start, end in rule.spans(piece))
+            self._models.update(piece[start:end] for start, end, _ in self._finder.places(piece))
         return signed
 
     def unmask(self, text: str) -> str:
@@ -76,19 +65,13 @@ class Vault:
         value = self.values.get(f"<{name}>")
         return written if value is None else json.dumps(value)[1:-1]  # ASCII, whatever bytes stand around it
 
-    def _masked(self, rule: Rule, pieces: list[str]) -> list[str]:
-        done: list[str] = []
-        for number, piece in enumerate(pieces):
-            if number % 2:
-                done.append(piece)
-                continue
-            at = 0
-            for start, end in rule.spans(piece):
-                if piece[start:end] not in self._models:
-                    done += (piece[at:start], self.placeholder(rule.kind, piece[start:end]))
-                    at = end
-            done.append(piece[at:])
-        return done
+    def _masked(self, text: str) -> str:
+        pieces, at = list[str](), 0
+        for start, end, kind in self._finder.places(text) if text else ():
+            if text[start:end] not in self._models:
+                pieces += (text[at:start], self.placeholder(kind, text[start:end]))
+                at = end
+        return "".join((*pieces, text[at:])) if pieces else text
 
     def placeholder(self, kind: str, value: str) -> str:
         """What stands for a value. Of two values with one digest, the later gets another."""

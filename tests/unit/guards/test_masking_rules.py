@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.config.files import ConfigurationError
 from gateway.config.guards import RULES, MaskingSettings
+from gateway.guards.masking.finding import Finder
 from gateway.guards.masking.rules import rules_of
 from gateway.guards.masking.vault import PLACEHOLDER, Vault
 from tests.unit.guards.values import SECRET, VALUES, vault
@@ -54,18 +55,18 @@ def test_the_same_value_has_one_placeholder_and_another_tenant_another() -> None
     text = "Write to ann@example.org."
     assert vault().mask(text) == vault().mask(text)
     assert vault().mask(text) != vault(tenant="b").mask(text)
-    assert vault().mask(text) != Vault(rules_of(MaskingSettings()), b"other", "a").mask(text)
+    assert vault().mask(text) != Vault(Finder(rules_of(MaskingSettings())), b"other", "a").mask(text)
 
 
 def test_rules_are_switched() -> None:
     settings = MaskingSettings(rules=("card",))
-    held = Vault(rules_of(settings), SECRET, "a")
+    held = Vault(Finder(rules_of(settings)), SECRET, "a")
     assert held.mask("ann@example.org 4111 1111 1111 1111").startswith("ann@example.org <CARD_")
 
 
 def test_rules_of_the_operators_own() -> None:
     settings = MaskingSettings.model_validate({"custom": [{"name": "STAFF", "pattern": r"\bE\d{6}\b"}]})
-    held = Vault(rules_of(settings), SECRET, "a")
+    held = Vault(Finder(rules_of(settings)), SECRET, "a")
     assert held.mask("ask E123456 or E12").startswith("ask <STAFF_")
     assert held.mask("ask E123456 or E12").endswith(" or E12")
 
@@ -119,6 +120,14 @@ def test_masking_twice_changes_nothing_and_unmasking_gives_the_text(parts: list[
     masked = held.mask(text)
     assert held.unmask(masked) == text
     assert held.mask(masked) == masked
+
+
+def test_what_was_searched_before_is_masked_the_same() -> None:
+    long = " ".join(f"{value} and so on" for _, value in VALUES) * 3
+    finder = Finder(rules_of(MaskingSettings()))
+    first, again = (Vault(finder, SECRET, "a").mask(long) for _ in range(2))
+    assert first == again == Vault(Finder(rules_of(MaskingSettings())), SECRET, "a").mask(long)
+    assert not any(value in first for _, value in VALUES)
 
 
 def test_all_rules_have_examples() -> None:

@@ -1,11 +1,12 @@
 """Values that rules find, by the kind of their placeholders."""
 
 from gateway.config.guards import MaskingSettings
+from gateway.guards.masking.finding import Finder
 from gateway.guards.masking.rules import rules_of
 from gateway.guards.masking.vault import Vault
 
 SECRET = b"s" * 32
-RULES = rules_of(MaskingSettings())
+FINDER = Finder(rules_of(MaskingSettings()))
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA0Z3VS5JJcds3\nxfn/ygWyF0iVb\n-----END RSA PRIVATE KEY-----"
 VALUES = [
     ("EMAIL", "ann.lee+news@mail.example.co.uk"),
@@ -36,4 +37,4 @@ VALUES = [
 
 def vault(tenant: str = "a") -> Vault:
     """A new vault with all rules."""
-    return Vault(RULES, SECRET, tenant)
+    return Vault(FINDER, SECRET, tenant)
