@@ -7,7 +7,8 @@ from gateway.accounting.stream import StreamRecord
 from gateway.assembly.profiles import Profile
 from gateway.base.ids import new_id
 from gateway.context.report import BuiltContext
-from gateway.models.bill import CallCost, InternalCall
+from gateway.errors import GatewayError
+from gateway.models.bill import CallCost, ContextUtilizationMetadata, InternalCall
 from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
 from gateway.models.recall import RecallRounds
@@ -68,6 +69,10 @@ class Exchange:
         """What is forwarded."""
         return self.built.fitted.forwarded.messages if self.built else list(self.request.messages)
 
+    def tell_warnings(self, utilization: ContextUtilizationMetadata) -> None:
+        """Puts the warnings on the bill, those that it does not have."""
+        utilization.warnings += [each for each in self.warnings if each not in utilization.warnings]
+
     @property
     def rounds(self) -> list[dict[str, Any]]:
         """What stands behind them in a call that follows rounds of the tool `recall`."""
@@ -89,6 +94,8 @@ class Outcome:
     usage: dict[str, Any] | None = None
     error_code: str | None = None
     charged: bool = True
+    error: dict[str, Any] | None = None
+    """The error that its client was told, where it broke off by one."""
 
     @classmethod
     def of(cls, answer: JsonAnswer) -> "Outcome":
@@ -97,7 +104,24 @@ class Outcome:
         return cls("complete", answer.body, usage if isinstance(usage, dict) else None)
 
     @classmethod
+    def failed(cls, code: str | None, error: GatewayError | None) -> "Outcome":
+        """The outcome of a call that gave its client nothing; None: the client has left."""
+        if error is None:
+            return cls("failed", error_code=code)
+        return cls("failed", usage=error.usage, error_code=code, charged=error.may_be_charged)
+
+    @classmethod
     def of_stream(cls, record: StreamRecord, status: TurnStatus = "complete", error: str | None = None) -> "Outcome":
         """The outcome of what a stream delivered. Usage that is reported before the end counts only part of it."""
         whole = status == "complete" or record.asked_are_finished
         return cls(status, record.completion(), record.usage if whole else None, error)
+
+
+class Paused(GatewayError):
+    """Room was made for a request, and its client wants to know that before its model is asked. `at` is the stored
+    message behind which it goes on."""
+
+    def __init__(self, request: ChatRequest, at: str | None) -> None:
+        super().__init__("compaction")
+        self.request = request
+        self.at = at
