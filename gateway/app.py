@@ -14,6 +14,7 @@ from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
+from gateway.guards.opening import open_guards
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
@@ -64,6 +65,7 @@ from gateway.telemetry.otel.opening import open_telemetry
 from gateway.telemetry.shared_counts import SharedCounts, keep_shared
 from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
+from gateway.turn.guarded import GuardedTurns
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.limited import open_limited
 from gateway.turn.pipeline import Pipeline
@@ -130,6 +132,7 @@ class Gateway:
         self.telemetry = open_telemetry(settings.telemetry)
         self.metrics = self.telemetry.metrics((entry.model_name for entry in settings.model_list), self.clock.now)
         self._wire_storage()
+        self.guards = open_guards(settings, self.store.secret, self.clock)
         self._wire_upstreams()
         self._wire_context()
         self._wire_endpoints()
@@ -165,14 +168,15 @@ class Gateway:
         responses = ResponsesUpstream(self.over_http)
         anthropic = AnthropicUpstream(self.over_http, self.clock)
         adapters = ProtocolUpstream(openai=self.over_http, responses=responses, anthropic=anthropic, litellm=litellm)
-        self.upstream = self.telemetry.upstream(adapters)
+        self.upstream = self.guards.upstream(self.telemetry.upstream(adapters))
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
 
     def _wire_context(self) -> None:
         settings, cache, clock = self.settings, self.cache, self.clock
-        self.embedder = open_embedder(settings, self.over_http, self.router, self.counters)
+        opened = open_embedder(settings, self.over_http, self.router, self.counters)
+        self.embedder = self.guards.embedder(opened)
         self.meaning = None
         if self.embedder is not None:
             seconds, ttl = settings.context.embedding_timeout, settings.cache.vector_ttl
@@ -222,6 +226,8 @@ class Gateway:
             settings.routing,
         )
         self.telemetry.watch(self.settlement, pipeline)
+        if self.guards.is_on:
+            pipeline.guarded = GuardedTurns(self.guards.masker, self.counters)
         self.limited = limited = open_limited(
             settings, self.transactions, store, pipeline, self.settlement, self.counters
         )
@@ -253,7 +259,7 @@ class Gateway:
         self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
         self.mcp = McpEndpoint(settings, self.transactions, self.things, auth)
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
-        passthrough = self.telemetry.passthrough(self.pool)
+        passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
         self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited)
 
     @asynccontextmanager

@@ -19,6 +19,7 @@ from gateway.base.names import did_you_mean, shown
 from gateway.config.allowances import LimitSettings
 from gateway.config.auth_settings import AuthSettings
 from gateway.config.fields import Origin, Price, RelayPattern, Seconds, Section, Timeouts
+from gateway.config.guards import GuardEntry, MaskingSettings
 from gateway.config.litellm_names import Fate
 from gateway.config.model_list import ModelEntry
 from gateway.config.routing import RoutingSettings
@@ -321,7 +322,9 @@ class Settings(Section):
     upstream: UpstreamSettings = UpstreamSettings()
     routing: RoutingSettings = RoutingSettings()
     prompt_profiles: PromptProfiles = NO_PROFILES
+    masking: MaskingSettings = MaskingSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    guards: tuple[GuardEntry, ...] = ()
     model_list: tuple[ModelEntry, ...] = ()
     warnings: tuple[str, ...] = Field((), exclude=True)
     moved: tuple[Fate, ...] = Field((), exclude=True)
@@ -368,5 +371,5 @@ class Settings(Section):
 
 SECTIONS = (
     *("server", "storage", "cache", "context", "conversation", "memory", "accounting", "auth", "limits"),
-    *("upstream", "routing", "prompt_profiles", "telemetry"),
+    *("upstream", "routing", "prompt_profiles", "masking", "telemetry"),
 )

@@ -3,6 +3,7 @@
 GatewayError
 ├── InvalidRequest 400                bad input, names the field in `param`
 │   ├── ContextLengthExceeded 400     cannot be made to fit (guarantee §4 I1)
+│   ├── ContentRefused 400            by a guard (guarantee §12.9)
 │   ├── RequestTooLarge 413
 │   ├── HeadersTooLarge 431
 │   ├── RequestTimeout 408
@@ -29,6 +30,7 @@ GatewayError
 ├── RateLimitExceeded 429             more than a key, user, model or project may ask (guarantee §12.4)
 ├── BudgetExceeded 429                more than it may spend (guarantee §12.3)
 ├── LimitsUnavailable 503             nobody can tell what is left, and `limits.when_down` is `closed`
+├── GuardUnavailable 503              it cannot be asked, and its `on_failure` is `closed`
 ├── StorageUnavailable 503
 ├── ShuttingDown 503                  no new requests after SIGTERM (guarantee §9)
 ├── Overloaded 503                    too many large requests at once
@@ -45,6 +47,7 @@ GatewayError
 
 from gateway.errors.access import BudgetExceeded as BudgetExceeded
 from gateway.errors.access import Forbidden as Forbidden
+from gateway.errors.access import GuardUnavailable as GuardUnavailable
 from gateway.errors.access import LimitsUnavailable as LimitsUnavailable
 from gateway.errors.access import ModelNotAllowed as ModelNotAllowed
 from gateway.errors.access import RateLimitExceeded as RateLimitExceeded
@@ -57,6 +60,7 @@ from gateway.errors.base import StorageUnavailable as StorageUnavailable
 from gateway.errors.requests import REQUIRED as REQUIRED
 from gateway.errors.requests import AnswerNotKept as AnswerNotKept
 from gateway.errors.requests import CompletionNotFound as CompletionNotFound
+from gateway.errors.requests import ContentRefused as ContentRefused
 from gateway.errors.requests import ContextLengthExceeded as ContextLengthExceeded
 from gateway.errors.requests import ConversationNotFound as ConversationNotFound
 from gateway.errors.requests import HeadersTooLarge as HeadersTooLarge

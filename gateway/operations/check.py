@@ -14,6 +14,7 @@ from gateway.config.files import ConfigurationError
 from gateway.config.litellm_names import GROUPS
 from gateway.config.settings import ContextSettings, Settings
 from gateway.errors import GatewayError, Unauthorized
+from gateway.guards.opening import guards_are_on
 from gateway.models.bill import InternalCall
 from gateway.models.exchange import Caller, Deployment
 from gateway.models.memory import EXTRACTS
@@ -99,6 +100,15 @@ class _Internal:
     @property
     def without(self) -> str:
         return "; ".join(WITHOUT[role] for role in self.roles)
+
+
+def _guards(settings: Settings) -> Result:
+    from gateway.guards.wiring import what_guards
+
+    try:
+        return Result("guards", True, what_guards(settings))
+    except ConfigurationError as error:
+        return Result("guards", False, str(error))
 
 
 async def check_planning(settings: Settings, router: ConfiguredRouter, reaching: Reaching) -> AsyncIterator[Result]:
@@ -275,6 +285,8 @@ async def _check(settings: Settings) -> AsyncIterator[Result]:
 
         problem = await reach_cache(settings.cache.url, settings.cache.timeout)
         yield Result("cache", problem is None, problem or "reached", optional=True)
+    if guards_are_on(settings):
+        yield _guards(settings)
     if settings.telemetry.is_on:
         try:
             problem = await reach_collector(settings.telemetry)
