@@ -30,19 +30,22 @@ def sweep_seconds(retention_days: float | None) -> float:
 
 
 async def sweep_for_ever(retention: Retention, clock: Clock, retention_days: float | None, interval: float) -> None:
-    """Sweeps each `interval` seconds until it is cancelled; whatever goes wrong, it tries again next time."""
+    """Sweeps each `interval` seconds, more often where a key keeps its conversations shortly, until it is cancelled;
+    whatever goes wrong, it tries again next time."""
+    wait = interval
     while True:
-        await asyncio.sleep(interval)
+        await asyncio.sleep(wait)
         try:
-            await sweep(retention, clock, retention_days)
+            wait = min(interval, sweep_seconds(await sweep(retention, clock, retention_days)))
         except StorageUnavailable as error:
             log.warning("sweep_postponed", reason=error.message)
         except Exception as fault:  # noqa: BLE001 - one bad row must not end the sweeping for as long as the server runs
             log.fault("sweep_failed", fault)
 
 
-async def sweep(retention: Retention, clock: Clock, retention_days: float | None) -> None:
-    """
+async def sweep(retention: Retention, clock: Clock, retention_days: float | None) -> float | None:
+    """Returns the fewest days for which a key keeps a conversation that is there.
+
     Raises:
         StorageUnavailable: the storage cannot be reached.
     """
@@ -50,9 +53,13 @@ async def sweep(retention: Retention, clock: Clock, retention_days: float | None
         deleted = await retention.expire_conversations(days_before(clock.now(), retention_days))
         if deleted:
             log.info("conversations_expired", deleted=deleted)
+    by_keys, shortest = await retention.expire_by_keys()
+    if by_keys:
+        log.info("conversations_of_keys_expired", deleted=by_keys)
     if things := await retention.expire_things():
         log.info("things_expired", deleted=things)
     await retention.expire_claims()
+    return shortest
 
 
 def purge(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:
