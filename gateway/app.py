@@ -39,6 +39,7 @@ from gateway.http.organization.endpoint import organization_routes
 from gateway.http.relay.endpoint import Relay
 from gateway.http.responses.routes import response_routes
 from gateway.http.statistics import Observed, Statistics
+from gateway.http.trail.endpoint import trail_routes
 from gateway.http.ui.entrance import Entrance, Parts
 from gateway.internal_models.calls import InternalModels
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
@@ -301,7 +302,8 @@ class Gateway:
             Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
         ]
         found += response_routes(self.answering, self.settings, self.resends, self.store, self.auth, self.relay)
-        found += organization_routes(self.transactions, self.auth, self.clock)
+        found += organization_routes(self.transactions, self.auth, self.clock, self.trail)
+        found += trail_routes(self.transactions, self.auth, self.trail)
         found += self._classic_routes(ready)
         found += self.mcp.routes()
         page = Entrance(self._parts(ready))
@@ -314,7 +316,7 @@ class Gateway:
 
     def _parts(self, ready: Ready) -> Parts:
         about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
-        models, kept = (self.chat, self.pipeline, self.router), (self.backend, self.clock.now())
+        models, kept = (self.chat, self.pipeline, self.router), (self.backend, self.clock.now(), self.trail)
         return Parts(*about, *stored, self.metrics, ready, self.statistics, *models, *kept)
 
     def _classic_routes(self, ready: Ready) -> list[Route]:

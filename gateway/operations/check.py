@@ -17,10 +17,13 @@ from gateway.errors import GatewayError, Unauthorized
 from gateway.models.bill import InternalCall
 from gateway.models.exchange import Caller, Deployment
 from gateway.models.memory import EXTRACTS
+from gateway.models.trail import NewEvent
+from gateway.operations.actor import command_actor
 from gateway.planning.processor import DEFAULT_INTERNAL
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import SchemaState, migrate, require_own, schema_state, shown
+from gateway.storage.trail.append import Trail
 from gateway.storage.turns.steps import results_apart
 from gateway.telemetry.otel.opening import reach_collector
 from gateway.upstream.http.client import new_client
@@ -228,6 +231,9 @@ async def _migrate(settings: Settings) -> AsyncIterator[Result]:
         before = await transactions.run(schema_state)
         await migrate(transactions, settings.storage.migration_timeout)
         after = await transactions.run(schema_state)
+        if before != after:
+            event = NewEvent(command_actor(), "storage.migrated", str(after), details={"from": str(before)})
+            await Trail(transactions, SystemClock(), is_strict=False).saw(event)
         text = f"{where}: already at {after}" if before == after else f"{where}: {before} -> {after}"
         yield Result("schema", after.serves, text)
     except GatewayError as error:

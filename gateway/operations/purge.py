@@ -8,6 +8,7 @@ from typing import TextIO, TypeVar
 from gateway.base.clock import days_before, parse_when
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
+from gateway.operations.actor import command_actor
 from gateway.ports import CacheBackend, Clock
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.database.engine import Transactions
@@ -100,8 +101,9 @@ def _purge_old(settings: Settings, options: argparse.Namespace, clock: Clock) ->
 
     async def work(transactions: Transactions, cache: CacheBackend) -> int:
         retention = Retention(transactions, clock, cache)
-        run = retention.count_expired if options.dry_run else retention.expire_conversations
-        return await run(before, options.tenant)
+        if options.dry_run:
+            return await retention.count_expired(before, options.tenant)
+        return await retention.expire_conversations(before, options.tenant, command_actor())
 
     count = asyncio.run(_with_storage(settings, clock, work))
     done = "would be deleted" if options.dry_run else "deleted"
@@ -111,7 +113,7 @@ def _purge_old(settings: Settings, options: argparse.Namespace, clock: Clock) ->
 
 def _purge_user(settings: Settings, options: argparse.Namespace, clock: Clock) -> str:
     async def work(transactions: Transactions, cache: CacheBackend) -> PurgedUser:
-        purging = UserPurge(transactions, clock, cache)
+        purging = UserPurge(transactions, clock, cache, command_actor())
         return await purging.run(options.user, options.tenant, whole=options.whole, dry_run=options.dry_run)
 
     found = asyncio.run(_with_storage(settings, clock, work))
