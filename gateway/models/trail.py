@@ -7,6 +7,17 @@ from typing import Any
 
 from gateway.models.exchange import Caller
 
+ACTIONS = frozenset(
+    (
+        *("key.created", "key.updated", "key.rotated", "key.revoked"),
+        *("ui.login", "ui.logout"),
+        *("conversations.seen", "conversation.seen", "request.seen", "request.text_seen", "costs.seen"),
+        *("organization.seen", "conversation.exported", "conversation.imported", "trail.exported"),
+        *("conversation.deleted", "item.deleted", "attachment.deleted", "completion.deleted", "memory.deleted"),
+        *("conversations.purged", "user.purged", "storage.migrated"),
+    )
+)
+"""What the trail tells of."""
 LOCAL = "local"
 """Who looks at the page where there are no keys: somebody on this machine."""
 ANONYMOUS_ACTOR = "anonymous"
