@@ -129,7 +129,9 @@ def planning_usage(calls: Sequence[CallCost]) -> ContextPlanningUsage:
 def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     """Tokens of a prompt that were read from a provider's cache, and that were written to it."""
     details = usage.get("prompt_tokens_details") or {}
-    cached = _count(details, "cached_tokens") or next((n for name in CACHED if (n := _count(usage, name))), 0)
+    cached = _count(details, "cached_tokens")
+    if not cached and not usage.keys().isdisjoint(CACHED):
+        cached = next((n for name in CACHED if (n := _count(usage, name))), 0)
     return cached, _count(details, "cache_creation_tokens") or _count(usage, "cache_creation_input_tokens")
 
 
@@ -137,9 +139,9 @@ def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: 
     cached, written = cache_tokens(usage)
     named = details.get("cache_creation_token_details") if isinstance(details, dict) else None
     split = named or usage.get("cache_creation") or {}
-    hour = min(written, _count(split, "ephemeral_1h_input_tokens"))
+    hour = min(written, _count(split, "ephemeral_1h_input_tokens")) if written else 0
     of_cached = details.get("cached_tokens_details") if isinstance(details, dict) else None
-    pictures = min(cached, _count(of_cached, "image_tokens"))
+    pictures = min(cached, _count(of_cached, "image_tokens")) if cached else 0
     kinds: Kinds = (
         (
             "cached_image_input",
@@ -173,8 +175,8 @@ def _cost_by_kind(rates: Rates, others: tuple[str, Decimal], tokens: int, kinds:
     rounded."""
     cost = ZERO
     for kind, count, names in kinds:
-        taken = max(0, min(count, tokens))
-        price = rates.find(*names) if taken else None
+        taken = min(count, tokens)
+        price = rates.find(*names) if taken > 0 else None
         if price is not None:
             cost = EXACT.add(cost, _product(rates, kind, taken, price))
             tokens -= taken

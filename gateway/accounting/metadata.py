@@ -28,7 +28,19 @@ twice (guarantee §6.2)."""
 
 OPTIONAL_IN_RECORDS = ("guarded", "standing", "reason", *CLIENTS_WORDS)
 FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
-    {*OPTIONAL_IN_RECORDS, "economics", "embedder", "embedder_cost", "agent", "profile", "memory", "recall", "things"}
+    {
+        *OPTIONAL_IN_RECORDS,
+        "economics",
+        "embedder",
+        "embedder_cost",
+        "agent",
+        "profile",
+        "memory",
+        "recall",
+        "things",
+        "compacted",
+        "cleared",
+    }
 )
 """Of a bill: they are left out elsewhere."""
 
@@ -77,6 +89,10 @@ def response_metadata(known: ResponseMetadata, unlisted: Unlisted | None = None)
             del utilization["memory"]
         if not used.things:
             del utilization["things"]
+        if not used.compacted:
+            del utilization["compacted"]
+        if not used.cleared:
+            del utilization["cleared"]
         _without_embedder(utilization)
     data["timings_ms"] = known.timings_ms
     return data

@@ -336,6 +336,13 @@ class Settings(Section):
             raise ValueError(f"context.embedding_model: model_list has no {name!r}, and it is not {LOCAL!r}")
         return self
 
+    @model_validator(mode="after")
+    def _users_can_be_counted(self) -> Self:
+        limits = self.limits
+        if self.accounting.users == "off" and any(each.budgets for each in (limits.each_user, *limits.users.values())):
+            raise ValueError("limits: budgets of users are added up by user, but accounting.users is off")
+        return self
+
     def model(self, name: str) -> ModelEntry | None:
         """The first entry of that `model_name`, or None."""
         return next((entry for entry in self.model_list if entry.model_name == name), None)

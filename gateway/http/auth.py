@@ -3,13 +3,15 @@
 import hashlib
 import hmac
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gateway.config.auth_settings import USER, ApiKey, AuthSettings
 from gateway.errors import Forbidden, InvalidRequest, StorageUnavailable, Unauthorized
-from gateway.http.edge import Scope, came_by_messages
+from gateway.http.edge import App, Receive, Scope, Send, came_by_messages
+from gateway.http.near import FORWARDED, check_near
 from gateway.http.receive import header
-from gateway.models.exchange import ANTHROPICS_KEY, Caller
+from gateway.models.exchange import ANTHROPICS_KEY, Caller, Headers
 from gateway.models.keys import KeyPolicy, policy_of
 from gateway.storage.store import ConversationStore
 
@@ -21,6 +23,11 @@ MAX_TENANTS = 10_000
 """Hashes in the cache; some 200 bytes each."""
 FORWARDED_HEADERS = (b"openai-organization", b"openai-project", b"openai-beta")
 READS = ("GET", "HEAD", "OPTIONS")
+ANY_ORIGIN = "*"
+STRICTER = ("/ui", "/mcp", "/health/")
+"""Paths that look themselves where a request comes from, or spend nothing and tell nobody anything."""
+MAX_HOSTS = 100
+"""Values of `Host` that are remembered."""
 ASK_AGAIN = 5.0
 """Seconds after which the storage is asked again for the secret, if all that needs it is the id of a configured key."""
 
@@ -66,8 +73,10 @@ class Authenticator:
             InvalidRequest: a header that goes upstream is not ASCII.
         """
         token, anthropics = _bearer(scope), None
-        if came_by_messages(scope) and (token is None or token.startswith(ANTHROPICS_KEY)):
-            anthropics = token = token or _anthropics(scope)
+        if token is None and (self._keys or came_by_messages(scope)):
+            anthropics = token = _anthropics(scope)
+        elif token is not None and token.startswith(ANTHROPICS_KEY):
+            anthropics = token
         headers = {k.decode(): _plain(k, v) for k, v in scope["headers"] if k in FORWARDED_HEADERS}
         if self._keys:
             key = self._key_of(token)
@@ -146,6 +155,36 @@ class Authenticator:
             text = "No API key was given." if token is None else "This API key is not known here."
             raise Unauthorized(f"{text} Send one as 'Authorization: Bearer KEY'.")
         return found
+
+
+class OnlyNear:
+    """Keeps other sites' pages out, as `check_near` says. Nearly all requests have no `Origin` and name
+    a host that was looked at before."""
+
+    def __init__(self, app: App, origins: Sequence[str]) -> None:
+        self._app = app
+        self._origins = frozenset(origins)
+        self._known: set[bytes] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and ANY_ORIGIN not in self._origins and not scope["path"].startswith(STRICTER):
+            self._check(scope["headers"])
+        await self._app(scope, receive, send)
+
+    def _check(self, headers: Headers) -> None:
+        host = None
+        for name, value in headers:
+            if name == b"origin":
+                break
+            if name == b"host":
+                host = value
+        else:
+            if host in self._known:
+                return
+        check_near(headers, self._origins)
+        is_plain = not any(name == b"origin" or name in FORWARDED for name, _ in headers)
+        if host is not None and is_plain and len(self._known) < MAX_HOSTS:
+            self._known.add(host)
 
 
 def _holder(key: _Key, key_id: str) -> Holder:

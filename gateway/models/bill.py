@@ -229,7 +229,26 @@ class ContextUtilizationMetadata:
     """The prompt profile that stands in front, and what it saves; on the bill only where profiles are configured."""
     things: list[dict[str, str]] | None = None
     """Memory id and type of the remembered things that were shown; on the bill only where there were any."""
+    compacted: bool | None = None
+    """Whether room was made for a client that asked for compaction; on the bill only where it was."""
+    cleared: list[dict[str, Any]] | None = None
+    """What a client's edits took out of the prompt; on the bill only where they did."""
     warnings: list[str] = field(default_factory=list)
+
+    def without(self, cleared: tuple[dict[str, Any], ...]) -> None:
+        """Notes what edits took out of the prompt, in place; then its figures are estimates. Once a request."""
+        if self.cleared is not None or not cleared:
+            return
+        self.cleared = list(cleared)
+        if self.tokens_used is None or self.breakdown is None:
+            return
+        left = sum(each["cleared_input_tokens"] for each in cleared)
+        breakdown = dict(self.breakdown)
+        for name in ("artifacts", "history", "current"):
+            taken = min(left, breakdown.get(name, 0))
+            breakdown[name], left = breakdown.get(name, 0) - taken, left - taken
+        self.breakdown, self.tokens_used, self.tokens_estimated = breakdown, sum(breakdown.values()), True
+        self.utilization = round(self.tokens_used / self.budget_tokens, 4) if self.budget_tokens else None
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any, Final, Literal, Protocol
 
 from gateway.models.agents import Agent
+from gateway.models.allowed import Admission
 from gateway.models.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
 from gateway.models.chain import ChainDigest
 from gateway.models.conversation import ConversationRef
@@ -69,6 +70,10 @@ class ContextOptions:
     clear_above: int | None = None
     """Tokens above which a client's API wants room to be made. What cannot be made to fit them may be more, unlike
     `max_input_tokens`."""
+    compacts: bool = False
+    """Its client wants to be told where such room was made, by what may stand for all before the answer."""
+    pauses: bool = False
+    """Then it wants to be told that alone: no model is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +185,13 @@ class ChatRequest:
     api: Literal["responses", "messages"] | None = None
     native: Native | None = None
     asked: Mapping[str, Any] | None = None
+    admissions: list[Admission] = field(default_factory=list, repr=False, compare=False)
+    """`admission`, once it is let in: a copy of a whole request for that alone is dear."""
+
+    @property
+    def admission(self) -> Admission | None:
+        """What it holds of budgets and limits, where any apply."""
+        return self.admissions[-1] if self.admissions else None
 
     @property
     def keeps_content(self) -> bool:

@@ -214,6 +214,8 @@ class StoredCompletion:
 
 ASKED = "asked"
 """The field of a stored completion's body that is `ChatRequest.asked`; no client is shown it."""
+BROKE = "broke"
+"""Its field with the error by which an answer broke off, as its client was told: `message`, `code`, `param`."""
 OWN_INSTRUCTIONS = "instructions_digest"
 """Its field with the digest of the `instructions` of a response; the words stand among the system messages."""
 

@@ -34,6 +34,10 @@ def families(counts: Counts) -> Iterable[Any]:
     yield _counter("gateway_cost_usd", text, ["model", "purpose"], counts.costs)
     text = "Errors that upstreams gave instead of an answer."
     yield _counter("gateway_upstream_errors", text, ["model", "code"], counts.upstream_errors)
+    text = "Requests that came to a budget or limit, by whose it is: refused, or with budget_soft warned."
+    yield _counter("gateway_limited", text, ["holder", "limit"], counts.limited)
+    text = "Times that budgets or limits could not be checked."
+    yield CounterMetricFamily("gateway_limits_unavailable", text, counts.limits_down)
     yield from _of_planning(counts)
 
 

@@ -126,6 +126,11 @@ class Counts:
     """Bills by `planning_reason`, and whether a planner's plan was used (`true` or `false`)."""
     fallbacks: Counter[tuple[str]] = field(default_factory=Counter)
     """By `fallback_reason`."""
+    limited: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By whose it is (`all`, `key`, `user`, `model`, `project`), and what was used up: `budget` (refused),
+    `budget_soft` (warned), `requests`, `tokens`, `concurrent`."""
+    limits_down: int = 0
+    """How often budgets or limits could not be checked."""
     summaries: Counter[tuple[str]] = field(default_factory=Counter)
     """Summaries that plans asked for: `hit` (paid for by somebody else or before) or `miss`."""
 
@@ -211,6 +216,14 @@ class Metrics:
             if _is_trouble(error):
                 self._note(label, code, self._now())
 
+    def limited(self, whose: str, what: str) -> None:
+        """A request has come to a budget or limit."""
+        self._counts.limited[whose, what] += 1
+
+    def limits_down(self) -> None:
+        """Budgets or limits could not be checked."""
+        self._counts.limits_down += 1
+
     def troubles(self) -> dict[str, Trouble]:
         """Models whose upstream has answered nothing since it gave an error, and what it gave."""
         return {label: replace(each) for label, each in self._troubles.items()}
@@ -241,6 +254,7 @@ class Metrics:
             decisions=now.decisions.copy(),
             fallbacks=now.fallbacks.copy(),
             summaries=now.summaries.copy(),
+            limited=now.limited.copy(),
         )
 
     def _note(self, label: str, code: str, now: datetime) -> None:

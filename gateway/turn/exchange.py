@@ -7,6 +7,7 @@ from gateway.accounting.stream import StreamRecord
 from gateway.assembly.profiles import Profile
 from gateway.base.ids import new_id
 from gateway.context.report import BuiltContext
+from gateway.errors import GatewayError
 from gateway.models.bill import CallCost, InternalCall
 from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
@@ -84,6 +85,8 @@ class Outcome:
     usage: dict[str, Any] | None = None
     error_code: str | None = None
     charged: bool = True
+    error: dict[str, Any] | None = None
+    """The error that its client was told, where it broke off by one."""
 
     @classmethod
     def of(cls, answer: JsonAnswer) -> "Outcome":
@@ -96,3 +99,13 @@ class Outcome:
         """The outcome of what a stream delivered. Usage that is reported before the end counts only part of it."""
         whole = status == "complete" or record.asked_are_finished
         return cls(status, record.completion(), record.usage if whole else None, error)
+
+
+class Paused(GatewayError):
+    """Room was made for a request, and its client wants to know that before its model is asked. `at` is the stored
+    message behind which it goes on."""
+
+    def __init__(self, request: ChatRequest, at: str | None) -> None:
+        super().__init__("compaction")
+        self.request = request
+        self.at = at

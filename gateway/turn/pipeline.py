@@ -7,9 +7,6 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
 
-from gateway.assembly.body import has_blocks, request_body, with_output_limit, without_items
-from gateway.assembly.cache_breakpoints import TRANSLATED, wants_breakpoints, with_breakpoints
-from gateway.assembly.translated import as_upstream_takes
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.planner import plan_of_then
@@ -23,21 +20,19 @@ from gateway.history.rebuild import (
     new_history,
     starts_conversation,
 )
-from gateway.models.exchange import UNTRANSLATED, Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer
-from gateway.models.items import BOUND, OF_RESPONSES, SIGNED
+from gateway.models.exchange import Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer
 from gateway.models.memory import EXTRACTS
-from gateway.models.recall import never_offered, own_tools, without_recall
+from gateway.models.recall import never_offered, own_tools
 from gateway.ports import FileStore, Spans, Upstream
 from gateway.storage.store import ConversationStore
-from gateway.turn.bound_thinking import bound_messages, with_possible_thinking
+from gateway.turn.body import as_it_goes_up, body_of
 from gateway.turn.echoes import StreamWithoutEchoes, without_echoes
-from gateway.turn.exchange import Exchange, Outcome
+from gateway.turn.exchange import Exchange, Outcome, Paused
 from gateway.turn.recalled_stream import StreamWithRecall
 from gateway.turn.recaller import Recaller, offered
 from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import Receiver, StreamedAnswer, relay
-from gateway.upstream.routing.deployments import RESPONSES
 from gateway.upstream.routing.protocols import NOT_SPOKEN, Protocols
 from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.window.budget import Budget, budget_for, cleared_above, tightened, writable
@@ -86,6 +81,8 @@ class Pipeline:
         self._recaller = recaller
         self._summaries = summaries
         self.spans: Spans = nullcontext
+        self.reserve: Callable[[Exchange], Awaitable[None]] | None = None
+        """Called before a model is asked for a request that budgets or limits apply to."""
 
     async def answer(self, request: ChatRequest) -> Completion:
         """Answers a request at once.
@@ -95,6 +92,7 @@ class Pipeline:
         """
         exchange = await self._prepare(request)
         async with self._settlement.recording_failure(exchange):
+            await self._reserve_cost(exchange)
             answer = await self._send(exchange, self._complete)
             if exchange.recall is not None:
                 answer = await self._recaller.answered(exchange, answer, lambda: self._send(exchange, self._complete))
@@ -117,6 +115,7 @@ class Pipeline:
             return await self._send(exchange, lambda e: stack.enter_async_context(self._open(e)))
 
         async with self._settlement.recording_failure(exchange):
+            await self._reserve_cost(exchange)
             opened = await opening()
 
         if exchange.recall is not None:
@@ -155,7 +154,7 @@ class Pipeline:
         bill of internal models (guarantee §5)."""
         exchange = await self._prepare(request)
         async with self._settlement.recording_failure(exchange):
-            estimate = await self._settlement.estimate(exchange)
+            estimate = await self._settlement.estimate(exchange, as_it_goes_up(exchange).messages)
             await self._settlement.bill_dry_run(exchange)
         return estimate
 
@@ -225,6 +224,9 @@ class Pipeline:
             with suppress(ContextLengthExceeded):
                 built = await self._build(exchange, wanted)
                 exchange.budget = wanted
+                if built.fitted.new_pass and exchange.request.options.pauses:
+                    raise Paused(exchange.request, exchange.history.parent_id if exchange.history else None)
+                built.utilization.compacted = exchange.request.options.compacts and built.fitted.new_pass
                 return built
         return await self._build(exchange, exchange.budget)
 
@@ -262,6 +264,11 @@ class Pipeline:
             exchange.conversation_id = claimed
         elif request.claim is None or not request.claim.shared:  # the claim has shown it
             await self._store.reachable()
+
+    async def _reserve_cost(self, exchange: Exchange) -> None:
+        """Makes sure that budgets and limits have room for what is about to be asked (guarantee §12.3)."""
+        if exchange.request.admission is not None and self.reserve is not None:
+            await self.reserve(exchange)
 
     async def _send(self, exchange: Exchange, call: Callable[[Exchange], Awaitable[T]]) -> T:
         """Step 6. If upstream says overflow all the same, one refit; if it refuses to report usage, once without; if it
@@ -320,11 +327,11 @@ class Pipeline:
 
     async def _complete(self, exchange: Exchange) -> JsonAnswer:
         request = exchange.request
-        answer = await self._upstream.complete(exchange.deployment, _body(exchange), request.caller.headers)
+        answer = await self._upstream.complete(exchange.deployment, body_of(exchange), request.caller.headers)
         return without_echoes(answer) if request.agent is not None and request.agent.echoes else answer
 
     def _open(self, exchange: Exchange) -> Any:
-        return self._upstream.stream(exchange.deployment, _body(exchange), exchange.request.caller.headers)
+        return self._upstream.stream(exchange.deployment, body_of(exchange), exchange.request.caller.headers)
 
     def _keep(self, exchange: Exchange) -> None:
         """What an answered request leaves for later ones, once it is stored."""
@@ -349,41 +356,3 @@ def _is_of_tools(exchange: Exchange, refusal: UpstreamRefused) -> bool:
     recall, forward = exchange.recall, exchange.request.forward
     is_new = recall is not None and not recall.paid and not own_tools(forward)
     return is_new and refusal.status in USAGE_REFUSALS and "tool" in str(refusal.original)
-
-
-def _body(exchange: Exchange) -> dict[str, Any]:
-    """The body that goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
-    request, messages, forward = exchange.request, exchange.messages, exchange.request.forward
-    recall = exchange.recall
-    if recall is not None:
-        messages, forward = [*messages, *recall.messages], without_recall(forward) if recall.closed else forward
-    deployment, facts, budget, built = exchange.deployment, exchange.facts, exchange.budget, exchange.built
-    as_sent, native = built is None or built.is_as_sent, None
-    fields = set[str]().union(*messages)
-    if request.native is not None or (not as_sent and has_blocks(messages, fields)):
-        messages, forward, native = as_upstream_takes(messages, forward, request, deployment)
-    if SIGNED in fields or BOUND in fields:
-        messages = bound_messages(exchange, messages)
-    exchange.sent = messages
-    if built is not None and request.options.mode != "off":
-        if wants_breakpoints(deployment, facts):
-            goes_on = bool(exchange.conversation_id or any(message["role"] == "assistant" for message in messages))
-            own = request.native.fields if request.native is not None else {}
-            translated = deployment.protocol in TRANSLATED
-            messages = with_breakpoints(messages, {**forward, **own}, goes_on=goes_on, translated=translated)
-        forward = with_output_limit(
-            forward,
-            deployment,
-            facts,
-            window=budget.context_window,
-            prompt=built.fitted.tokens + (recall.tokens if recall is not None else 0),
-            reserved=budget.reserved_output,
-            refitted=exchange.refused_budget is not None,
-        )
-    if deployment.protocol != RESPONSES and not fields.isdisjoint(OF_RESPONSES):
-        messages = without_items(messages, request)
-    body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
-    if native is not None:
-        body[UNTRANSLATED] = native
-    is_managed = built is not None and request.options.mode != "off"
-    return with_possible_thinking(body) if is_managed and ("thinking" in body or UNTRANSLATED in body) else body

@@ -33,6 +33,7 @@ from gateway.models.standing import Unlisted, unlisted_among
 from gateway.models.things import user_place
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.ports import Clock, Spans
+from gateway.quota.costs import billed, owed
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
@@ -89,7 +90,7 @@ class Settlement:
         self._store = store
         self._match = match
         self.metrics = metrics
-        self._hooks = hooks or Hooks()
+        self.hooks = hooks or Hooks()
         self._usage = UsageCount(counters)
         self.clock = clock
         self._tasks = BackgroundTasks()
@@ -180,9 +181,9 @@ class Settlement:
                 await self._record_failure(exchange, record, fault)
             raise fault from error
 
-    async def estimate(self, exchange: Exchange) -> dict[str, Any]:
-        """The answer to a dry run: what would be forwarded, the bill of internal models, and the least and most that
-        the primary call would cost."""
+    async def estimate(self, exchange: Exchange, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        """The answer to a dry run: the messages that would go up, the bill of internal models, and the least and most
+        that the primary call would cost."""
         if exchange.history is None or exchange.history.created:
             exchange.conversation_id = None
         forward = exchange.request.forward
@@ -197,7 +198,7 @@ class Settlement:
         return {
             "object": "context.dry_run",
             "model": exchange.request.model,
-            "messages": exchange.messages,
+            "messages": messages,
             "response_metadata": with_plan(response_metadata(metadata), plan_of(exchange)),
             "estimated_cost": costs,
         }
@@ -223,12 +224,12 @@ class Settlement:
             self._tasks.start(self._record_failure(exchange, None, None))
 
     def _may_record(self, exchange: Exchange) -> bool:
-        """Whether the caller is to record the failure: once, if any model was called and no commit is under way."""
-        first = (
-            bool(exchange.called or exchange.paid or exchange.internal)
-            and not exchange.committing
-            and not exchange.given_up
-        )
+        """Whether the caller is to record the failure: once, if any model was called and no commit is under way. What
+        leaves no bill gives back what it held."""
+        has_cost = bool(exchange.called or exchange.paid or exchange.internal)
+        if not has_cost and not exchange.committing and exchange.request.admission is not None:
+            exchange.request.admission.closed()
+        first = has_cost and not exchange.committing and not exchange.given_up
         exchange.given_up = exchange.given_up or first
         return first
 
@@ -256,7 +257,8 @@ class Settlement:
         outcome = Outcome("failed", error_code=code, charged=error is None or error.may_be_charged)
         try:
             if record is not None and record.begun and exchange.delivered:
-                outcome = Outcome.of_stream(record, "partial", code)
+                told = error.body()["error"] if error is not None else None
+                outcome = replace(Outcome.of_stream(record, "partial", code), error=told)
             await self.settle(exchange, outcome)
             return True
         except StorageUnavailable:
@@ -268,6 +270,8 @@ class Settlement:
                 await self.settle(exchange, Outcome("failed", error_code=code))
         finally:
             self.running.leave(exchange)
+            if not exchange.committing and exchange.request.admission is not None:
+                exchange.request.admission.closed()
         return False
 
     async def _commit(
@@ -310,12 +314,15 @@ class Settlement:
         try:
             with self.spans("commit"):
                 await self._store.commit(commit)
-            if self._hooks.is_listening:
-                self._hooks.settled(commit)
+            if request.admission is not None:
+                billed(request.admission, entry)
+            if self.hooks.is_listening:
+                self.hooks.settled(commit)
         except StorageUnavailable:
             billed_alone = replace(entry, error_code=entry.error_code or "turn_not_stored")
             claim = request.claim if turn is None else None
-            self._late.add(TurnCommit(billed_alone, chains=commit.chains, claim=claim, again=True))
+            late = TurnCommit(billed_alone, chains=commit.chains, claim=claim, again=True)
+            self._late.add(late, owed(request.admission, entry) if request.admission is not None else None)
             if turn is not None:
                 raise
             log.warning("bill_not_recorded_yet", request_id=request.request_id, waiting=len(self._late))
@@ -376,6 +383,8 @@ class Settlement:
             utilization = ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
         if exchange.recall is not None:
             utilization.recall = exchange.recall.as_json()
+        if request.admission is not None and request.admission.warnings:
+            utilization.warnings = list(dict.fromkeys((*utilization.warnings, *request.admission.warnings)))
         return ResponseMetadata(
             request_id=request.request_id,
             conversation_id=exchange.conversation_id,

@@ -50,6 +50,8 @@ class UsageCount:
         built, budget = exchange.built, exchange.budget.tokens
         if built is None or built.counting is None or not built.fitted.exact or budget is None or exchange.rounds:
             return
+        if built.utilization.cleared:
+            return
         if any(map(_has_media, exchange.messages)):
             return
         calls = sum(len(message.get("tool_calls") or ()) for message in exchange.messages)

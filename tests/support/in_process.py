@@ -68,7 +68,9 @@ class OneProvider(ConfiguredRouter):
         self._told = None
 
     def deployment(self, model: str, caller: Caller) -> Deployment:
-        return Deployment(model, model, f"openai/{model}", "http://127.0.0.1:9/v1", "sk-test", operator_key=True)
+        return Deployment(
+            model, model, f"openai/{model}", "http://127.0.0.1:9/v1", "sk-test", operator_key=True, has_responses=False
+        )
 
     def facts(self, model: str, deployment: Deployment | None = None) -> ModelFacts:
         return self._facts[model]

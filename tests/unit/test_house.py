@@ -21,7 +21,7 @@ SMALL_WITH_REASON = {
     "http/openapi/responses.py": "schemas of one API, beside the others that are large already",
     "http/openapi/things.py": "schemas of one API, beside the others that are large already",
     "http/responses/references.py": "what an item refers to: asked on create and by compaction",
-    "http/responses/routes.py": "the list of paths of one API, which `app.py` has no room for",
+    "http/responses/routes.py": "the list of paths of one API, which `routes.py` has no room for",
     "http/ui/routes.py": "the list of pages, which each of them is added to",
     "models/keys.py": "what is known of a key of ours",
     "models/internal.py": "what goes to internal models and comes back",

@@ -1,6 +1,7 @@
 """Which deployment serves a model, with whose key (guarantee §1, §8)."""
 
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 from gateway.config.model_list import ModelEntry
 from gateway.config.settings import Settings
@@ -9,6 +10,7 @@ from gateway.models.exchange import ANTHROPICS_KEY, Caller, Deployment, ModelFac
 from gateway.upstream.openai.told_facts import ToldFacts, completed, lacks
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.deployments import RESPONSES, Access, by_responses, deployment_of
+from gateway.upstream.routing.protocols import ANTHROPIC_BASE
 from gateway.upstream.routing.providers import (
     AZURE,
     OPENAI_BASES,
@@ -108,7 +110,7 @@ class ConfiguredRouter:
             provider_model=model,
             route=f"openai/{model}",
             api_base=upstream.api_base.rstrip("/"),
-            api_key=operator_key or caller.client_key,
+            api_key=operator_key or self._own_key(caller, upstream.api_base),
             operator_key=operator_key is not None,
             connect_timeout=upstream.connect,
             first_byte_timeout=upstream.first_byte,
@@ -116,6 +118,12 @@ class ConfiguredRouter:
             origin=origin_of("openai", model, upstream.api_base.rstrip("/")),
         )
         return _only_by_responses(found) if self._map_says_responses(found) else found
+
+    def _own_key(self, caller: Caller, base: str) -> str | None:
+        """The client's own key as it may go to an address. One of Anthropic's goes to Anthropic alone."""
+        upstream = self._settings.upstream
+        homes = (urlsplit(ANTHROPIC_BASE).netloc, urlsplit(upstream.anthropic_api_base).netloc)
+        return caller.client_key or (caller.anthropic_key if urlsplit(base).netloc in homes else None)
 
     def _map_says_responses(self, deployment: Deployment) -> bool:
         """Whether LiteLLM's map knows the model as one that only Responses serve. It speaks of OpenAI's own servers and
@@ -224,7 +232,9 @@ class ConfiguredRouter:
             return Access(upstream.api_key.get_secret_value(), operator=True)  # its own address alone gets that key
         if params.has_credentials:
             return Access(None, operator=True)
-        own = caller.anthropic_key or caller.client_key if provider == "anthropic" else caller.client_key
+        own = self._own_key(caller, base)
+        if provider == "anthropic":
+            own = caller.anthropic_key or caller.client_key
         if own is None and provider in THROUGH_LITELLM and not base:
             text = f"The model {entry.model_name!r} needs a key: none is configured, and the request has none."
             raise Unauthorized(text)

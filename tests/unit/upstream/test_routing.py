@@ -331,3 +331,13 @@ def test_a_key_of_anthropics_goes_to_anthropic_alone() -> None:
     listed = router(entry("c", "anthropic/claude-sonnet-4-5"), entry("g", "groq/x"))
     assert listed.deployment("c", caller).api_key == "sk-ant-own"
     assert listed.deployment("g", caller).api_key is None
+
+
+def test_anthropics_own_endpoint_for_chats_gets_its_key() -> None:
+    """§10.16: as the default upstream, or as an entry's address."""
+    caller = Caller("t", None, anthropic_key="sk-ant-own")
+    compatible = router(upstream={"api_base": "https://api.anthropic.com/v1"})
+    assert compatible.default("x", caller).api_key == "sk-ant-own"
+    listed = router(entry("c", "openai/claude-x", api_base="https://api.anthropic.com/v1"))
+    assert listed.deployment("c", caller).api_key == "sk-ant-own"
+    assert router(upstream={"api_base": "https://api.anthropic.com.evil/v1"}).default("x", caller).api_key is None
