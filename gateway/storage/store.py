@@ -97,10 +97,10 @@ class ConversationStore:
         """Marks an expired conversation as in use, so that retention does not delete it. False: it just has been."""
         now = self._clock.now()
         until = now + USED_FOR
-        days = fewest_days(self._retention_days, found.retention_days)
-        if days is None or found.updated_at is None:
+        if self._retention_days is None and found.retention_days is None:
             return True
-        if found.updated_at > days_before(until, days):
+        days = fewest_days(self._retention_days, found.retention_days)
+        if days is None or found.updated_at is None or found.updated_at > days_before(until, days):
             return True
         update = schema.conversations.update().where(schema.conversations.c.id == found.conversation_id)
         marked = await self._transactions.run(

@@ -127,8 +127,8 @@ def _write_turn(
         INSERT_CONVERSATION(connection, [{**NOTHING_MORE, **values, **told, **sums, **named}])
     else:
         values |= told | with_more(row, sums)
-        if (days := fewest_days(row.retention_days, turn.retention_days)) != row.retention_days:
-            values["retention_days"] = days
+        if turn.retention_days is not None:
+            values["retention_days"] = fewest_days(row.retention_days, turn.retention_days)
         UPDATE_CONVERSATION(connection, turn.conversation_id, values)
     if instructions is not None:
         INSERT_INSTRUCTIONS(connection, [instructions])
