@@ -15,7 +15,7 @@ from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
 from gateway.http.answering import Answering
-from gateway.http.auth import Authenticator, OnlyNear
+from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.classic.endpoint import Stored
 from gateway.http.conversations.attachments import Attachments
@@ -32,8 +32,10 @@ from gateway.http.inner.resends import Resends
 from gateway.http.mcp.endpoint import McpEndpoint
 from gateway.http.messages.counting import CountTokens, ListedModels
 from gateway.http.messages.endpoint import Messages
+from gateway.http.near import OnlyNear
 from gateway.http.operations import Models
 from gateway.http.relay.endpoint import Relay
+from gateway.http.runtime_keys import RuntimeKeys
 from gateway.http.statistics import Observed, Statistics
 from gateway.internal_models.calls import InternalModels
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
@@ -51,6 +53,7 @@ from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import open_transactions
+from gateway.storage.keys import KeyStore
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
@@ -221,7 +224,8 @@ class Gateway:
         self.limited = limited = open_limited(
             settings, self.transactions, store, pipeline, self.settlement, self.counters
         )
-        self.auth = auth = Authenticator(settings.auth, store)
+        self.keys = RuntimeKeys(KeyStore(self.transactions, clock, store), clock)
+        self.auth = auth = Authenticator(settings.auth, store, self.keys, clock)
         self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock, limited)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
         self.messages = Messages(self.answering, settings, self.resends, store)
@@ -242,7 +246,7 @@ class Gateway:
         self.replayer = Replayer(limited, store, replays, past)
         self.replays = Replays(self.replayer, pipeline, past, replays, store, auth, settings, clock)
         transfer = ConversationTransfer(self.transactions, clock)
-        self.trail = Trail(self.transactions, clock, is_strict=bool(settings.auth.keys))
+        self.trail = Trail(self.transactions, clock, is_strict=settings.auth.wants_keys)
         self.exported = ExportedConversation(transfer, auth, self.trail)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)

@@ -1,5 +1,5 @@
-"""The `gateway` command: serve, migrate, check, audit, costs, ls, show, tail, purge, export, import, trail (guarantee
-§9)."""
+"""The `gateway` command: serve, migrate, check, keys, audit, costs, ls, show, tail, purge, export, import, trail
+(guarantee §9)."""
 
 import argparse
 import io
@@ -11,6 +11,7 @@ from typing import Any
 from gateway import __version__
 from gateway.config.loading import ConfigurationError, load_settings, process_environment
 from gateway.config.settings import Settings
+from gateway.operations.keys.options import add_key_commands
 
 MOST_ROWS = 100_000
 """Of a list that a command writes."""
@@ -50,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     migrate.set_defaults(run=_migrate)
     check = commands.add_parser("check", help="validate the configuration and reach what it names")
     check.set_defaults(run=_check)
+    keys = add_key_commands(commands.add_parser("keys", help="make, list, change, rotate and revoke keys"))
+    for command in keys:
+        command.set_defaults(run=_keys)
     audit = commands.add_parser("audit", help="add the ledger up again and say whether all balances")
     _add_audit_options(audit)
     audit.set_defaults(run=_audit)
@@ -72,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     importing.add_argument("--tenant", metavar="T", help="whose it is to be (default: the only tenant)")
     importing.set_defaults(run=_import)
     trails = _add_trail(commands)
-    for command in (serve, migrate, check, audit, costs, *looks, purge, export, importing, *trails):
+    for command in (serve, migrate, check, *keys, audit, costs, *looks, purge, export, importing, *trails):
         command.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
     return parser
 
@@ -220,6 +224,13 @@ def _check(settings: Settings, _options: argparse.Namespace) -> int:
     from gateway.operations.check import check
 
     return _report(check(settings))
+
+
+def _keys(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.base.clock import SystemClock
+    from gateway.operations.keys.command import keys
+
+    return _piped(lambda: keys(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
 
 
 def _audit(settings: Settings, options: argparse.Namespace) -> int:

@@ -10,12 +10,15 @@ from gateway.config.exposure import has_page
 from gateway.http.classic.chat import ClassicChat
 from gateway.http.classic.endpoint import ClassicConversations, ClassicHealth, MemoryStatistics, PromptInfo
 from gateway.http.edge import CHAT_PATH, App, Draining
+from gateway.http.keys.endpoint import key_routes
 from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Ready
 from gateway.http.organization.endpoint import organization_routes
 from gateway.http.responses.routes import response_routes
 from gateway.http.trail.endpoint import trail_routes
 from gateway.http.ui.entrance import Entrance, Parts
+from gateway.models.trail import actor_of
+from gateway.storage.trail.append import recorder
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -78,6 +81,7 @@ def route_table(gateway: "Gateway", draining: Draining) -> list[Route]:
     found += response_routes(gateway.answering, gateway.settings, *stored)
     found += organization_routes(gateway.transactions, gateway.auth, gateway.clock, gateway.trail)
     found += trail_routes(gateway.transactions, gateway.auth, gateway.trail)
+    found += key_routes(gateway.keys, gateway.auth, lambda caller, _: recorder(actor_of(caller), gateway.clock))
     found += _classic_routes(gateway, ready)
     found += gateway.mcp.routes()
     page = Entrance(_parts(gateway, ready))

@@ -12,6 +12,7 @@ GatewayError
 │   ├── IdempotencyKeyMismatch 422    it was used with another request
 │   ├── AnswerNotKept 409             answered already, and the answer is gone
 │   ├── ReplayRunning 409             it is under way
+│   ├── KeyNotChangeable 409          it stands in the configuration, or was revoked
 │   └── NotFound 404
 │       ├── ConversationNotFound      unknown, deleted or another tenant's (guarantee §2)
 │       ├── ItemNotFound
@@ -64,6 +65,7 @@ from gateway.errors.requests import IdempotencyKeyMismatch as IdempotencyKeyMism
 from gateway.errors.requests import InvalidHttp as InvalidHttp
 from gateway.errors.requests import InvalidRequest as InvalidRequest
 from gateway.errors.requests import ItemNotFound as ItemNotFound
+from gateway.errors.requests import KeyNotChangeable as KeyNotChangeable
 from gateway.errors.requests import KeyNotFound as KeyNotFound
 from gateway.errors.requests import MemoryNotFound as MemoryNotFound
 from gateway.errors.requests import MethodNotAllowed as MethodNotAllowed

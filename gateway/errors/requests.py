@@ -167,6 +167,13 @@ class KeyNotFound(NotFound):
     code = "key_not_found"
 
 
+class KeyNotChangeable(InvalidRequest):
+    """The key stands in the configuration, or was revoked (guarantee §12.1)."""
+
+    status = 409
+    code = "key_not_changeable"
+
+
 class ModelNotFound(NotFound):
     """The model is not configured and no default upstream may serve it."""
 

@@ -72,14 +72,15 @@ class Statistics:
         self._settings = settings
 
     async def admit(self, scope: Scope) -> None:
-        """Whoever holds a key of `auth.keys`; without any, whoever reaches a server that listens on loopback.
+        """Whoever holds a key of the gateway's own; without, where none is wanted, whoever reaches a server that
+        listens on loopback.
 
         Raises:
             Unauthorized: the caller is neither.
         """
-        await self._auth.caller(scope)
-        if not self._settings.auth.keys and not is_loopback(self._settings.server.host):
-            raise Unauthorized("Details are for holders of a key of auth.keys, and none is configured.")
+        caller = await self._auth.caller(scope)
+        if caller.key is None and not is_loopback(self._settings.server.host):
+            raise Unauthorized("Details are for holders of a key of the gateway's own.")
 
     def as_json(self) -> dict[str, Any]:
         """All of them."""

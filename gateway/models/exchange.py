@@ -7,6 +7,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, Literal, Protocol
 
+from gateway.base.names import shown
+from gateway.errors import ModelNotAllowed
 from gateway.models.agents import Agent
 from gateway.models.allowed import Admission
 from gateway.models.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
@@ -36,6 +38,15 @@ class Caller:
     roles: frozenset[str] = frozenset({"user"})
     anthropic_key: str | None = field(default=None, repr=False)
     key: KeyPolicy | None = None
+
+    def check_model(self, model: str) -> None:
+        """
+        Raises:
+            ModelNotAllowed: its key names the models that it may ask, and this is none of them (guarantee §12.1).
+        """
+        if self.key is not None and not self.key.may_ask(model):
+            text = f"This key may not ask the model {shown(model)}: it names those that it may."
+            raise ModelNotAllowed(text, param="model")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,12 @@ from gateway.errors import GatewayError, Unauthorized
 from gateway.models.bill import InternalCall
 from gateway.models.exchange import Caller, Deployment
 from gateway.models.memory import EXTRACTS
-from gateway.models.trail import NewEvent
-from gateway.operations.actor import command_actor
+from gateway.operations.actor import tell_trail
 from gateway.planning.processor import DEFAULT_INTERNAL
-from gateway.storage.database.engine import open_transactions
+from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import SchemaState, migrate, require_own, schema_state, shown
-from gateway.storage.trail.append import Trail
+from gateway.storage.keys import count_keys
 from gateway.storage.turns.steps import results_apart
 from gateway.telemetry.otel.opening import reach_collector
 from gateway.upstream.http.client import new_client
@@ -232,8 +231,7 @@ async def _migrate(settings: Settings) -> AsyncIterator[Result]:
         await migrate(transactions, settings.storage.migration_timeout)
         after = await transactions.run(schema_state)
         if before != after:
-            event = NewEvent(command_actor(), "storage.migrated", str(after), details={"from": str(before)})
-            await Trail(transactions, SystemClock(), is_strict=False).saw(event)
+            await tell_trail(transactions, "storage.migrated", str(after), before=str(before))
         text = f"{where}: already at {after}" if before == after else f"{where}: {before} -> {after}"
         yield Result("schema", after.serves, text)
     except GatewayError as error:
@@ -308,10 +306,21 @@ async def _check_storage(settings: Settings) -> AsyncIterator[Result]:
         yield Result(f"storage {where}", state.serves or can_be, f"reached, schema {state}{missing}")
         if state.serves and not await transactions.run(results_apart):
             yield Result("schema", False, UNFINISHED, optional=True)
+        if state.serves:
+            yield await _counted_keys(settings, transactions)
     except GatewayError as error:
         yield Result(f"storage {where}", False, _reason(error))
     finally:
         await transactions.close()
+
+
+async def _counted_keys(settings: Settings, transactions: Transactions) -> Result:
+    now = SystemClock().now()
+    made = await transactions.run(lambda connection: count_keys(connection, now))
+    text = f"{len(settings.auth.keys)} in auth.keys, {made} made at runtime"
+    if made and not settings.auth.wants_keys:
+        return Result("keys", False, f"{text}; who has none is served, too: set auth.mode: keys", optional=True)
+    return Result("keys", True, text)
 
 
 def _missing(state: SchemaState) -> str:

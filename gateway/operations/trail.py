@@ -9,15 +9,14 @@ from typing import BinaryIO, TextIO
 from gateway.base.clock import parse_when
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
-from gateway.models.trail import Anchor, NewEvent, TrailEvent, TrailQuery
-from gateway.operations.actor import command_actor
+from gateway.models.trail import Anchor, TrailEvent, TrailQuery
+from gateway.operations.actor import tell_trail
 from gateway.operations.listed import ID_STYLE, WHO_STYLE, when_text
 from gateway.operations.reading import run_reading, why_not
 from gateway.operations.screen import Column, Piece, Screen
 from gateway.ports import Clock
 from gateway.storage.database.engine import Transactions
 from gateway.storage.database.migrate import open_current
-from gateway.storage.trail.append import Trail
 from gateway.storage.trail.reading import all_events, event_json, event_lines, read_events, verify
 
 COLUMNS = (
@@ -70,8 +69,7 @@ def export_trail(settings: Settings, options: argparse.Namespace, clock: Clock, 
         transactions = await open_current(settings.storage)
         try:
             details = {"after": options.after} if options.after is not None else {}
-            event = NewEvent(command_actor(), "trail.exported", details=details)
-            await Trail(transactions, clock, is_strict=True).saw(event)
+            await tell_trail(transactions, "trail.exported", **details)
             async for page in all_events(transactions, query):
                 target.write(event_lines(page))
         finally:

@@ -135,17 +135,22 @@ class Pipeline:
     def check_model(self, model: str, caller: Caller) -> None:
         """
         Raises:
-            ModelNotFound, Unauthorized: this caller cannot be answered by it.
+            ModelNotFound, ModelNotAllowed, Unauthorized: this caller cannot be answered by it.
         """
-        self._router.deployment(model, caller)
+        self._deployment(model, caller)
+
+    def _deployment(self, model: str, caller: Caller) -> Deployment:
+        found = self._router.deployment(model, caller)
+        caller.check_model(model)
+        return found
 
     async def count(self, request: ChatRequest) -> int:
         """Tokens of a request's prompt as it was sent.
 
         Raises:
-            ModelNotFound, Unauthorized: this caller cannot be answered by its model.
+            ModelNotFound, ModelNotAllowed, Unauthorized: this caller cannot be answered by its model.
         """
-        deployment = self._router.deployment(request.model, request.caller)
+        deployment = self._deployment(request.model, request.caller)
         await self._router.learn(request.model, deployment)
         return await self._context.count(request, self._router.facts(request.model, deployment))
 
@@ -160,7 +165,9 @@ class Pipeline:
 
     async def _prepare(self, request: ChatRequest) -> Exchange:
         """Steps 1 to 5: everything that happens before the primary model is called."""
-        deployment = self._router.deployment(request.model, request.caller)
+        deployment = self._deployment(request.model, request.caller)
+        for name in request.options.models.values():  # a key's models are also those that work for its requests
+            request.caller.check_model(name)
         await self._router.learn(request.model, deployment)
         exchange = self._open_exchange(request, deployment)
         if request.is_proxied:

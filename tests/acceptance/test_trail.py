@@ -204,6 +204,28 @@ def test_s12_12_commands_are_told_by_the_systems_user_and_the_chain_is_checked(g
     assert "trail.exported" in listed.stdout
 
 
+def test_s12_12_keys_that_are_made_and_changed_are_told(guarded: GatewayProcess) -> None:
+    before = latest(guarded)
+    with http(guarded, ADMIN) as client:
+        made = client.post("/gateway/keys", json={"name": "bot", "tenant": "acme", "retention_days": 7}).json()
+        one = f"/gateway/keys/{made['id']}"
+        assert client.post(one, json={"owner": "bea"}).status_code == 200
+        rotated = client.post(f"{one}/rotate", json={"grace_seconds": 0}).json()
+    ended = gateway_command(
+        "keys", "revoke", made["id"], "--config", str(guarded.config_path), directory=guarded.directory
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = events(guarded, before)
+    assert [(each["action"], each["object_id"]) for each in found] == [
+        (f"key.{verb}", made["id"]) for verb in ("created", "updated", "rotated", "revoked")
+    ]
+    assert [each["actor_name"] for each in found[:3]] == ["Ada"] * 3
+    assert found[3]["actor"] is None
+    assert found[0]["tenant"] == "acme"
+    assert made["key"] not in str(found)
+    assert rotated["key"] not in str(found)
+
+
 def test_s12_12_what_cannot_be_recorded_is_not_shown_and_not_done(start_gateway: GatewayFactory) -> None:
     gateway = start_gateway({"auth": {"keys": KEYS}})
     conversation = ask(gateway)["conversation"]["id"]

@@ -50,7 +50,7 @@ def test_every_setting_is_documented_with_its_default(section: str) -> None:
 def test_every_action_of_the_trail_is_documented_and_there_is_no_other() -> None:
     page = (ROOT / "docs/trail.md").read_text()
     assert not {action for action in ACTIONS if f"`{action}`" not in page}
-    recorded = set(re.findall(r'(?:recorded|NewEvent|_record|seen=)\(?[^"\n]*"([a-z]+\.[a-z_]+)"', SOURCE))
+    recorded = set(re.findall(r'(?:recorded|NewEvent|_record|tell_trail|seen=)\(?[^"\n]*"([a-z]+\.[a-z_]+)"', SOURCE))
     assert len(recorded) > 10
     assert recorded <= ACTIONS
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field, TypeAdapter
 
+from gateway.config.allowances import NO_DEFAULTS
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
 from gateway.history.recognition import end_user_of
@@ -115,6 +116,7 @@ def parse_chat_request(
         forward.pop("store", None)
         if kept is not None:
             del forward["metadata"]
+    has_tools = bool(body.get("tools") or body.get("functions"))
     request = ChatRequest(
         request_id=arrival.request_id,
         caller=caller,
@@ -123,7 +125,7 @@ def parse_chat_request(
         forward=forward,
         conversation=conversation,
         attachments=_attachments(fields.attachments),
-        options=_options(context, headers, settings, has_tools=bool(body.get("tools") or body.get("functions"))),
+        options=_options(context, headers, settings, caller, has_tools=has_tools),
         store=settings.conversation.store if fields.store is None else fields.store,
         stream=bool(fields.stream),
         include_usage=bool(fields.stream and (fields.stream_options or {}).get("include_usage")),
@@ -162,13 +164,19 @@ def check_spelling(body: dict[str, Any], settings: Settings) -> None:
 
 
 def _options(
-    context: ContextField, headers: Mapping[str, str], settings: Settings, *, has_tools: bool
+    context: ContextField, headers: Mapping[str, str], settings: Settings, caller: Caller, *, has_tools: bool
 ) -> ContextOptions:
-    """The body outranks headers, and they outrank the configuration."""
-    defaults = settings.context
+    """The body outranks headers, they outrank the key, and that outranks the configuration."""
+    defaults, limit = settings.context, None
+    if caller.key is not None and caller.key.context != NO_DEFAULTS:
+        of_key = caller.key.context
+        said = of_key.model_dump(exclude={"max_input_tokens"}, exclude_none=True)
+        defaults, limit = defaults.model_copy(update=said), of_key.max_input_tokens
     goal = ContextGoal.REASONING if has_tools else ContextGoal.SYNTHESIS
     if context is NO_CONTEXT and headers.keys().isdisjoint(OPTION_HEADERS):
-        return ContextOptions(defaults.mode, defaults.planning, goal, memory=defaults.memory, recall=defaults.recall)
+        return ContextOptions(
+            defaults.mode, defaults.planning, goal, limit, memory=defaults.memory, recall=defaults.recall
+        )
     models = context.models.model_dump(exclude_none=True) if context.models else {}
     for role, name in models.items():
         if not (settings.serves_unlisted or settings.lists(name)):
@@ -178,7 +186,7 @@ def _options(
         context.mode or _header(MODE, headers, OPTION_HEADERS[0]) or defaults.mode,
         context.planning or _header(PLANNING, headers, OPTION_HEADERS[1]) or defaults.planning,
         goal if context.goal is None else ContextGoal(context.goal),
-        context.max_input_tokens or _header(LIMIT, headers, OPTION_HEADERS[2]),
+        context.max_input_tokens or _header(LIMIT, headers, OPTION_HEADERS[2]) or limit,
         bool(context.dry_run),
         models,
         context.profile,

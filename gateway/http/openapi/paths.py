@@ -41,6 +41,7 @@ def paths() -> dict[str, Any]:
         **_memory(),
         **_organization(),
         **_trail(),
+        **_keys(),
     }
 
 
@@ -164,6 +165,26 @@ def _trail() -> dict[str, Any]:
     return {
         "/v1/gateway/trail": {"get": _get("List what administrators did", "TrailEvents", *named, *paging)},
         "/v1/gateway/trail/export": {"get": _operation("The same as lines of JSON, all of them", lines, named)},
+    }
+
+
+def _keys() -> dict[str, Any]:
+    every, named = "/v1/gateway/keys", _in_path("key_id")
+    one = f"{every}/{{key_id}}"
+    filters = [_query("tenant", TEXT), _query("owner", TEXT), _query("include_revoked", FLAG, "Also those.")]
+    paging = [each for each in _paging("desc") if each["name"] != "order"]
+    return {
+        every: {
+            "get": _get("List keys, the latest in front (admin)", "Keys", *paging, *filters),
+            "post": _post("Make a key, which is shown once (admin)", "KeyFields", "NewKey"),
+        },
+        f"{every}/self": {"get": _get("The key that asks", "Key")},
+        one: {
+            "get": _get("A key (admin)", "Key", *named),
+            "post": _post("Change a key; null takes a field back (admin)", "KeyFields", "Key", *named),
+            "delete": _get("Revoke a key for good (admin)", "Key", *named),
+        },
+        f"{one}/rotate": {"post": _post("Give a key another secret part (admin)", "Rotation", "NewKey", *named)},
     }
 
 

@@ -44,7 +44,6 @@ class Relay:
         self._limited = limited
         self._server = settings.server
         self._named = named_calls(settings.server.relay)
-        self._has_keys = bool(settings.auth.keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("latin-1")
@@ -64,7 +63,7 @@ class Relay:
         scope = call.scope
         meter = self._metering.meter(call, upload)
         found = await self._destinations.of(call, upload)
-        headers = headers_up(scope["headers"], operator=found.deployment.operator_key or self._has_keys)
+        headers = headers_up(scope["headers"], operator=found.deployment.operator_key or call.caller.key is not None)
         if found.content_type is not None:
             headers = [pair for pair in headers if pair[0] not in BODY_HEADERS]
             headers.append((b"content-type", found.content_type))

@@ -65,7 +65,7 @@ class Entrance:
 
     def _is_here(self, scope: Scope) -> bool:
         settings = self._parts.settings
-        if settings.auth.keys or not has_page(settings):
+        if settings.auth.wants_keys or not has_page(settings):
             return has_page(settings)
         return is_local(scope)
 

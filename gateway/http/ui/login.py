@@ -12,11 +12,11 @@ from collections import deque
 
 from gateway.config.auth_settings import ADMIN, LOOKS
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthorized
-from gateway.http.auth import Holder
 from gateway.http.edge import Scope
 from gateway.http.receive import header
 from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.page import Answer, Page, Viewer, home, redirect
+from gateway.models.keys import KeyPolicy
 from gateway.models.trail import UNKNOWN_ACTOR, Actor, NewEvent
 from gateway.storage.ui_sessions import UiSessions
 
@@ -53,7 +53,7 @@ class Logins:
         self._parts = parts
         self._sessions = UiSessions(parts.transactions, parts.clock, parts.store)
         self._guesses = Guesses()
-        self._has_keys = bool(parts.settings.auth.keys)
+        self._has_keys = parts.settings.auth.wants_keys
 
     async def viewer(self, scope: Scope) -> Viewer | None:
         """Who looks; None if that is nobody who may. A key that is gone, or has other roles now, counts as it is."""
@@ -61,7 +61,7 @@ class Logins:
             return Viewer(None)
         token = cookie(scope, SESSION)
         key_id = await self._sessions.key_of(token) if token else None
-        holder = (await self._parts.auth.holders()).get(key_id) if key_id else None
+        holder = await self._parts.auth.holder_of(key_id) if key_id else None
         return _viewer(holder) if holder is not None else None
 
     async def token(self, scope: Scope) -> str:
@@ -114,7 +114,7 @@ class Logins:
             await self._refused(actor, address, "no role")
             raise Forbidden("This key may use models, and not look: it has no role 'viewer' or 'admin'.")
         hours = self._parts.settings.server.ui_session_hours
-        token = await self._sessions.begin(holder.key_id, hours, actor, address=address)
+        token = await self._sessions.begin(str(holder.key_id), hours, actor, address=address)
         kept = set_cookie(page.scope, SESSION, token, PATH, int(hours * 3600))
         return redirect(to, (kept, _forget(page.scope, LOGIN, LOGIN_PATH)))
 
@@ -199,8 +199,8 @@ def _next(given: str | None) -> str:
     return given if given and NEXT.fullmatch(given) and not given.startswith(LOGIN_PATH) else home()
 
 
-def _viewer(holder: Holder) -> Viewer | None:
+def _viewer(holder: KeyPolicy) -> Viewer | None:
     if not holder.roles & LOOKS:
         return None
     tenant = None if ADMIN in holder.roles else holder.tenant
-    return Viewer(tenant, holder.roles, holder.key_id, holder.name, holder.tenant, holder.project)
+    return Viewer(tenant, holder.roles, holder.key_id, holder.name, holder.tenant, holder.project, holder)

@@ -30,6 +30,7 @@ from gateway.http.relay.bodies import FormBody, Part, understood
 from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.rendering import rendered
 from gateway.models.exchange import Caller
+from gateway.models.keys import KeyPolicy
 from gateway.models.trail import LOCAL, Actor
 
 HTML = {"content-type": "text/html; charset=utf-8"}
@@ -48,6 +49,7 @@ class Viewer:
     name: str | None = None
     own_tenant: str | None = None
     project: str | None = None
+    key: KeyPolicy | None = None
 
     @property
     def sees_all(self) -> bool:
@@ -63,7 +65,7 @@ class Viewer:
         """As whom the viewer's own requests to models are made and billed."""
         if self.own_tenant is None:
             return Caller(ANONYMOUS)
-        return Caller(self.own_tenant, None, {}, self.key_id, self.project, self.roles)
+        return Caller(self.own_tenant, None, {}, self.key_id, self.project, self.roles, key=self.key)
 
 
 @dataclass(frozen=True, slots=True)

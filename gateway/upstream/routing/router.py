@@ -103,7 +103,7 @@ class ConfiguredRouter:
         """
         upstream = self._settings.upstream
         operator_key = upstream.api_key.get_secret_value() if upstream.api_key else None
-        if operator_key is None and self._settings.auth.keys:
+        if operator_key is None and (caller.key is not None or self._settings.auth.wants_keys):
             raise self.unknown(model)
         found = Deployment(
             model=model,
