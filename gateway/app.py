@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from starlette.routing import Router
 
 from gateway.artifacts.files import FileReader
-from gateway.base.clock import SystemClock
+from gateway.base.clock import SystemClock, fewest_days
 from gateway.config.exposure import operators_keys
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
@@ -59,6 +59,7 @@ from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from gateway.storage.things.memory import ThingMemory
+from gateway.storage.trail.append import Trail
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.otel.opening import open_telemetry
@@ -253,7 +254,8 @@ class Gateway:
         self.replayer = Replayer(limited, store, replays, past)
         self.replays = Replays(self.replayer, pipeline, past, replays, store, auth, settings, clock)
         transfer = ConversationTransfer(self.transactions, clock)
-        self.exported = ExportedConversation(transfer, auth)
+        self.trail = Trail(self.transactions, clock, is_strict=settings.auth.wants_keys)
+        self.exported = ExportedConversation(transfer, auth, self.trail)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
@@ -272,10 +274,11 @@ class Gateway:
         preparing = asyncio.ensure_future(prepare_storage(settings, self.transactions))
         await asyncio.wait({preparing}, timeout=settings.storage.timeout)
         days = settings.conversation.retention_days
+        often = sweep_seconds(fewest_days(days, *(key.retention_days for key in settings.auth.keys)))
         running = [
             preparing,
             asyncio.ensure_future(self.warm_up.run()),
-            asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, sweep_seconds(days))),
+            asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, often)),
             asyncio.ensure_future(add_older_for_ever(self.transactions, sweep_seconds(days))),
             asyncio.ensure_future(self.idempotency.keep()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),

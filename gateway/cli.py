@@ -1,5 +1,5 @@
-"""The `gateway` command: serve, migrate, check, keys, audit, costs, ls, show, tail, purge, export, import (guarantee
-§9)."""
+"""The `gateway` command: serve, migrate, check, keys, audit, costs, ls, show, tail, purge, export, import, trail
+(guarantee §9)."""
 
 import argparse
 import io
@@ -80,7 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     importing.add_argument("file", metavar="FILE", help="what `gateway export` or the API has written")
     importing.add_argument("--tenant", metavar="T", help="whose it is to be (default: the only tenant)")
     importing.set_defaults(run=_import)
-    for command in (serve, migrate, check, *keys, audit, costs, *looks, purge, export, importing):
+    trails = _add_trail(commands)
+    for command in (serve, migrate, check, *keys, audit, costs, *looks, purge, export, importing, *trails):
         command.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
     return parser
 
@@ -185,6 +186,32 @@ def _add_purge_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say how many")
 
 
+def _add_trail(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
+    """`gateway trail list`, `export` and `verify`."""
+    trail = commands.add_parser("trail", help="what administrators made, changed, saw and deleted")
+    kinds = trail.add_subparsers(required=True, metavar="list|export|verify")
+    listing = kinds.add_parser("list", help="the latest events")
+    listing.add_argument("--limit", metavar="N", type=_count, default=20, help="how many (default: %(default)s)")
+    listing.add_argument("--json", action="store_true", help="as one JSON object")
+    listing.set_defaults(run=_trail_list)
+    exporting = kinds.add_parser("export", help="events as lines of JSON, with their digests")
+    exporting.add_argument("--after", metavar="NUMBER", type=int, help="those behind this one")
+    exporting.add_argument("-o", "--output", metavar="FILE", default="-", help="where to (default: standard output)")
+    exporting.set_defaults(run=_trail_export)
+    for command in (listing, exporting):
+        command.add_argument("--since", metavar="WHEN", help="those of then or later: 24h, yesterday, a date")
+        command.add_argument("--until", metavar="WHEN", help="those before then")
+        command.add_argument("--action", metavar="A", help="those of this action: key.created, say")
+        command.add_argument("--actor", metavar="K", help="those of the key with this id: key_…")
+    verifying = kinds.add_parser("verify", help="check that no event was changed, taken out or put in")
+    verifying.add_argument(
+        "--from", dest="number", metavar="NUMBER", type=int, help="from this event of an earlier export on"
+    )
+    verifying.add_argument("--digest", metavar="HEX", help="what the digest of that event was")
+    verifying.set_defaults(run=_trail_verify)
+    return listing, exporting, verifying
+
+
 def _serve(settings: Settings, _options: argparse.Namespace) -> int:
     from gateway.server import serve
 
@@ -286,6 +313,26 @@ def _import(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.operations.transfer import import_file
 
     return import_file(settings, options, SystemClock(), sys.stdout, sys.stderr)
+
+
+def _trail_list(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.base.clock import SystemClock
+    from gateway.operations.trail import list_trail
+
+    return _piped(lambda: list_trail(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+
+
+def _trail_export(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.base.clock import SystemClock
+    from gateway.operations.trail import export_trail
+
+    return _piped(lambda: export_trail(settings, options, SystemClock(), sys.stdout.buffer, sys.stderr))
+
+
+def _trail_verify(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.operations.trail import verify_trail
+
+    return verify_trail(settings, options, sys.stdout, sys.stderr)
 
 
 def _report(results: Any) -> int:

@@ -10,6 +10,7 @@ from gateway.config.litellm_names import GROUPS
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
 from gateway.guards.opening import guards_are_on
+from gateway.operations.actor import tell_trail
 from gateway.operations.checked_upstreams import Result, check_upstreams
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.finish import finish
@@ -54,6 +55,8 @@ async def _migrate(settings: Settings) -> AsyncIterator[Result]:
         before = await transactions.run(schema_state)
         await migrate(transactions, settings.storage.migration_timeout)
         after = await transactions.run(schema_state)
+        if before != after:
+            await tell_trail(transactions, "storage.migrated", str(after), before=str(before))
         text = f"{where}: already at {after}" if before == after else f"{where}: {before} -> {after}"
         yield Result("schema", after.serves, text)
     except GatewayError as error:
