@@ -53,10 +53,11 @@ run: $(VENV)/.gateway ## serve with config.yaml on http://127.0.0.1:8000
 demo: $(VENV)/.demo ## the main job against a real local model, no key and no service needed
 	@$(BIN)/python deploy/demo/run.py
 
+# Twice as many processes as cores: half of the time a test waits for what it has asked a gateway.
 # What is compiled is kept, also where the environment forbids it: each worker compiles hundreds of modules else.
 test: $(VENV)/.dev ## every test, with real PostgreSQL and Valkey
-	@echo "running every test in three processes: about seven minutes on two cores (a dot for each, the long ones first)"
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not chaos and not compat and not browser"
+	@echo "running every test in four processes: about eight minutes on two cores (a dot for each, the long ones first)"
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not chaos and not compat and not browser"
 
 check: $(VENV)/.dev ## ruff, mypy --strict, import rules
 	@$(BIN)/ruff check .
@@ -99,8 +100,9 @@ chromium: $(VENV)/.browser
 chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL, a million random requests, a thousand long histories
 	@$(BIN)/python -m pytest -n 2 -m chaos
 
-bench: $(VENV)/.dev ## cost per request, per chunk and per turn of a long conversation, prompt caches, what memory is worth, start time
+bench: $(VENV)/.dev ## cost per request, per chunk, by each API and per turn of a long conversation, prompt caches, what memory is worth, start time
 	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m tests.bench.apis
 	@$(BIN)/python -m tests.bench.history
 	@$(BIN)/python -m tests.bench.context
 	@$(BIN)/python -m tests.bench.session

@@ -1,24 +1,24 @@
-"""Composition root: wires all parts, and lists the routes."""
+"""Composition root: wires all parts."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from starlette.routing import Route, Router
+from starlette.routing import Router
 
 from gateway.artifacts.files import FileReader
-from gateway.base.clock import SystemClock
-from gateway.config.exposure import has_page
+from gateway.base.clock import SystemClock, fewest_days
+from gateway.config.exposure import operators_keys
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
+from gateway.guards.opening import open_guards
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
-from gateway.http.classic.chat import ClassicChat
-from gateway.http.classic.endpoint import ClassicConversations, ClassicHealth, MemoryStatistics, PromptInfo, Stored
+from gateway.http.classic.endpoint import Stored
 from gateway.http.conversations.attachments import Attachments
 from gateway.http.conversations.completions import StoredCompletions
 from gateway.http.conversations.context import ConversationContext
@@ -28,18 +28,16 @@ from gateway.http.conversations.replay import Replays
 from gateway.http.conversations.transfer import ExportedConversation, ImportedConversations
 from gateway.http.conversations.turns import Turns
 from gateway.http.cors import CrossOrigin, Preflights
-from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
+from gateway.http.edge import App, Direct, Draining, Edge
 from gateway.http.inner.resends import Resends
 from gateway.http.mcp.endpoint import McpEndpoint
 from gateway.http.messages.counting import CountTokens, ListedModels
 from gateway.http.messages.endpoint import Messages
-from gateway.http.openapi.document import About, Description
-from gateway.http.operations import Live, MetricsPage, Models, Ready
-from gateway.http.organization.endpoint import organization_routes
+from gateway.http.near import OnlyNear
+from gateway.http.operations import Models
 from gateway.http.relay.endpoint import Relay
-from gateway.http.responses.routes import response_routes
+from gateway.http.runtime_keys import RuntimeKeys
 from gateway.http.statistics import Observed, Statistics
-from gateway.http.ui.entrance import Entrance, Parts
 from gateway.internal_models.calls import InternalModels
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
 from gateway.operations.storage_upkeep import add_older_for_ever, begin_preparing
@@ -47,6 +45,7 @@ from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import SummaryCache
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
+from gateway.routes import posted, route_table
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.claims import ClaimStore
@@ -56,17 +55,21 @@ from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.encryption.vault import open_vault
+from gateway.storage.keys import KeyStore
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from gateway.storage.things.memory import ThingMemory
+from gateway.storage.trail.append import Trail
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.otel.opening import open_telemetry
 from gateway.telemetry.shared_counts import SharedCounts, keep_shared
 from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
+from gateway.turn.guarded import GuardedTurns
 from gateway.turn.idempotency import IdempotencyGate
+from gateway.turn.limited import open_limited
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.recaller import Recaller
 from gateway.turn.relayed_bills import RelayedBills
@@ -82,13 +85,12 @@ from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.responses.adapter import ResponsesUpstream
 from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.probes import probe_for_ever
 from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
 log = get_logger("gateway.app")
-MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"
-ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_id}"
 EXPIRE_SECONDS = 60.0
 """Between two looks at what has been kept in memory for too long."""
 HOOKS_SECONDS = 5.0
@@ -110,9 +112,12 @@ def create_app(settings: Settings, draining: Draining | None = None, shared: Sha
     """
     draining = draining or Draining()
     gateway = Gateway(settings, shared)
-    others = Router(gateway.routes(draining), default=gateway.relay, lifespan=gateway.lifespan)
-    app: App = Direct("POST", CHAT_PATH, gateway.chat, others)
+    routes = route_table(gateway, draining)
+    others = Router(routes, default=gateway.relay, lifespan=gateway.lifespan)
+    app: App = Direct(posted(gateway, routes), others)
     origins = settings.server.cors_origins
+    if operators_keys(settings) and settings.auth.mode != "open":
+        app = OnlyNear(app, origins)
     served = Edge(Preflights(app, origins) if origins else app, draining, gateway.metrics)
     traced = gateway.telemetry.app(served)
     return CrossOrigin(traced, origins) if origins else traced
@@ -129,6 +134,7 @@ class Gateway:
         self.telemetry = open_telemetry(settings.telemetry)
         self.metrics = self.telemetry.metrics((entry.model_name for entry in settings.model_list), self.clock.now)
         self._wire_storage()
+        self.guards = open_guards(settings, self.store.secret, self.clock)
         self._wire_upstreams()
         self._wire_context()
         self._wire_endpoints()
@@ -157,21 +163,22 @@ class Gateway:
         self.client = new_client(self.pool)
         self.catalogue = Catalogue()
         self.told = ToldFacts(self.client, self.clock)
-        self.router = ConfiguredRouter(settings, self.catalogue, self.told)
+        self.router = ConfiguredRouter(settings, self.catalogue, self.told, self.clock)
         self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
         litellm = LitellmUpstream(self.client, self.library)
         responses = ResponsesUpstream(self.over_http)
         anthropic = AnthropicUpstream(self.over_http, self.clock)
         adapters = ProtocolUpstream(openai=self.over_http, responses=responses, anthropic=anthropic, litellm=litellm)
-        self.upstream = self.telemetry.upstream(adapters)
+        self.upstream = self.guards.upstream(self.telemetry.upstream(adapters))
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
 
     def _wire_context(self) -> None:
         settings, cache, clock = self.settings, self.cache, self.clock
-        self.embedder = open_embedder(settings, self.over_http, self.router, self.counters)
+        opened = open_embedder(settings, self.over_http, self.router, self.counters)
+        self.embedder = self.guards.embedder(opened)
         self.meaning = None
         if self.embedder is not None:
             seconds, ttl = settings.context.embedding_timeout, settings.cache.vector_ttl
@@ -218,12 +225,19 @@ class Gateway:
             Protocols(clock),
             Recaller(self.context, self.counters, self.settlement, settings.context),
             self.summaries,
+            settings.routing,
         )
         self.telemetry.watch(self.settlement, pipeline)
-        self.auth = auth = Authenticator(settings.auth, store)
-        self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
+        if self.guards.is_on:
+            pipeline.guarded = GuardedTurns(self.guards.masker, self.counters)
+        self.limited = limited = open_limited(
+            settings, self.transactions, store, pipeline, self.settlement, self.counters
+        )
+        self.keys = RuntimeKeys(KeyStore(self.transactions, clock, store), clock)
+        self.auth = auth = Authenticator(settings.auth, store, self.keys, clock)
+        self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock, limited)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
-        self.messages = Messages(self.answering, settings)
+        self.messages = Messages(self.answering, settings, self.resends, store)
         self.count_tokens = CountTokens(pipeline, auth, settings, clock)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
@@ -231,109 +245,25 @@ class Gateway:
         self.attachments = Attachments(records, auth)
         self.window = ConversationContext(records, auth)
         kept = (self.paths, self.resends, self.indexes, self.backend, self.files)
-        observed = Observed(*kept, self.settlement.running, self.hooks, self.rest)
+        observed = Observed(*kept, self.settlement.running, self.hooks, self.rest, self.router.health)
         self.metrics.observed = observed.counts
         self.statistics = Statistics(observed, self.metrics, auth, settings)
         self.stored = Stored(self.things, records, store, self.paths, self.resends)
         self.past = past = PastTurns(self.transactions)
         replays = ReplayStore(self.transactions, clock)
         self.turns = Turns(past, replays, auth)
-        self.replayer = Replayer(pipeline, store, replays, past)
+        self.replayer = Replayer(limited, store, replays, past)
         self.replays = Replays(self.replayer, pipeline, past, replays, store, auth, settings, clock)
         transfer = ConversationTransfer(self.transactions, clock)
-        self.exported = ExportedConversation(transfer, auth)
+        self.trail = Trail(self.transactions, clock, is_strict=settings.auth.wants_keys)
+        self.exported = ExportedConversation(transfer, auth, self.trail)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
         self.mcp = McpEndpoint(settings, self.transactions, self.things, auth)
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
-        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings, self.relayed_bills)
-
-    def routes(self, draining: Draining) -> list[Route]:
-        """Every path that the gateway serves itself; all others are relayed."""
-        conversations, memories, models = self.conversations, self.memories, self.models
-        ready = Ready(self.store, draining, self.statistics)
-        server = self.settings.server
-        found = [
-            Route("/", About(metrics=server.metrics != "off", page=has_page(self.settings)), methods=["GET"]),
-            Route("/openapi.json", Description(), methods=["GET"]),
-            Route("/health/live", Live(), methods=["GET"]),
-            Route("/health/ready", ready, methods=["GET"]),
-            Route("/v1/models", models, methods=["GET"]),
-            Route("/v1/models/{model:path}", models, methods=["GET"]),
-            Route("/v1/models/{model:path}", self.relay, methods=["DELETE"]),
-            Route(CHAT_PATH, self.chat, methods=["POST"]),  # for completeness: `Direct` takes these requests
-            Route(CHAT_PATH, self.completions.all, methods=["GET"]),
-            Route("/v1/messages", self.messages, methods=["POST"]),
-            Route("/v1/messages/count_tokens", self.count_tokens, methods=["POST"]),
-            *(
-                Route(CHAT_PATH + "/{completion_id}", self.completions.one, methods=[method])
-                for method in ("GET", "POST", "DELETE")
-            ),
-            Route(CHAT_PATH + "/{completion_id}/messages", self.completions.messages, methods=["GET"]),
-            Route("/v1/conversations/import", self.imported, methods=["POST"]),
-            Route("/v1/conversations/{conversation_id}/export", self.exported, methods=["GET"]),
-            Route("/v1/conversations", conversations.all, methods=["GET"]),
-            Route("/v1/conversations", conversations.all, methods=["POST"]),
-            Route("/v1/conversations/{conversation_id}", conversations.one, methods=["GET"]),
-            Route("/v1/conversations/{conversation_id}", conversations.one, methods=["POST"]),
-            Route("/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
-            Route("/v1/conversations/{conversation_id}/context", self.window.one, methods=["GET"]),
-            Route("/v1/conversations/{conversation_id}/attachments", self.attachments.all, methods=["GET"]),
-            Route(ATTACHMENT_PATH, self.attachments.one, methods=["GET"]),
-            Route(ATTACHMENT_PATH, self.attachments.one, methods=["DELETE"]),
-            Route("/v1/conversations/{conversation_id}/memory", memories.of_conversation, methods=["GET"]),
-            Route("/v1/conversations/{conversation_id}/memory", memories.of_conversation, methods=["POST"]),
-            Route(MEMORY_PATH, memories.one_of_conversation, methods=["GET"]),
-            Route(MEMORY_PATH, memories.one_of_conversation, methods=["DELETE"]),
-            Route("/v1/memory", memories.all, methods=["GET"]),
-            Route("/v1/memory/{memory_id}", memories.one, methods=["GET"]),
-            Route("/v1/memory/{memory_id}", memories.one, methods=["DELETE"]),
-            Route("/v1/memory/{type}/{thing_id:path}/conversations", memories.conversations, methods=["GET"]),
-            Route("/v1/conversations/{conversation_id}/turns", self.turns.all, methods=["GET"]),
-            Route("/v1/conversations/{conversation_id}/turns/{number}", self.turns.one, methods=["GET"]),
-            Route("/v1/conversations/{conversation_id}/replay", self.replays, methods=["POST"]),
-            Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["GET"]),
-            Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["POST"]),
-            Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["GET"]),
-            Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["POST"]),
-            Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
-        ]
-        found += response_routes(self.answering, self.settings, self.resends, self.store, self.auth, self.relay)
-        found += organization_routes(self.transactions, self.auth, self.clock)
-        found += self._classic_routes(ready)
-        found += self.mcp.routes()
-        page = Entrance(self._parts(ready))
-        found += [Route("/ui", page), Route("/ui/{page:path}", page)]
-        if server.metrics != "off":
-            is_open = server.metrics == "open"
-            counts = MetricsPage(self.metrics, self.auth, open_to_all=is_open, shared=self.shared)
-            found.append(Route("/metrics", counts, methods=["GET"]))
-        return found
-
-    def _parts(self, ready: Ready) -> Parts:
-        about, stored = (self.settings, self.clock, self.auth), (self.transactions, self.store, self.past)
-        models, kept = (self.chat, self.pipeline, self.router), (self.backend, self.clock.now())
-        return Parts(*about, *stored, self.metrics, ready, self.statistics, *models, *kept)
-
-    def _classic_routes(self, ready: Ready) -> list[Route]:
-        """The classic API: other names for what is served below `/v1/`."""
-        chat, streamed = (ClassicChat(self.chat, self.settings, stream=each) for each in (False, True))
-        conversations = ClassicConversations(self.stored, self.conversations, self.auth)
-        info = PromptInfo(self.stored, self.context, self.router, self.auth, self.settings)
-        return [
-            Route("/api/v1/chat", chat, methods=["POST"]),
-            Route("/api/v1/chat/stream", streamed, methods=["POST"]),
-            Route("/api/v1/conversations", conversations.all, methods=["GET"]),
-            Route("/api/v1/conversations/{conversation_id}/history", conversations.history, methods=["GET"]),
-            Route("/api/v1/conversations/{conversation_id}/workflows", conversations.workflows, methods=["GET"]),
-            Route("/api/v1/workflows/{spec_id:path}/conversations", conversations.about, methods=["GET"]),
-            Route("/api/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
-            Route("/api/v1/conversations/{conversation_id}/permanent", conversations.permanent, methods=["DELETE"]),
-            Route("/api/v1/health", ClassicHealth(ready, self.statistics), methods=["GET"]),
-            Route("/api/v1/memory/stats", MemoryStatistics(self.statistics), methods=["GET"]),
-            Route("/api/v1/debug/prompt-info", info.endpoint, methods=["GET"]),
-        ]
+        passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
+        self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited)
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
@@ -344,13 +274,15 @@ class Gateway:
                 log.warning("model_cannot_be_served", model=entry.model_name, reason=problem)
         preparing = await begin_preparing(settings, self.transactions)
         days = settings.conversation.retention_days
+        often = sweep_seconds(fewest_days(days, *(key.retention_days for key in settings.auth.keys)))
         running = [
             preparing,
             asyncio.ensure_future(self.warm_up.run()),
-            asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, sweep_seconds(days))),
+            asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, often)),
             asyncio.ensure_future(add_older_for_ever(self.transactions, sweep_seconds(days))),
             asyncio.ensure_future(self.idempotency.keep()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
+            asyncio.ensure_future(probe_for_ever(self.router.health, self.client, settings.routing.probe)),
         ]
         if self.shared is not None:
             running.append(asyncio.ensure_future(keep_shared(self.shared, self.metrics)))
@@ -381,6 +313,7 @@ class Gateway:
         await self.replayer.close()
         for bills in (self.relayed_bills, self.settlement):
             await bills.drain(2 * self.settings.storage.timeout)
+        await self.limited.close()
         await asyncio.to_thread(self.hooks.close, HOOKS_SECONDS)
         await self.planning.close()
         await self.idempotency.drain(self.settings.storage.timeout)

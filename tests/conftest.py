@@ -20,6 +20,7 @@ from tests.support.postgres import Postgres, PostgresProcess
 from tests.support.services import own_postgres, own_valkey, postgres_server, valkey_server
 from tests.support.valkey import Valkey, ValkeyProcess
 
+gc.disable()  # until everything is collected
 leave_out_local_constants()
 read_certificates_once()
 
@@ -28,8 +29,12 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 STORAGES = ["sqlite", "postgres"]
-LONGEST = ("tests/properties/", "tests/acceptance/test_history_model.py", "tests/integration/test_turns_work.py")
-"""Files with a few tests of half a minute each: begun first, so that no worker is left alone with one at the end."""
+LONGEST = (
+    "tests/properties/",
+    "tests/unit/relevance/chunks/test_passages.py",
+    "tests/unit/window/test_invariants.py",
+)
+"""Files that take a processor for long: begun first, so that no worker is left alone with one at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,9 +43,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests are objects that stay: the collector need not look at them again and again."""
+    """Thousands of tests are objects that stay: the collector need not look at them again and again, nor while they
+    are made, which takes it as long as a third of their collection, in each worker."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

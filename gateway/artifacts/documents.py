@@ -30,6 +30,10 @@ HTML_START = re.compile(
     r"\ufeff?(?:\s|<!--(?:(?!-->).)*-->|<\?xml[^<>]*>)*+<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
 )
 TAG_START = re.compile(r"\s*<[A-Za-z!]")
+STARTS = {"pdf": b"%PDF", "docx": b"PK"}
+"""How documents begin that are no text."""
+HEAD_CHARS = 1400
+"""Of encoded data, in which that stands; a PDF may have something before it. Whole groups of four."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 MOST_XML_BYTES = 64 * 2**20
 """Bytes of a DOCX's text once unpacked: a few kilobytes can unpack to gigabytes."""
@@ -75,7 +79,10 @@ def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> InlineFile | None:
         return None
     header, comma, encoded = data.partition(",")
     is_url = data.startswith("data:") and bool(comma)
-    kind = _kind(str(file.get("filename") or ""), header[5:] if is_url else "")
+    media_type = header[5:] if is_url else ""
+    kind = _kind(str(file.get("filename") or ""), media_type)
+    if kind in STARTS and _is_text(media_type, encoded, STARTS[kind]):
+        kind = "text"
     if kind is None or (kind == "pdf" and not decode_pdf):
         return None
     try:
@@ -140,6 +147,16 @@ def _kind(name: str, media_type: str) -> str | None:
         if media in known.media_types or name.endswith(known.endings):
             return None if kind == "text" and media.startswith(NOT_TEXT) else kind
     return "text" if media.startswith("text/") or media.endswith("+json") else None
+
+
+def _is_text(media_type: str, encoded: str, start: bytes) -> bool:
+    """Whether data that its sender calls text is that, whatever its name says."""
+    if not media_type.strip().lower().startswith("text/"):
+        return False
+    try:
+        return start not in base64.b64decode(encoded[:HEAD_CHARS])
+    except (binascii.Error, ValueError):
+        return False
 
 
 def _plain_text(raw: bytes) -> str:

@@ -9,6 +9,7 @@ from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, OF_RESPONSES
 
 LIMITS_FOR_ANTHROPIC = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
 """Fields that limit the answer. For the last two litellm sets `max_tokens` itself."""
+TOLD_THOUGHTS = frozenset({"reasoning_content", "reasoning"})
 ROUTES = ("anthropic/", "vertex_ai/claude", "azure_ai/claude")
 SPARE_SHARE = 0.05
 """Share of the prompt by which the provider may count more tokens than were counted here."""
@@ -58,7 +59,8 @@ def without_items(messages: list[dict[str, Any]], request: ChatRequest) -> list[
 
 
 def _without_items(message: dict[str, Any]) -> dict[str, Any]:
-    found = {name: value for name, value in message.items() if name not in OF_RESPONSES}
+    dropped = OF_RESPONSES if _are_readable(message) else OF_RESPONSES | TOLD_THOUGHTS
+    found = {name: value for name, value in message.items() if name not in dropped}
     if found.keys() == {"role", "content"} and found["content"] is None:  # which no chat takes
         found["content"] = ""
     return found
@@ -69,6 +71,14 @@ def has_blocks(messages: list[dict[str, Any]], fields: Set[str]) -> bool:
     contents = (message.get("content") for message in messages)
     parts = (part for content in contents if type(content) is list for part in content)
     return ANTHROPIC_BLOCKS in fields or any(ANTHROPIC_BLOCK in part for part in parts)
+
+
+def _are_readable(message: dict[str, Any]) -> bool:
+    """Whether the thoughts of a message are their own words. What is told of sealed ones, a summary mostly, is bound to
+    whoever sealed them."""
+    items = [*(message.get("reasoning_items") or ()), *(message.get("output_items") or ())]
+    thoughts = [each for each in items if isinstance(each, dict) and each.get("type") == "reasoning"]
+    return all(each.get("content") and not each.get("encrypted_content") for each in thoughts)
 
 
 def request_body(

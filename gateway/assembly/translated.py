@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from gateway.assembly.cache_breakpoints import BREAKPOINT, takes_breakpoints
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.exchange import CacheMark, ChatRequest, Deployment, Native
-from gateway.wire.anthropic.edits import edits_of, thinking_turns, without_old_thoughts
+from gateway.wire.anthropic.clearing import edited
+from gateway.wire.anthropic.edits import edits_of
 from gateway.wire.anthropic.plain import plain_messages, without_blocks
 
 Message = dict[str, Any]
@@ -28,12 +29,23 @@ class Translated(NamedTuple):
     messages: list[Message]
     forward: dict[str, Any]
     native: dict[str, Any] | None
+    cleared: tuple[dict[str, Any], ...] = ()
+    """What the request's edits took out, as its API reports that."""
 
 
 def as_upstream_takes(
-    messages: list[Message], forward: dict[str, Any], request: ChatRequest, deployment: Deployment
+    messages: list[Message],
+    forward: dict[str, Any],
+    request: ChatRequest,
+    deployment: Deployment,
+    tokens: int | None = None,
 ) -> Translated:
-    """A request as its deployment takes it. Of a request of another API only what was stored by this one changes."""
+    """A request as its deployment takes it. Of a request of another API only what was stored by this one changes.
+
+    Args:
+        tokens: what the prompt takes, by which edits go.
+    """
+    cleared: list[dict[str, Any]] = []
     native = request.native
     speaks = native is not None and native.protocol == deployment.protocol
     fields = dict(native.fields) if native is not None and speaks else None
@@ -43,18 +55,17 @@ def as_upstream_takes(
         return Translated(messages, forward, fields)
     if EDITS in native.fields:
         relayed = fields is not None and messages == list(request.messages)
-        turns = None if relayed else thinking_turns(edits_of(native.fields[EDITS]))
         if fields is not None and not relayed:  # the window has made room already
             del fields[EDITS]
-        if turns is not None:
-            messages = without_old_thoughts(messages, turns)
+        if not relayed:
+            messages, cleared = edited(messages, edits_of(native.fields[EDITS]), tokens)
     takes = speaks or takes_breakpoints(deployment)
     if not speaks:
         messages = plain_messages(messages, thoughts=takes)
         forward = _plain_fields(forward, native, deployment, marked=takes)
     if takes and native.marks:
         messages = with_marks(messages, request.messages, native.marks)
-    return Translated(messages, forward, fields)
+    return Translated(messages, forward, fields, tuple(cleared))
 
 
 def with_marks(messages: Sequence[Message], sent: Sequence[Message], marks: Sequence[CacheMark]) -> list[Message]:

@@ -14,7 +14,7 @@ Period = Literal["day", "week", "month", "total"]
 class SpendBudget(Section):
     """A sum that may be spent in a period."""
 
-    usd: Price = Field(description="USD that may be spent in the period.")
+    usd: Annotated[Price, Field(le=9_000_000)] = Field(description="USD that may be spent in the period.")
     period: Period = Field("month", description="How long it lasts, in days of UTC.")
     hard: bool = Field(True, description="Whether requests beyond it are refused; else they carry a warning.")
 
@@ -72,7 +72,10 @@ class LimitSettings(Section):
 
 
 def _with_zone(at: datetime) -> datetime:
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    try:
+        return at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    except OverflowError:
+        raise ValueError("must be a time before the year 10000") from None
 
 
 Expiry = Annotated[datetime, AfterValidator(_with_zone)]

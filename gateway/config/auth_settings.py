@@ -35,7 +35,10 @@ class KeyFields(Section):
     limits: RateLimits = Field(NO_LIMITS, description="How much may be asked with it.")
     context: ContextDefaults = Field(NO_DEFAULTS, description="Defaults of `context` for its requests.")
     retention_days: float | None = Field(
-        None, gt=0, description="Conversations made with it that nothing was added to for so long are deleted."
+        None,
+        gt=0,
+        le=36_500,
+        description="Conversations made with it that nothing was added to for so long are deleted.",
     )
 
     @field_validator("roles")

@@ -38,7 +38,10 @@ class RoutingSettings(Section):
         (408, 429, 500, 502, 503, 504, 529), description="Answers of an upstream after which another try may help."
     )
     retry_share: float = Field(
-        0.2, ge=0, le=1, description="Share of the requests under way that may be at another try."
+        0.2,
+        ge=0,
+        le=1,
+        description="Share of the requests under way that may be at another try of a deployment that has failed.",
     )
     retry_minimum: int = Field(3, ge=0, description="Tries that are allowed at once, however few requests there are.")
     backoff: Seconds = Field(0.5, description="Seconds before the second try of one deployment; they double.")

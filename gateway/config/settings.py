@@ -19,6 +19,7 @@ from gateway.base.names import did_you_mean, shown
 from gateway.config.allowances import LimitSettings
 from gateway.config.auth_settings import AuthSettings
 from gateway.config.fields import Origin, Price, RelayPattern, Seconds, Section, Timeouts
+from gateway.config.guards import GuardEntry, MaskingSettings
 from gateway.config.litellm_names import Fate
 from gateway.config.model_list import ModelEntry
 from gateway.config.routing import RoutingSettings
@@ -307,7 +308,9 @@ class Settings(Section):
     upstream: UpstreamSettings = UpstreamSettings()
     routing: RoutingSettings = RoutingSettings()
     prompt_profiles: PromptProfiles = NO_PROFILES
+    masking: MaskingSettings = MaskingSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    guards: tuple[GuardEntry, ...] = ()
     model_list: tuple[ModelEntry, ...] = ()
     warnings: tuple[str, ...] = Field((), exclude=True)
     moved: tuple[Fate, ...] = Field((), exclude=True)
@@ -320,6 +323,13 @@ class Settings(Section):
         name = self.context.embedding_model
         if name is not None and name != LOCAL and not self.lists(name):
             raise ValueError(f"context.embedding_model: model_list has no {name!r}, and it is not {LOCAL!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _users_can_be_counted(self) -> Self:
+        limits = self.limits
+        if self.accounting.users == "off" and any(each.budgets for each in (limits.each_user, *limits.users.values())):
+            raise ValueError("limits: budgets of users are added up by user, but accounting.users is off")
         return self
 
     def model(self, name: str) -> ModelEntry | None:
@@ -347,5 +357,5 @@ class Settings(Section):
 
 SECTIONS = (
     *("server", "storage", "cache", "context", "conversation", "memory", "accounting", "auth", "limits"),
-    *("upstream", "routing", "prompt_profiles", "telemetry"),
+    *("upstream", "routing", "prompt_profiles", "masking", "telemetry"),
 )

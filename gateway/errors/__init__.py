@@ -3,6 +3,7 @@
 GatewayError
 ├── InvalidRequest 400                bad input, names the field in `param`
 │   ├── ContextLengthExceeded 400     cannot be made to fit (guarantee §4 I1)
+│   ├── ContentRefused 400            by a guard (guarantee §12.9)
 │   ├── RequestTooLarge 413
 │   ├── HeadersTooLarge 431
 │   ├── RequestTimeout 408
@@ -12,6 +13,7 @@ GatewayError
 │   ├── IdempotencyKeyMismatch 422    it was used with another request
 │   ├── AnswerNotKept 409             answered already, and the answer is gone
 │   ├── ReplayRunning 409             it is under way
+│   ├── KeyNotChangeable 409          it stands in the configuration, or was revoked
 │   └── NotFound 404
 │       ├── ConversationNotFound      unknown, deleted or another tenant's (guarantee §2)
 │       ├── ItemNotFound
@@ -28,6 +30,7 @@ GatewayError
 ├── RateLimitExceeded 429             more than a key, user, model or project may ask (guarantee §12.4)
 ├── BudgetExceeded 429                more than it may spend (guarantee §12.3)
 ├── LimitsUnavailable 503             nobody can tell what is left, and `limits.when_down` is `closed`
+├── GuardUnavailable 503              it cannot be asked, and its `on_failure` is `closed`
 ├── StorageUnavailable 503
 │   └── ContentUnreadable 503         stored content does not decrypt with the keys (guarantee §12.11)
 ├── ShuttingDown 503                  no new requests after SIGTERM (guarantee §9)
@@ -45,6 +48,7 @@ GatewayError
 
 from gateway.errors.access import BudgetExceeded as BudgetExceeded
 from gateway.errors.access import Forbidden as Forbidden
+from gateway.errors.access import GuardUnavailable as GuardUnavailable
 from gateway.errors.access import LimitsUnavailable as LimitsUnavailable
 from gateway.errors.access import ModelNotAllowed as ModelNotAllowed
 from gateway.errors.access import RateLimitExceeded as RateLimitExceeded
@@ -58,6 +62,7 @@ from gateway.errors.base import StorageUnavailable as StorageUnavailable
 from gateway.errors.requests import REQUIRED as REQUIRED
 from gateway.errors.requests import AnswerNotKept as AnswerNotKept
 from gateway.errors.requests import CompletionNotFound as CompletionNotFound
+from gateway.errors.requests import ContentRefused as ContentRefused
 from gateway.errors.requests import ContextLengthExceeded as ContextLengthExceeded
 from gateway.errors.requests import ConversationNotFound as ConversationNotFound
 from gateway.errors.requests import HeadersTooLarge as HeadersTooLarge
@@ -66,6 +71,7 @@ from gateway.errors.requests import IdempotencyKeyMismatch as IdempotencyKeyMism
 from gateway.errors.requests import InvalidHttp as InvalidHttp
 from gateway.errors.requests import InvalidRequest as InvalidRequest
 from gateway.errors.requests import ItemNotFound as ItemNotFound
+from gateway.errors.requests import KeyNotChangeable as KeyNotChangeable
 from gateway.errors.requests import KeyNotFound as KeyNotFound
 from gateway.errors.requests import MemoryNotFound as MemoryNotFound
 from gateway.errors.requests import MethodNotAllowed as MethodNotAllowed

@@ -48,6 +48,7 @@ INLINE_BYTES = 2**20
 """A body of fewer bytes is compared and paired in less time than other requests would notice."""
 COMPACTED_BYTES = 8000
 """Stored bytes of the path before a compaction that stay in the window, whole turns: the latest does in any case."""
+BYTES_PER_TOKEN = 4
 BYTES_PER_TOKEN = 8
 """Stored bytes that are read for each token of the budget: no text has longer tokens on average."""
 
@@ -93,7 +94,8 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
         most: int | None = options.max_bytes
         model: str | None = request.model
         if ref.at is not None:  # older turns leave the window, and what was frozen of it
-            most, model = COMPACTED_BYTES + request.size, None
+            limit = request.options.clear_above or COMPACTED_BYTES  # so that it is not compacted anew at once
+            most, model = min(COMPACTED_BYTES, limit * BYTES_PER_TOKEN // 2) + request.size, None
         stored = await store.find_conversation(tenant, ref, max_bytes=most, lookup=lookup, model=model)
         if stored is None and ref.conversation_id:
             raise ConversationNotFound("No such conversation.", param="conversation")

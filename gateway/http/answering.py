@@ -38,6 +38,7 @@ from gateway.models.turn import RequestIdentity, StoredCompletion
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
 from gateway.turn.idempotency import IdempotencyGate, Permit
+from gateway.turn.limited import LimitedPipeline
 from gateway.turn.pipeline import Completion, Pipeline
 from gateway.turn.streaming import Chunks, StreamedAnswer
 
@@ -58,6 +59,10 @@ class StreamWriter(Protocol):
         ...
 
 
+class Refers(Exception):
+    """A body refers to what is stored: it is read again once the dialect has looked that up."""
+
+
 class Dialect(Protocol):
     """An API's words for requests and answers."""
 
@@ -69,15 +74,12 @@ class Dialect(Protocol):
 
         Raises:
             InvalidRequest: a field breaks a rule; `param` names it.
+            Refers: `look_up` has to come before.
         """
         ...
 
-    def refers(self, raw: bytes) -> bool:
-        """Whether a body may refer to what is stored, so that `look_up` is to be asked before it is read."""
-        ...
-
-    async def look_up(self, raw: bytes, caller: Caller) -> None:
-        """Reads what a body refers to.
+    async def look_up(self, caller: Caller) -> None:
+        """Reads what the body that was read refers to.
 
         Raises:
             GatewayError: it is not there; or the body breaks a rule.
@@ -112,8 +114,12 @@ class Answering:
         auth: Authenticator,
         settings: Settings,
         clock: Clock,
+        limited: LimitedPipeline | None = None,
     ) -> None:
+        """`limited`: asked in place of `pipeline` where budgets or limits may apply."""
         server = settings.server
+        self._limited = limited
+        self._limits_all = settings.limits.is_set
         self._large_bodies = LargeBodies(server.max_bytes_in_flight, server.receive_timeout)
         self._pipeline = pipeline
         self._idempotency = idempotency
@@ -167,9 +173,12 @@ class Answering:
         def read() -> ChatRequest:
             return dialect.read(raw, told_headers(scope), caller, arrival)
 
-        if dialect.refers(raw):
-            await dialect.look_up(raw, caller)
-        request = await offload_if(len(raw) >= LARGE_BODY, read)
+        is_large = len(raw) >= LARGE_BODY
+        try:
+            request = await offload_if(is_large, read)
+        except Refers:
+            await dialect.look_up(caller)
+            request = await offload_if(is_large, read)
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")
         scope["gateway"].update(model=request.model, stream=request.stream, tenant=caller.tenant)
@@ -180,7 +189,7 @@ class Answering:
         return request
 
     async def _dry_run(self, way: "_Way") -> None:
-        estimate = await until_disconnect(way.receive, self._pipeline.dry_run(way.request))
+        estimate = await until_disconnect(way.receive, self._way_of(way.request).dry_run(way.request))
         bill = estimate["response_metadata"]
         headers = answer_headers(bill["conversation_id"], bill["cost"]["total_cost"])
         await send_json(way.send, 200, estimate, headers)
@@ -189,7 +198,7 @@ class Answering:
         if way.request.stream:
             await until_disconnect(way.receive, self._stream(way))
             return
-        completion = await until_disconnect(way.receive, self._pipeline.answer(way.request))
+        completion = await until_disconnect(way.receive, self._way_of(way.request).answer(way.request))
         await self._send_completion(completion, way)
 
     async def _respond_once(self, identity: RequestIdentity, way: "_Way") -> None:
@@ -214,7 +223,7 @@ class Answering:
 
         async def answered() -> Completion:
             with permit:
-                return await self._pipeline.answer(request)
+                return await self._way_of(request).answer(request)
 
         task = self._unattended.start(answered())
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
@@ -223,6 +232,12 @@ class Answering:
         except asyncio.CancelledError:  # the server ends this request; a client that leaves is no reason
             task.cancel()
             raise
+
+    def _way_of(self, request: ChatRequest) -> Pipeline | LimitedPipeline:
+        """What answers it. Keys of ours alone have limits of their own."""
+        if self._limited is None or (request.caller.key is None and not self._limits_all):
+            return self._pipeline
+        return self._limited
 
     async def close(self) -> None:
         """Ends what goes on without its client, at shutdown; its bill is kept."""
@@ -236,7 +251,7 @@ class Answering:
             await send_json_bytes(way.send, 200, content, headers)
 
     async def _stream(self, way: "_Way") -> None:
-        answer = await self._pipeline.stream(way.request)
+        answer = await self._way_of(way.request).stream(way.request)
         way.place.release()
         try:
             await _send_stream(answer, way)

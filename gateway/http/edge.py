@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -71,25 +71,26 @@ class Draining:
 
 
 class Direct:
-    """Takes the requests for one endpoint past the router.
+    """Takes what is posted to endpoints past the router, whose patterns are tried one after the other.
 
-    Nearly all requests are chats; this spares them the router's patterns. A slash behind a path that asks a model is
-    none: a redirect would send key and prompt again, to wherever the `Host` says.
+    A slash behind a path that asks a model is none: a redirect would send key and prompt again, to wherever the `Host`
+    says.
     """
 
-    def __init__(self, method: str, path: str, endpoint: App, others: App) -> None:
-        self._method = method
-        self._paths = (path, path + "/")
-        self._endpoint = endpoint
+    def __init__(self, posted: Mapping[str, App], others: App) -> None:
+        """`posted`: the endpoints by their paths."""
+        self._posted = posted
         self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] in self._paths and scope["method"] == self._method:
-            await self._endpoint(scope, receive, send)
-            return
-        if scope["type"] == "http" and scope["path"] in WITH_SLASH:
-            scope["path"], scope["raw_path"] = scope["path"][:-1], scope["raw_path"].rstrip(b"/")
-        await self._others(scope, receive, send)
+        endpoint = self._others
+        if scope["type"] == "http":
+            if scope["path"] in WITH_SLASH:
+                scope["path"], scope["raw_path"] = scope["path"][:-1], scope["raw_path"].rstrip(b"/")
+            if scope["method"] == "POST" and (found := self._posted.get(scope["path"])) is not None:
+                scope["path_params"] = {}  # as the router says it of whole paths
+                endpoint = found
+        await endpoint(scope, receive, send)
 
 
 class Edge:

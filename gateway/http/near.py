@@ -1,13 +1,87 @@
 """Where a request comes from: this machine, or another site's page (guarantee §10.12, §13.2)."""
 
 import ipaddress
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from urllib.parse import urlsplit
 
 from gateway.config.exposure import is_loopback
-from gateway.http.edge import Scope
+from gateway.errors import Forbidden
+from gateway.http.edge import App, Receive, Scope, Send
+from gateway.models.exchange import Headers
 
 FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"))
 """Headers that only a proxy adds: what comes by one does not come from this machine."""
+
+PRIVATE = (".localhost", ".internal", ".local", ".lan", ".home.arpa")
+"""Endings of names that nobody on the internet can let lead to this machine."""
+ANY_ORIGIN = "*"
+STRICTER = ("/ui", "/mcp", "/health/")
+"""Paths that look themselves where a request comes from, or spend nothing and tell nobody anything."""
+MAX_HOSTS = 100
+"""Values of `Host` that are remembered."""
+
+
+class OnlyNear:
+    """Keeps other sites' pages out, as `check_near` says. Nearly all requests have no `Origin` and name
+    a host that was looked at before."""
+
+    def __init__(self, app: App, origins: Sequence[str]) -> None:
+        self._app = app
+        self._origins = frozenset(origins)
+        self._known: set[bytes] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and ANY_ORIGIN not in self._origins and not scope["path"].startswith(STRICTER):
+            self._check(scope["headers"])
+        await self._app(scope, receive, send)
+
+    def _check(self, headers: Headers) -> None:
+        host = None
+        for name, value in headers:
+            if name == b"origin":
+                break
+            if name == b"host":
+                host = value
+        else:
+            if host in self._known:
+                return
+        check_near(headers, self._origins)
+        is_plain = not any(name == b"origin" or name in FORWARDED for name, _ in headers)
+        if host is not None and is_plain and len(self._known) < MAX_HOSTS:
+            self._known.add(host)
+
+
+def check_near(headers: Headers, origins: AbstractSet[str]) -> None:
+    """Keeps other sites' pages out where anybody on this machine may spend an operator's key (guarantee §10.16).
+
+    A page is known by its `Origin`, which browsers send with all that is not merely read, and no page can leave out;
+    one whose name was made to lead here (DNS rebinding) by the `Host` that it names.
+
+    Args:
+        origins: those whose pages may ask.
+
+    Raises:
+        Forbidden: another site's page is behind the request.
+    """
+    named = {name: value.decode("latin-1") for name, value in headers}
+    origin, host = named.get(b"origin"), named.get(b"host", "")
+    if origin is not None and origin not in origins and not is_loopback(host_of(origin)):
+        text = f"A page of {origin[:100]} may not ask: server.cors_origins does not name it."
+        raise Forbidden(text, param="origin")
+    is_configured = any(each.partition("://")[2] == host for each in origins)
+    if not (is_configured or not FORWARDED.isdisjoint(named) or _is_private(host_of(f"//{host}"))):
+        text = f"The host {host[:100]} is not this machine's: ask by a loopback address, or set auth.keys."
+        raise Forbidden(text, param="host")
+
+
+def _is_private(host: str) -> bool:
+    """Whether a host is an address, or a name that no foreign page can have."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return "." not in host.rstrip(".") or host.rstrip(".").lower().endswith(PRIVATE)
+    return True
 
 
 def is_local(scope: Scope) -> bool:

@@ -55,7 +55,7 @@ class LeftOut:
     """Of the prompt, what begins as an earlier request began."""
 
 
-Purpose = Literal["planner", "summarizer", "embedder"]
+Purpose = Literal["planner", "summarizer", "embedder", "guard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,10 @@ class InternalCall:
     estimated: bool = False
 
 
+FAILED_TRY = "failed_try"
+"""The purpose of a call of the model, or of one instead of it, that failed before another answered."""
+OF_MODELS = ("primary", FAILED_TRY)
+"""Purposes of calls that were to answer the request; all others are an internal model's."""
 PICO = Decimal("0.000000000001")
 """Each call's prompt and completion cost is rounded to this (guarantee §6)."""
 
@@ -177,22 +181,25 @@ class CostMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ContextPlanningUsage:
-    """Tokens and calls of the internal models. `embedder` is on the bill only where it was called."""
+    """Tokens and calls of the internal models. `embedder` is on the bill only where it was called, `guard` only where
+    one cost something."""
 
     planner: dict[str, int] = field(default_factory=dict)
     summarizer: dict[str, int] = field(default_factory=dict)
     embedder: dict[str, int] = field(default_factory=dict)
+    guard: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ContextPlanningCost:
     """Cost of the internal models in USD; None: no known price. `embedder_cost` is on the bill only where one was
-    called."""
+    called, `guard_cost` only where a guard cost something."""
 
     planner_cost: Decimal | None = Decimal(0)
     summarizer_cost: Decimal | None = Decimal(0)
     total_cost: Decimal | None = Decimal(0)
     embedder_cost: Decimal | None = None
+    guard_cost: Decimal | None = None
 
 
 @dataclass(slots=True)
@@ -229,7 +236,26 @@ class ContextUtilizationMetadata:
     """The prompt profile that stands in front, and what it saves; on the bill only where profiles are configured."""
     things: list[dict[str, str]] | None = None
     """Memory id and type of the remembered things that were shown; on the bill only where there were any."""
+    compacted: bool | None = None
+    """Whether room was made for a client that asked for compaction; on the bill only where it was."""
+    cleared: list[dict[str, Any]] | None = None
+    """What a client's edits took out of the prompt; on the bill only where they did."""
     warnings: list[str] = field(default_factory=list)
+
+    def without(self, cleared: tuple[dict[str, Any], ...]) -> None:
+        """Notes what edits took out of the prompt, in place; then its figures are estimates. Once a request."""
+        if self.cleared is not None or not cleared:
+            return
+        self.cleared = list(cleared)
+        if self.tokens_used is None or self.breakdown is None:
+            return
+        left = sum(each["cleared_input_tokens"] for each in cleared)
+        breakdown = dict(self.breakdown)
+        for name in ("artifacts", "history", "current"):
+            taken = min(left, breakdown.get(name, 0))
+            breakdown[name], left = breakdown.get(name, 0) - taken, left - taken
+        self.breakdown, self.tokens_used, self.tokens_estimated = breakdown, sum(breakdown.values()), True
+        self.utilization = round(self.tokens_used / self.budget_tokens, 4) if self.budget_tokens else None
 
 
 @dataclass(slots=True)

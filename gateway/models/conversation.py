@@ -126,7 +126,7 @@ class ConversationRef:
     replay, where in it the request goes on; None: where its messages say. `is_whole`: the client sends the whole of the
     conversation with each request, and may say other things in the same session: then the session names the first.
     `behind`: the completion behind whose answer it goes on, `at`: the message behind which it does, as the client has
-    compacted all before; each instead of all of these."""
+    compacted all before; each instead of all of these. `before`: it goes on in front of that message."""
 
     conversation_id: str | None = None
     session: str | None = None
@@ -134,6 +134,7 @@ class ConversationRef:
     is_whole: bool = False
     behind: str | None = None
     at: str | None = None
+    before: bool = False
 
     @property
     def is_point(self) -> bool:
@@ -219,6 +220,8 @@ class StoredConversation:
     profile: str | None = None
     segments: tuple[SummarySegment, ...] = ()
     older_pins: tuple[ConversationMessage, ...] = ()
+    retention_days: float | None = None
+    """The fewest that the keys say with which it was made or continued."""
 
     @property
     def unread(self) -> int:

@@ -7,7 +7,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, Literal, Protocol
 
+from gateway.base.names import shown
+from gateway.errors import ModelNotAllowed
 from gateway.models.agents import Agent
+from gateway.models.allowed import Admission
 from gateway.models.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
 from gateway.models.chain import ChainDigest
 from gateway.models.conversation import ConversationRef
@@ -35,6 +38,15 @@ class Caller:
     roles: frozenset[str] = frozenset({"user"})
     anthropic_key: str | None = field(default=None, repr=False)
     key: KeyPolicy | None = None
+
+    def check_model(self, model: str) -> None:
+        """
+        Raises:
+            ModelNotAllowed: its key names the models that it may ask, and this is none of them (guarantee §12.1).
+        """
+        if self.key is not None and not self.key.may_ask(model):
+            text = f"This key may not ask the model {shown(model)}: it names those that it may."
+            raise ModelNotAllowed(text, param="model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,10 @@ class ContextOptions:
     clear_above: int | None = None
     """Tokens above which a client's API wants room to be made. What cannot be made to fit them may be more, unlike
     `max_input_tokens`."""
+    compacts: bool = False
+    """Its client wants to be told where such room was made, by what may stand for all before the answer."""
+    pauses: bool = False
+    """Then it wants to be told that alone: no model is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +196,17 @@ class ChatRequest:
     api: Literal["responses", "messages"] | None = None
     native: Native | None = None
     asked: Mapping[str, Any] | None = None
+    admissions: list[Admission] = field(default_factory=list, repr=False, compare=False)
+    """`admission`, once it is let in: a copy of a whole request for that alone is dear."""
+    patience: float | None = None
+    """Seconds from `started` that its client waits for an answer to begin, if it says so."""
+    fallbacks: bool = True
+    """Another model may answer where its own fails."""
+
+    @property
+    def admission(self) -> Admission | None:
+        """What it holds of budgets and limits, where any apply."""
+        return self.admissions[-1] if self.admissions else None
 
     @property
     def keeps_content(self) -> bool:
@@ -255,6 +282,8 @@ class Deployment:
     query: str = ""
     key_header: str = "authorization"
     options: dict[str, Any] = field(default_factory=dict, repr=False)
+    id: str = ""
+    """Names its entry of `model_list`, the same on all replicas and without secrets; empty for none."""
 
     def url(self, path: str) -> str:
         """The address of `path` beside the completions."""

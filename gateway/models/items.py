@@ -31,7 +31,7 @@ def output_parts(body: dict[str, Any]) -> list[Part]:
         content = audio["transcript"]
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
-    parts = [_output_part(part) for part in content or ()]
+    parts = [_output_part(part) for part in content] if isinstance(content, list) else []
     if isinstance(body.get("refusal"), str):
         parts.append({"type": "refusal", "refusal": body["refusal"]})
     said = next((part for part in parts if part.get("type") == "output_text"), None)
@@ -192,7 +192,9 @@ def _thoughts(body: dict[str, Any], stem: str, status: str) -> list[Item]:
     items: list[Item] = []
     number = 0
     for each in kept:
-        if not isinstance(each, dict) or each.get("type") != "reasoning":
+        if not isinstance(each, dict) or not isinstance(each.get("type"), str):
+            continue
+        if each["type"] != "reasoning":
             items.append(each)
             continue
         item = {"id": thought_id(stem, number), "type": "reasoning", "summary": each.get("summary") or []}

@@ -238,7 +238,8 @@ def _parts_of(message: dict[str, Any], model: str) -> tuple[int, list[str], list
             if isinstance(item, dict):
                 sealed = item.get("encrypted_content")
                 frame += len(sealed) // SEALED_CHARS if isinstance(sealed, str) else 0
-                texts.append(jsons.dumps_text({k: v for k, v in item.items() if k not in UNREAD}))
+                if item.get("type") != "reasoning" or not message.get("reasoning_content"):  # which is its text
+                    texts.append(jsons.dumps_text({k: v for k, v in item.items() if k not in UNREAD}))
     return frame, texts, media
 
 

@@ -26,7 +26,7 @@ from gateway.models.exchange import ChatRequest
 from gateway.models.items import SIGNED
 from gateway.models.things import NotedThings
 from gateway.models.tool_steps import RESULT_ROLES, open_step, without_calls
-from gateway.models.turn import ASKED, NewAnswer, StoredTurn
+from gateway.models.turn import ASKED, BROKE, NewAnswer, StoredTurn
 from gateway.models.window import Material
 from gateway.things.rules import things_of_steps
 from gateway.turn.bound_thinking import with_binding
@@ -85,6 +85,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome, user_place: str | None = N
         pins=_pins(exchange.request, history, new) if outcome.status != "failed" else (),
         things=_noted(exchange, history, exchange.conversation_id, user_place),
         branch=request.conversation.branch,
+        retention_days=request.caller.key.retention_days if request.caller.key is not None else None,
         open_step=open_step(history.messages[: history.stored]) if new and new[0].role in RESULT_ROLES else (),
     )
     return with_counts(turn, built.counting)
@@ -165,7 +166,8 @@ def _completion(exchange: Exchange, outcome: Outcome) -> dict[str, Any] | None:
     completion = {k: v for k, v in outcome.completion.items() if k not in own}
     completion["id"] = exchange.completion_id
     if exchange.request.asked is not None:
-        completion[ASKED] = exchange.request.asked
+        broke = {BROKE: outcome.error} if outcome.error is not None else {}
+        completion[ASKED] = {**exchange.request.asked, **broke}
     return completion if outcome.usage is None else {**completion, "usage": outcome.usage}
 
 

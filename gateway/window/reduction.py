@@ -8,6 +8,7 @@ from itertools import chain
 from math import inf
 
 from gateway.models.artifacts import Artifact, ProcessingStrategy
+from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.tool_steps import text_of
 from gateway.models.window import SYSTEM_INDEX, Fitted, Rendering, Selection
 from gateway.window.candidates import (
@@ -278,11 +279,11 @@ class Reduction:
         return index != self._material.current or not self._minimum.keeps_block
 
     def _of_latest_step(self, found: list[Candidate]) -> list[Candidate]:
-        """Passages of the latest results, if the model is to go on from them."""
+        """Passages of the latest results, if the model is to go on from them: a client may put instructions behind."""
         steps = tool_steps(self._material)
-        if not steps or steps[-1].end < len(self._material.messages):
+        if not steps or any(m.role not in INSTRUCTION_ROLES for m in self._material.messages[steps[-1].end :]):
             return []
-        return [c for c in found if c.message is not None and c.message >= steps[-1].start]
+        return [c for c in found if c.message is not None and steps[-1].start <= c.message < steps[-1].end]
 
     def _grow(self, limit: float) -> None:
         """Takes relevant passages, then further turns, then all other passages, latest first."""

@@ -9,6 +9,7 @@ import pytest
 from tests.support.answers import conversation_of, http, user
 from tests.support.command import config_file, gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import free_port
@@ -171,13 +172,15 @@ def test_s8_an_operators_key_is_not_shown_to_the_network(tmp_path: Path) -> None
         assert "sk-operator" not in done.stdout + done.stderr
 
 
-def test_s8_everyones_use_of_an_operators_key_is_said_at_the_start(upstream: MockUpstream, tmp_path: Path) -> None:
+def test_s8_everyones_use_of_an_operators_key_is_said_at_the_start(
+    upstream: MockUpstream, tmp_path: Path, fork_server: ForkServer
+) -> None:
     """On loopback it is spent for everybody: one line says so, and none with `auth.keys` of the environment."""
     env = {"OPENAI_API_KEY": "sk-operator", "OPENAI_API_BASE": upstream.base_url}
     for keys, lines in (({}, 1), ({"GATEWAY_AUTH_KEYS": f"[{{key: {ALICE}, tenant: alice}}]"}, 0)):
         directory = tmp_path / str(lines)
         directory.mkdir()
-        with GatewayProcess(None, env | keys, directory=directory) as gateway:
+        with GatewayProcess(None, env | keys, directory=directory, fork_server=fork_server) as gateway:
             said = [line for line in gateway.log_lines() if line["event"] == "operators_key_is_everyones"]
             assert len(said) == lines
             assert all("OPENAI_API_KEY" in line["reason"] and "auth.keys" in line["reason"] for line in said)

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.balance import check_balance
+from tests.support.edges import EDGES
 from tests.support.factory import GatewayFactory
 from tests.support.mixed_requests import Provider, configured_models, mixed, send_all
 from tests.support.mock_upstream import MockUpstream
@@ -21,9 +22,10 @@ def many(number: int, seed: int, at_once: int) -> object:
 async def test_s6_the_sum_of_all_bills_is_what_the_provider_charged(
     start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str, number: int, seed: int, at_once: int
 ) -> None:
-    """Every request one row; each bill, and their sum, as the provider reckons it, to the last digit."""
+    """Every request one row, by whichever API it came (§10.1, §10.7); each bill, and their sum, as the provider
+    reckons it, to the last digit."""
     gateway = start_gateway({"storage": {"url": storage_url}, "model_list": configured_models(upstream)})
-    upstream.handler = provider = Provider(mixed(number, seed))
+    upstream.handler = provider = Provider(mixed(number, seed, EDGES))
     seen = await send_all([gateway], provider, at_once)
     check_balance([gateway], storage_url, provider, seen)
     assert "Traceback" not in gateway.log_text()
@@ -50,7 +52,7 @@ async def test_s6_the_bills_of_two_gateways_on_one_database_are_what_the_provide
     storage_url = postgres.new_database()
     config = {"storage": {"url": storage_url}, "model_list": configured_models(upstream)}
     gateways = [start_gateway(config), start_gateway(config)]
-    upstream.handler = provider = Provider(mixed(1000, seed=2))
+    upstream.handler = provider = Provider(mixed(1000, 2, EDGES))
     seen = await send_all(gateways, provider, at_once=100)
     check_balance(gateways, storage_url, provider, seen)
 

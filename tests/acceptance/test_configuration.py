@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.answers import http, user
 from tests.support.command import config_file, gateway_command
+from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -77,11 +78,11 @@ general_settings:
 """
 
 
-def test_s9_the_file_of_a_litellm_proxy(upstream: MockUpstream, tmp_path: Path) -> None:
+def test_s9_the_file_of_a_litellm_proxy(upstream: MockUpstream, tmp_path: Path, fork_server: ForkServer) -> None:
     """`model_list` works as it stands, `master_key` is a key; what has no equivalent is warned about."""
     path = config_file(tmp_path, LITELLM.format(api_base=upstream.base_url))
     env = {"HOUSE_KEY": "sk-house", "MASTER_KEY": "sk-master-key", "GATEWAY_CONFIG": str(path)}
-    with GatewayProcess(None, env, directory=tmp_path) as gateway:
+    with GatewayProcess(None, env, directory=tmp_path, fork_server=fork_server) as gateway:
         body = {"model": "house", "messages": [user("hello")]}
         with http(gateway, "sk-nobody") as client:
             assert client.post("/chat/completions", json=body).status_code == 401
@@ -115,17 +116,18 @@ def test_s9_a_litellm_file_is_accounted_for_in_three_groups(tmp_path: Path) -> N
     assert "sk-1234" not in said
 
 
-def test_s9_a_litellm_file_serves(upstream: MockUpstream, tmp_path: Path) -> None:
+def test_s9_a_litellm_file_serves(upstream: MockUpstream, tmp_path: Path, fork_server: ForkServer) -> None:
     """With the short key of LiteLLM's documents; a model without its key says which variable is missing, and the
     others serve."""
     env = {"LITELLM_MASTER_KEY": "sk-1234", "TEAM_BASE": upstream.base_url, "GATEWAY_CONFIG": str(PRODUCTION)}
-    with GatewayProcess(None, env, directory=tmp_path) as gateway, http(gateway, "sk-1234") as client:
+    serving = GatewayProcess(None, env, directory=tmp_path, fork_server=fork_server)
+    with serving as gateway, http(gateway, "sk-1234") as client:
         body = {"messages": [user("hello")]}
         assert client.post("/chat/completions", json={**body, "model": "team"}).status_code == 200
         refused = client.post("/chat/completions", json={**body, "model": "gpt-4o"})
         assert refused.status_code == 404
         assert "AZURE_API_KEY_EU" in refused.json()["error"]["message"]
-    assert any("fallbacks" in str(line.get("warning")) for line in gateway.log_lines())
+    assert any("guardrails" in str(line.get("warning")) for line in gateway.log_lines())
     assert "sk-1234" not in gateway.log_text()
 
 

@@ -32,8 +32,10 @@ def open_to_a_page(start_gateway: GatewayFactory) -> GatewayProcess:
 
 
 def test_s9_no_origin_unless_configured(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Nor may it ask at all where it would spend an operator's key (guarantee §10.16)."""
     answer = send(one_gateway, "POST", "/chat/completions", PAGE, body=CHAT)
-    assert answer.status_code == 200
+    assert answer.status_code == 403
+    assert not upstream.chats
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -10,6 +9,7 @@ import httpx
 import pytest
 
 from tests.support.answers import Json, http
+from tests.support.faults.refusals import changed, places
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -91,24 +91,6 @@ ODD: list[Any] = [
     {"id": {}, "type": [], "text": {}, "name": []},
     float(2**63),
 ]
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in a document, from the outermost in."""
-    if path:
-        yield path
-    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, member in members:
-        yield from places(member, (*path, key))
-
-
-def changed(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
-    """The document with `odd` at that place."""
-    if not path:
-        return odd
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[path[0]] = changed(value[path[0]], path[1:], odd)
-    return copy
 
 
 def base(path: tuple[Any, ...]) -> Json:

@@ -365,3 +365,15 @@ def test_s10_10_what_thoughts_were_made_under_goes_to_no_model(gateway: GatewayP
     sent = upstream.chats[-1].body["messages"]
     assert [message.get("content") for message in sent] == ["why?", "so", "and then?"]
     assert "thinking_bound" not in str(sent)
+
+
+@pytest.mark.parametrize("name", ["x.pdf", "x.docx"])
+def test_s10_17_a_text_is_text_whatever_its_name(
+    one_gateway: GatewayProcess, upstream: MockUpstream, name: str
+) -> None:
+    """Of a document that a client calls by the name of something else."""
+    source = {"type": "text", "media_type": "text/plain", "data": "Clause 14 says two per cent."}
+    document = {"type": "document", "title": name, "source": source}
+    content = [document, {"type": "text", "text": "What does clause 14 say?"}]
+    whole(one_gateway, asked(messages=[{"role": "user", "content": content}]))
+    assert "Clause 14 says two per cent." in str(upstream.last.body["messages"])

@@ -9,7 +9,7 @@ from tests.support.answers import Json, http, usage_of
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.strict_responses import create, events, read_events
+from tests.support.strict_responses import check_response, create, events, read_events
 
 ASK: Json = {"model": "small", "input": "Tell me of the sea"}
 LOGPROBS: Json = {"content": [{"token": "a", "logprob": -0.1, "bytes": None, "top_logprobs": []}], "refusal": None}
@@ -175,3 +175,24 @@ def _chunk(delta: Json, finish: str | None = None) -> Json:
 
 def _choice(delta: Json, finish: str | None, logprobs: Any = None) -> Json:
     return {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": logprobs}
+
+
+def test_s10_17_a_broken_response_is_read_again_as_it_was_told(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """`failed`, with the error and with what was delivered, whole and in events."""
+    upstream.reply(text="one two three four five six", cut_after=4)
+    headers = {"authorization": "Bearer sk-test"}
+    url = f"{one_gateway.base_url}/responses"
+    told = read_events(httpx.post(url, json={**ASK, "stream": True}, headers=headers, timeout=30).text)
+    failed = told[-1]["response"]
+    found = httpx.get(f"{url}/{failed['id']}", headers=headers, timeout=30).json()
+    check_response(found)
+    assert (found["status"], found["error"]) == ("failed", failed["error"])
+    assert [each["status"] for each in found["output"]] == ["incomplete"]
+    assert found["output"][0]["content"][0]["text"] == failed["output"][0]["content"][0]["text"]
+    again = read_events(httpx.get(f"{url}/{failed['id']}?stream=true", headers=headers, timeout=30).text)
+    assert [{k: v for k, v in each.items() if k != "sequence_number"} for each in again[-2:-1]] == [
+        {k: v for k, v in each.items() if k != "sequence_number"} for each in told[-2:-1]
+    ]
+    assert (again[-1]["type"], again[-1]["response"]["error"]) == ("response.failed", failed["error"])

@@ -47,7 +47,7 @@ def test_s13_4_usage_counts_what_each_api_asked(gateway: GatewayProcess) -> None
 def test_s10_a_slash_behind_a_path_sends_nobody_elsewhere(gateway: GatewayProcess, path: str) -> None:
     body = {"input": "hello"} if path == "responses/" else {"messages": [SAID], "max_tokens": 9}
     found = httpx.post(
-        f"{gateway.base_url}/{path}", json={"model": "gpt-4o", **body}, headers={"host": "evil.example"}, timeout=30
+        f"{gateway.base_url}/{path}", json={"model": "gpt-4o", **body}, headers={"host": "elsewhere.local"}, timeout=30
     )
     assert (found.status_code, "location" in found.headers) == (200, False)
 

@@ -36,7 +36,8 @@ def collector(module_collector: Collector) -> Collector:
 @pytest.fixture(scope="module")
 def module_traced(module_start_gateway: GatewayFactory, module_collector: Collector) -> GatewayProcess:
     telemetry = {"otlp_endpoint": module_collector.url, "service_name": "shop", "metrics": False}
-    return module_start_gateway({"telemetry": telemetry, "context": {"planning": "auto"}}, SOON)
+    patience = {"planner_timeout": PATIENCE, "summarizer_timeout": PATIENCE}
+    return module_start_gateway({"telemetry": telemetry, "context": {"planning": "auto", **patience}}, SOON)
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def traced(module_traced: GatewayProcess, upstream: MockUpstream) -> GatewayProc
 
 
 def post(gateway: GatewayProcess, body: Any, path: str = "/chat/completions", **headers: str) -> httpx.Response:
-    with httpx.Client(base_url=gateway.base_url, trust_env=False, timeout=30) as client:
+    with httpx.Client(base_url=gateway.base_url, trust_env=False, timeout=PATIENCE) as client:
         return client.post(path, json=body, headers={"authorization": "Bearer sk-test", **headers})
 
 
@@ -198,7 +199,7 @@ def test_s13_5_the_call_of_an_embedder(
     """It ranks passages, and is part of the request's trace."""
     params = {"model": "openai/embedder", "api_base": upstream.base_url, "api_key": "sk-embed"}
     models = [*default_config(upstream, "")["model_list"], {"model_name": "embed", "litellm_params": params}]
-    context = {"embedding_model": "embed", "embedding_timeout": 5}
+    context = {"embedding_model": "embed", "embedding_timeout": PATIENCE}
     telemetry = {"otlp_endpoint": collector.url, "metrics": False}
     gateway = start_gateway({"context": context, "model_list": models, "telemetry": telemetry}, SOON)
     asked = {"model": "small", "messages": [user("Who is the keeper of lamp 41?")]}
@@ -212,7 +213,7 @@ def test_s13_5_the_call_of_an_embedder(
     def calls() -> list[Span]:
         return [span for span in list(collector.spans) if span.name == "embeddings embedder"]
 
-    wait_until(lambda: bool(sent()) and sent() == {call.span_id for call in calls()}, "a span for each call")
+    wait_until(lambda: bool(sent()) and sent() <= {call.span_id for call in calls()}, "a span for each call")
     assert {call.attributes["gateway.purpose"] for call in calls()} == {"embedder"}
     assert {call.attributes["gen_ai.operation.name"] for call in calls()} == {"embeddings"}
 
@@ -271,6 +272,6 @@ def test_s13_5_requests_at_once_have_spans_of_their_own(
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
-    wait_until(lambda: len(collector.spans) >= 4 * len(bodies), "all spans")
+    assert len(found) == len(bodies)
     for request_id in found:
-        assert tree(collector.trace(request_id)) == {ROOT: {"rebuild": {}, "chat small": {}, "commit": {}}}
+        assert tree(collector.trace(request_id, least=4)) == {ROOT: {"rebuild": {}, "chat small": {}, "commit": {}}}

@@ -411,3 +411,32 @@ def test_s1_4_another_spelling_of_model_is_refused_by_each_api(codex: GatewayPro
     answer = httpx.post(f"{codex.base_url}/{path}", json=body, timeout=30)
     assert answer.status_code == 400, answer.text
     assert "'model'" in answer.json()["error"]["message"]
+
+
+def test_s10_17_instructions_go_up_as_such(client: OpenAI, mock: MockResponses) -> None:
+    """Where nothing changed them; those of a chat stay its first message."""
+    mock.reply(words("x"))
+    client.responses.create(model="codex", instructions="Be brief.", input="hi")
+    assert (mock.last["instructions"], mock.last["input"]) == ("Be brief.", [{"role": "user", "content": "hi"}])
+    mock.reply(words("x"))
+    client.chat.completions.create(model="codex", messages=[{"role": "system", "content": "Be brief."}, user("hi")])
+    assert "instructions" not in mock.last
+    assert mock.last["input"][0] == {"role": "system", "content": "Be brief."}
+
+
+def test_s10_17_thoughts_of_a_responses_model_do_not_go_to_another_by_chat(
+    start_gateway: GatewayFactory, upstream: MockUpstream, mock: MockResponses
+) -> None:
+    """Of the same provider: their summary is bound to whoever sealed them, as they are."""
+    gateway = start_gateway({"model_list": [entry(upstream, "codex", mode="responses"), entry(upstream, "plain")]})
+    mock.reply(thought("I see.", "sealed-1"), words("yes"))
+    with http(gateway) as api:
+        first = api.post("/responses", json={"model": "codex", "input": "hi"}).json()
+        upstream.reply(text="x")
+        body = {"model": "plain", "conversation": first["conversation"]["id"], "messages": [user("and now?")]}
+        assert api.post("/chat/completions", json=body).status_code == 200
+        assert upstream.chats[-1].body["messages"][1] == {"role": "assistant", "content": "yes"}
+        mock.reply(words("x"))
+        again = {"model": "codex", "previous_response_id": first["id"], "input": "and then?"}
+        assert api.post("/responses", json=again).status_code == 200
+    assert [each.get("type") for each in mock.last["input"]].count("reasoning") == 1

@@ -1,6 +1,7 @@
 """A client's connection, cheap: requests are bytes made elsewhere, of answers only what is measured is looked at."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,11 +10,16 @@ from typing import Any, cast
 import httptools
 
 HEAD = (
-    b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n"
+    b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n"
     b"Content-Type: application/json\r\nUser-Agent: OpenAI/Python 2.0.0\r\nAuthorization: Bearer sk-bench-0000\r\n"
     b"Content-Length: %d\r\n\r\n"
 )
 EVENT = b'data: {"'
+ENDS = (b"data: [DONE]", b"event: response.completed", b"event: message_stop")
+"""What the end of a whole stream has, by chat completions, Responses and Messages."""
+LAST_BYTES = 2**14
+"""In which one of them is found."""
+ID = re.compile(rb'"id":"(resp_\w+)"')
 
 
 @dataclass
@@ -30,13 +36,16 @@ class Answer:
 
 
 class Connection(asyncio.Protocol):
-    """Keep-alive, one request at a time; usable while `open`.
+    """Keep-alive, one request at a time, to `path`; usable while `open`. `answered` is the id of the
+    last response.
 
     `on_read` is told of each read of a stream from its first event on: whether it is the first, and its events.
     """
 
     def __init__(self) -> None:
         self.open = False
+        self.path = "/v1/chat/completions"
+        self.answered = ""
         self.on_read: Callable[[bool, int], None] | None = None
         self._answer: asyncio.Future[Answer] | None = None
 
@@ -65,7 +74,7 @@ class Connection(asyncio.Protocol):
         self._parser: Any = httptools.HttpResponseParser(self)
         self._answer = asyncio.get_running_loop().create_future()
         self._asked = time.perf_counter()
-        self._transport.write(HEAD % len(body) + body)
+        self._transport.write(HEAD % (self.path.encode(), len(body)) + body)
         if drop_after == 0:
             asyncio.get_running_loop().call_later(0.005, self._drop, self._answer)
         return await self._answer
@@ -74,13 +83,15 @@ class Connection(asyncio.Protocol):
         """See asyncio."""
         if self._answer is None:
             return
+        if (found := ID.search(data)) is not None:
+            self.answered = found[1].decode()
         self._parser.feed_data(data)
         now = self._now
         if self._stream:
             self._read(data.count(EVENT))
-            self._tail = (self._tail + data)[-64:]
+            self._tail = (self._tail + data)[-LAST_BYTES:]
         if self._complete:
-            now.whole = not self._stream or b"data: [DONE]" in self._tail
+            now.whole = not self._stream or any(end in self._tail for end in ENDS)
             self._finish()
         elif self._drop_after and len(now.reads) >= self._drop_after:
             self._drop(self._answer)

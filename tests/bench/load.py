@@ -17,7 +17,7 @@ from dataclasses import asdict
 
 import uvloop
 
-from tests.bench import traffic
+from tests.bench import agents, traffic
 from tests.bench.connection import Connection
 from tests.bench.job import Gathered, Job, Kind, Result, Window
 from tests.bench.processor import cpu_ns
@@ -41,11 +41,12 @@ def bodies(job: Job) -> Iterator[tuple[bytes, int | None]]:
         yield payload.body(job.first_number + number), drop_after
 
 
-def steps(job: Job, session: traffic.Session, lane: int, first: int, count: int) -> Iterator[tuple[bytes, int | None]]:
-    """So many requests of a connection's own session."""
-    number = job.first_number * 1000 + lane
-    for step in range(first, first + count):
-        yield session.body(number, step), None
+def steps(
+    connection: Connection, session: agents.Session, number: int, numbers: range
+) -> Iterator[tuple[bytes, int | None]]:
+    """Those requests of a connection's own session, each made when the one before is answered."""
+    for step in numbers:
+        yield session.body(number, step, connection.answered), None
 
 
 async def lane(job: Job, connection: Connection, waiting: Iterator[tuple[bytes, int | None]], into: Gathered) -> None:
@@ -97,13 +98,15 @@ async def shared_out(job: Job, connections: list[Connection]) -> list[Iterator[t
     if job.kinds[0].make != "session":
         waiting = bodies(job)
         return [waiting] * len(connections)
-    session = traffic.session(*job.kinds[0].arguments)
-    each = job.requests // len(connections)
-    if not session.first:
-        for number, connection in enumerate(connections):
-            for body, _ in steps(job, session, number, 0, KNOWN_STEPS):
-                await connection.ask(body)
-    return [steps(job, session, number, KNOWN_STEPS, each) for number in range(len(connections))]
+    session = agents.session(*job.kinds[0].arguments)
+    measured = range(KNOWN_STEPS, KNOWN_STEPS + job.requests // len(connections))
+    work: list[Iterator[tuple[bytes, int | None]]] = []
+    for number, connection in enumerate(connections, job.first_number * 1000):
+        connection.path = session.path
+        for body, _ in steps(connection, session, number, range(0 if session.first else KNOWN_STEPS)):
+            await connection.ask(body)
+        work.append(steps(connection, session, number, measured))
+    return work
 
 
 def main() -> None:

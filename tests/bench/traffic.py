@@ -95,67 +95,6 @@ def long_chat(new_history: bool = False) -> Payload:
     return _payload([{"role": "system", "content": prose(1, 970)}, *turns])
 
 
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": name,
-            "description": prose(7, 300),
-            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
-        },
-    }
-    for name in ("read", "write", "search", "run")
-]
-STEPS = 200
-"""Tool steps of a session before the first that is measured: about 400 KB."""
-
-
-class Session:
-    """An agent's loop: each request resends everything, with the last answer's tool call and its result behind it."""
-
-    def __init__(self, first: bool = False) -> None:
-        """`first`: each request is a session never seen before."""
-        self.first = first
-        self._results = [json.dumps(prose(1000 + i, 1800)) for i in range(50)]
-        self._written: dict[int, str] = {}
-
-    def body(self, number: int, step: int) -> bytes:
-        """Request `step`, from 0, of the session of that number; steps are asked for in order."""
-        if self.first:
-            number, step = 100_000 * number + step, 0
-        written = self._written.pop(number, None)
-        if written is None:
-            written = self._head(number) + "".join(self._step(number, each) for each in range(STEPS))
-        elif step:
-            written += self._step(number, STEPS + step - 1)
-        self._written[number] = written
-        tail = json.dumps({"model": MODEL, "tools": TOOLS}, separators=(",", ":"))
-        # The SDK's order: messages first.
-        return f'{{"messages":[{written}],{tail[1:]}'.encode()
-
-    def _head(self, number: int) -> str:
-        system, task = prose(1, 3000), f"Session {number}: {prose(2, 500)} [bench call={self._call(number, 0)}]"
-        return json.dumps({"role": "system", "content": system}) + "," + json.dumps({"role": "user", "content": task})
-
-    def _step(self, number: int, step: int) -> str:
-        """The model's call and what the tool said, which tells the mock what to call next."""
-        made = self._call(number, step)
-        text = f"{made}: {self._results[step % len(self._results)][1:-1]} [bench call={self._call(number, step + 1)}]"
-        return (
-            f',{{"role":"assistant","content":null,"tool_calls":[{{"id":"call_{made:010d}","type":"function",'
-            f'"function":{{"name":"read","arguments":"{{\\"path\\":\\"notes/{made:010d}.md\\"}}"}}}}]}},'
-            f'{{"role":"tool","tool_call_id":"call_{made:010d}","content":"{text}"}}'
-        )
-
-    def _call(self, number: int, step: int) -> int:
-        return (number * 10_000 + step) % 10**10
-
-
-def session(first: bool = False) -> Session:
-    """An agent's session of 400 KB that grows by two messages a request."""
-    return Session(first)
-
-
 def malformed() -> Payload:
     """A body that is no chat: the gateway's own refusal."""
     return Payload(b'{"model":"bench","messages":"', b'"}')

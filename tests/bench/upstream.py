@@ -2,7 +2,7 @@
 
     python -m tests.bench.upstream PORT
 
-What it answers is chosen by a mark in the last 2 KB of the request, as `traffic.mark` writes it:
+What it answers is chosen by a mark in the last 4 KB of the request, the last one, as `traffic.mark` writes it:
 `[bench chunks=200 spacing=5]` a stream of 200 content chunks 5 ms apart (0: all at once; with ` together=32`, the first
 chunk at once and the others when 32 such streams are open), `[bench status=429]` an error, `[bench call=17]` a tool
 call of that number; without one, a small completion. `GET /stats` tells what it has seen, as `Stats` names it.
@@ -23,7 +23,7 @@ import httptools
 import uvloop
 
 MARK = re.compile(rb"\[bench (chunks|status|call)=(\d+)(?: spacing=(\d+))?(?: together=(\d+))?\]")
-TAIL = 2048
+TAIL = 4096
 PATIENCE = 60.0
 """Seconds after which a stream no longer waits for others."""
 JSON_HEAD = b"HTTP/1.1 %d OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
@@ -88,6 +88,16 @@ def joined(count: int) -> bytes:
     return SSE_HEAD + b"".join(content_frames(count))
 
 
+def call_frames(number: int) -> bytes:
+    """A streamed tool call, its arguments in three pieces."""
+    named = b'{"index":0,"id":"call_%010d","type":"function","function":{"name":"read","arguments":""}}' % number
+    pieces = (b'{\\"path\\":', b'\\"notes/%010d' % number, b'.md\\"}')
+    further = [b'{"index":0,"function":{"arguments":"%s"}}' % piece for piece in pieces]
+    first = CHUNK % (b'{"role":"assistant","content":null,"tool_calls":[%s]}' % named, b"null", b"")
+    chunks = [CHUNK % (b'{"tool_calls":[%s]}' % each, b"null", b"") for each in further]
+    return b"".join(map(framed, (first, *chunks, CHUNK % (b"{}", b'"tool_calls"', b""))))
+
+
 class Upstream(asyncio.Protocol):
     """One connection. Requests on it come one after another; pipelining is not expected."""
 
@@ -136,17 +146,21 @@ class Upstream(asyncio.Protocol):
         if self._url == b"/stats":
             return self._json(200, json.dumps(asdict(self._stats)).encode())
         self._stats.requests += 1
-        mark = MARK.search(body, max(0, len(body) - TAIL))
+        if self._url.endswith(b"/responses"):  # it speaks chat completions alone
+            return self._json(404, ERROR)
+        mark = MARK.match(body, max(0, body.rfind(b"[bench ", len(body) - TAIL)))
         tokens = len(body) // 5
         if mark is None:
             return self._json(200, ANSWER % (tokens, tokens + 32))
         if mark[1] == b"status":
             return self._json(int(mark[2]), ERROR)
         count = int(mark[2])
-        if mark[1] == b"call":
+        if mark[1] == b"call" and b'"stream":true' not in body:
             return self._json(200, CALL % (count, count, tokens, tokens + 24))
         usage = framed(LAST % (tokens, count, tokens + count)) if b'"include_usage"' in body else b""
         end = usage + framed(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+        if mark[1] == b"call":
+            return self._transport.write(SSE_HEAD + call_frames(count) + end)
         return self._stream(count, int(mark[3] or 0), int(mark[4] or 0), end)
 
     def _json(self, status: int, body: bytes) -> None:

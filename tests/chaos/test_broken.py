@@ -7,8 +7,11 @@ from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream
 
 FOUND = {
-    # Whichever look meets the lost turn first: the audit, or the next request of a client that goes on from it.
-    "acknowledged before the commit": "without a bill|misses|the way to|conversation_not_found|instead of conv_",
+    # Whichever look meets the lost turn first: the audit, or the next request of a client that goes on from it, which
+    # may bring the result of a tool call that is not there.
+    "acknowledged before the commit": (
+        "without a bill|misses|the way to|conversation_not_found|tool_call_unknown|instead of conv_"
+    ),
     "bill and turn apart": "an answered bill without its",
     "links apart": "no link leads to",
     "recognition apart": "nothing is left of",

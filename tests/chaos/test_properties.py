@@ -11,7 +11,9 @@ import pytest
 
 from tests.properties.cases import FLAVOURS
 from tests.properties.running import check_singles, check_talks
+from tests.properties.test_edges import check_alike
 from tests.properties.test_resends import play
+from tests.support.edges import EDGES, Edge
 
 CASES = int(os.environ.get("PROPERTY_CHAOS_CASES", "1000000"))
 RESENT = max(1, CASES // 500)
@@ -20,14 +22,20 @@ PIECE = 2000
 FIRST_SEED = 10_000_000
 """Far from those of `make test`."""
 REQUESTS_OF_A_TALK = 4
+WAYS: tuple[tuple[Edge, ...], ...] = (("chat",), EDGES, ("responses",), EDGES, ("messages",))
+"""By which APIs conversations are told, piece by piece."""
+ALIKE = CASES // 50
+"""Requests that are asked by each of the APIs."""
+PARTS = 20
 
 
 def piece(number: int) -> Counter[str]:
-    """What came of the cases of one piece; one in five is a piece of conversations."""
+    """What came of the cases of one piece, asked by each API in turn; one in five is a piece of conversations."""
     kind = number % 5
     seeds = range(FIRST_SEED + number * PIECE, FIRST_SEED + (number + 1) * PIECE)
     if kind == 4:
-        return Counter({"of conversations": check_talks(seeds[: PIECE // REQUESTS_OF_A_TALK])})
+        way = WAYS[number // 5 % len(WAYS)]
+        return Counter({"of conversations": check_talks(seeds[: PIECE // REQUESTS_OF_A_TALK], edges=way)})
     tally = check_singles(FLAVOURS[kind], seeds)
     return tally.outcomes + Counter({f"open: {name}": count for name, count in tally.known.items()})
 
@@ -71,3 +79,16 @@ def test_s3_8_two_thousand_conversations_resent(tmp_path: Path) -> None:
                 breaches.append(str(breach))
     assert not breaches, "\n".join(breaches)
     assert recognised > RESENT
+
+
+def alike(number: int) -> int:
+    """How many requests of one piece were forwarded the same by all APIs."""
+    first = FIRST_SEED + number * ALIKE
+    return check_alike(FLAVOURS[number % len(FLAVOURS)], range(first, first + ALIKE // PARTS))
+
+
+@pytest.mark.chaos
+def test_s10_1_twenty_thousand_requests_by_each_api() -> None:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
+        assert sum(pool.map(alike, range(PARTS))) > ALIKE / 2

@@ -29,11 +29,11 @@ class Ended:
     strangers: list[str]
 
 
-def run_codex(gateway: GatewayProcess, model: str, folder: Path, home: Path, task: str) -> Ended:
-    """One `codex exec`, with instructions that leave room in a small window."""
+def run_codex(gateway: GatewayProcess, model: str, folder: Path, home: Path, task: str, *, lean: bool = True) -> Ended:
+    """One `codex exec`; a lean one has instructions that leave room in a small window."""
     home.mkdir()
     (home / "instructions.md").write_text(INSTRUCTIONS, "utf-8")
-    more = f"model_instructions_file = {json.dumps(str(home / 'instructions.md'))}\n"
+    more = f"model_instructions_file = {json.dumps(str(home / 'instructions.md'))}\n" if lean else ""
     (home / "config.toml").write_text(more + _settings("Codex CLI", "toml", gateway, model), "utf-8")
     program = NODE_PROJECT / "node_modules/@openai/codex/bin/codex.js"
     options = ["--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
@@ -41,11 +41,12 @@ def run_codex(gateway: GatewayProcess, model: str, folder: Path, home: Path, tas
     return _run([str(node()), str(program), "exec", *options, task], environment, folder, home)
 
 
-def run_claude(gateway: GatewayProcess, model: str, folder: Path, home: Path, task: str) -> Ended:
-    """One `claude --print`, with one tool, which leaves room in a small window."""
+def run_claude(gateway: GatewayProcess, model: str, folder: Path, home: Path, task: str, *, lean: bool = True) -> Ended:
+    """One `claude --print`; a lean one has one tool, which leaves room in a small window."""
     home.mkdir()
     program = NODE_PROJECT / "node_modules/@anthropic-ai/claude-code/cli-wrapper.cjs"
-    options = ["--output-format", "stream-json", "--verbose", "--tools", "Bash", "--allowedTools", "Bash"]
+    options = ["--output-format", "stream-json", "--verbose", "--allowedTools", "Bash"]
+    options += ["--tools", "Bash"] if lean else []
     lines = _settings("Claude Code", "bash", gateway, model).splitlines()
     environment = dict(line.removeprefix("export ").split("=", 1) for line in lines)
     return _run([str(node()), str(program), "--print", task, *options], environment, folder, home)

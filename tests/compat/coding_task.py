@@ -1,4 +1,4 @@
-"""A small task in a scratch repository, and a scripted model that does it: one tool step for each log file.
+"""A small task in a scratch repository, and a scripted model that does it: all logs are read, then what was found.
 
 The model knows nothing but what it is sent: each step notes the code that the step before has shown, so that a code
 which the window lost is missing from the result.
@@ -14,15 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.tokens.counter import vocabulary_folder
-from tests.support.http_server import Record
-from tests.support.reply import JsonDict, Reply, count_usage
+from tests.support.reply import JsonDict
 
-DAYS = 10
-STEPS = DAYS + 1
-"""Tool steps of the task: every log is read, and then what was found."""
-WINDOW = 8_000
-RAW_TOKENS = 60_000
-LINES = 290
 FOUND = "ERRORS.md"
 TASK = f"Find the ERROR line of every log in logs/ and write its code to {FOUND}, one line a day."
 DONE = "The codes of all logs stand in ERRORS.md."
@@ -31,6 +24,15 @@ TOOLS = {"exec_command": "cmd", "Bash": "command"}
 """The shell as each client calls it, and the argument that has the command."""
 _CODE = re.compile(r"ERROR payment of order \d+ failed with code (E\d{4})")
 _WORDS = ("order", "basket", "stock", "parcel", "address", "invoice", "coupon", "account", "worker", "queue", "shelf")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A log of so many lines for each of so many days, of which each step reads some together."""
+
+    days: int
+    lines: int
+    together: int
 
 
 @dataclass
@@ -50,59 +52,66 @@ class Scratch:
         return [f"{_day(number)}: {code}" for number, code in enumerate(self.codes, 1)]
 
 
-def scratch(path: Path, seed: int) -> Scratch:
+def scratch(path: Path, job: Job) -> Scratch:
     """Write the repository below `path`."""
-    chance, made = random.Random(seed), Scratch(path)
+    chance, made = random.Random(job.days), Scratch(path)
     (path / "logs").mkdir(parents=True)
-    for number in range(1, DAYS + 1):
-        lines = [_line(chance) for _ in range(LINES)]
+    for number in range(1, job.days + 1):
+        lines = [_line(chance) for _ in range(job.lines)]
         made.codes.append(f"E{chance.randrange(1000, 10_000)}")
         error = f"ERROR payment of order {chance.randrange(10_000)} failed with code {made.codes[-1]}: the disk is full"
-        lines[chance.randrange(LINES)] = f"{_time(chance)} {error}"
+        lines[chance.randrange(job.lines)] = f"{_time(chance)} {error}"
         text = "\n".join(lines) + "\n"
         (path / "logs" / f"{_day(number)}.log").write_text(text, "utf-8")
         made.logs.append(text)
     return made
 
 
+@dataclass(frozen=True)
+class Said:
+    """An answer: calls, or a text."""
+
+    text: str | None = None
+    calls: tuple[tuple[str, JsonDict], ...] = ()
+    tokens: int = 30
+
+
 class ScriptedModel:
-    """Answers the chats of one run: a handler of the mock. `prompts` are the tokens of each, by a count of its own."""
+    """Does the task. `last` is the number of its tool steps; `spent` are the tokens of each prompt, by a count of its
+    own, and of each answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, job: Job) -> None:
         self.steps = 0
-        self.prompts: list[int] = []
-        self.usages: list[dict[str, int]] = []
+        self.last = -(-job.days // job.together) + 1
+        self.spent: list[tuple[int, int]] = []
+        self._job = job
 
-    def __call__(self, record: Record) -> Reply:
-        body = record.body
-        tool = next((name for name in TOOLS if name in _tool_names(body)), None)
-        if tool is None:  # Claude Code asks for a title of its session
-            return self._said(body, Reply(text=json.dumps({"title": TITLE})), 10)
+    def say(self, tools: set[str], results: list[str], prompt: int) -> Said:
+        """The next answer to a prompt of so many tokens that ends with these results of tools."""
+        said = self._said(next((name for name in TOOLS if name in tools), None), results)
+        self.spent.append((prompt, said.tokens))
+        return said
+
+    def _said(self, shell: str | None, results: list[str]) -> Said:
+        if shell is None:  # Claude Code asks for a title of its session
+            return Said(json.dumps({"title": TITLE}), tokens=10)
         self.steps += 1
-        if self.steps > STEPS:
-            return self._said(body, Reply(text=DONE), 20)
-        arguments = {TOOLS[tool]: self._command(body["messages"])}
-        return self._said(body, Reply(text=None, tool_calls=[(tool, arguments)]), 30)
+        if self.steps > self.last:
+            return Said(DONE, tokens=20)
+        notes = "".join(f"echo '{line}' >> {FOUND}; " for line in self._noted(results))
+        reads = [f"cat logs/{_day(number)}.log" for number in self._read_in(self.steps)] or [f"cat {FOUND}"]
+        commands = [notes + reads[0], *reads[1:]]
+        return Said(calls=tuple((shell, {TOOLS[shell]: command}) for command in commands))
 
-    def _said(self, body: JsonDict, reply: Reply, completion: int) -> Reply:
-        self.prompts.append(count_prompt(body))
-        reply.usage = count_usage(self.prompts[-1], completion)
-        self.usages.append(reply.usage)
-        return reply
+    def _noted(self, results: list[str]) -> list[str]:
+        """A line for each log that the step before has shown."""
+        days = self._read_in(self.steps - 1)
+        seen = [_CODE.search(result) for result in results] + [None] * len(days)
+        return [f"{_day(day)}: {found[1] if found else '?'}" for day, found in zip(days, seen, strict=False)]
 
-    def _command(self, messages: list[JsonDict]) -> str:
-        note = ""
-        if self.steps > 1:
-            seen = _CODE.search(_text(messages[-1]))
-            note = f"echo '{_day(self.steps - 1)}: {seen[1] if seen else '?'}' >> {FOUND}; "
-        return note + (f"cat logs/{_day(self.steps)}.log" if self.steps <= DAYS else f"cat {FOUND}")
-
-
-def count_prompt(body: JsonDict) -> int:
-    """The tokens of a chat's prompt, schema of tools included, without the few that a provider adds for its form."""
-    texts = [_text(message) for message in body["messages"]]
-    texts += [json.dumps(call["function"]) for message in body["messages"] for call in message.get("tool_calls") or []]
-    return sum(map(count_text, [*texts, json.dumps(body.get("tools") or [])]))
+    def _read_in(self, step: int) -> range:
+        first = (step - 1) * self._job.together + 1
+        return range(max(first, 1), min(first + self._job.together, self._job.days + 1))
 
 
 def count_text(text: str) -> int:
@@ -116,15 +125,6 @@ def _encoding() -> Any:
     import tiktoken
 
     return tiktoken.get_encoding("o200k_base")
-
-
-def _tool_names(body: JsonDict) -> set[str]:
-    return {tool["function"]["name"] for tool in body.get("tools") or []}
-
-
-def _text(message: JsonDict) -> str:
-    content: Any = message.get("content") or ""
-    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
 
 def _day(number: int) -> str:

@@ -20,6 +20,8 @@ from tests.unit import o200k
 Json = dict[str, Any]
 MODEL = "measured"
 PICTURE = 85
+SECONDS = 1200
+"""Until a model answers: the demo's own takes minutes for a long prompt."""
 
 
 @dataclass
@@ -118,7 +120,7 @@ def listening() -> Iterator[tuple[GatewayProcess, MockUpstream, httpx.Client]]:
         config = {"model_list": [entry], "server": {"log_level": "warning"}}
         with (
             GatewayProcess(config) as gateway,
-            httpx.Client(base_url=gateway.base_url, trust_env=False, timeout=120) as client,
+            httpx.Client(base_url=gateway.base_url, trust_env=False, timeout=SECONDS) as client,
         ):
             warm = {"model": MODEL, "store": False, "messages": [{"role": "user", "content": "é" * 9000}]}
             client.post("/chat/completions", json=warm)  # the vocabulary is loaded at the first count

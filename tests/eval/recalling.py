@@ -1,14 +1,16 @@
-"""What the tool `recall` brings, by a scripted model. `python -m tests.eval.recalling --help`.
+"""What the tool `recall` brings, by scripted models or the demo's own. `python -m tests.eval.recalling --help`.
 
-Two models call it, once: one asks again what it was asked, one asks for what the answer needs in its very words, which
-no model can know: an upper bound. What counts is what stands before the model when it answers; its calls do not.
-Budgets in which the gateway offers no tool tell nothing.
+Two scripted models call it, once: one asks again what it was asked, one asks for what the answer needs in its very
+words, which no model can know: an upper bound. With `--local` the demo's model has it, too, and calls it or does not.
+What counts is what stands before the model when it answers; its calls do not. Budgets in which the gateway offers no
+tool tell nothing.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import httpx
 
 from tests.eval.__main__ import chosen
 from tests.eval.cases import Case, load
+from tests.eval.local_model import serving
 from tests.eval.made import made
 from tests.eval.measure import MODEL, held, listening, tokens
 from tests.support.http_server import Record
@@ -25,6 +28,7 @@ from tests.support.strict_chat import violations
 from tests.unit import o200k
 
 Json = dict[str, Any]
+Handler = Callable[[Record], Reply | None]
 MOST_CALLS = 4
 """Calls that the gateway answers in one round."""
 QUERY_CHARS = 300
@@ -38,42 +42,48 @@ def needed(case: Case) -> list[str]:
     return [text[:QUERY_CHARS] for text in found[:MOST_CALLS]]
 
 
-ASKS: dict[str, Callable[[Case], list[str]]] = {
-    "no tool": lambda case: [],
-    "asks again": lambda case: [case.question[-QUERY_CHARS:]],
-    "knows what": needed,
+NO_TOOL = "no tool"
+MODELS: dict[str, Callable[[Case], Handler | None]] = {
+    NO_TOOL: lambda case: None,
+    "asks again": lambda case: _calling([case.question[-QUERY_CHARS:]]),
+    "knows what": lambda case: _calling(needed(case)),
 }
+"""What answers a case for each of them."""
 
 
 @dataclass
 class Found:
-    """One case at one budget: the share of the evidence that stood before each model, and what was wrong."""
+    """One case at one budget: the share of the evidence that stood before each model, how often each called the tool,
+    and what was wrong."""
 
     case: Case
     budget: int
     shares: dict[str, float] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
 
 class Recalling:
-    """A gateway before a scripted model."""
+    """A gateway before these models."""
 
-    def __init__(self, upstream: MockUpstream, client: httpx.Client) -> None:
-        self._upstream, self._client = upstream, client
+    def __init__(
+        self, upstream: MockUpstream, client: httpx.Client, models: Mapping[str, Callable[[Case], Handler | None]]
+    ) -> None:
+        self._upstream, self._client, self._models = upstream, client, models
 
-    def results(self, cases: list[Case]) -> Iterator[Found]:
-        """Each case at each of its budgets at which not everything fits."""
+    def results(self, cases: list[Case], budgets: list[int] | None = None) -> Iterator[Found]:
+        """Each case at each of these budgets, or of its own, at which not everything fits."""
         for case in cases:
-            for budget in case.budgets:
+            for budget in budgets or case.budgets:
                 if tokens(case.flat()) > budget:
                     yield self._measure(case, budget)
 
     def _measure(self, case: Case, budget: int) -> Found:
         found = Found(case, budget)
-        for name, asks in ASKS.items():
-            context = {"max_input_tokens": budget, **({} if name == "no tool" else {"recall": True})}
+        for name, model in self._models.items():
+            context = {"max_input_tokens": budget, **({} if name == NO_TOOL else {"recall": True})}
             self._upstream.clear()
-            self._upstream.handler = _calling(asks(case))
+            self._upstream.handler = model(case)
             body = {"model": MODEL, "max_tokens": 64, "store": False, "context": context, **case.body}
             answer = self._client.post("/chat/completions", content=json.dumps(body).encode())
             if answer.status_code != 200:
@@ -85,18 +95,23 @@ class Recalling:
             if o200k.prompt_tokens([], {"tools": sent.get("tools") or []}) + tokens(sent["messages"]) > budget:
                 wrong = [*wrong, "over the budget"]
             found.faults += [f"{name}: {each}" for each in wrong]
+            found.calls[name] = sum(map(_is_call, sent["messages"]))
             found.shares[name] = held(case, [m for m in sent["messages"] if not _is_call(m)])
         return found
 
 
-def _calling(queries: list[str]) -> Callable[[Record], Reply | None]:
+def _calling(queries: list[str]) -> Handler:
     def reply(record: Record) -> Reply | None:
         body = record.body or {}
-        if not queries or any(map(_is_call, body["messages"])):
+        if any(map(_is_call, body["messages"])):
             return None
         return Reply(tool_calls=[("recall", {"question": query}) for query in queries])
 
     return reply
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]
 
 
 def _is_call(message: Json) -> bool:
@@ -106,13 +121,14 @@ def _is_call(message: Json) -> bool:
 def table(results: list[Found]) -> str:
     """Cases of which all evidence stood before the model, in per cent, by suite and budget, and for all."""
     groups: dict[tuple[str, str], list[Found]] = {}
+    names = list(results[0].shares) if results else []
     for each in results:
         for key in ((each.case.suite, str(each.budget)), ("all", str(each.budget)), ("all", "any")):
             groups.setdefault(key, []).append(each)
-    lines = [f"{'suite':14}{'budget':>8}{'cases':>7}" + "".join(f"{name:>12}" for name in ASKS)]
+    lines = [f"{'suite':14}{'budget':>8}{'cases':>7}" + "".join(f"{name:>14}" for name in names)]
     for (suite, budget), group in sorted(groups.items()):
-        won = (100 * sum(each.shares[name] == 1.0 for each in group) / len(group) for name in ASKS)
-        lines.append(f"{suite:14}{budget:>8}{len(group):>7}" + "".join(f"{each:>12.1f}" for each in won))
+        won = (100 * sum(each.shares[name] == 1.0 for each in group) / len(group) for name in names)
+        lines.append(f"{suite:14}{budget:>8}{len(group):>7}" + "".join(f"{each:>14.1f}" for each in won))
     return "\n".join(lines)
 
 
@@ -122,11 +138,22 @@ def main() -> int:
     parser.add_argument("--data", type=Path, help="a folder of SUITE….jsonl(.gz) instead of the project's own cases")
     parser.add_argument("--suites", type=lambda text: text.split(","), help="these alone")
     parser.add_argument("--limit", type=int, help="so many cases of each suite")
+    parser.add_argument("--budgets", type=_numbers, help="tokens, in place of those of the cases: 4000,8000")
+    parser.add_argument("--local", action="store_true", help="the demo's model (`make demo` installs it): slow")
     given = parser.parse_args()
     cases = chosen(list(load(given.data)) if given.data else made(), given.suites, given.limit)
-    with listening() as (_, upstream, client):
-        results = list(Recalling(upstream, client).results(cases))
+    with ExitStack() as opened:
+        model = opened.enter_context(serving()) if given.local else None
+        models = MODELS | ({"demo's model": lambda _: model} if model else {})
+        _, upstream, client = opened.enter_context(listening())
+        results = []
+        for each in Recalling(upstream, client, models).results(cases, given.budgets):
+            results.append(each)
+            if given.local:  # the next one may take minutes
+                print(each.case.identity, each.budget, each.shares, each.calls, flush=True)
     print(table(results))
+    for name in models:
+        print(f"{name}: {sum(each.calls.get(name, 0) > 0 for each in results)} of {len(results)} called the tool")
     for each in results:
         for fault in each.faults:
             print(f"FAULT {each.case.identity} at {each.budget}: {fault}")

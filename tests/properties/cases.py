@@ -4,10 +4,11 @@ import base64
 import json
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.properties.materials import INJECTED, made, text, words
+from tests.support.edges import Edge, common
 
 Json = dict[str, Any]
 SHARES = (0.04, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 1.05, 1.5, 4.0)
@@ -51,6 +52,8 @@ class Case:
     """Whether a plan is followed that is `trusted` or `untrusted`; empty without one."""
     pinned: frozenset[int] = frozenset()
     """Which of all messages are pinned; the body does not say so."""
+    edge: Edge = "chat"
+    """The API that it is asked by."""
 
     @property
     def messages(self) -> list[Json]:
@@ -91,6 +94,11 @@ def single(seed: int, flavour: Flavour = MIXED) -> Case:
         case.body["context"]["mode"] = "simple"
     case.body["store"] = rng.random() < 0.5
     return case
+
+
+def at_edge(case: Case, edge: Edge) -> Case:
+    """The same request by another API, without what that has no words for."""
+    return case if edge == "chat" else replace(case, edge=edge, body=common(case.body))
 
 
 def some_pinned(seed: int, messages: list[Json]) -> frozenset[int]:

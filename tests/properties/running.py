@@ -5,7 +5,7 @@ import copy
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,21 +13,24 @@ from typing import Any
 from gateway.config.settings import Settings
 from gateway.errors import ContextLengthExceeded
 from gateway.models.exchange import ModelFacts
-from tests.properties.cases import DOCUMENT_CHARS, Case, Flavour, Json, as_pinned, single, some_pinned
+from tests.properties.cases import DOCUMENT_CHARS, Case, Flavour, Json, as_pinned, at_edge, single, some_pinned
 from tests.properties.checks.budget import check_refusal
 from tests.properties.checks.everything import check_answer
 from tests.properties.checks.seen import Broken, hold
 from tests.properties.plans import with_plans
 from tests.properties.talks import Player, Script
-from tests.support.in_process import Answers, InProcess
+from tests.support.edges import EDGES, Edge
+from tests.support.in_process import Answers
+from tests.support.in_process_edges import AtEdges
 
 FACTS = {
     "exact": ModelFacts("gpt-4o", tokenizer="o200k_base", max_input_tokens=10**6),
     "loose": ModelFacts("gpt-4o", tokenizer="o200k_base", max_input_tokens=10**6, token_margin=1.2),
     "narrow": ModelFacts("gpt-4o", tokenizer="o200k_base", context_window=4000, max_output_tokens=500),
 }
-CASES = int(os.environ.get("PROPERTY_CASES", "1230"))
-"""Of each flavour; with plans and conversations that makes six thousand requests. `make chaos` has a million."""
+CASES = int(os.environ.get("PROPERTY_CASES", "900"))
+"""Of each flavour, by each API in turn; with plans and conversations that makes five thousand requests. `make chaos`
+has a million."""
 NOT_YET: tuple[str, ...] = ()
 """What does not hold everywhere yet: counted, and no failure."""
 AGAIN = 10
@@ -47,7 +50,7 @@ class Tally:
 
 
 @asynccontextmanager
-async def gateway(document_chars: int, answers: Answers, *, match: str = "off") -> Any:
+async def gateway(document_chars: int, answers: Answers, *, match: str = "off", kind: type[AtEdges] = AtEdges) -> Any:
     """A gateway in this process with an empty storage."""
     settings = Settings.model_validate(
         {
@@ -56,7 +59,7 @@ async def gateway(document_chars: int, answers: Answers, *, match: str = "off") 
             "conversation": {"match": match},
         }
     )
-    made = await InProcess(settings, FACTS, answers).prepare()
+    made = await kind(settings, FACTS, answers).prepare()
     try:
         yield made
     finally:
@@ -83,6 +86,8 @@ async def _singles(flavour: Flavour, seeds: Iterable[int], planned: str, *, pins
             case = replace(single(seed, flavour), planned=planned)
             if pins:
                 case = replace(case, pinned=some_pinned(seed, case.messages))
+            else:
+                case = at_edge(case, EDGES[seed % len(EDGES)])
             try:
                 tally.outcomes[await check(gateways, case, again=seed % AGAIN == 0)] += 1
             except Broken as broken:
@@ -92,7 +97,9 @@ async def _singles(flavour: Flavour, seeds: Iterable[int], planned: str, *, pins
                     continue
                 small, why = await _smaller(gateways, case, broken)
                 shown = json.dumps(small.body, ensure_ascii=False, indent=1)[:SHOWN_CHARS]
-                raise AssertionError(f"{flavour.name} {seed}: {broken}\nsmaller: {why}\n{shown}") from broken
+                raise AssertionError(
+                    f"{flavour.name} {seed} by {case.edge}: {broken}\nsmaller: {why}\n{shown}"
+                ) from broken
             else:
                 tally.cases += 1
     return tally
@@ -106,17 +113,19 @@ async def both() -> Any:
         yield {long: one, short: other}
 
 
-async def outcome(gateways: dict[int, InProcess], case: Case) -> Json | None:
+async def outcome(gateways: dict[int, AtEdges], case: Case) -> Json | None:
     """The dry run's answer; None where it cannot be made to fit."""
     try:
         body = copy.deepcopy(case.body)
         body["messages"] = as_pinned(body["messages"], case.pinned)
-        return await gateways[case.document_chars].ask(body)
+        asked = gateways[case.document_chars]
+        asked.edge = case.edge
+        return await asked.ask(body)
     except ContextLengthExceeded:
         return None
 
 
-async def check(gateways: dict[int, InProcess], case: Case, *, again: bool = False) -> str:
+async def check(gateways: dict[int, AtEdges], case: Case, *, again: bool = False) -> str:
     """
     Returns:
         How the request was met: `refused`, or the bill's `strategy`.
@@ -137,7 +146,7 @@ async def check(gateways: dict[int, InProcess], case: Case, *, again: bool = Fal
     return str(figures["strategy"])
 
 
-async def _smaller(gateways: dict[int, InProcess], case: Case, broken: Broken) -> tuple[Case, Broken]:
+async def _smaller(gateways: dict[int, AtEdges], case: Case, broken: Broken) -> tuple[Case, Broken]:
     """The smallest request found that breaks the same invariant."""
     for _ in range(SHRINKING):
         for attempt in _attempts(case):
@@ -178,27 +187,36 @@ def _attempts(case: Case) -> Iterator[Case]:
 
 
 def _with(case: Case, messages: list[Json]) -> Case:
-    return replace(case, body={**case.body, "messages": messages})
+    return at_edge(replace(case, body={**case.body, "messages": messages}), case.edge)
 
 
-def check_talks(seeds: Iterable[int], planned: str = "", *, pins: bool = False) -> int:
+def check_talks(
+    seeds: Iterable[int],
+    planned: str = "",
+    *,
+    pins: bool = False,
+    edges: Sequence[Edge] = ("chat",),
+    kind: type[AtEdges] = AtEdges,
+) -> int:
     """How many requests of random conversations were checked.
 
     Args:
         planned: see `Case.planned`; a random plan is followed in each request.
         pins: some of their messages are pinned.
+        edges: each request comes by one of them, at random.
+        kind: what is before which upstream.
 
     Raises:
         AssertionError: one broke an invariant; with the conversation's seed.
     """
     with with_plans(planned):
-        return asyncio.run(_talks(seeds, planned, pins=pins))
+        return asyncio.run(_talks(seeds, planned, edges, kind, pins=pins))
 
 
-async def _talks(seeds: Iterable[int], planned: str, *, pins: bool) -> int:
+async def _talks(seeds: Iterable[int], planned: str, edges: Sequence[Edge], kind: type[AtEdges], *, pins: bool) -> int:
     script, document_chars, requests = Script(), min(DOCUMENT_CHARS), 0
-    async with gateway(document_chars, script, match="tenant") as made:
-        player = Player(made, script, document_chars, planned=planned, pins=pins)
+    async with gateway(document_chars, script, match="tenant", kind=kind) as made:
+        player = Player(made, script, document_chars, planned=planned, pins=pins, edges=edges)
         for seed in seeds:
             try:
                 requests += await player.play(seed)

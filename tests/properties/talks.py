@@ -2,6 +2,7 @@
 
 import copy
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,8 @@ from tests.properties.checks.everything import check_answer
 from tests.properties.checks.seen import LEFT_OUT, Seen, hold
 from tests.properties.materials import words
 from tests.properties.mutants import Mutant, unchanged
-from tests.support.in_process import InProcess
+from tests.support.edges import Edge, Unsayable, common, common_message, said_by
+from tests.support.in_process_edges import AtEdges
 
 BUDGETS = (700, 1200, 2500, 5000, 12_000, 12_000, 40_000)
 
@@ -45,16 +47,18 @@ class Player:
 
     def __init__(
         self,
-        gateway: InProcess,
+        gateway: AtEdges,
         script: "Script",
         document_chars: int,
         mutant: Mutant = unchanged,
         planned: str = "",
         *,
         pins: bool = False,
+        edges: Sequence[Edge] = ("chat",),
     ) -> None:
         self._gateway, self._script, self._document_chars = gateway, script, document_chars
-        self._mutant, self._planned, self._pins = mutant, planned, pins
+        self._mutant, self._planned, self._pins, self._edges = mutant, planned, pins, edges
+        self._form = (lambda message: message) if edges == ("chat",) else common_message
 
     async def play(self, seed: int, name: str = "exact") -> int:
         """How many requests were asked and checked.
@@ -77,11 +81,11 @@ class Player:
         return talk.requests
 
     async def _turn(self, talk: Talk, said: Json, model: str, steps: int) -> bool:
-        new: list[Json] = [said]
+        new: list[Json] = [self._form(said)]
         attached = [attachment(talk.rng) for _ in range(talk.rng.choice((0, 0, 0, 1)))]
         for step in range(steps + 1):
             last = step == steps
-            asks = tool_step(talk.rng, f"{len(talk.view)}_{step}") if not last else []
+            asks = list(map(self._form, tool_step(talk.rng, f"{len(talk.view)}_{step}"))) if not last else []
             reply = {"content": _answer(talk)} if last else {k: v for k, v in asks[0].items() if k != "role"}
             if not await self._ask(talk, new, attached if step == 0 else [], reply, model):
                 return False
@@ -117,15 +121,25 @@ class Player:
         self._script.reply = reply
         self._gateway.upstream.sent.clear()
         talk.requests += 1
+        if self._edges != ("chat",):
+            body = common(body)
+        self._gateway.edge = edge_for(body, self._edges, f"{talk.seed} {talk.requests}")
         try:
             answered = await self._gateway.ask(copy.deepcopy(body), f"tenant {talk.seed}")
         except ContextLengthExceeded:
             check_refusal(case, originals)
             return False
-        forwarded = copy.deepcopy(self._gateway.upstream.sent[-1]["messages"])
+        forwarded = copy.deepcopy(self._gateway.forwarded)
         figures = await self._gateway.bill(answered["id"], f"tenant {talk.seed}")
         computed = self._gateway.computed_bill(answered["response_metadata"]["request_id"])
         hold("bill", figures == computed, "a looked-up bill is not the one that its request computed")
+        found, said = (
+            {**each, "content": each["content"] or None}
+            for each in (answered["choices"][0]["message"], {"role": "assistant", **reply})
+        )
+        hold("§10", found == said, "the answer is another than the model's")
+        same = not by_id or answered["conversation"]["id"] == talk.conversation
+        hold("§10", same, "another conversation")
         if talk.requests > 1:
             forwarded, figures = self._mutant(case, forwarded, figures) or (forwarded, figures)
         seen = check_answer(case, originals, forwarded, figures, talk.standing)
@@ -139,6 +153,19 @@ class Player:
         talk.conversation = answered["conversation"]["id"]
         talk.view += [*new, {"role": "assistant", **reply}]
         return True
+
+
+def edge_for(body: Json, edges: Sequence[Edge], seed: str) -> Edge:
+    """One of those that have words for the request, at random."""
+    able = [edge for edge in edges if _says(edge, body)]
+    return random.Random(f"edge {seed}").choice(able)
+
+
+def _says(edge: Edge, body: Json) -> bool:
+    try:
+        return edge == "chat" or bool(said_by(edge, body))
+    except Unsayable:
+        return False
 
 
 class Script:

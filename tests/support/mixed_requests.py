@@ -5,12 +5,13 @@ import json
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
 import httpx
 
+from tests.support.edges import PATHS, Edge, common, said_by
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Record
 from tests.support.provider_account import PRICES, UNPRICED, Account, Charged
@@ -45,12 +46,14 @@ class Request:
     usage: JsonDict
     tier: str | None
     options: JsonDict
+    edge: Edge = "chat"
 
     @property
     def body(self) -> JsonDict:
         """What goes over the wire."""
         said = {"role": "user", "content": f"request #{self.number} of many"}
-        return {"model": self.model, "messages": [said], "stream": self.stream, **self.options}
+        body = {"model": self.model, "messages": [said], "stream": self.stream, **self.options}
+        return body if self.edge == "chat" else said_by(self.edge, common(body))
 
 
 @dataclass
@@ -82,11 +85,23 @@ def configured_models(upstream: MockUpstream) -> list[JsonDict]:
     ]
 
 
-def mixed(number: int, seed: int) -> list[Request]:
-    """So many requests, the same for the same seed; every fate is among them."""
+def mixed(number: int, seed: int, edges: Sequence[Edge] = ("chat",)) -> list[Request]:
+    """So many requests, the same for the same seed, by these APIs in turn; each of these meets every fate that is
+    possible there."""
     dice = random.Random(seed)
-    fates = [*WEIGHTS, *dice.choices(list(WEIGHTS), list(WEIGHTS.values()), k=number - len(WEIGHTS))]
-    return [_request(dice, i, fate) for i, fate in enumerate(fates)]
+    every = [fate for fate in WEIGHTS for _ in edges]
+    fates = [*every, *dice.choices(list(WEIGHTS), list(WEIGHTS.values()), k=number - len(every))]
+    made = [_request(dice, i, fate) for i, fate in enumerate(fates)]
+    return [_by(edges[each.number % len(edges)], each) for each in made]
+
+
+def _by(edge: Edge, request: Request) -> Request:
+    """The same by another API, if that has words for it: several choices are a chat's alone, and the others always
+    tell usage."""
+    if edge == "chat" or request.fate == "choices":
+        return request
+    options = {name: value for name, value in request.options.items() if name != "stream_options"}
+    return replace(request, edge=edge, options=options)
 
 
 def _request(dice: random.Random, number: int, fate: str) -> Request:
@@ -191,7 +206,7 @@ async def send_all(gateways: Sequence[GatewayProcess], provider: Provider, at_on
             async with gate:
                 gateway = gateways[request.number % len(gateways)]
                 seen = Seen(request)
-                asking = asyncio.ensure_future(_send(client, f"{gateway.base_url}/chat/completions", seen))
+                asking = asyncio.ensure_future(_send(client, f"{gateway.base_url}/{PATHS[request.edge]}", seen))
                 if request.fate in LEFT:
                     while not (provider.holds(request) or asking.done()):  # noqa: ASYNC110 - another thread knows
                         await asyncio.sleep(0.01)
@@ -215,19 +230,29 @@ async def _send(client: httpx.AsyncClient, url: str, seen: Seen) -> None:
             seen.done = answer.status_code == 200
 
 
+ENDS = ("response.completed", "response.incomplete", "message_stop")
+"""The last events of whole streams of Responses and Messages."""
+DELTAS = ("response.output_text.delta", "content_block_delta")
+
+
 async def _read(seen: Seen, answer: httpx.Response) -> None:
     chunks = 0
     async for line in answer.aiter_lines():
         if line == "data: [DONE]":
             seen.done = True
         elif line.startswith("data: "):
-            _take(seen, json.loads(line.removeprefix("data: "), parse_float=Decimal))
-            chunks += 1
-        if seen.request.fate == "left in the middle" and chunks == 4:
+            value = json.loads(line.removeprefix("data: "), parse_float=Decimal)
+            _take(seen, value)
+            seen.done = seen.done or value.get("type") in ENDS
+            chunks += 2 if value.get("type") in DELTAS else seen.request.edge == "chat"
+        if seen.request.fate == "left in the middle" and chunks >= 4:
             return
 
 
 def _take(seen: Seen, value: JsonDict) -> None:
+    value = value.get("response") or value.get("message") or value
+    if not isinstance(value, dict):
+        return
     seen.completion_id = value.get("id", seen.completion_id)
     bill = value.get("response_metadata")
     if bill and bill.get("cost"):

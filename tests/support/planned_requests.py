@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.support.documents import lamps
+from tests.support.edges import EDGES
 from tests.support.http_server import Record
 from tests.support.internal_models import Json, decision, plan_of, role_of, shown
 from tests.support.mixed_requests import Provider, Request, configured_models, mixed
@@ -25,13 +26,14 @@ def planned_models(upstream: MockUpstream) -> list[Json]:
 
 
 def planned(number: int, seed: int) -> list[Request]:
-    """Mixed requests, most of them with documents, about which planners are asked; some are left in the midst of that.
+    """Mixed requests of all three APIs, most of them with documents, about which planners are asked; some are left in
+    the midst of that.
 
     No two ask about the same document: whoever waits for another's summary is not at a known place when it leaves.
     """
     dice = random.Random(seed)
     found: list[Request] = []
-    for request in mixed(number, seed):
+    for request in mixed(number, seed, EDGES):
         if dice.random() < 0.1:
             found.append(request)
             continue

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway import app, errors
+from gateway import errors, routes
 from gateway.config.classic_names import NAMES as CLASSIC_NAMES
 from gateway.config.loading import environment_names
 from gateway.config.settings import SECTIONS, Settings
 from gateway.http.inner.validation import CONTEXT_FIELDS
+from gateway.models.trail import ACTIONS
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs/configuration.md").read_text()
@@ -46,6 +47,14 @@ def test_every_setting_is_documented_with_its_default(section: str) -> None:
             assert f"`{default}`" in row.group(), f"the default of {section}.{name} is {default}"
 
 
+def test_every_action_of_the_trail_is_documented_and_there_is_no_other() -> None:
+    page = (ROOT / "docs/trail.md").read_text()
+    assert not {action for action in ACTIONS if f"`{action}`" not in page}
+    recorded = set(re.findall(r'(?:recorded|NewEvent|_record|tell_trail|seen=)\(?[^"\n]*"([a-z]+\.[a-z_]+)"', SOURCE))
+    assert len(recorded) > 10
+    assert recorded <= ACTIONS
+
+
 def test_every_environment_name_is_documented() -> None:
     names = [*environment_names(), *(each.name for each in CLASSIC_NAMES)]
     missing = [name for name in names if f"`{name}`" not in CONFIGURATION]
@@ -62,7 +71,7 @@ def test_every_documented_setting_exists() -> None:
 def test_every_setting_that_a_page_names_exists(page: Path) -> None:
     """Not one that was renamed: `context.low_water` and the like, and the fields of a request's `context`."""
     known = {f"{s}.{k}" for s in SECTIONS for k in getattr(Settings.model_fields[s].annotation, "model_fields", {})}
-    known |= {f"context.{name}" for name in CONTEXT_FIELDS}
+    known |= {f"context.{name}" for name in CONTEXT_FIELDS} | ACTIONS
     named = set(re.findall(rf"`((?:{'|'.join(SECTIONS)})\.[a-z_]+)`", page.read_text()))
     assert not {name for name in named - known if not name.endswith((".py", ".md", ".yaml"))}
 
@@ -76,9 +85,9 @@ def test_every_error_code_is_documented_with_what_to_do() -> None:
 
 
 def test_every_endpoint_is_documented() -> None:
-    routes = re.findall(r'Route\("([^"]+)".*?methods=\["(\w+)"\]', inspect.getsource(app))
-    assert len(routes) >= 7
-    for path, method in routes:
+    found = re.findall(r'Route\("([^"]+)".*?methods=\["(\w+)"\]', inspect.getsource(routes))
+    assert len(found) >= 7
+    for path, method in found:
         named = f"{method} {path.replace(':path', '')}"
         assert named in API, f"{named} is not in docs/api.md"
 

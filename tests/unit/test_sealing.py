@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.base.sealing import MOST_BYTES, seal, unsealed
 from gateway.models.chain import content_text
-from gateway.wire.responses.compaction import MOST_CHARS, Compacted, extract_of, opened
+from gateway.wire.compaction import MOST_CHARS, Compacted, extract_of, opened
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 ROLES = st.sampled_from(["user", "assistant", "tool", "system"])

@@ -56,12 +56,8 @@ class ChatDialect:
             raw = self._translated(raw)
         return read_chat_request(self._resends, raw, headers, caller, self._settings, arrival)
 
-    def refers(self, raw: bytes) -> bool:
+    async def look_up(self, caller: Caller) -> None:
         """A chat says everything itself."""
-        return False
-
-    async def look_up(self, raw: bytes, caller: Caller) -> None:
-        """There is nothing to look up."""
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """The body is kept for later requests that begin with the same bytes."""

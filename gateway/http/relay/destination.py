@@ -32,6 +32,11 @@ class Call:
     named: bool
 
     @property
+    def is_restricted(self) -> bool:
+        """Whether its key names the models that it may ask."""
+        return self.caller.key is not None and bool(self.caller.key.models)
+
+    @property
     def models_in_address(self) -> list[str]:
         """The models that path and query name."""
         path, _, query = self.target.partition("?")
@@ -87,30 +92,36 @@ class Destinations:
         """
         if self._listed_only:
             self._check_address(call)
+        for name in call.models_in_address if call.is_restricted else ():
+            call.caller.check_model(name)
         if not upload.present:
             return self._without_model(call, None)
         if not self._reads(call):
             return Destination(self.default(call.caller, named=call.named), upload)
-        if self._listed_only:
+        if self._is_strict(call):
             check_encoding(call.scope)
         raw = await upload.read()
         body = await offload_if(len(raw) > LARGE_BODY, understood, raw, call.scope["headers"])
-        model = self._model(body)
+        model = self._model(body, strict=self._is_strict(call))
         if model is None:
             return self._without_model(call, raw)
         if not self._router.lists(model) and not self._listed_only:
-            return Destination(self.default(call.caller, named=call.named), raw)
+            return await self._unlisted(call, model, body, raw)
         return await self._listed(call, model, body, len(raw))
 
     def _reads(self, call: Call) -> bool:
         """Whether a body is read before it goes up. Where unlisted models are relayed, only what an operator's key may
         be used for."""
-        if self._listed_only:
+        if self._is_strict(call):
             return not only_stores_files(call.scope["method"], call.target.partition("?")[0])
         return self._has_entries and call.named and call.scope["method"] == "POST"
 
-    def _model(self, body: Body | None) -> str | None:
-        if not self._listed_only:
+    def _is_strict(self, call: Call) -> bool:
+        """Whether nothing may go up whose model is not known."""
+        return self._listed_only or call.is_restricted
+
+    def _model(self, body: Body | None, *, strict: bool) -> str | None:
+        if not strict:
             try:
                 return body.model if body else None
             except InvalidRequest:  # for the upstream to refuse
@@ -122,12 +133,22 @@ class Destinations:
 
     def _without_model(self, call: Call, raw: bytes | None) -> Destination:
         path = call.target.partition("?")[0]
-        if self._listed_only and is_operators(call.scope["method"], path):
+        if self._is_strict(call) and is_operators(call.scope["method"], path):
             raise missing("model")  # the upstream would choose one
         return Destination(self.default(call.caller, named=call.named), raw)
 
+    async def _unlisted(self, call: Call, model: str, body: Body | None, raw: bytes) -> Destination:
+        """As it came; with a key that names its models as it was understood."""
+        deployment = self.default(call.caller, named=call.named)
+        if body is None or not call.is_restricted:
+            return Destination(deployment, raw)
+        call.caller.check_model(model)
+        written, kind = await offload_if(len(raw) > LARGE_BODY, body.written, {}, model)
+        return Destination(deployment, written, kind)
+
     async def _listed(self, call: Call, model: str, body: Body | None, size: int) -> Destination:
         deployment = self._router.deployment(model, call.caller)
+        call.caller.check_model(model)
         call.scope["gateway"]["model"] = model
         if deployment.protocol not in OPENAIS:
             raise NotRelayed(f"The provider of {model!r} does not speak OpenAI's protocol; it serves chats alone.")

@@ -4,6 +4,7 @@ No model is called for it, so it costs nothing and leaves no bill.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gateway.base.ids import COMPLETION, RESPONSE, answer_id, new_id
@@ -21,7 +22,7 @@ from gateway.models.conversation import ConversationRef, Lookup, StoredConversat
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
-from gateway.wire.responses.compaction import Compacted, extract_of, opened
+from gateway.wire.compaction import Compacted, Sealer, extract_of, opened
 from gateway.wire.responses.events import whole_events
 from gateway.wire.responses.input import COVERED, Extract
 from gateway.wire.responses.reading import Reading, read_request
@@ -49,6 +50,10 @@ class Resolved(NamedTuple):
 
     body: Json
     at: str | None = None
+    before: bool = False
+    """It goes on in front of that message."""
+    sealer: Sealer | None = None
+    """Where its client wants a compaction item if room is made."""
 
 
 class Compaction:
@@ -101,16 +106,16 @@ class Compaction:
         Raises:
             InvalidRequest: a field breaks a rule, or names nothing that is there; `param` names it.
         """
-        body, at = await self.resolved(body, caller.tenant)
+        body, at, before, _ = await self.resolved(body, caller.tenant)
         names_history = body.get("previous_response_id") is not None or body.get("conversation") is not None
         if names_history:
-            at = await self._end_of(caller.tenant, body)
+            at, before = await self._end_of(caller.tenant, body), False
         if names_history and not body.get("input"):
             compacted = Compacted(at)
         else:
             reading = read_request(body)
             request = self._request(reading, caller, size)
-            compacted = await self._compacted(request, at, is_known=not names_history)
+            compacted = await self._compacted(request, at, before=before, is_known=not names_history)
         return compacted.sealed_for(caller.tenant, await self._store.secret())
 
     async def resolved(self, body: Json, tenant: str) -> "Resolved":
@@ -119,22 +124,29 @@ class Compaction:
         Raises:
             GatewayError: it is not there, or not this tenant's; `param` names the field.
         """
-        body, at = await self._expanded(body, tenant)
-        return Resolved(await with_referred(body, tenant, self._store), at)
+        sealer = None
+        if body.get("context_management") is not None:
+            sealer = Sealer(tenant, await self._store.secret())
+            if body.get("store") is False:
+                names_history = body.get("previous_response_id") is not None or body.get("conversation") is not None
+                end = await self._end_of(tenant, body) if names_history else None
+                sealer = replace(sealer, messages=(), at=end)
+        expanded = await self._expanded(body, tenant)
+        return expanded._replace(body=await with_referred(expanded.body, tenant, self._store), sealer=sealer)
 
-    async def _expanded(self, body: Json, tenant: str) -> tuple[Json, str | None]:
+    async def _expanded(self, body: Json, tenant: str) -> Resolved:
         """The body with what its last compaction item stands for in the place of that and of all that is before it; and
-        the stored message behind which the rest goes on, if there is one.
+        the stored message behind which the rest goes on, or in front of which, if there is one.
 
         Raises:
             InvalidRequest: it is another tenant's, was changed, or stands for what was deleted.
         """
         given = body.get("input")
         if not isinstance(given, list):
-            return body, None
+            return Resolved(body)
         places = [i for i, each in enumerate(given) if isinstance(each, dict) and each.get("type") == "compaction"]
         if not places:
-            return body, None
+            return Resolved(body)
         last = places[-1]
         where = f"input[{last}].encrypted_content"
         compacted = opened(given[last].get("encrypted_content"), tenant, await self._store.secret())
@@ -143,11 +155,14 @@ class Compaction:
         at = compacted.at
         if at is not None and not await self._store.said_anywhere(tenant, [at]):
             at = None
-            if compacted.extract is None:
+            if compacted.extract is None and compacted.question is None:
                 raise invalid(where, "stands for a conversation that was deleted")
         before = [each if _is_systems(each) else COVERED for each in given[:last]]
-        here = COVERED if compacted.extract is None else Extract(compacted.extract)
-        return {**body, "input": [*before, here, *given[last + 1 :]]}, at
+        here = (
+            COVERED if compacted.at is not None and compacted.before else Extract(compacted.extract, compacted.question)
+        )
+        resolved = {**body, "input": [*before, here, *given[last + 1 :]]}
+        return Resolved(resolved, at, before=compacted.before and at is not None)
 
     async def _end_of(self, tenant: str, body: Json) -> str | None:
         """The last message of the history that a request names."""
@@ -170,7 +185,7 @@ class Compaction:
             renamed(error, reading.own_name)
             raise
 
-    async def _compacted(self, request: ChatRequest, at: str | None, *, is_known: bool) -> Compacted:
+    async def _compacted(self, request: ChatRequest, at: str | None, *, before: bool, is_known: bool) -> Compacted:
         """What is stored of the messages by its place, the rest as an extract.
 
         Args:
@@ -179,24 +194,22 @@ class Compaction:
         sent = sent_chain(request)
         kept = 0
         if is_known:
-            found = await self._stored(request, at)
+            found = await self._stored(request, ConversationRef(at=at, before=before))
             if found is not None and found.resume_point.message_id is not None:
-                at, kept = found.resume_point.message_id, found.resume_point.kept
-        return Compacted(at, extract_of(sent.bodies[kept:]))
+                at, kept, before = found.resume_point.message_id, found.resume_point.kept, False
+        return Compacted(at, extract_of(sent.bodies[kept:]), before)
 
-    async def _stored(self, request: ChatRequest, at: str | None) -> StoredConversation | None:
+    async def _stored(self, request: ChatRequest, ref: ConversationRef) -> StoredConversation | None:
         """The stored conversation that the messages are the beginning of, as far as its sender shows that it is its
         own."""
         sent, tenant = sent_chain(request), request.caller.tenant
         match = self._settings.conversation.match
         answers = any(body["role"] == "assistant" for body in sent.bodies)
-        if not answers or (at is None and match == "off"):
+        if not answers or (ref.at is None and match == "off"):
             return None
-        lookup = Lookup(sent.bodies, sent.digests, maybe_delta=at is not None)
-        if at is not None:
-            return await self._store.find_conversation(
-                tenant, ConversationRef(at=at), max_bytes=FEW_BYTES, lookup=lookup
-            )
+        lookup = Lookup(sent.bodies, sent.digests, maybe_delta=ref.at is not None)
+        if ref.at is not None:
+            return await self._store.find_conversation(tenant, ref, max_bytes=FEW_BYTES, lookup=lookup)
         people = users_of(request.forward)
         if match == "user" and not people:
             return None

@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.base import jsons
-from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
-from gateway.http.answering import Answering, StreamWriter
+from gateway.http.answering import Answering, Refers, StreamWriter
 from gateway.http.edge import Receive, Scope, Send, named_event
 from gateway.http.inner.resends import LEAST_BYTES, Resends, read_chat_request
 from gateway.http.inner.validation import Arrival, check_spelling, parse_chat_request
-from gateway.http.receive import LARGE_BODY, json_body
+from gateway.http.receive import json_body
 from gateway.http.responses.compact import Compaction, Resolved, Triggered, triggered
-from gateway.http.responses.references import MARKS
+from gateway.http.responses.references import refers
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest, ContextOptions
 from gateway.turn.streaming import Chunks
+from gateway.wire.compaction import Sealer
 from gateway.wire.responses.events import ResponseEvents
 from gateway.wire.responses.reading import Reading, read_request
 from gateway.wire.responses.stored import asked_of
@@ -49,7 +49,10 @@ class ResponsesDialect:
         self._settings = settings
         self._resends = resends
         self._compaction = compaction
+        self._body: dict[str, Any] = {}
         self._resolved: Resolved | None = None
+        self._compaction_of: Sealer | None = None
+        """Where the client wants a compaction item if room is made."""
         self._chat = b""
         """The request as the bytes of a chat, where it is long enough to be recognised in the next one."""
         self._repeated: dict[str, Any] = {}
@@ -57,8 +60,12 @@ class ResponsesDialect:
         self._reading: Reading | None = None
 
     def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
-        """The request as a chat."""
-        body, at = self._resolved or Resolved(json_body(raw))
+        """The request as a chat; one that refers to something is read with that in its place."""
+        if self._resolved is None:
+            self._body = json_body(raw)
+            if refers(self._body):
+                raise Refers
+        body, at, before, sealer = self._resolved or Resolved(self._body)
         check_spelling(body, self._settings)
         self._reading = reading = read_request(body)
         self._include = tuple(body.get("include") or ())
@@ -72,7 +79,11 @@ class ResponsesDialect:
         if reading.previous is not None:
             conversation = ConversationRef(behind=reading.previous)
         elif at is not None and conversation == ConversationRef():
-            conversation = ConversationRef(at=at)
+            conversation = ConversationRef(at=at, before=before)
+            request = replace(request, size=len(jsons.dumps(request.messages)))  # of what stands from the item on
+        if sealer is not None and reading.threshold is not None:
+            told = None if request.keeps_content else request.messages
+            self._compaction_of = replace(sealer, messages=told, tokens=reading.threshold)
         return replace(
             request,
             api="responses",
@@ -83,20 +94,15 @@ class ResponsesDialect:
             asked=asked_of(body, request.messages),
         )
 
-    def refers(self, raw: bytes) -> bool:
-        """Whether an item may stand for something else: a stored one, or all before it."""
-        return any(mark in raw for mark in MARKS)
-
-    async def look_up(self, raw: bytes, caller: Caller) -> None:
+    async def look_up(self, caller: Caller) -> None:
         """Puts what items stand for in their place.
 
         Raises:
             Triggered: a compaction is asked for, and no answer.
         """
-        body = await offload_if(len(raw) >= LARGE_BODY, json_body, raw)
-        if (rest := triggered(body)) is not None:
+        if (rest := triggered(self._body)) is not None:
             raise Triggered(rest, caller)
-        self._resolved = await self._compaction.resolved(body, caller.tenant)
+        self._resolved = await self._compaction.resolved(self._body, caller.tenant)
 
     def own_name(self, path: str) -> str:
         """As the client knows it, once the request has been read."""
@@ -109,11 +115,13 @@ class ResponsesDialect:
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         """The completion as a response."""
-        return jsons.dumps(response_of(body, self._repeated, self._include))
+        item = self._compaction_of.item(body) if self._compaction_of is not None else None
+        return jsons.dumps(response_of(body, self._repeated, self._include, item))
 
     def writer(self, request: ChatRequest) -> StreamWriter:
         """Events with names."""
-        return _Writer(ResponseEvents(self._repeated, self._include))
+        item = self._compaction_of.item if self._compaction_of is not None else None
+        return _Writer(ResponseEvents(self._repeated, self._include, item))
 
 
 def _options(options: ContextOptions, reading: Reading) -> ContextOptions:
@@ -121,8 +129,7 @@ def _options(options: ContextOptions, reading: Reading) -> ContextOptions:
     if reading.whole:
         options = replace(options, planning="never", whole=True)
     if reading.threshold is not None:
-        limit = min(options.max_input_tokens or reading.threshold, reading.threshold)
-        options = replace(options, max_input_tokens=limit)
+        options = replace(options, clear_above=reading.threshold, compacts=True)
     return options
 
 

@@ -5,11 +5,20 @@ from typing import Any
 from gateway.errors import ItemNotFound
 from gateway.models.items import message_id_of
 from gateway.storage.store import ConversationStore
+from gateway.wire.responses.input import STANDING
 from gateway.wire.responses.stored import referred
 
 Json = dict[str, Any]
-MARKS = (b"item_reference", b'"id"', b"compaction")
-"""One of these stands in every body with an item that stands for something else: a reference's type may be left out."""
+
+
+def refers(body: Json) -> bool:
+    """Whether an item stands for something else, a stored one or all before it, or such an item is asked for."""
+    if body.get("context_management") is not None:
+        return True
+    given = body.get("input")
+    if not isinstance(given, list):
+        return False
+    return any(isinstance(item, dict) and (item.get("type") in STANDING or is_reference(item)) for item in given)
 
 
 def is_reference(item: Any) -> bool:

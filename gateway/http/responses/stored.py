@@ -3,18 +3,19 @@
 from typing import Any
 
 from gateway.base.ids import RESPONSE, answer_id, completion_of
-from gateway.errors import CompletionNotFound, InvalidRequest, ItemNotFound
+from gateway.errors import CompletionNotFound, GatewayError, InvalidRequest, ItemNotFound
 from gateway.http.api_call import ApiCall, Endpoint, received
 from gateway.http.auth import Authenticator
 from gateway.http.edge import EVENT_STREAM, Receive, Scope, Send, answer_headers, named_event, send_start
 from gateway.http.fields import invalid
 from gateway.http.inner.stored_answer import as_completion, replayed_chunks
 from gateway.http.queries import check_named, included, limit_of, listed, newest_first, parameters
-from gateway.models.turn import OWN_INSTRUCTIONS, StoredCompletion
+from gateway.models.turn import BROKE, OWN_INSTRUCTIONS, StoredCompletion
 from gateway.storage.store import ConversationStore
+from gateway.wire.compaction import Sealer
 from gateway.wire.responses.events import ResponseEvents
 from gateway.wire.responses.stored import echoed_of, input_of
-from gateway.wire.responses.wording import response_of
+from gateway.wire.responses.wording import as_incomplete, failed, response_of
 
 Json = dict[str, Any]
 OF_A_STORED_CHAT = ("status", "metadata")
@@ -48,10 +49,14 @@ class StoredResponses:
         """The events of the response anew, those behind `starting_after`."""
         caller = (await received(scope, receive, self._auth, None)).caller
         stored, echoed = await self._stored(caller.tenant, scope["path_params"]["response_id"])
-        events = ResponseEvents(echoed, include)
-        found = events.of(replayed_chunks(_completion(stored), 1, include_usage=True)) + events.end()
-        if stored.ledger.status == "partial":
-            found[-1] = {**found[-1], "type": "response.incomplete", "response": _broken_off(found[-1]["response"])}
+        sealer = Sealer(caller.tenant, await self._store.secret())
+        events = ResponseEvents(echoed, include, sealer.item)
+        found = events.of(replayed_chunks(_completion(stored), 1, include_usage=True))
+        error = _error(stored)
+        found += events.end() if error is None else events.fault(error)
+        if error is None and stored.ledger.status == "partial":
+            broken = _broken_off(found[-1]["response"], None)
+            found[-1] = {**found[-1], "type": "response.incomplete", "response": broken}
         conversation_id = stored.ledger.conversation_id
         scope["gateway"]["conversation_id"] = conversation_id
         await send_start(send, 200, {**EVENT_STREAM, **answer_headers(conversation_id)})
@@ -60,8 +65,10 @@ class StoredResponses:
 
     async def _find(self, call: ApiCall) -> Json:
         stored, echoed = await self._stored(call.tenant, call.path["response_id"])
-        found = response_of(_completion(stored), echoed, call.included)
-        return _broken_off(found) if stored.ledger.status == "partial" else found
+        completion = _completion(stored)
+        item = Sealer(call.tenant, await self._store.secret()).item(completion)
+        found = response_of(completion, echoed, call.included, item)
+        return _broken_off(found, _error(stored)) if stored.ledger.status == "partial" else found
 
     async def _stored(self, tenant: str, name: str) -> tuple[StoredCompletion, Json]:
         """The completion, and what its response repeats of its request."""
@@ -76,7 +83,7 @@ class StoredResponses:
 
     async def _delete(self, call: ApiCall) -> Json:
         name = call.path["response_id"]
-        if not await self._store.delete_completion(call.tenant, completion_of(name)):
+        if not await self._store.delete_completion(call.tenant, completion_of(name), call.actor):
             raise _unknown(name)
         return {"id": name, "object": "response", "deleted": True}
 
@@ -105,9 +112,19 @@ def _completion(stored: StoredCompletion) -> Json:
     return {name: value for name, value in found.items() if name not in OF_A_STORED_CHAT}
 
 
-def _broken_off(response: Json) -> Json:
+def _error(stored: StoredCompletion) -> GatewayError | None:
+    """By which a response broke off, as its client was told; None where none did, or the client left."""
+    told = (stored.asked or {}).get(BROKE)
+    if not isinstance(told, dict):
+        return None
+    return GatewayError(str(told.get("message") or ""), param=told.get("param"), code=told.get("code"))
+
+
+def _broken_off(response: Json, error: GatewayError | None) -> Json:
     """A response whose stream ended before its answer did."""
-    return {**response, "status": "incomplete", "completed_at": None}
+    output = [*response["output"][:-1], *map(as_incomplete, response["output"][-1:])]
+    broken = {**response, "output": output, "completed_at": None}
+    return {**broken, "status": "incomplete"} if error is None else {**broken, **failed(error)}
 
 
 def _unknown(name: str) -> CompletionNotFound:

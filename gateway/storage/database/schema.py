@@ -69,7 +69,7 @@ conversations = Table(
     Index(None, "tenant", "updated_at"),
     Index(None, "tenant", "created_at"),
     Index(None, "updated_at"),
-    index_where("ix_conversations_retention", "updated_at", where="retention_days IS NOT NULL"),
+    index_where("ix_conversations_retention", "retention_days", "updated_at", where="retention_days IS NOT NULL"),
 )
 
 """`instructions_digest`: the system messages in force while there is no message that could name them.
@@ -78,8 +78,8 @@ request is at work on it, so it is not deleted as unused; set where its time cou
 `framed`: there are frames of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt
 profile. `pins`: how many of its messages are pinned. `summarized`: there are summaries of it. `question`: how its
 first user message begins; `question_folded`: the same for a search that ignores case; empty once a message of it was
-deleted. `end_user`, `model`: of its latest request. `retention_days`: of the key that it was made with, if that says
-anything. The sums are over those rows of the ledger that are in the daily roll-ups."""
+deleted. `end_user`, `model`: of its latest request. `retention_days`: the fewest that the keys say with which it was
+made or continued. The sums are over those rows of the ledger that are in the daily roll-ups."""
 
 sessions = Table(
     "sessions",

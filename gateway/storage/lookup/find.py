@@ -95,7 +95,7 @@ def find(
         found = replace(found, segments=read_segments(connection, row.id, found.path))
     if row.pins:
         found = with_pins(connection, row, found)
-    return replace(found, updated_at=rows.utc(row.updated_at))
+    return replace(found, updated_at=rows.utc(row.updated_at), retention_days=row.retention_days)
 
 
 def _branch_point(connection: sa.Connection, conversation_id: str, branch: BranchPoint) -> ResumePoint | None:
@@ -119,7 +119,11 @@ def answer_of(connection: sa.Connection, tenant: str, ref: ConversationRef) -> A
     joined = messages.join(owners, owners.c.id == messages.c.conversation_id)
     if ref.behind is None:
         joined = joined.outerjoin(kept, kept.c.request_id == messages.c.request_id)
-        where = [messages.c.id == name, messages.c.status != "failed"]
+        named: Any = name
+        if ref.before:
+            answers = messages.alias("answers")
+            named = sa.select(answers.c.parent_id).where(answers.c.id == name).scalar_subquery()
+        where = [messages.c.id == named, messages.c.status != "failed"]
     else:
         joined = joined.join(kept, kept.c.request_id == messages.c.request_id)
         joined = joined.join(schema.ledger, schema.ledger.c.request_id == kept.c.request_id)

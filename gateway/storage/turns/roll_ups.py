@@ -9,6 +9,8 @@ import socket
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -32,6 +34,9 @@ OF_A_CONVERSATION = (
     "unpriced",
     "estimated",
 )
+SUMS_OF, who_of = itemgetter(*SUMS), itemgetter(*WHO)
+DIGESTS = 1000
+"""Digests that are remembered: most bills are of who had the one before."""
 CONVERSATIONS = schema.conversations
 Row = Mapping[str, Any]
 
@@ -49,19 +54,18 @@ ADD_DAYS = RowInsert(schema.usage_days, f"ON CONFLICT (day, digest) DO UPDATE SE
 def add_to_days(connection: sa.Connection, ledger_rows: Sequence[Row], sign: int = 1) -> None:
     """Adds rows of the ledger to the sums of their days, or with `sign` -1 takes them out."""
     shard = _shard(connection)
-    found: dict[bytes, dict[str, Any]] = {}
+    alike: dict[tuple[Any, ...], list[dict[str, int]]] = {}
     for row in ledger_rows:
-        who = {name: row[name] for name in WHO}
         at: datetime = row["created_at"]
         day = (at if at.tzinfo is None or at.tzinfo is UTC else at.astimezone(UTC)).date()
-        digest, more = _digest(shard, day, who), sums_of(row)
-        if digest in found:
-            sums = found[digest]
-            more = {name: _bounded(sums[name] + sign * value) for name, value in more.items()}
-        elif sign < 0:
-            more = {name: -value for name, value in more.items()}
-        found[digest] = {"digest": digest, "day": day, **who, **more}
-    ADD_DAYS(connection, [found[digest] for digest in sorted(found)])
+        alike.setdefault((day, *who_of(row)), []).append(sums_of(row))
+    found: list[dict[str, Any]] = []
+    for (day, *who), sums in alike.items():
+        added = dict(zip(SUMS, map(sum, zip(*map(SUMS_OF, sums), strict=True)), strict=True))
+        if sign < 0 or len(sums) > 1:
+            added = {name: _bounded(sign * value) for name, value in added.items()}
+        found.append({"digest": _digest(shard, day, *who), "day": day, **dict(zip(WHO, who, strict=True)), **added})
+    ADD_DAYS(connection, sorted(found, key=itemgetter("digest")))
 
 
 def sums_of(row: Row) -> dict[str, int]:
@@ -157,8 +161,9 @@ def _bounded(value: int) -> int:
     return max(-MOST, min(MOST, value))
 
 
-def _digest(shard: int, day: date, who: Row) -> bytes:
-    text = jsons.dumps_text([shard, day.isoformat(), *who.values()])
+@lru_cache(DIGESTS)
+def _digest(shard: int, day: date, *who: str | None) -> bytes:
+    text = jsons.dumps_text([shard, day.isoformat(), *who])
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 

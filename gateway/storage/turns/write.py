@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.base import jsons
+from gateway.base.clock import fewest_days
 from gateway.base.ids import content_digest
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
@@ -44,7 +45,14 @@ NOTHING_MORE = {
 INSERT_CONVERSATION = RowInsert(schema.conversations)
 UPDATE_CONVERSATION = RowUpdate(schema.conversations)
 LOCKED = RowRead(
-    schema.conversations, "head_id", "attachments", "forgotten_at", "question", *OF_A_CONVERSATION, lock=True
+    schema.conversations,
+    "head_id",
+    "attachments",
+    "forgotten_at",
+    "question",
+    "retention_days",
+    *OF_A_CONVERSATION,
+    lock=True,
 )
 INSERT_MESSAGES = RowInsert(schema.messages)
 INSERT_COMPLETION = RowInsert(schema.completions)
@@ -116,9 +124,12 @@ def _write_turn(
     told, sums = _told(turn, bill, row), conversation_sums(bill)
     if row is None:
         named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now}
+        named["retention_days"] = turn.retention_days
         INSERT_CONVERSATION(connection, [{**NOTHING_MORE, **values, **told, **sums, **named}])
     else:
         values |= told | with_more(row, sums)
+        if turn.retention_days is not None:
+            values["retention_days"] = fewest_days(row.retention_days, turn.retention_days)
         UPDATE_CONVERSATION(connection, turn.conversation_id, values)
     if instructions is not None:
         INSERT_INSTRUCTIONS(connection, [instructions])

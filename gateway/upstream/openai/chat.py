@@ -157,7 +157,8 @@ async def _refused(connection: Connection, deployment: Deployment) -> UpstreamEr
 
 def _no_stream(raw: bytes, connection: Connection, deployment: Deployment) -> UpstreamError:
     with contextlib.suppress(jsons.JSONDecodeError):
-        if "error" in jsons.loads(raw):
+        said = jsons.loads(raw)
+        if isinstance(said, dict | list) and "error" in said:
             return refusal(connection.status, raw, relayable_headers(connection), deployment)
     return UpstreamInvalidResponse("The upstream answered a stream request with something else.")
 

@@ -6,8 +6,7 @@ or not in their order, all of them as they came in `native_blocks`.
 """
 
 import base64
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.base import jsons
 from gateway.errors import invalid, missing
@@ -19,15 +18,14 @@ BREAKPOINT = "cache_control"
 """The field of an assistant's message that holds all of its blocks as they came."""
 ROLES = ("user", "assistant", "system")
 TEXT_FIELDS = frozenset(("type", "text"))
-CALL_FIELDS = frozenset(("type", "id", "name", "input"))
+CALL_FIELDS = frozenset(("type", "id", "name", "input", BREAKPOINT))
 ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
 """In which an answer's blocks stand where `native_blocks` need not say so."""
 AT_HOME = ("search_result", "tool_reference")
 """Blocks of a user that a chat shows as text (`plain.py`), so that other upstreams get them, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a chat message stands in what the client sent: its own path, and those of the parts of its content."""
 
     path: str
@@ -57,19 +55,19 @@ class MessageReader:
         if content is None:
             raise missing(f"{where}.content")
         if isinstance(content, str):
-            self._add({"role": role, "content": content}, where)
+            self.add({"role": role, "content": content}, where)
             return
         blocks = checked_blocks(content, f"{where}.content")
         if role == "assistant":
             self._mark(blocks, only_last=True)
-            self._add(assistant_message(blocks, f"{where}.content"), where)
+            self.add(assistant_message(blocks, f"{where}.content"), where)
         else:
             self._said(role, blocks, where)
 
     def system(self, value: Any) -> None:
         """The top-level field `system`: a string, or text blocks."""
         if isinstance(value, str):
-            self._add({"role": "system", "content": value}, "system")
+            self.add({"role": "system", "content": value}, "system")
             return
         blocks = checked_blocks(value, "system")
         for index, block in enumerate(blocks):
@@ -88,16 +86,17 @@ class MessageReader:
             path = f"{under}[{index}]"
             if block["type"] == "tool_result":
                 self._mark([block])
-                self._add(self._result(block, path), path)
+                self.add(self._result(block, path), path)
                 continue
             found = self._parts(block, path)
             parts += found
             paths += [path] * len(found)
             if block.get(BREAKPOINT):
                 marks.append((len(parts) - 1, block[BREAKPOINT]))
-        self.marks += [CacheMark(len(self.messages), part, value) for part, value in marks]
+        if marks:
+            self.marks += [CacheMark(len(self.messages), part, value) for part, value in marks]
         if parts or not any(block["type"] == "tool_result" for block in blocks):
-            self._add({"role": role, "content": shortest(parts)}, where, paths)
+            self.add({"role": role, "content": shortest(parts)}, where, paths)
 
     def _result(self, block: Block, where: str) -> dict[str, Any]:
         call_id = block.get("tool_use_id")
@@ -125,18 +124,23 @@ class MessageReader:
             found = _image(block, source) if kind == "image" else _document(block, source)
             if found is not None:
                 return [found]
+        if kind == "search_result":
+            checked_blocks(block.get("content") or [], f"{where}.content")
         if kind not in AT_HOME:
             self.needs.append(where)
         return [{"type": ANTHROPIC_BLOCK, ANTHROPIC_BLOCK: _without_mark(block)}]
 
     def _mark(self, blocks: list[Block], *, only_last: bool = False) -> None:
         """Notes the marks of the message that comes next: those on its blocks count as one behind it."""
-        marks = [block[BREAKPOINT] for block in (blocks[-1:] if only_last else blocks) if block.get(BREAKPOINT)]
-        self.marks += [CacheMark(len(self.messages), None, value) for value in marks[-1:]]
+        for block in reversed(blocks[-1:] if only_last else blocks):
+            if block.get(BREAKPOINT):
+                self.marks.append(CacheMark(len(self.messages), None, block[BREAKPOINT]))
+                return
 
-    def _add(self, message: dict[str, Any], path: str, parts: list[str] | None = None) -> None:
+    def add(self, message: dict[str, Any], path: str, parts: list[str] | None = None) -> None:
+        """Adds a chat message that was read at `path`, its parts at `parts`."""
         self.messages.append(message)
-        self.places.append(Place(path, tuple(parts or ())))
+        self.places.append(Place(path, tuple(parts)) if parts else Place(path))
 
 
 def checked_blocks(value: Any, where: str) -> list[Block]:
@@ -186,7 +190,7 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
             thoughts.append(block)
         elif block["type"] == "tool_use":
             calls.append(_call(block, f"{where}[{index}]"))
-            exact = exact and block.keys() <= CALL_FIELDS | {BREAKPOINT}
+            exact = exact and block.keys() <= CALL_FIELDS
     message: dict[str, Any] = {"role": "assistant", "content": shortest(texts)}
     if calls:
         message |= {"content": message["content"] or None, "tool_calls": calls}

@@ -13,6 +13,10 @@ Json = dict[str, Any]
 CLEAR_TOOLS, CLEAR_THINKING, COMPACT = "clear_tool_uses_20250919", "clear_thinking_20251015", "compact_20260112"
 TRIGGERS = {CLEAR_TOOLS: 100_000, COMPACT: 150_000}
 """Input tokens above which Anthropic applies an edit that names none."""
+EXACT = ("keep", "clear_at_least", "exclude_tools", "clear_tool_inputs")
+KEEP = 3
+"""Of the latest tool uses, if an edit says nothing of it."""
+CLEARED = "[Cleared to make room, as the client asked.]"
 CHARS_PER_TOKEN = 4
 """For figures: what was left out is not counted."""
 
@@ -34,7 +38,15 @@ def edits_of(value: Any) -> list[Json]:
         trigger = edit.get("trigger")
         if trigger is not None and not (isinstance(trigger, dict) and _is_positive(trigger.get("value"))):
             raise invalid(f"{where}.trigger.value", "must be a whole number of at least 1")
+        if edit["type"] == CLEAR_TOOLS:
+            _check_fields(edit, where)
     return edits or []
+
+
+def is_exact(edit: Json) -> bool:
+    """Whether an edit says which tool uses are to go: then it is followed to the letter, and else by the window."""
+    by_uses = (edit.get("trigger") or {}).get("type") == "tool_uses"
+    return edit["type"] == CLEAR_TOOLS and (by_uses or any(edit.get(name) is not None for name in EXACT))
 
 
 def limit_of(edits: list[Json]) -> int | None:
@@ -43,9 +55,19 @@ def limit_of(edits: list[Json]) -> int | None:
     found = []
     for edit in edits:
         trigger = edit.get("trigger") or {}
-        if edit["type"] in TRIGGERS and trigger.get("type", "input_tokens") == "input_tokens":
+        if edit["type"] in TRIGGERS and not is_exact(edit) and trigger.get("type", "input_tokens") == "input_tokens":
             found.append(trigger.get("value") or TRIGGERS[edit["type"]])
     return min(found, default=None)
+
+
+def compacts(edits: Sequence[Json]) -> bool:
+    """Whether compaction blocks are wanted."""
+    return any(edit["type"] == COMPACT for edit in edits)
+
+
+def pauses(edits: Sequence[Json]) -> bool:
+    """Whether a compaction is to end the answer."""
+    return any(edit["type"] == COMPACT and edit.get("pause_after_compaction") is True for edit in edits)
 
 
 def thinking_turns(edits: list[Json]) -> int | None:
@@ -66,16 +88,19 @@ def applied(edits: Sequence[Json], metadata: Any) -> list[Json]:
     Args:
         metadata: the answer's `response_metadata`.
     """
-    if metadata is None or not any(edit["type"] == CLEAR_TOOLS for edit in edits):
+    if metadata is None or not edits:
         return []
     metadata = jsons.loads(jsons.dumps(metadata))  # it may have been written already
+    told: list[Json] = (metadata.get("context_utilization") or {}).get("cleared") or []
+    if not any(edit["type"] == CLEAR_TOOLS and not is_exact(edit) for edit in edits):
+        return told
     records = (metadata.get("context_utilization") or {}).get("artifacts_processed") or ()
     chars = [record["original_size_chars"] - record["processed_size_chars"] for record in records if _is_tool(record)]
     cleared = [size for size in chars if size > 0]
     if not cleared:
-        return []
+        return told
     tokens = sum(cleared) // CHARS_PER_TOKEN
-    return [{"type": CLEAR_TOOLS, "cleared_tool_uses": len(cleared), "cleared_input_tokens": tokens}]
+    return [*told, {"type": CLEAR_TOOLS, "cleared_tool_uses": len(cleared), "cleared_input_tokens": tokens}]
 
 
 def without_old_thoughts(messages: list[Json], turns: int) -> list[Json]:
@@ -91,6 +116,26 @@ def without_old_thoughts(messages: list[Json], turns: int) -> list[Json]:
             kept = {k: v for k, v in found[index].items() if k not in ("thinking_blocks", "reasoning_content")}
             found[index] = kept
     return found
+
+
+def _check_fields(edit: Json, where: str) -> None:
+    for name in ("keep", "clear_at_least"):
+        value = edit.get(name)
+        if value is not None and not (isinstance(value, dict) and _is_count(value.get("value"))):
+            raise invalid(f"{where}.{name}.value", "must be a whole number")
+    for name in ("exclude_tools", "clear_tool_inputs"):
+        value = edit.get(name)
+        is_flag = name == "clear_tool_inputs" and isinstance(value, bool)
+        if value is not None and not is_flag and not _are_names(value):
+            raise invalid(f"{where}.{name}", "must be a list of names")
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_positive(value) or (value == 0 and not isinstance(value, bool))
 
 
 def _is_tool(record: Json) -> bool:

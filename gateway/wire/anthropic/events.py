@@ -1,10 +1,11 @@
 """The chunks of a completion as the events of a message of Anthropic's (ADR 27)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gateway.base import jsons
 from gateway.models.items import ANTHROPIC_BLOCKS
+from gateway.wire.anthropic.compacting import block_events, with_iterations
 from gateway.wire.anthropic.wording import (
     ENVELOPE,
     GATEWAYS,
@@ -22,6 +23,7 @@ from gateway.wire.anthropic.wording import (
 
 Json = dict[str, Any]
 Events = list[Json]
+Compaction = Callable[[Json], Json | None]
 COMMON = ("text", "thinking", "redacted_thinking", "tool_use")
 """Blocks that a delta tells in a chat's words."""
 
@@ -33,11 +35,15 @@ class MessageEvents:
     are complete.
     """
 
-    def __init__(self, model: str, stops: Sequence[str] = (), edits: Sequence[Json] = ()) -> None:
+    def __init__(
+        self, model: str, stops: Sequence[str] = (), edits: Sequence[Json] = (), compaction: Compaction | None = None
+    ) -> None:
         self._model = model
         self._edits = edits
         self._stops = stops
-        self._begun = False
+        self._compaction = compaction
+        """Makes of the first chunk the block that stands for all before the answer."""
+        self._compacted = self._begun = False
         self._next = 0
         self._open: str | None = None
         """The kind of the block that is being told."""
@@ -60,6 +66,11 @@ class MessageEvents:
             if not self._begun:
                 self._begun = True
                 events += self._start(chunk)
+                block = self._compaction(chunk) if self._compaction is not None else None
+                if block is not None:
+                    self._compacted = True
+                    events += block_events(block, self._next)
+                    self._next += 1
             for choice in chunk.get("choices") or ():
                 if choice.get("index", 0) == 0:
                     self._delta(choice.get("delta") or {}, events)
@@ -81,6 +92,7 @@ class MessageEvents:
         if self._said.get("container") is not None:
             delta["container"] = self._said["container"]
         usage = as_usage(self._usage)
+        usage = with_iterations(usage) if self._compacted else usage
         rest = {name: value for name, value in self._said.items() if name != "container"}
         ended = {"type": "message_delta", "delta": delta, "usage": usage, **rest}
         events.append(with_applied(ended, self._edits))
@@ -100,7 +112,7 @@ class MessageEvents:
             "id": message_id(str(chunk.get("id"))),
             "type": "message",
             "role": "assistant",
-            "model": chunk.get("model") or self._model,
+            "model": str(chunk.get("model") or self._model),
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,

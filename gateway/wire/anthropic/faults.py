@@ -22,7 +22,8 @@ OPENAIS = re.compile(r"maximum context length is (\d+) tokens(?:\. However, your
 
 
 def error_body(error: GatewayError, request_id: str) -> dict[str, Any]:
-    """The error as a client of this API reads it. One that came from Anthropic is as it came."""
+    """The error as a client of this API reads it. One that came from Anthropic is as it came; one of another upstream's
+    stands under `upstream`."""
     if isinstance(error, UpstreamRefused) and _is_anthropics(error.original):
         return {"request_id": request_id, **error.original}
     said = error.body()["error"]
@@ -32,6 +33,8 @@ def error_body(error: GatewayError, request_id: str) -> dict[str, Any]:
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     found = {"type": kind, "message": text}
     found |= {name: said[name] for name in ("param", "code") if said.get(name) is not None}
+    if isinstance(error, UpstreamRefused):
+        found["upstream"] = error.original
     return {"type": "error", "error": found, "request_id": request_id}
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS
+from gateway.wire.anthropic.wording import blocks_in
 
 Message = dict[str, Any]
 PARTS = {
@@ -83,7 +84,7 @@ def _said(part: dict[str, Any]) -> dict[str, Any]:
     part = block if isinstance(block, dict) else {}
     kind = part.get("type")
     if kind == "search_result":
-        texts = [str(each.get("text") or "") for each in part.get("content") or () if isinstance(each, dict)]
+        texts = [str(each.get("text") or "") for each in blocks_in(part.get("content"))]
         return _text("\n\n".join([f"{part.get('title') or ''} ({part.get('source') or ''})".strip(), *texts]))
     if kind == "tool_reference":
         return _text(str(part.get("tool_name") or ""))

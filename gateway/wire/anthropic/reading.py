@@ -9,6 +9,7 @@ from typing import Any
 from gateway.base import jsons
 from gateway.errors import invalid, missing
 from gateway.models.exchange import Native
+from gateway.wire.anthropic.compacting import COVERED, Told
 from gateway.wire.anthropic.content import MessageReader, Place
 from gateway.wire.anthropic.edits import edits_of
 
@@ -78,7 +79,11 @@ def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = Fals
     if body.get("system") is not None:
         reader.system(body["system"])
     for index, message in enumerate(messages):
-        reader.read(message, f"messages[{index}]")
+        told, message = message if isinstance(message, Told) else ((), message)
+        for each in told:
+            reader.add(each, f"messages[{index}]")
+        if message is not COVERED:
+            reader.read(message, f"messages[{index}]")
     chat: Json = {name: body[name] for name in (*SAME, *OWN) if body.get(name) is not None}
     chat["messages"] = reader.messages
     if chat.get("stream") is True:
@@ -113,6 +118,8 @@ def _read_tools(body: Json, chat: Json, fields: Json, needs: list[str]) -> None:
         where = f"tools[{index}]"
         if not isinstance(tool, dict):
             raise invalid(where, "must be an object")
+        if not isinstance(tool.get("name"), str | None):
+            raise invalid(f"{where}.name", "must be a string")
         if tool.get("type") not in (None, "custom"):
             needs.append(where)
             exact = False

@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.models.items import ANTHROPIC_BLOCKS
+from gateway.wire.anthropic.compacting import with_iterations
 from gateway.wire.anthropic.edits import applied
 
 Json = dict[str, Any]
@@ -36,9 +37,16 @@ def message_id(completion_id: str) -> str:
     return f"msg_{completion_id.removeprefix('chatcmpl-')}"
 
 
-def as_message(completion: Json, model: str, stops: Sequence[str] = (), edits: Sequence[Json] = ()) -> Json:
+def as_message(
+    completion: Json,
+    model: str,
+    stops: Sequence[str] = (),
+    edits: Sequence[Json] = (),
+    compaction: Json | None = None,
+) -> Json:
     """
     Args:
+        compaction: the block that stands for all before the answer.
         model: the one that was asked for.
         stops: the request's stop sequences.
         edits: what it wants to be cleared of its context.
@@ -49,11 +57,11 @@ def as_message(completion: Json, model: str, stops: Sequence[str] = (), edits: S
     reason, sequence = stopped(choice, stops, calls=any(block["type"] == "tool_use" for block in content))
     if said.get("refusal"):
         reason = "refusal"
-    message = {
+    message: Json = {
         "id": message_id(str(completion.get("id"))),
         "type": "message",
         "role": "assistant",
-        "model": completion.get("model") or model,
+        "model": str(completion.get("model") or model),
         "content": content,
         "stop_reason": reason,
         "stop_sequence": sequence,
@@ -61,6 +69,8 @@ def as_message(completion: Json, model: str, stops: Sequence[str] = (), edits: S
     }
     if details := refusal_details(choice):
         message["stop_details"] = details
+    if compaction is not None:
+        message |= {"content": [compaction, *content], "usage": with_iterations(message["usage"])}
     message |= {name: completion[name] for name in ENVELOPE if completion.get(name) is not None}
     return with_applied(message, edits)
 
@@ -157,7 +167,8 @@ def stopped(choice: Json, stops: Sequence[str], *, calls: bool) -> tuple[str, st
     """Why an answer ended, and by which stop sequence, where its upstream says so."""
     said = choice.get("stop_reason")
     if isinstance(said, str) and said in ANTHROPICS:
-        return said, choice.get("stop_sequence")
+        sequence = choice.get("stop_sequence")
+        return said, sequence if isinstance(sequence, str) else None
     if isinstance(said, str) and said in stops:  # as vLLM says it
         return "stop_sequence", said
     reason = STOP_REASONS.get(str(choice.get("finish_reason")), "end_turn")

@@ -1,6 +1,6 @@
 """A streamed answer of the inner form as the events of a response, in OpenAI's order and numbering."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gateway.base.ids import MESSAGE
@@ -8,9 +8,10 @@ from gateway.errors import GatewayError
 from gateway.models.items import thought_id
 from gateway.wire.responses.namespaces import names_apart
 from gateway.wire.responses.parts import Call, Hosted, Open, Thought, Words
-from gateway.wire.responses.wording import ENCRYPTED, INCOMPLETE, as_incomplete, begun, ended, extras
+from gateway.wire.responses.wording import ENCRYPTED, INCOMPLETE, as_incomplete, begun, ended, extras, failed, told
 
 Json = dict[str, Any]
+Compaction = Callable[[Mapping[str, Any]], Json | None]
 SUMMARY = "thoughts_are_summary"
 """The field of a choice by which an adapter says that its thoughts are a summary of them."""
 
@@ -22,9 +23,14 @@ class ResponseEvents:
     begin, and words where calls begin; calls stay open to the end, as their pieces may be mixed.
     """
 
-    def __init__(self, echoed: Mapping[str, Any], include: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, echoed: Mapping[str, Any], include: tuple[str, ...] = (), compaction: Compaction | None = None
+    ) -> None:
         self._echoed = echoed
         self._include = include
+        self._compaction = compaction
+        """Makes of the first chunk the item that stands for all before the answer."""
+        self._ahead = 0
         self._number = 0
         self._response: Json | None = None
         self._extras: Json = {}
@@ -34,7 +40,7 @@ class ResponseEvents:
         self._calls: dict[int, Call] = {}
         """The call that a piece of an index belongs to."""
         self._has_content = False
-        self._finish: str | None = None
+        self._finish: Any = None
         self._usage: Any = None
 
     def of(self, chunks: Sequence[Json]) -> list[Json]:
@@ -53,13 +59,13 @@ class ResponseEvents:
     def end(self) -> list[Json]:
         """What stands behind the last chunk: the ends of all items, and the whole response."""
         events: list[Json] = []
-        if not self._items:
+        if len(self._items) == self._ahead:
             words, events = self._words()
             if self._has_content:
                 events += words.empty()
         events += [event for item in self._items for event in item.close()]
         output = [self._shown(item.item()) for item in self._items]
-        reason = INCOMPLETE.get(self._finish or "")
+        reason = INCOMPLETE.get(str(self._finish))
         if reason:
             output[-1] = as_incomplete(output[-1])
         response = ended(self._response or {}, output, reason, self._usage, self._extras)
@@ -67,20 +73,22 @@ class ResponseEvents:
 
     def fault(self, error: GatewayError) -> list[Json]:
         """What stands at the end of an answer that broke off."""
-        said = error.body()["error"]
-        code, message = said.get("code"), str(said.get("message") or error.message)
-        events: list[Json] = [{"type": "error", "code": code, "message": message, "param": said.get("param")}]
+        events: list[Json] = [{"type": "error", **told(error)}]
         if self._response is not None:
             output = [self._shown(item.item("completed" if not item.is_open else "incomplete")) for item in self._items]
-            failed = {"status": "failed", "error": {"code": "server_error", "message": message}}
-            response = {**self._response, **self._extras, "output": output, **failed}
+            response = {**self._response, **self._extras, "output": output, **failed(error)}
             events.append({"type": "response.failed", "response": response})
         return self._numbered(events)
 
     def _begin(self, chunk: Json) -> list[Json]:
         self._response = response = begun(chunk, self._echoed)
         self._stem = response["id"].partition("_")[2]
-        return [{"type": f"response.{name}", "response": response} for name in ("created", "in_progress")]
+        events: list[Json] = [{"type": f"response.{name}", "response": response} for name in ("created", "in_progress")]
+        item = self._compaction(chunk) if self._compaction is not None else None
+        if item is not None:
+            events += self._whole(item)
+            self._ahead = len(self._items)
+        return events
 
     def _numbered(self, events: list[Json]) -> list[Json]:
         found = []
@@ -93,7 +101,7 @@ class ResponseEvents:
 
     def _shown(self, item: Json) -> Json:
         """An item as the request wants to see it."""
-        if "encrypted_content" not in item or ENCRYPTED in self._include:
+        if item.get("type") != "reasoning" or "encrypted_content" not in item or ENCRYPTED in self._include:
             return item
         return {name: value for name, value in item.items() if name != "encrypted_content"}
 

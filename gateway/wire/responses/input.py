@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import invalid, missing
-from gateway.wire.responses.compaction import as_message
+from gateway.wire.compaction import as_message
 from gateway.wire.responses.items import Item, ItemReader, ReadMessage
 
 STANDING = ("item_reference", "compaction", "compaction_trigger")
@@ -17,7 +17,8 @@ COVERED = object()
 class Extract:
     """Stands for a compaction item: what it holds of what was said before it."""
 
-    text: str
+    text: str | None
+    question: Item | None = None
 
 
 class InputReader(ItemReader):
@@ -109,7 +110,9 @@ def read_input(value: Any) -> tuple[list[ReadMessage], list[str]]:
     reader = InputReader()
     for index, item in enumerate(value):
         if isinstance(item, Extract):
-            reader.add(as_message(item.text), f"input[{index}]")
+            for body in (as_message(item.text) if item.text else None, item.question):
+                if body is not None:
+                    reader.add(body, f"input[{index}]")
         elif item is not COVERED:
             reader.read(item, f"input[{index}]")
     reader.end()

@@ -8,6 +8,7 @@ from typing import Any
 from gateway.errors import InvalidRequest, invalid
 from gateway.models.exchange import Native
 from gateway.wire.responses.input import read_input
+from gateway.wire.responses.sending import INSTRUCTIONS
 from gateway.wire.responses.tools import chat_tool_choice, chat_tools
 
 Json = dict[str, Any]
@@ -31,7 +32,7 @@ NAMED_HERE = {
 }
 """What errors of a chat name, by what they are called here."""
 PATH = re.compile(r"messages\[(\d+)\]((?:\.\w+|\[\d+\])*)")
-NO_CHATS = ("tools", "tool_choice", "text", "reasoning", "include", "max_tool_calls", "prompt")
+NO_CHATS = ("instructions", "tools", "tool_choice", "text", "reasoning", "include", "max_tool_calls", "prompt")
 """Fields that a chat cannot have in these words."""
 TRUNCATIONS = ("auto", "disabled")
 OUTPUT_FIELDS = {".content": ".output", ".tool_call_id": ".call_id"}
@@ -98,6 +99,8 @@ def read_request(body: Mapping[str, Any]) -> Reading:
     for index in pinned:
         bodies[index] = {**bodies[index], "pinned": True}
     native: Json = {k: v for k, v in body.items() if k not in SAME and k not in TRANSLATED and v is not None}
+    if instructions:
+        native[INSTRUCTIONS] = instructions
     if "prompt" in native:
         needs.append("prompt")
     needs += _tools(body, chat, native)

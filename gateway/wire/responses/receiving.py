@@ -72,7 +72,7 @@ def message_of(items: Sequence[Json], *, hosted: bool) -> Json:
     message["refusal"] = refusal or None
     cited = [nested(each) for part in _said(items) for each in objects(part.get("annotations"))]
     thoughts = BETWEEN.join(text for item in items if (text := thoughts_of(item)))
-    kept = [item for item in items if not _is_chats(item)]
+    kept = [item for item in items if is_whole(item)]
     if not hosted and not any(item.get("type") != "reasoning" for item in kept):
         named = {"reasoning_items": kept}
     else:
@@ -185,7 +185,7 @@ def as_text(value: Any) -> str:
 
 def is_whole(item: Json) -> bool:
     """Whether an item is kept as it is, as a chat has no words for it: thoughts, and what the upstream ran."""
-    return not _is_chats(item)
+    return isinstance(item.get("type"), str) and not _is_chats(item)
 
 
 def _is_chats(item: Json) -> bool:

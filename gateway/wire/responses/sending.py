@@ -16,7 +16,8 @@ NEUTRAL: Json = {"n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_b
 """What says nothing, where a response has no such field: SDKs send it all the same."""
 OURS = ("previous_response_id", "conversation")
 """What names a history here says nothing to an upstream, which is sent all of it."""
-JOINED = ("text", "reasoning", "tools", "include")
+INSTRUCTIONS = "instructions"
+JOINED = ("text", "reasoning", "tools", "include", INSTRUCTIONS)
 """Fields to which both a chat's words and the request's own add."""
 Calls = dict[str, bool]
 """The ids of calls so far, and whether each is one of a custom tool."""
@@ -33,7 +34,10 @@ def response_request(chat: Mapping[str, Any]) -> Json:
     request |= {name: value for name, value in own.items() if name not in (*JOINED, *OURS)}
     request.setdefault("store", False)
     keeps = bool(request["store"])
-    request["input"] = input_items(chat["messages"], keeps=keeps)
+    messages = chat["messages"]
+    if (said := own.get(INSTRUCTIONS)) and messages[:1] == [{"role": "system", "content": said}]:
+        request[INSTRUCTIONS], messages = said, messages[1:]
+    request["input"] = input_items(messages, keeps=keeps)
     limit = chat.get("max_completion_tokens") or chat.get("max_tokens")
     if limit is not None:
         request["max_output_tokens"] = limit

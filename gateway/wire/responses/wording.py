@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.base.ids import RESPONSE, answer_id
+from gateway.errors import GatewayError
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import items_of
 from gateway.wire.responses.namespaces import names_apart
@@ -46,12 +47,18 @@ def echo(body: Mapping[str, Any], *, store: bool) -> Json:
     return {**found, "store": store}
 
 
-def response_of(completion: Mapping[str, Any], echoed: Mapping[str, Any], include: tuple[str, ...] = ()) -> Json:
+def response_of(
+    completion: Mapping[str, Any],
+    echoed: Mapping[str, Any],
+    include: tuple[str, ...] = (),
+    compaction: Json | None = None,
+) -> Json:
     """A whole completion as a response.
 
     Args:
         echoed: what it repeats of its request; see `echo`.
         include: what the request wants to see beside the usual.
+        compaction: the item that stands for all before it.
     """
     choice: Json = next(iter(completion.get("choices") or ()), {})
     output = output_items(choice.get("message") or {}, completion["id"], include, choice.get("logprobs"))
@@ -60,6 +67,8 @@ def response_of(completion: Mapping[str, Any], echoed: Mapping[str, Any], includ
     reason = INCOMPLETE.get(str(choice.get("finish_reason")))
     if reason:
         output[-1] = as_incomplete(output[-1])
+    if compaction is not None:
+        output = [compaction, *output]
     return ended(begun(completion, echoed), output, reason, completion.get("usage"), completion)
 
 
@@ -68,11 +77,11 @@ def begun(completion: Mapping[str, Any], echoed: Mapping[str, Any]) -> Json:
     response: Json = {
         "id": answer_id(completion["id"], RESPONSE),
         "object": "response",
-        "created_at": completion.get("created") or 0,
+        "created_at": _number(completion.get("created")),
         "status": "in_progress",
         "error": None,
         "incomplete_details": None,
-        "model": completion.get("model") or "",
+        "model": str(completion.get("model") or ""),
         "output": [],
         **echoed,
         "usage": None,
@@ -130,6 +139,19 @@ def as_incomplete(item: Json) -> Json:
     return {**item, "status": "incomplete"}
 
 
+def failed(error: GatewayError) -> Json:
+    """What a response says that broke off by an error."""
+    return {"status": "failed", "error": {"code": "server_error", "message": told(error)["message"]}}
+
+
+def told(error: GatewayError) -> Json:
+    """An error as its client is told it: `code`, `message`, `param`."""
+    said = error.body()["error"]
+    message = str(said.get("message") or error.message)
+    code, param = (said.get(name) and str(said[name]) for name in ("code", "param"))
+    return {"code": code, "message": message, "param": param}
+
+
 def whole_logprobs(tokens: Any) -> list[Json]:
     """Log probabilities of a whole text: each with its bytes."""
     found = []
@@ -153,15 +175,20 @@ def usage_of(usage: Any) -> Json | None:
     kept = (prompt.pop(name, None) for name in ("cache_write_tokens", "cache_creation_tokens"))
     written = next((each for each in [*kept] if each), None) or usage.get("cache_creation_input_tokens") or 0
     own = ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details")
-    sent, answered = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    sent, answered = _number(usage.get("prompt_tokens")), _number(usage.get("completion_tokens"))
     return {
         "input_tokens": sent,
         "input_tokens_details": {**prompt, "cached_tokens": read, "cache_write_tokens": written},
         "output_tokens": answered,
         "output_tokens_details": {**completion, "reasoning_tokens": completion.get("reasoning_tokens") or 0},
-        "total_tokens": usage.get("total_tokens") or sent + answered,
+        "total_tokens": _number(usage.get("total_tokens")) or sent + answered,
         **{name: value for name, value in usage.items() if name not in own},
     }
+
+
+def _number(value: Any) -> int:
+    """A count or a time, as whole seconds; 0 for what is none."""
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
 
 def _details(usage: Json, name: str) -> Json:

@@ -75,7 +75,7 @@ def _of_part(part: Json) -> int:
         return of_text(part["text"])
     if part["type"] == "image_url":
         image = part["image_url"]
-        if image["detail"] == "low":
+        if image.get("detail") == "low":
             return LOW
         return ONE_TILE if image["url"].startswith("data:") else HIGH_MOST
     return of_text(json.dumps(part))

@@ -162,3 +162,13 @@ def test_spans_lie_inside_the_text_in_order_without_overlap(parts: list[str], le
     for start, end in document_spans(message, least, beside=beside):
         assert at <= start < end <= len(message)
         at = end
+
+
+@pytest.mark.parametrize("name", ["x.pdf", "x.docx", "X.PDF"])
+def test_what_is_text_is_text_whatever_its_name_says(name: str) -> None:
+    """§10.17: unless it begins as what its name says."""
+    assert text(part(b"Clause 14", name, "text/plain")) == "Clause 14"
+    assert inline_file(part(b"Clause 14", name, "text/plain"), decode_pdf=False) is not None
+    kind = name.lower().rpartition(".")[2]
+    whole = pdf("Clause 14") if kind == "pdf" else docx("Clause 14")
+    assert "Clause 14" in str(text(part(whole, name, "text/plain")))

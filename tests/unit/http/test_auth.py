@@ -73,8 +73,8 @@ async def test_whose_a_key_is() -> None:
     keyed = authenticator(Secret(), *KEYS)
     holder = await keyed.holder("gw-first-key")
     assert (holder.name, holder.tenant, holder.project) == ("First", "a", "search")
-    assert (await keyed.holders())[holder.key_id] == holder
-    assert len(await keyed.holders()) == 2
+    assert await keyed.holder_of(str(holder.key_id)) == holder
+    assert len(await keyed.configured()) == 2
     for unknown in ("", "gw-first-key ", "gw-third-key"):
         with pytest.raises(Unauthorized):
             await keyed.holder(unknown)

@@ -127,3 +127,7 @@ def test_sealed_thoughts_take_room() -> None:
     plain = counter.message(bare)
     assert 1000 <= counter.message({**bare, "reasoning_items": [thought]}) - plain < 1100
     assert counter.message({**bare, "output_items": [picture]}) - plain < 100
+    spoken = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "so and so " * 50}]}
+    said = {**bare, "reasoning_content": "so and so " * 50}
+    for name in ("reasoning_items", "output_items"):
+        assert counter.message({**said, name: [spoken]}) == counter.message(said), "a thought counts once"

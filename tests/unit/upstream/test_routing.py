@@ -114,10 +114,10 @@ def test_what_a_deployment_adds_to_a_request() -> None:
     assert (found.connect_timeout, found.first_byte_timeout, found.idle_timeout) == (3, 30, 4)
 
 
-def test_of_two_entries_with_one_name_the_first_counts() -> None:
+def test_two_entries_with_one_name_are_one_model() -> None:
     both = router(entry(api_base="http://one/v1"), entry(api_base="http://two/v1"))
     assert both.names == ["m"]
-    assert both.deployment("m", CLIENT).api_base == "http://one/v1"
+    assert [each.api_base for each in both.all_of("m", CLIENT)] == ["http://one/v1", "http://two/v1"]
 
 
 @pytest.mark.parametrize(
@@ -331,3 +331,13 @@ def test_a_key_of_anthropics_goes_to_anthropic_alone() -> None:
     listed = router(entry("c", "anthropic/claude-sonnet-4-5"), entry("g", "groq/x"))
     assert listed.deployment("c", caller).api_key == "sk-ant-own"
     assert listed.deployment("g", caller).api_key is None
+
+
+def test_anthropics_own_endpoint_for_chats_gets_its_key() -> None:
+    """§10.16: as the default upstream, or as an entry's address."""
+    caller = Caller("t", None, anthropic_key="sk-ant-own")
+    compatible = router(upstream={"api_base": "https://api.anthropic.com/v1"})
+    assert compatible.default("x", caller).api_key == "sk-ant-own"
+    listed = router(entry("c", "openai/claude-x", api_base="https://api.anthropic.com/v1"))
+    assert listed.deployment("c", caller).api_key == "sk-ant-own"
+    assert router(upstream={"api_base": "https://api.anthropic.com.evil/v1"}).default("x", caller).api_key is None

@@ -44,6 +44,15 @@ async def test_s4_i7_steps_leave_down_to_the_low_water_mark_so_that_further_ones
         assert len(latest) > 0.2 * most, "the latest result, which the model has not seen, is more than named"
 
 
+@pytest.mark.parametrize("behind", [[], [system("Keep to the plan.")]], ids=["nothing", "an instruction"])
+async def test_s4_i5_the_latest_result_is_shown_although_an_instruction_stands_behind_it(behind: list[Any]) -> None:
+    """Claude Code puts reminders there. The model has seen all results but this one."""
+    steps = [[assistant(None, f"c{n}"), tool(f"c{n}", f"step {n}\n{DOCUMENT}")] for n in range(3)]
+    built = await build([user("go on"), *(message for step in steps for message in step), *behind], 3000)
+    results = [message["content"] for message in built.fitted.forwarded.messages if message["role"] == "tool"]
+    assert len(results[-1]) > 0.2 * 3000
+
+
 async def test_s4_i2_steps_that_left_stay_out_although_their_whole_turn_leaves_later() -> None:
     """The frame of that pass still names them: in a later one the turn may have room again."""
     steps = [assistant(None, "c0"), tool("c0", DOCUMENT), assistant(None, "c1"), tool("c1", "yes")]

@@ -115,7 +115,7 @@ def test_what_each_upstream_is_sent() -> None:
     request = replace(chat(said.chat["messages"]), api="messages", native=said.native)
     at = Deployment("m", "m", "openai/m", "http://x/v1", None, operator_key=False, provider="hosted_vllm")
     forward = {"max_tokens": 10}
-    assert as_upstream_takes(said.chat["messages"], forward, request, at)[1:] == (forward, None)
+    assert as_upstream_takes(said.chat["messages"], forward, request, at)[1:] == (forward, None, ())
     thinks = replace(at, provider="openai", provider_model="gpt-5-mini")
     fields = as_upstream_takes(said.chat["messages"], forward, request, thinks).forward
     assert fields == {"max_completion_tokens": 10, "reasoning_effort": "low"}

@@ -1,0 +1,125 @@
+"""Every path that the gateway serves itself, and what serves it."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from starlette.routing import Route
+
+from gateway.accounting.relayed import ENDPOINTS
+from gateway.config.exposure import has_page
+from gateway.http.classic.chat import ClassicChat
+from gateway.http.classic.endpoint import ClassicConversations, ClassicHealth, MemoryStatistics, PromptInfo
+from gateway.http.edge import CHAT_PATH, App, Draining
+from gateway.http.keys.endpoint import key_routes
+from gateway.http.openapi.document import About, Description
+from gateway.http.operations import Live, MetricsPage, Ready
+from gateway.http.organization.endpoint import organization_routes
+from gateway.http.responses.routes import response_routes
+from gateway.http.trail.endpoint import trail_routes
+from gateway.http.ui.entrance import Entrance, Parts
+from gateway.models.trail import actor_of
+from gateway.storage.trail.append import recorder
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
+
+MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"
+ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_id}"
+
+
+def route_table(gateway: "Gateway", draining: Draining) -> list[Route]:
+    """Every path that the gateway serves itself; all others are relayed."""
+    conversations, memories, models = gateway.conversations, gateway.memories, gateway.models
+    ready = Ready(gateway.store, draining, gateway.statistics)
+    server = gateway.settings.server
+    found = [
+        Route("/", About(metrics=server.metrics != "off", page=has_page(gateway.settings)), methods=["GET"]),
+        Route("/openapi.json", Description(), methods=["GET"]),
+        Route("/health/live", Live(), methods=["GET"]),
+        Route("/health/ready", ready, methods=["GET"]),
+        Route("/v1/models", models, methods=["GET"]),
+        Route("/v1/models/{model:path}", models, methods=["GET"]),
+        Route("/v1/models/{model:path}", gateway.relay, methods=["DELETE"]),
+        Route(CHAT_PATH, gateway.chat, methods=["POST"]),
+        Route(CHAT_PATH, gateway.completions.all, methods=["GET"]),
+        Route("/v1/messages", gateway.messages, methods=["POST"]),
+        Route("/v1/messages/count_tokens", gateway.count_tokens, methods=["POST"]),
+        *(
+            Route(CHAT_PATH + "/{completion_id}", gateway.completions.one, methods=[method])
+            for method in ("GET", "POST", "DELETE")
+        ),
+        Route(CHAT_PATH + "/{completion_id}/messages", gateway.completions.messages, methods=["GET"]),
+        Route("/v1/conversations/import", gateway.imported, methods=["POST"]),
+        Route("/v1/conversations/{conversation_id}/export", gateway.exported, methods=["GET"]),
+        Route("/v1/conversations", conversations.all, methods=["GET"]),
+        Route("/v1/conversations", conversations.all, methods=["POST"]),
+        Route("/v1/conversations/{conversation_id}", conversations.one, methods=["GET"]),
+        Route("/v1/conversations/{conversation_id}", conversations.one, methods=["POST"]),
+        Route("/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
+        Route("/v1/conversations/{conversation_id}/context", gateway.window.one, methods=["GET"]),
+        Route("/v1/conversations/{conversation_id}/attachments", gateway.attachments.all, methods=["GET"]),
+        Route(ATTACHMENT_PATH, gateway.attachments.one, methods=["GET"]),
+        Route(ATTACHMENT_PATH, gateway.attachments.one, methods=["DELETE"]),
+        Route("/v1/conversations/{conversation_id}/memory", memories.of_conversation, methods=["GET"]),
+        Route("/v1/conversations/{conversation_id}/memory", memories.of_conversation, methods=["POST"]),
+        Route(MEMORY_PATH, memories.one_of_conversation, methods=["GET"]),
+        Route(MEMORY_PATH, memories.one_of_conversation, methods=["DELETE"]),
+        Route("/v1/memory", memories.all, methods=["GET"]),
+        Route("/v1/memory/{memory_id}", memories.one, methods=["GET"]),
+        Route("/v1/memory/{memory_id}", memories.one, methods=["DELETE"]),
+        Route("/v1/memory/{type}/{thing_id:path}/conversations", memories.conversations, methods=["GET"]),
+        Route("/v1/conversations/{conversation_id}/turns", gateway.turns.all, methods=["GET"]),
+        Route("/v1/conversations/{conversation_id}/turns/{number}", gateway.turns.one, methods=["GET"]),
+        Route("/v1/conversations/{conversation_id}/replay", gateway.replays, methods=["POST"]),
+        Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["GET"]),
+        Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["POST"]),
+        Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["GET"]),
+        Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["POST"]),
+        Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
+    ]
+    stored = (gateway.resends, gateway.store, gateway.auth, gateway.relay)
+    found += response_routes(gateway.answering, gateway.settings, *stored)
+    found += organization_routes(gateway.transactions, gateway.auth, gateway.clock, gateway.trail)
+    found += trail_routes(gateway.transactions, gateway.auth, gateway.trail)
+    found += key_routes(gateway.keys, gateway.auth, lambda caller, _: recorder(actor_of(caller), gateway.clock))
+    found += _classic_routes(gateway, ready)
+    found += gateway.mcp.routes()
+    page = Entrance(_parts(gateway, ready))
+    found += [Route("/ui", page), Route("/ui/{page:path}", page)]
+    if server.metrics != "off":
+        is_open = server.metrics == "open"
+        counts = MetricsPage(gateway.metrics, gateway.auth, open_to_all=is_open, shared=gateway.shared)
+        found.append(Route("/metrics", counts, methods=["GET"]))
+    return found
+
+
+def posted(gateway: "Gateway", routes: Iterable[Route]) -> dict[str, App]:
+    """The endpoints of whole paths to which is posted, those among them that are relayed and ask a model."""
+    found = {each.path: each.app for each in routes if "{" not in each.path and "POST" in (each.methods or ())}
+    return {**{f"/v1/{path}": gateway.relay for path in ENDPOINTS}, **found, CHAT_PATH + "/": gateway.chat}
+
+
+def _parts(gateway: "Gateway", ready: Ready) -> Parts:
+    about, stored = (gateway.settings, gateway.clock, gateway.auth), (gateway.transactions, gateway.store, gateway.past)
+    models, kept = (gateway.chat, gateway.pipeline, gateway.router), (gateway.backend, gateway.clock.now())
+    return Parts(*about, *stored, gateway.metrics, ready, gateway.statistics, *models, *kept, gateway.trail)
+
+
+def _classic_routes(gateway: "Gateway", ready: Ready) -> list[Route]:
+    """The classic API: other names for what is served below `/v1/`."""
+    chat, streamed = (ClassicChat(gateway.chat, gateway.settings, stream=each) for each in (False, True))
+    conversations = ClassicConversations(gateway.stored, gateway.conversations, gateway.auth)
+    info = PromptInfo(gateway.stored, gateway.context, gateway.router, gateway.auth, gateway.settings)
+    return [
+        Route("/api/v1/chat", chat, methods=["POST"]),
+        Route("/api/v1/chat/stream", streamed, methods=["POST"]),
+        Route("/api/v1/conversations", conversations.all, methods=["GET"]),
+        Route("/api/v1/conversations/{conversation_id}/history", conversations.history, methods=["GET"]),
+        Route("/api/v1/conversations/{conversation_id}/workflows", conversations.workflows, methods=["GET"]),
+        Route("/api/v1/workflows/{spec_id:path}/conversations", conversations.about, methods=["GET"]),
+        Route("/api/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
+        Route("/api/v1/conversations/{conversation_id}/permanent", conversations.permanent, methods=["DELETE"]),
+        Route("/api/v1/health", ClassicHealth(ready, gateway.statistics), methods=["GET"]),
+        Route("/api/v1/memory/stats", MemoryStatistics(gateway.statistics), methods=["GET"]),
+        Route("/api/v1/debug/prompt-info", info.endpoint, methods=["GET"]),
+    ]

@@ -1,0 +1,52 @@
+"""`http/edge.py`, `routes.py`: what is posted to a whole path goes past the router, to the same endpoint."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.routing import Match, Router
+
+from gateway.app import Gateway
+from gateway.config.settings import Settings
+from gateway.http.edge import App, Direct, Draining
+from gateway.routes import posted, route_table
+
+Json = dict[str, Any]
+
+
+def endpoint(name: str, taken: list[str]) -> App:
+    async def take(scope: Any, receive: Any, send: Any) -> None:
+        taken.append(f"{name} {scope['path']}")
+
+    return take
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "taken"),
+    [
+        ("POST", "/v1/messages", "own /v1/messages"),
+        ("POST", "/v1/messages/", "own /v1/messages"),
+        ("GET", "/v1/messages", "others /v1/messages"),
+        ("POST", "/v1/files", "others /v1/files"),
+        ("POST", "/v1/files/", "others /v1/files/"),
+    ],
+)
+def test_only_what_is_posted_to_the_path_goes_past_the_router(method: str, path: str, taken: str) -> None:
+    found: list[str] = []
+    direct = Direct({"/v1/messages": endpoint("own", found)}, endpoint("others", found))
+    scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode()}
+    nothing: Any = None
+    asyncio.run(direct(scope, nothing, nothing))
+    assert found == [taken]
+
+
+def test_each_such_path_is_served_as_the_router_would_serve_it() -> None:
+    gateway = Gateway(Settings())
+    routes = route_table(gateway, Draining())
+    router = Router(routes, default=gateway.relay)
+    paths = posted(gateway, routes)
+    assert {"/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"} <= paths.keys()
+    for path, served in paths.items():
+        scope = {"type": "http", "method": "POST", "path": path.rstrip("/"), "root_path": "", "headers": []}
+        full = (route.app for route in routes if route.matches(scope)[0] == Match.FULL)
+        assert served is next(full, router.default), path
