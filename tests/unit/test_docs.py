@@ -27,7 +27,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
     *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "deploy").glob("*/README.md")),
+    *sorted((ROOT / "deploy").rglob("README.md")),
 ]
 
 
