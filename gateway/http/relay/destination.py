@@ -9,7 +9,7 @@ from gateway.errors import InvalidRequest, ModelNotFound, NotRelayed, Unsupporte
 from gateway.http.edge import Scope
 from gateway.http.fields import missing
 from gateway.http.receive import LARGE_BODY, check_encoding
-from gateway.http.relay.bodies import Body, understood
+from gateway.http.relay.bodies import Body, JsonBody, understood
 from gateway.http.relay.rules import is_operators, only_stores_files
 from gateway.http.relay.upload import Upload
 from gateway.models.exchange import Caller, Deployment
@@ -52,11 +52,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The upstream, the body for it, and the content type of a body that was written anew."""
+    """The upstream, the body for it, and the content type of a body that was written anew. `model`: which it asks, as
+    far as that is known."""
 
     deployment: Deployment
     body: bytes | Upload | None
     content_type: bytes | None = None
+    model: str = ""
 
 
 class Destinations:
@@ -66,6 +68,7 @@ class Destinations:
     def __init__(self, router: ConfiguredRouter, settings: Settings) -> None:
         self._router = router
         self._has_entries = bool(settings.model_list)
+        self._limits_models = bool(settings.limits.models)
         self._listed_only = self._has_entries and settings.upstream.unlisted == "refuse"
 
     def default(self, caller: Caller, *, named: bool) -> Deployment:
@@ -103,6 +106,8 @@ class Destinations:
         raw = await upload.read()
         body = await offload_if(len(raw) > LARGE_BODY, understood, raw, call.scope["headers"])
         model = self._model(body, strict=self._is_strict(call))
+        if isinstance(body, JsonBody):
+            call.caller.check_models_of(body.fields)
         if model is None:
             return self._without_model(call, raw)
         if not self._router.lists(model) and not self._listed_only:
@@ -114,7 +119,7 @@ class Destinations:
         be used for."""
         if self._is_strict(call):
             return not only_stores_files(call.scope["method"], call.target.partition("?")[0])
-        return self._has_entries and call.named and call.scope["method"] == "POST"
+        return (self._has_entries or self._limits_models) and call.named and call.scope["method"] == "POST"
 
     def _is_strict(self, call: Call) -> bool:
         """Whether nothing may go up whose model is not known."""
@@ -141,10 +146,10 @@ class Destinations:
         """As it came; with a key that names its models as it was understood."""
         deployment = self.default(call.caller, named=call.named)
         if body is None or not call.is_restricted:
-            return Destination(deployment, raw)
+            return Destination(deployment, raw, model=model)
         call.caller.check_model(model)
         written, kind = await offload_if(len(raw) > LARGE_BODY, body.written, {}, model)
-        return Destination(deployment, written, kind)
+        return Destination(deployment, written, kind, model)
 
     async def _listed(self, call: Call, model: str, body: Body | None, size: int) -> Destination:
         deployment = self._router.deployment(model, call.caller)
@@ -161,7 +166,7 @@ class Destinations:
         written, kind = await offload_if(
             size > LARGE_BODY, body.written, deployment.parameters, deployment.provider_model
         )
-        return Destination(deployment, written, kind)
+        return Destination(deployment, written, kind, model)
 
     def _check_address(self, call: Call) -> None:
         """
