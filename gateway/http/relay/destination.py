@@ -1,11 +1,12 @@
 """Where a relayed call goes: to the deployment of the model that it names, or the default upstream (guarantee §1)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl, unquote
 
 from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest, ModelNotFound, NotRelayed, UnsupportedMediaType
+from gateway.history.recognition import end_user_of
 from gateway.http.edge import Scope
 from gateway.http.fields import missing
 from gateway.http.receive import LARGE_BODY, check_encoding
@@ -52,13 +53,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The upstream, the body for it, and the content type of a body that was written anew. `model`: which it asks, as
-    far as that is known."""
+    """The upstream, the body for it, and the content type of a body that was written anew. `model`: which it asks, and
+    `user`: for whom, as far as that is known."""
 
     deployment: Deployment
     body: bytes | Upload | None
     content_type: bytes | None = None
     model: str = ""
+    user: str | None = None
 
 
 class Destinations:
@@ -68,7 +70,8 @@ class Destinations:
     def __init__(self, router: ConfiguredRouter, settings: Settings) -> None:
         self._router = router
         self._has_entries = bool(settings.model_list)
-        self._limits_models = bool(settings.limits.models)
+        limits = settings.limits
+        self._limits_named = bool(limits.models or limits.users or limits.each_user.is_set)
         self._listed_only = self._has_entries and settings.upstream.unlisted == "refuse"
 
     def default(self, caller: Caller, *, named: bool) -> Deployment:
@@ -109,17 +112,19 @@ class Destinations:
         if isinstance(body, JsonBody):
             call.caller.check_models_of(body.fields)
         if model is None:
-            return self._without_model(call, raw)
-        if not self._router.lists(model) and not self._listed_only:
-            return await self._unlisted(call, model, body, raw)
-        return await self._listed(call, model, body, len(raw))
+            found = self._without_model(call, raw)
+        elif not self._router.lists(model) and not self._listed_only:
+            found = await self._unlisted(call, model, body, raw)
+        else:
+            found = await self._listed(call, model, body, len(raw))
+        return replace(found, user=end_user_of(body.fields)) if isinstance(body, JsonBody) else found
 
     def _reads(self, call: Call) -> bool:
         """Whether a body is read before it goes up. Where unlisted models are relayed, only what an operator's key may
         be used for."""
         if self._is_strict(call):
             return not only_stores_files(call.scope["method"], call.target.partition("?")[0])
-        return (self._has_entries or self._limits_models) and call.named and call.scope["method"] == "POST"
+        return (self._has_entries or self._limits_named) and call.named and call.scope["method"] == "POST"
 
     def _is_strict(self, call: Call) -> bool:
         """Whether nothing may go up whose model is not known."""
