@@ -338,6 +338,37 @@ def test_s8_every_id_of_another_tenant_is_as_one_that_is_not_there(
     assert asked(attacked, "GET", at).status_code == 200
 
 
+def test_s8_what_is_brought_from_elsewhere_takes_nobodys_place(
+    attacked: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """An export that names another tenant's conversation, a compaction item that was sealed for another, a report that
+    asks for another's key: what comes of it is the sender's own, or nothing."""
+    told = asked(attacked, "POST", "/chat/completions", {**CHAT, "messages": [user("the cat inherits")]}).json()
+    at = f"/conversations/{told['conversation']['id']}"
+    export = asked(attacked, "GET", f"{at}/export").text
+    before = asked(attacked, "GET", f"{at}/items").json()
+    forged = export.replace("the cat inherits", "blue inherits")
+    with http(attacked, BLUE) as client:
+        found = client.post("/conversations/import", content=forged)
+    assert found.status_code == 200, found.text
+    assert told["conversation"]["id"] not in [each["id"] for each in map(json.loads, found.text.splitlines())]
+    assert asked(attacked, "GET", f"{at}/items").json() == before
+    assert asked(attacked, "GET", at, key=BLUE).status_code == 404
+    whole: Json = {"model": "small", "input": [user("the cat inherits")]}
+    sealed = asked(attacked, "POST", "/responses/compact", whole).json()
+    items = [each for each in sealed["output"] if each["type"] == "compaction"]
+    assert items
+    sent = len(upstream.chats)
+    got = asked(attacked, "POST", "/responses", {"model": "small", "input": [*items, user("and?")]}, BLUE)
+    assert got.status_code == 400, got.text
+    assert len(upstream.chats) == sent
+    own = asked(attacked, "GET", "/gateway/keys/self", key=RED).json()["id"]
+    for query in (f"api_key_ids[]={own}", "project_ids[]=reds", "group_by[]=api_key_id"):
+        costs = asked(attacked, "GET", f"/organization/costs?start_time=1700000000&limit=1&{query}", key=BLUE)
+        assert own not in costs.text.replace(query, "")
+        assert "reds" not in costs.text
+
+
 def test_s12_1_a_key_id_opens_nothing(attacked: GatewayProcess, upstream: MockUpstream) -> None:
     """What reports name (ids, hints, digests of tenants) is no credential, nor is what others are called."""
     key = made(attacked)

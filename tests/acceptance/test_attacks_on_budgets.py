@@ -169,9 +169,17 @@ def test_s12_4_tokens_are_those_that_may_be_written_in_all(
     assert ask(metered, NARROW, body={**CHAT, "max_tokens": 1}).status_code == 200
 
 
-def test_s12_4_a_models_limit_holds_for_relayed_calls(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
-    """A limit bypassed by a path that is relayed: models that nothing lists are limited by the name that is asked."""
-    only: Json = {"models": {"text-embedding-3-small": {"limits": {"rpm": 1}}}}
+def test_s12_4_limits_of_models_and_users_hold_for_relayed_calls(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """A limit bypassed by a path that is relayed: models that nothing lists are limited by the name that is asked, and
+    users by theirs."""
+    once: Json = {"limits": {"rpm": 1}}
+    only: Json = {
+        "models": {"text-embedding-3-small": once},
+        "users": {"busy": once},
+        "each_user": {"limits": {"rpm": 9}},
+    }
     gateway = start_gateway(
         {
             "model_list": [],
@@ -184,5 +192,7 @@ def test_s12_4_a_models_limit_holds_for_relayed_calls(start_gateway: GatewayFact
     assert ask(gateway, SPENT, "embeddings", body).status_code == 200
     assert is_refused(ask(gateway, SPENT, "embeddings", body), "rate_limit_exceeded")
     assert is_refused(ask(gateway, SPENT, "embeddings", {**body, "input": ["a"], "user": "x"}), "rate_limit_exceeded")
-    assert ask(gateway, SPENT, "embeddings", {**body, "model": "text-embedding-3-large"}).status_code == 200
+    other = {**body, "model": "text-embedding-3-large", "user": "busy"}
+    assert ask(gateway, SPENT, "embeddings", other).status_code == 200
+    assert is_refused(ask(gateway, SPENT, "embeddings", other), "rate_limit_exceeded")
     assert len(upstream.requests) == 2
