@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 from starlette.routing import Router
 
 from gateway.artifacts.files import FileReader
-from gateway.base.clock import SystemClock
+from gateway.base.clock import SystemClock, fewest_days
 from gateway.config.exposure import operators_keys
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
+from gateway.guards.opening import open_guards
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
@@ -39,7 +40,7 @@ from gateway.http.runtime_keys import RuntimeKeys
 from gateway.http.statistics import Observed, Statistics
 from gateway.internal_models.calls import InternalModels
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
-from gateway.operations.storage_upkeep import add_older_for_ever, prepare_storage
+from gateway.operations.storage_upkeep import add_older_for_ever, begin_preparing
 from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import SummaryCache
@@ -53,17 +54,20 @@ from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import open_transactions
+from gateway.storage.encryption.vault import open_vault
 from gateway.storage.keys import KeyStore
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from gateway.storage.things.memory import ThingMemory
+from gateway.storage.trail.append import Trail
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.otel.opening import open_telemetry
 from gateway.telemetry.shared_counts import SharedCounts, keep_shared
 from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
+from gateway.turn.guarded import GuardedTurns
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.limited import open_limited
 from gateway.turn.pipeline import Pipeline
@@ -130,6 +134,7 @@ class Gateway:
         self.telemetry = open_telemetry(settings.telemetry)
         self.metrics = self.telemetry.metrics((entry.model_name for entry in settings.model_list), self.clock.now)
         self._wire_storage()
+        self.guards = open_guards(settings, self.store.secret, self.clock)
         self._wire_upstreams()
         self._wire_context()
         self._wire_endpoints()
@@ -139,7 +144,7 @@ class Gateway:
         settings, clock = self.settings, self.clock
         self.transactions = open_transactions(settings.storage)
         self.indexes = ContentIndexes(settings.cache.index_bytes, settings.cache.document_ttl, clock)
-        self.backend = open_cache(settings.cache, clock)
+        self.backend = open_cache(settings.cache, clock, open_vault(settings.storage))
         self.cache = IndexedCache(self.backend, self.indexes)
         days = settings.conversation.retention_days
         kept = (settings.cache.conversation_bytes // 2, clock, settings.cache.conversation_ttl)
@@ -165,14 +170,15 @@ class Gateway:
         responses = ResponsesUpstream(self.over_http)
         anthropic = AnthropicUpstream(self.over_http, self.clock)
         adapters = ProtocolUpstream(openai=self.over_http, responses=responses, anthropic=anthropic, litellm=litellm)
-        self.upstream = self.telemetry.upstream(adapters)
+        self.upstream = self.guards.upstream(self.telemetry.upstream(adapters))
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
 
     def _wire_context(self) -> None:
         settings, cache, clock = self.settings, self.cache, self.clock
-        self.embedder = open_embedder(settings, self.over_http, self.router, self.counters)
+        opened = open_embedder(settings, self.over_http, self.router, self.counters)
+        self.embedder = self.guards.embedder(opened)
         self.meaning = None
         if self.embedder is not None:
             seconds, ttl = settings.context.embedding_timeout, settings.cache.vector_ttl
@@ -222,6 +228,8 @@ class Gateway:
             settings.routing,
         )
         self.telemetry.watch(self.settlement, pipeline)
+        if self.guards.is_on:
+            pipeline.guarded = GuardedTurns(self.guards.masker, self.counters)
         self.limited = limited = open_limited(
             settings, self.transactions, store, pipeline, self.settlement, self.counters
         )
@@ -247,13 +255,14 @@ class Gateway:
         self.replayer = Replayer(limited, store, replays, past)
         self.replays = Replays(self.replayer, pipeline, past, replays, store, auth, settings, clock)
         transfer = ConversationTransfer(self.transactions, clock)
-        self.exported = ExportedConversation(transfer, auth)
+        self.trail = Trail(self.transactions, clock, is_strict=settings.auth.wants_keys)
+        self.exported = ExportedConversation(transfer, auth, self.trail)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
         self.mcp = McpEndpoint(settings, self.transactions, self.things, auth)
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
-        passthrough = self.telemetry.passthrough(self.pool)
+        passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
         self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited)
 
     @asynccontextmanager
@@ -263,13 +272,13 @@ class Gateway:
         for entry in settings.model_list:
             if problem := unsupported(entry):
                 log.warning("model_cannot_be_served", model=entry.model_name, reason=problem)
-        preparing = asyncio.ensure_future(prepare_storage(settings, self.transactions))
-        await asyncio.wait({preparing}, timeout=settings.storage.timeout)
+        preparing = await begin_preparing(settings, self.transactions)
         days = settings.conversation.retention_days
+        often = sweep_seconds(fewest_days(days, *(key.retention_days for key in settings.auth.keys)))
         running = [
             preparing,
             asyncio.ensure_future(self.warm_up.run()),
-            asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, sweep_seconds(days))),
+            asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, often)),
             asyncio.ensure_future(add_older_for_ever(self.transactions, sweep_seconds(days))),
             asyncio.ensure_future(self.idempotency.keep()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),

@@ -17,6 +17,7 @@ from gateway.models.bill import (
     PriceLine,
     UsageMetadata,
 )
+from gateway.models.guarding import PER_USD
 from gateway.models.turn import LedgerEntry, LedgerFigures
 
 Kinds = Iterable[tuple[str, int, tuple[str, ...]]]
@@ -39,6 +40,7 @@ UNITS = (
     ("seconds", ("input_cost_per_second", "output_cost_per_second")),
     ("characters", ("input_cost_per_character",)),
     ("images", ("output_cost_per_image", "input_cost_per_image")),
+    ("usd", (PER_USD,)),
 )
 """What a call of another API than chats may be charged by in place of tokens, and the names of its price."""
 DEARER_OUTPUT = ("output_cost_per_reasoning_token",)
@@ -247,11 +249,12 @@ def total_cost(calls: Sequence[CallCost]) -> tuple[CostMetadata, ContextPlanning
     primary = [call for call in calls if call.purpose in OF_MODELS]
     totals = {
         purpose: _all_of(call.total for call in calls if call.purpose == purpose)
-        for purpose in ("planner", "summarizer", "embedder")
+        for purpose in ("planner", "summarizer", "embedder", "guard")
     }
     planned = _all_of(totals.values())
-    embedded = totals["embedder"] if any(call.purpose == "embedder" for call in calls) else None
-    planning = ContextPlanningCost(totals["planner"], totals["summarizer"], planned, embedded)
+    made = {call.purpose for call in calls}
+    embedded, guarded = (totals[purpose] if purpose in made else None for purpose in ("embedder", "guard"))
+    planning = ContextPlanningCost(totals["planner"], totals["summarizer"], planned, embedded, guarded)
     estimated = any(call.estimated for call in calls)
     prompt = _all_of(call.prompt_cost for call in primary)
     completion = _all_of(call.completion_cost for call in primary)

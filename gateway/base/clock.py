@@ -45,6 +45,11 @@ def parse_when(option: str, text: str | None, now: datetime) -> datetime | None:
         raise ValueError(f"{option}: {text!r} is no time; say {example}") from None
 
 
+def fewest_days(*days: float | None) -> float | None:
+    """The fewest of those that are said; None where none is."""
+    return min((each for each in days if each is not None), default=None)
+
+
 def days_before(now: datetime, days: float) -> datetime:
     """So many days before; the beginning of time where that would be earlier."""
     try:

@@ -3,6 +3,7 @@
 GatewayError
 ├── InvalidRequest 400                bad input, names the field in `param`
 │   ├── ContextLengthExceeded 400     cannot be made to fit (guarantee §4 I1)
+│   ├── ContentRefused 400            by a guard (guarantee §12.9)
 │   ├── RequestTooLarge 413
 │   ├── HeadersTooLarge 431
 │   ├── RequestTimeout 408
@@ -29,7 +30,9 @@ GatewayError
 ├── RateLimitExceeded 429             more than a key, user, model or project may ask (guarantee §12.4)
 ├── BudgetExceeded 429                more than it may spend (guarantee §12.3)
 ├── LimitsUnavailable 503             nobody can tell what is left, and `limits.when_down` is `closed`
+├── GuardUnavailable 503              it cannot be asked, and its `on_failure` is `closed`
 ├── StorageUnavailable 503
+│   └── ContentUnreadable 503         stored content does not decrypt with the keys (guarantee §12.11)
 ├── ShuttingDown 503                  no new requests after SIGTERM (guarantee §9)
 ├── Overloaded 503                    too many large requests at once
 ├── InternalError 500
@@ -45,10 +48,12 @@ GatewayError
 
 from gateway.errors.access import BudgetExceeded as BudgetExceeded
 from gateway.errors.access import Forbidden as Forbidden
+from gateway.errors.access import GuardUnavailable as GuardUnavailable
 from gateway.errors.access import LimitsUnavailable as LimitsUnavailable
 from gateway.errors.access import ModelNotAllowed as ModelNotAllowed
 from gateway.errors.access import RateLimitExceeded as RateLimitExceeded
 from gateway.errors.access import Unauthorized as Unauthorized
+from gateway.errors.base import ContentUnreadable as ContentUnreadable
 from gateway.errors.base import GatewayError as GatewayError
 from gateway.errors.base import InternalError as InternalError
 from gateway.errors.base import Overloaded as Overloaded
@@ -57,6 +62,7 @@ from gateway.errors.base import StorageUnavailable as StorageUnavailable
 from gateway.errors.requests import REQUIRED as REQUIRED
 from gateway.errors.requests import AnswerNotKept as AnswerNotKept
 from gateway.errors.requests import CompletionNotFound as CompletionNotFound
+from gateway.errors.requests import ContentRefused as ContentRefused
 from gateway.errors.requests import ContextLengthExceeded as ContextLengthExceeded
 from gateway.errors.requests import ConversationNotFound as ConversationNotFound
 from gateway.errors.requests import HeadersTooLarge as HeadersTooLarge

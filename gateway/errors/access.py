@@ -44,6 +44,14 @@ class BudgetExceeded(GatewayError):
     may_be_charged = False
 
 
+class GuardUnavailable(GatewayError):
+    """A guard fails, is late or rests, and its `on_failure` is `closed` (guarantee §12.9)."""
+
+    status = 503
+    code = "guard_unavailable"
+    may_be_charged = False
+
+
 class LimitsUnavailable(GatewayError):
     """Nobody can tell what is left of a budget or limit, and `limits.when_down` is `closed`."""
 

@@ -11,6 +11,8 @@ class GatewayError(Exception):
     code: str | None = "internal_error"
     may_be_charged = True
     """Whether a call of a model that ends with this error may cost something (guarantee §6)."""
+    usage: dict[str, Any] | None = None
+    """What an answer used that came, and that its client does not get."""
     is_logged = False
     """Whether the log tells the message: it holds nothing of a client's or a provider's."""
 
@@ -49,6 +51,12 @@ class StorageUnavailable(GatewayError):
 
     status = 503
     code = "storage_unavailable"
+
+
+class ContentUnreadable(StorageUnavailable):
+    """Stored content is under an encryption key that is not configured, or does not decrypt (guarantee §12.11)."""
+
+    is_logged = True
 
 
 class ShuttingDown(GatewayError):

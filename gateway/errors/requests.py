@@ -39,6 +39,13 @@ def overflow_text(limit: int | None, tokens: int | None) -> str:
     return f"This model's maximum context length is exceeded: {took}"
 
 
+class ContentRefused(InvalidRequest):
+    """A guard refuses what was to be sent to a model, or what it answered (guarantee §12.9); or it holds what cannot be
+    masked, and `masking.on_unreadable` is `refuse` (§12.10)."""
+
+    code = "content_refused"
+
+
 class RequestTooLarge(InvalidRequest):
     """The body is larger than `server.max_body_bytes`."""
 

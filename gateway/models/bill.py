@@ -55,7 +55,7 @@ class LeftOut:
     """Of the prompt, what begins as an earlier request began."""
 
 
-Purpose = Literal["planner", "summarizer", "embedder"]
+Purpose = Literal["planner", "summarizer", "embedder", "guard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,22 +181,25 @@ class CostMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ContextPlanningUsage:
-    """Tokens and calls of the internal models. `embedder` is on the bill only where it was called."""
+    """Tokens and calls of the internal models. `embedder` is on the bill only where it was called, `guard` only where
+    one cost something."""
 
     planner: dict[str, int] = field(default_factory=dict)
     summarizer: dict[str, int] = field(default_factory=dict)
     embedder: dict[str, int] = field(default_factory=dict)
+    guard: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ContextPlanningCost:
     """Cost of the internal models in USD; None: no known price. `embedder_cost` is on the bill only where one was
-    called."""
+    called, `guard_cost` only where a guard cost something."""
 
     planner_cost: Decimal | None = Decimal(0)
     summarizer_cost: Decimal | None = Decimal(0)
     total_cost: Decimal | None = Decimal(0)
     embedder_cost: Decimal | None = None
+    guard_cost: Decimal | None = None
 
 
 @dataclass(slots=True)

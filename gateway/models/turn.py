@@ -185,6 +185,8 @@ class StoredTurn:
     """What it says of things, where that is remembered (guarantee §11.15)."""
     branch: BranchPoint | None = None
     """Of a replay: the conversation's current branch stays, and the replay stands behind this turn from now on."""
+    retention_days: float | None = None
+    """Of the key that asks: the conversation is kept no longer than that from now on (guarantee §12.13)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,9 @@ class Quota:
             fits, window = local.take(counted.key, counted.limit, amount)
         else:
             found = await self.asked(admitted, self.rates.take(counted.key, counted.limit, amount))
+            if found is not None and not found[0]:  # perhaps what was charged too much was still to be given back
+                await self.tasks.caught_up()
+                found = await self.asked(admitted, self.rates.take(counted.key, counted.limit, amount))
             if found is None:
                 return
             fits, window = found

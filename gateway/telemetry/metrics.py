@@ -116,8 +116,8 @@ class Counts:
     unpriced: Counter[tuple[str]] = field(default_factory=Counter)
     """Bills whose model has no known price, by model."""
     tokens: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """By model asked for, purpose (`primary`, `failed_try`, `planner`, `summarizer`, `embedder`), and kind: `prompt` or
-    `completion`."""
+    """By model asked for, purpose (`primary`, `failed_try`, `planner`, `summarizer`, `embedder`, `guard`), and kind:
+    `prompt` or `completion`."""
     costs: dict[tuple[str, str], Decimal] = field(default_factory=dict)
     """USD, by model asked for and purpose."""
     upstream_errors: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -10,7 +10,7 @@ from gateway.context.planner import PlanResult
 from gateway.context.report import BuiltContext
 from gateway.errors import GatewayError
 from gateway.history.frames import without_provider_fields
-from gateway.models.bill import FAILED_TRY, CallCost, InternalCall
+from gateway.models.bill import FAILED_TRY, CallCost, ContextUtilizationMetadata, InternalCall
 from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
 from gateway.models.recall import RecallRounds
@@ -86,11 +86,23 @@ class Exchange:
     internal: list[InternalCall] = field(default_factory=list)
     """Calls of internal models in their order. They are billed whatever becomes of the request."""
 
+    guard_warnings: list[str] = field(default_factory=list)
+    """What calls of models have to say, such as that a guard failed."""
+    surplus: int = 0
+    """Tokens that the prompt has more than was counted, as placeholders stand in it; below 0: fewer."""
+
     @property
     def messages(self) -> list[dict[str, Any]]:
         """What is forwarded."""
         found = self.built.fitted.forwarded.messages if self.built else list(self.request.messages)
         return without_provider_fields(found) if self.is_foreign else found
+
+    def tell_warnings(self, utilization: ContextUtilizationMetadata) -> None:
+        """Puts the warnings that are not about its context on the bill, those that it does not have."""
+        admission = self.request.admission
+        found = [*self.guard_warnings, *(admission.warnings if admission is not None else ())]
+        found += [BY_FALLBACK] if self.is_instead else []
+        utilization.warnings += [each for each in dict.fromkeys(found) if each not in utilization.warnings]
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
@@ -111,12 +123,6 @@ class Exchange:
     def is_instead(self) -> bool:
         """Whether another model is asked than the one that the request names."""
         return self.request.model != self.asked.model
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Those that are not about its context: of budgets and limits, and that another model answered."""
-        admission = self.request.admission
-        return (*(admission.warnings if admission is not None else ()), *((BY_FALLBACK,) if self.is_instead else ()))
 
     @property
     def route(self) -> list[str]:
@@ -159,6 +165,14 @@ class Outcome:
         """The outcome of an answer that is not streamed."""
         usage = answer.body.get("usage")
         return cls("complete", answer.body, usage if isinstance(usage, dict) else None)
+
+    @classmethod
+    def failed(cls, code: str | None, error: GatewayError | None, *, is_out: bool) -> "Outcome":
+        """The outcome of a call that gave its client nothing; None: the client has left, perhaps while a call was
+        out."""
+        if error is None:
+            return cls("failed", error_code=code, charged=is_out)
+        return cls("failed", usage=error.usage, error_code=code, charged=error.may_be_charged)
 
     @classmethod
     def of_stream(cls, record: StreamRecord, status: TurnStatus = "complete", error: str | None = None) -> "Outcome":

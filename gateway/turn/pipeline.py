@@ -29,6 +29,7 @@ from gateway.storage.store import ConversationStore
 from gateway.turn.body import as_it_goes_up, body_of
 from gateway.turn.echoes import StreamWithoutEchoes
 from gateway.turn.exchange import Exchange, Outcome, Paused
+from gateway.turn.guarded import GuardedTurns
 from gateway.turn.recalled_stream import StreamWithRecall
 from gateway.turn.recaller import Recaller, offered
 from gateway.turn.rolling_summaries import RollingSummaries
@@ -82,6 +83,7 @@ class Pipeline:
         self._summaries = summaries
         self._sender = Sender(upstream, settlement, protocols, routing, self, body_of)
         self.spans: Spans = nullcontext
+        self.guarded: GuardedTurns | None = None
         self.reserve: Callable[[Exchange], Awaitable[None]] | None = None
         """Called before a model is asked for a request that budgets or limits apply to."""
 
@@ -173,6 +175,8 @@ class Pipeline:
             request.caller.check_models_of(fields)
         await self._router.learn(request.model, candidates.first)
         exchange = self._open_exchange(request, candidates, candidates.first)
+        if self.guarded is not None:
+            self.guarded.enter(exchange)
         if request.is_proxied:
             return exchange
         async with self._settlement.recording_failure(exchange):
@@ -186,6 +190,8 @@ class Pipeline:
                 except ContextLengthExceeded as error:
                     if not await self._sender.instead(exchange, error):
                         raise
+            if self.guarded is not None:
+                await self.guarded.make_room(exchange, self._build)
             exchange.timings = {"rebuild": rebuilt - started, "plan": clock.monotonic() - rebuilt}
             exchange.conversation_id = exchange.history.conversation_id if exchange.history else None
             await self._reserve(exchange)
@@ -302,6 +308,8 @@ class Pipeline:
             await self._rebuild(made)
             if made.built is None:
                 made.built = await self._first_build(made)
+            if self.guarded is not None:
+                await self.guarded.make_room(made, self._build)
         await self._reserve_cost(made)  # it may be dearer
         return made
 

@@ -136,7 +136,11 @@ class Sender:
 
     async def _another_try(self, failure: Failure, tries: Tries) -> bool:
         """Makes the exchange ready for another try of the same model: at a deployment that was not asked yet, else
-        where it was asked last; False if none is worthwhile."""
+        where it was asked last; False if none is worthwhile.
+
+        Raises:
+            GatewayError: this one, as the client has left meanwhile.
+        """
         exchange, candidates = failure.exchange, failure.exchange.candidates
         while True:
             other = candidates.next(exchange.chosen, failure.error) if candidates.several else None
@@ -151,12 +155,14 @@ class Sender:
             await failure.count()
             if other is not None and not await self._at(exchange, other):
                 continue
-            failure.book()
-            self._settlement.metrics.retried(failure.error)
             if decision.wait > 0:
                 with self.budget.trying():  # it is the second one there
                     await self.sleep(decision.wait)
-            return not exchange.asked.has_left()
+                if exchange.asked.has_left():
+                    raise failure.error
+            failure.book()
+            self._settlement.metrics.retried(failure.error)
+            return True
 
     def _facts(self, failure: Failure, tries: Tries, place: Deployment, *, rests: bool) -> Failed:
         exchange = failure.exchange

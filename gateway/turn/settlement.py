@@ -255,8 +255,7 @@ class Settlement:
         code = error.code if error else "client_disconnected"
         if error is not None:
             self.metrics.upstream_failed(exchange.request.model, error)
-        charged = exchange.is_out if error is None else error.may_be_charged
-        outcome = Outcome("failed", error_code=code, charged=charged)
+        outcome = Outcome.failed(code, error, is_out=exchange.is_out)
         try:
             if record is not None and record.begun and exchange.delivered:
                 told = error.body()["error"] if error is not None else None
@@ -383,10 +382,9 @@ class Settlement:
         if utilization is None or request.options.mode == "off":
             strategy = utilization.strategy if utilization else "passthrough"
             utilization = ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
+        exchange.tell_warnings(utilization)
         if exchange.recall is not None:
             utilization.recall = exchange.recall.as_json()
-        if more := exchange.warnings:
-            utilization.warnings = list(dict.fromkeys((*utilization.warnings, *more)))
         return ResponseMetadata(
             request_id=request.request_id,
             conversation_id=exchange.conversation_id,

@@ -53,6 +53,8 @@ class UsageCount:
         """Calibrates by prompts that were counted exactly and hold text alone: pictures are counted by formulas. More
         than was counted cannot be without the cached tokens, where the model's own tokenizer counted."""
         built, budget = exchange.built, exchange.budget.tokens
+        if exchange.surplus:  # what was sent is not what was counted
+            return
         if built is None or built.counting is None or not built.fitted.exact or budget is None or exchange.rounds:
             return
         if built.utilization.cleared:
@@ -97,9 +99,15 @@ class UsageCount:
         counter = self._counters.counter(exchange.facts)
         further = sum(counter.message(message) for message in exchange.rounds)
         if exchange.built is not None and exchange.built.fitted.exact:
-            return exchange.built.fitted.tokens + further
+            return exchange.built.fitted.tokens + exchange.surplus + further
         tools = counter.tools(exchange.request.forward)
-        return REPLY_TOKENS + tools + further + sum(counter.message(message) for message in exchange.messages)
+        return (
+            REPLY_TOKENS
+            + tools
+            + exchange.surplus
+            + further
+            + sum(counter.message(message) for message in exchange.messages)
+        )
 
 
 def _cached_tokens(usage: dict[str, Any]) -> int:

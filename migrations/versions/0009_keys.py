@@ -3,12 +3,38 @@
 Only new tables, indexes and a column that may be empty: the version before runs on beside it, and knows no such key.
 """
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0009"
 down_revision = "0008"
+INDEXES = (
+    ("ix_usage_days_key_id_day", "usage_days", ("key_id", "day"), "key_id IS NOT NULL"),
+    ("ix_usage_days_project_day", "usage_days", ("project", "day"), "project IS NOT NULL"),
+    ("ix_usage_days_end_user_day", "usage_days", ("tenant", "end_user", "day"), "end_user IS NOT NULL"),
+    ("ix_usage_days_model_day", "usage_days", ("model", "day"), ""),
+)
+"""Name, table, columns and which rows. Where the table is there, they are built before the upgrade."""
 TIME = sa.DateTime(timezone=True)
+REFUSED = "admin_events: rows are only added"
+ONLY_ADDED = {
+    "postgresql": (
+        "CREATE FUNCTION admin_events_only_added() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION '{REFUSED}'; END $$",
+        "CREATE TRIGGER admin_events_kept BEFORE UPDATE OR DELETE ON admin_events "
+        "FOR EACH ROW EXECUTE FUNCTION admin_events_only_added()",
+        "CREATE TRIGGER admin_events_not_emptied BEFORE TRUNCATE ON admin_events "
+        "FOR EACH STATEMENT EXECUTE FUNCTION admin_events_only_added()",
+    ),
+    "sqlite": tuple(
+        f"CREATE TRIGGER admin_events_no_{verb.lower()} BEFORE {verb} ON admin_events "
+        f"BEGIN SELECT RAISE(ABORT, '{REFUSED}'); END"
+        for verb in ("UPDATE", "DELETE")
+    ),
+}
+"""What administrators did is not changed or deleted: the database refuses it."""
 
 
 def upgrade() -> None:
@@ -17,18 +43,21 @@ def upgrade() -> None:
     _create_limits()
     _create_events()
     op.add_column("conversations", sa.Column("retention_days", sa.Float(), nullable=True))
-    _index_where("ix_conversations_retention", "conversations", ["updated_at"], "retention_days IS NOT NULL")
-    _index_where("ix_usage_days_key_id_day", "usage_days", ["key_id", "day"], "key_id IS NOT NULL")
-    _index_where("ix_usage_days_project_day", "usage_days", ["project", "day"], "project IS NOT NULL")
-    _index_where("ix_usage_days_end_user_day", "usage_days", ["tenant", "end_user", "day"], "end_user IS NOT NULL")
-    op.create_index(op.f("ix_usage_days_model_day"), "usage_days", ["model", "day"])
+    if op.get_bind().dialect.name == "postgresql":  # sealed they are longer; SQLite does not mind
+        for name in ("question", "question_folded"):
+            op.alter_column("conversations", name, type_=sa.Text())
+    _index_where(
+        "ix_conversations_retention", "conversations", ["retention_days", "updated_at"], "retention_days IS NOT NULL"
+    )
+    for index in INDEXES:
+        _index_where(*index)
     says = "INSERT INTO schema_revisions (revision, oldest) SELECT '0009', oldest FROM schema_revisions"
     op.execute(f"{says} WHERE revision = '{down_revision}'")
 
 
-def _index_where(name: str, table: str, columns: list[str], where: str) -> None:
-    only = sa.text(where)
-    op.create_index(op.f(name), table, columns, sqlite_where=only, postgresql_where=only)
+def _index_where(name: str, table: str, columns: Sequence[str], where: str) -> None:
+    only = sa.text(where) if where else None
+    op.create_index(op.f(name), table, list(columns), if_not_exists=True, sqlite_where=only, postgresql_where=only)
 
 
 def _create_keys() -> None:
@@ -107,3 +136,5 @@ def _create_events() -> None:
         sa.PrimaryKeyConstraint("number", name=op.f("pk_admin_events")),
     )
     op.create_index(op.f("ix_admin_events_at"), "admin_events", ["at"])
+    for statement in ONLY_ADDED[op.get_context().dialect.name]:
+        op.execute(statement)

@@ -194,6 +194,8 @@ def test_s12_1_no_field_of_a_request_makes_another_of_its_sender(
         ("POST", f"/gateway/keys/{key_id}/rotate"),
         ("DELETE", f"/gateway/keys/{key_id}"),
         ("GET", f"/gateway/keys/{key_id}"),
+        ("GET", "/gateway/trail"),
+        ("GET", "/gateway/trail/export"),
         ("POST", "/gateway/keys/self"),
         ("DELETE", "/gateway/keys/self"),
     ):

@@ -28,6 +28,7 @@ def document() -> bytes:
     from gateway.http.openapi.responses import response_schemas
     from gateway.http.openapi.schemas import schemas
     from gateway.http.openapi.things import thing_schemas
+    from gateway.http.openapi.trail import trail_schemas
     from gateway.http.openapi.turns import turn_schemas
     from gateway.http.openapi.windows import windows
 
@@ -44,6 +45,7 @@ def document() -> bytes:
                 **thing_schemas(),
                 **turn_schemas(),
                 **organization_schemas(),
+                **trail_schemas(),
                 **key_schemas(),
                 **response_schemas(),
             },

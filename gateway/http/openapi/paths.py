@@ -40,6 +40,7 @@ def paths() -> dict[str, Any]:
         **_classic(),
         **_memory(),
         **_organization(),
+        **_trail(),
         **_keys(),
     }
 
@@ -153,6 +154,17 @@ def _organization() -> dict[str, Any]:
     return {
         f"/v1/organization/{path}": {"get": _get(summary, schema, *_usage_parameters(kind))}
         for path, summary, schema, kind in told
+    }
+
+
+def _trail() -> dict[str, Any]:
+    named = [_query("after", WHOLE, "The number of the last one seen."), _query("action", TEXT), _query("actor", TEXT)]
+    named += [_query(name, UNIX) for name in ("since", "until")]
+    paging = [each for each in _paging("asc") if each["name"] != "after"]
+    lines = {"application/x-ndjson": {"schema": ref("TrailEvent")}}
+    return {
+        "/v1/gateway/trail": {"get": _get("List what administrators did", "TrailEvents", *named, *paging)},
+        "/v1/gateway/trail/export": {"get": _operation("The same as lines of JSON, all of them", lines, named)},
     }
 
 

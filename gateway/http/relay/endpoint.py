@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 from gateway.config.settings import Settings
 from gateway.errors import MethodNotAllowed, NotFound, NotRelayed, UpstreamError
+from gateway.guards.opening import guards_are_on
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send, note_fault
 from gateway.http.receive import header, until_disconnect
@@ -12,6 +13,7 @@ from gateway.http.relay.metering import MANAGED, Meter, Metering, marked, readab
 from gateway.http.relay.rules import OWN, PREFIX, QUERY, headers_down, headers_up, is_plain_path, named_calls, query_up
 from gateway.http.relay.upload import Upload
 from gateway.models.exchange import RelayedCall
+from gateway.models.guarding import SCOPE, GuardScope
 from gateway.quota.admitted import Admitted
 from gateway.turn.limited import LimitedPipeline
 from gateway.turn.relayed_bills import RelayedBills
@@ -44,6 +46,7 @@ class Relay:
         self._limited = limited
         self._server = settings.server
         self._named = named_calls(settings.server.relay)
+        self.is_guarded = guards_are_on(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("latin-1")
@@ -51,6 +54,8 @@ class Relay:
             raise NotFound("There is nothing at this path.")
         caller = await self._auth.caller(scope)
         scope["gateway"]["tenant"] = caller.tenant
+        if self.is_guarded:
+            SCOPE.set(GuardScope(caller.tenant, scope["gateway"]["request_id"], "relayed"))
         target = _target(scope, path)
         upload = Upload(scope, receive, self._server.max_body_bytes, self._server.receive_timeout)
         named = any(pattern.fits(scope["method"], path) for pattern in self._named)

@@ -17,6 +17,7 @@ from gateway.http.receive import header
 from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.page import Answer, Page, Viewer, home, redirect
 from gateway.models.keys import KeyPolicy
+from gateway.models.trail import UNKNOWN_ACTOR, Actor, NewEvent
 from gateway.storage.ui_sessions import UiSessions
 
 SESSION, LOGIN = "gateway_ui", "gateway_ui_login"
@@ -106,13 +107,20 @@ class Logins:
             holder = await self._parts.auth.holder(page.form.get("key", "").strip())
         except Unauthorized:
             self._guesses.failed(address, now)
+            await self._refused(Actor(UNKNOWN_ACTOR), address, "unknown key")
             return await page.render("login.html", 401, next=to, failed=True)
+        actor = Actor(holder.key_id, holder.name)
         if not holder.roles & LOOKS:
+            await self._refused(actor, address, "no role")
             raise Forbidden("This key may use models, and not look: it has no role 'viewer' or 'admin'.")
         hours = self._parts.settings.server.ui_session_hours
-        token = await self._sessions.begin(str(holder.key_id), hours)
+        token = await self._sessions.begin(str(holder.key_id), hours, actor, address=address)
         kept = set_cookie(page.scope, SESSION, token, PATH, int(hours * 3600))
         return redirect(to, (kept, _forget(page.scope, LOGIN, LOGIN_PATH)))
+
+    async def _refused(self, actor: Actor, address: str, reason: str) -> None:
+        details = {"address": address, "reason": reason}
+        await self._parts.trail.saw(NewEvent(actor, "ui.login", details=details, ok=False))
 
     async def log_out(self, page: Page) -> Answer:
         """`POST /ui/logout`; with `everywhere` in the form, all sessions of the key end."""
@@ -120,9 +128,9 @@ class Logins:
         if token is None or page.viewer is None or page.viewer.key_id is None:
             return redirect(home())
         if page.form.get("everywhere"):
-            await self._sessions.revoke_all(page.viewer.key_id)
+            await self._sessions.revoke_all(page.viewer.key_id, page.viewer.actor)
         else:
-            await self._sessions.revoke(token)
+            await self._sessions.revoke(token, page.viewer.actor)
         return redirect(LOGIN_PATH, (_forget(page.scope, SESSION, PATH),))
 
 

@@ -12,6 +12,7 @@ from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest, KeyNotFound, StorageUnavailable
 from gateway.http.keys.wording import as_key, changed_fields, grace_of, new_fields
 from gateway.models.keys import StoredKey
+from gateway.operations.actor import command_actor
 from gateway.operations.keys.options import said, seconds_of
 from gateway.operations.listed import FAINT, ID_STYLE, WHO_STYLE, when_text
 from gateway.operations.reading import why_not
@@ -20,6 +21,7 @@ from gateway.ports import Clock
 from gateway.storage.database.migrate import open_current
 from gateway.storage.keys import KeyQuery, KeyStore, Record
 from gateway.storage.store import ConversationStore
+from gateway.storage.trail.append import recorder
 
 COLUMNS = (
     Column("key", ID_STYLE),
@@ -146,7 +148,7 @@ async def _with_store(
     transactions = await open_current(settings.storage)
     try:
         store = KeyStore(transactions, clock, ConversationStore(transactions, clock))
-        command = _Keys(store, options, clock.now(), screen, err)
+        command = _Keys(store, options, clock.now(), screen, err, recorder(command_actor(), clock))
         await getattr(command, options.action)()
     finally:
         await transactions.close()
