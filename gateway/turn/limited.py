@@ -26,7 +26,7 @@ from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import StreamedAnswer
 
 MODEL_CHARS = 512
-"""Of the model that a relayed call names; no configured name is longer."""
+"""Of the model that a relayed call names: as many as a chat may."""
 CACHE_TIMES = 5
 """How many times as long as a cache's answer that of a limiter is waited for: it cannot be missed as easily."""
 
