@@ -113,8 +113,8 @@ def create_app(settings: Settings, draining: Draining | None = None, shared: Sha
     draining = draining or Draining()
     gateway = Gateway(settings, shared)
     routes = route_table(gateway, draining)
-    others = Router(routes, default=gateway.relay, lifespan=gateway.lifespan)
-    app: App = Direct(posted(gateway, routes), others)
+    others = Router(routes, redirect_slashes=False, default=gateway.relay, lifespan=gateway.lifespan)
+    app: App = Direct(posted(gateway, routes), others, routes)
     origins = settings.server.cors_origins
     if operators_keys(settings) and settings.auth.mode != "open":
         app = OnlyNear(app, origins)

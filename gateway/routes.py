@@ -96,7 +96,7 @@ def route_table(gateway: "Gateway", draining: Draining) -> list[Route]:
 def posted(gateway: "Gateway", routes: Iterable[Route]) -> dict[str, App]:
     """The endpoints of whole paths to which is posted, those among them that are relayed and ask a model."""
     found = {each.path: each.app for each in routes if "{" not in each.path and "POST" in (each.methods or ())}
-    return {**{f"/v1/{path}": gateway.relay for path in ENDPOINTS}, **found, CHAT_PATH + "/": gateway.chat}
+    return {**{f"/v1/{path}": gateway.relay for path in ENDPOINTS}, **found}
 
 
 def _parts(gateway: "Gateway", ready: Ready) -> Parts:

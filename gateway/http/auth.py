@@ -10,7 +10,6 @@ from gateway.base.clock import SystemClock
 from gateway.config.auth_settings import ADMIN, USER, ApiKey, AuthSettings
 from gateway.errors import Forbidden, InvalidRequest, StorageUnavailable, Unauthorized
 from gateway.http.edge import Scope, came_by_messages
-from gateway.http.receive import header
 from gateway.http.runtime_keys import EXPIRED, RuntimeKeys
 from gateway.models.exchange import ANTHROPICS_KEY, Caller
 from gateway.models.keys import KeyPolicy, is_ours, policy_of
@@ -24,6 +23,8 @@ UNKNOWN = "unknown"
 MAX_TENANTS = 10_000
 """Hashes in the cache; some 200 bytes each."""
 FORWARDED_HEADERS = (b"openai-organization", b"openai-project", b"openai-beta")
+BLANKS = " \t"
+"""What may stand around a header's value. `str.strip` would take away more of a key that is padded."""
 READS = ("GET", "HEAD", "OPTIONS")
 ASK_AGAIN = 5.0
 """Seconds after which the storage is asked again for the secret, if all that needs it is the id of a configured key."""
@@ -217,17 +218,32 @@ def _plain(name: bytes, value: bytes) -> str:
 
 
 def _bearer(scope: Scope) -> str | None:
-    value = header(scope, b"authorization")
+    value = _only(scope, b"authorization")
     if value is None:
         return None
     scheme, _, token = value.partition(" ")
-    token = token.strip()
+    token = token.strip(BLANKS)
     return token if scheme.lower() == "bearer" and token else None
 
 
 def _anthropics(scope: Scope) -> str | None:
     """The key as clients of Anthropic's API send it. It goes to no other upstream (guarantee §1)."""
-    return (header(scope, b"x-api-key") or "").strip() or None
+    return (_only(scope, b"x-api-key") or "").strip(BLANKS) or None
+
+
+def _only(scope: Scope, name: bytes) -> str | None:
+    """The header of that name. Of two that differ, whatever stands in front may have looked at the other.
+
+    Raises:
+        Unauthorized: there are such two.
+    """
+    found: bytes | None = None
+    for key, value in scope["headers"]:
+        if key == name:
+            if found is not None and value != found:
+                raise Unauthorized(f"The request has two different {name.decode()} headers.")
+            found = value
+    return None if found is None else found.decode("latin-1")
 
 
 def _digest(key: str) -> bytes:

@@ -14,7 +14,7 @@ from gateway.models.allowed import Admission
 from gateway.models.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
 from gateway.models.chain import ChainDigest
 from gateway.models.conversation import ConversationRef
-from gateway.models.keys import KeyPolicy
+from gateway.models.keys import KeyPolicy, named_besides
 from gateway.models.memory import EXTRACTS
 from gateway.models.things import Memory
 from gateway.models.turn import Claim
@@ -47,6 +47,12 @@ class Caller:
         if self.key is not None and not self.key.may_ask(model):
             text = f"This key may not ask the model {shown(model)}: it names those that it may."
             raise ModelNotAllowed(text, param="model")
+
+    def check_models_of(self, fields: Mapping[str, Any]) -> None:
+        """The same of the models that a body names beside its own, for upstreams that may let them answer."""
+        if self.key is not None and self.key.models:
+            for name in named_besides(fields):
+                self.check_model(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.accounting.cost import estimated_cost
 from gateway.models.allowed import Admission, picousd
 from gateway.models.turn import LedgerEntry
-from gateway.window.budget import output_limit
+from gateway.window.budget import OUTPUT_LIMITS
 
 TIERS = "_above_"
 """Stands in the names of prices that hold for long prompts alone."""
@@ -29,8 +29,8 @@ def prompt_at_most(tokens: int, *, exact: bool) -> int:
 
 def most_output(forward: dict[str, Any], choices: int, longest: int | None, reserved: int) -> int:
     """The most tokens of an answer with all its choices: the request's own limit, else what the model can write, else
-    what the context keeps free for it."""
-    named = output_limit(forward)[1]
+    what the context keeps free for it. Of two limits the larger counts: which one holds, its upstream decides."""
+    named = max((value for name in OUTPUT_LIMITS if isinstance(value := forward.get(name), int)), default=0)
     return (named or longest or reserved) * choices
 
 

@@ -17,6 +17,7 @@ from gateway.quota.gate import Quota
 from gateway.storage.database.engine import Transactions
 from gateway.storage.quota.budgets import SqlBudgets
 from gateway.storage.quota.local import open_rates
+from gateway.storage.secret import USER_CHARS
 from gateway.storage.store import ConversationStore
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange
@@ -24,6 +25,8 @@ from gateway.turn.pipeline import Completion, Pipeline
 from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import StreamedAnswer
 
+MODEL_CHARS = 512
+"""Of the model that a relayed call names: as many as a chat may."""
 CACHE_TIMES = 5
 """How many times as long as a cache's answer that of a limiter is waited for: it cannot be missed as easily."""
 
@@ -131,17 +134,21 @@ class LimitedPipeline:
         finally:
             admitted.leave()
 
-    async def relayed(self, request_id: str, caller: Caller, model: str, at: datetime) -> Admitted | None:
-        """Lets in a call that is relayed, of which no more is known than whose it is; None where nothing limits it.
+    async def relayed(
+        self, request_id: str, caller: Caller, named: tuple[str, str | None], at: datetime
+    ) -> Admitted | None:
+        """Lets in a call that is relayed, of which no more is known than whose it is and which model and user it names;
+        None where nothing limits it.
 
         Raises:
             BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left.
         """
-        ask = Ask(request_id, caller.tenant, caller.key_id, caller.project, None, model, at)
+        model, user = named[0][:MODEL_CHARS], _cut(named[1])
+        ask = Ask(request_id, caller.tenant, caller.key_id, caller.project, user, model, at)
         return await self._quota.admit(ask, caller.key)
 
     async def _admit(self, request: ChatRequest) -> Admitted | None:
-        caller, user = request.caller, end_user_of(request.forward)
+        caller, user = request.caller, _cut(end_user_of(request.forward))
         who = request.request_id, caller.tenant, caller.key_id, caller.project
         admitted = await self._quota.admit(Ask(*who, user, request.model, request.arrived_at), caller.key)
         if admitted is not None:
@@ -151,6 +158,11 @@ class LimitedPipeline:
     async def close(self) -> None:
         """Gives back what this process holds of budgets."""
         await self._quota.close()
+
+
+def _cut(user: str | None) -> str | None:
+    """A user as the ledger names it: what its client sends may be endless, and is kept for a while."""
+    return user[:USER_CHARS] if user is not None else None
 
 
 def open_limited(

@@ -171,6 +171,8 @@ class Pipeline:
         candidates = self.candidates(request)
         for name in (request.model, *request.options.models.values()):  # a key's models are also those that plan for it
             request.caller.check_model(name)
+        for fields in (request.forward, request.native.fields if request.native is not None else {}):
+            request.caller.check_models_of(fields)
         await self._router.learn(request.model, candidates.first)
         exchange = self._open_exchange(request, candidates, candidates.first)
         if self.guarded is not None:

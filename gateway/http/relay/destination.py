@@ -1,15 +1,16 @@
 """Where a relayed call goes: to the deployment of the model that it names, or the default upstream (guarantee §1)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl, unquote
 
 from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest, ModelNotFound, NotRelayed, UnsupportedMediaType
+from gateway.history.recognition import end_user_of
 from gateway.http.edge import Scope
 from gateway.http.fields import missing
 from gateway.http.receive import LARGE_BODY, check_encoding
-from gateway.http.relay.bodies import Body, understood
+from gateway.http.relay.bodies import Body, JsonBody, understood
 from gateway.http.relay.rules import is_operators, only_stores_files
 from gateway.http.relay.upload import Upload
 from gateway.models.exchange import Caller, Deployment
@@ -52,11 +53,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The upstream, the body for it, and the content type of a body that was written anew."""
+    """The upstream, the body for it, and the content type of a body that was written anew. `model`: which it asks, and
+    `user`: for whom, as far as that is known."""
 
     deployment: Deployment
     body: bytes | Upload | None
     content_type: bytes | None = None
+    model: str = ""
+    user: str | None = None
 
 
 class Destinations:
@@ -66,6 +70,8 @@ class Destinations:
     def __init__(self, router: ConfiguredRouter, settings: Settings) -> None:
         self._router = router
         self._has_entries = bool(settings.model_list)
+        limits = settings.limits
+        self._limits_named = bool(limits.models or limits.users or limits.each_user.is_set)
         self._listed_only = self._has_entries and settings.upstream.unlisted == "refuse"
 
     def default(self, caller: Caller, *, named: bool) -> Deployment:
@@ -103,18 +109,22 @@ class Destinations:
         raw = await upload.read()
         body = await offload_if(len(raw) > LARGE_BODY, understood, raw, call.scope["headers"])
         model = self._model(body, strict=self._is_strict(call))
+        if isinstance(body, JsonBody):
+            call.caller.check_models_of(body.fields)
         if model is None:
-            return self._without_model(call, raw)
-        if not self._router.lists(model) and not self._listed_only:
-            return await self._unlisted(call, model, body, raw)
-        return await self._listed(call, model, body, len(raw))
+            found = self._without_model(call, raw)
+        elif not self._router.lists(model) and not self._listed_only:
+            found = await self._unlisted(call, model, body, raw)
+        else:
+            found = await self._listed(call, model, body, len(raw))
+        return replace(found, user=end_user_of(body.fields)) if isinstance(body, JsonBody) else found
 
     def _reads(self, call: Call) -> bool:
         """Whether a body is read before it goes up. Where unlisted models are relayed, only what an operator's key may
         be used for."""
         if self._is_strict(call):
             return not only_stores_files(call.scope["method"], call.target.partition("?")[0])
-        return self._has_entries and call.named and call.scope["method"] == "POST"
+        return (self._has_entries or self._limits_named) and call.named and call.scope["method"] == "POST"
 
     def _is_strict(self, call: Call) -> bool:
         """Whether nothing may go up whose model is not known."""
@@ -141,10 +151,10 @@ class Destinations:
         """As it came; with a key that names its models as it was understood."""
         deployment = self.default(call.caller, named=call.named)
         if body is None or not call.is_restricted:
-            return Destination(deployment, raw)
+            return Destination(deployment, raw, model=model)
         call.caller.check_model(model)
         written, kind = await offload_if(len(raw) > LARGE_BODY, body.written, {}, model)
-        return Destination(deployment, written, kind)
+        return Destination(deployment, written, kind, model)
 
     async def _listed(self, call: Call, model: str, body: Body | None, size: int) -> Destination:
         deployment = self._router.deployment(model, call.caller)
@@ -161,7 +171,7 @@ class Destinations:
         written, kind = await offload_if(
             size > LARGE_BODY, body.written, deployment.parameters, deployment.provider_model
         )
-        return Destination(deployment, written, kind)
+        return Destination(deployment, written, kind, model)
 
     def _check_address(self, call: Call) -> None:
         """

@@ -8,11 +8,11 @@ from gateway.guards.opening import guards_are_on
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send, note_fault
 from gateway.http.receive import header, until_disconnect
-from gateway.http.relay.destination import Call, Destinations
+from gateway.http.relay.destination import Call, Destination, Destinations
 from gateway.http.relay.metering import MANAGED, Meter, Metering, marked, readable_only
 from gateway.http.relay.rules import OWN, PREFIX, QUERY, headers_down, headers_up, is_plain_path, named_calls, query_up
 from gateway.http.relay.upload import Upload
-from gateway.models.exchange import Deployment, RelayedCall
+from gateway.models.exchange import RelayedCall
 from gateway.models.guarding import SCOPE, GuardScope
 from gateway.quota.admitted import Admitted
 from gateway.turn.limited import LimitedPipeline
@@ -76,7 +76,7 @@ class Relay:
             headers.append((b"content-length", upload.length.encode()))
         if meter is not None:
             headers = readable_only(headers)
-        admitted = await self._admit(call, found.deployment)
+        admitted = await self._admit(call, found)
         try:
             relayed = RelayedCall(scope["method"], call.target, headers, found.body)
             with meter.sent(found.deployment, admitted) if meter is not None else nullcontext():
@@ -91,7 +91,7 @@ class Relay:
             if admitted is not None:
                 admitted.leave()
 
-    async def _admit(self, call: Call, deployment: Deployment) -> Admitted | None:
+    async def _admit(self, call: Call, found: Destination) -> Admitted | None:
         """Lets a call in that may cost something, by what is known of it before its answer.
 
         Raises:
@@ -100,7 +100,7 @@ class Relay:
         if call.scope["method"] != "POST":
             return None
         request_id, now = call.scope["gateway"]["request_id"], self._clock.now()
-        return await self._limited.relayed(request_id, call.caller, deployment.model, now)
+        return await self._limited.relayed(request_id, call.caller, (found.model, found.user), now)
 
     async def _pass_down(
         self, scope: Scope, send: Send, answer: RawAnswer, meter: Meter | None, admitted: Admitted | None

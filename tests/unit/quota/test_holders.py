@@ -2,14 +2,17 @@
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gateway.config.allowances import LimitSettings, Period, RateLimits, SpendBudget
 from gateway.models.allowed import Ask, Holder, picousd
+from gateway.models.exchange import Caller
 from gateway.models.keys import KeyPolicy
+from gateway.quota.costs import most_output
 from gateway.quota.holders import account_of, applying, may_apply, period_of
+from gateway.turn.limited import LimitedPipeline
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)  # a Saturday
 FIVE = SpendBudget(usd="5")
@@ -104,3 +107,35 @@ def test_accounts_of_two_periods_or_holders_are_two() -> None:
 def test_a_sum_is_whole_picodollars() -> None:
     assert picousd(FIVE.usd) == 5 * 10**12
     assert picousd(SpendBudget(usd="0.000000000001").usd) == 1
+
+
+async def test_s12_4_names_that_clients_choose_are_not_kept_endlessly() -> None:
+    """Memory filled by the `user` field or the name of a model: what is kept of both is short, and what the ledger
+    has."""
+    asked: list[Ask] = []
+
+    class Gate:
+        async def admit(self, ask: Ask, key: KeyPolicy | None) -> None:
+            asked.append(ask)
+
+    limited = LimitedPipeline(cast(Any, None), cast(Any, Gate()))
+    caller = Caller("acme", key_id="key_1")
+    await limited.relayed("req_1", caller, ("m" * 10**6, "u" * 10**6), AT)
+    await limited.relayed("req_2", caller, ("small", None), AT)
+    assert [(len(each.model), len(each.user or "")) for each in asked] == [(512, 256), (5, 0)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [
+        ({"max_completion_tokens": 1, "max_tokens": 900}, 900),
+        ({"max_completion_tokens": 900, "max_tokens": 1}, 900),
+        ({"max_tokens": 5}, 5),
+        ({"max_tokens": None}, 512),
+        ({}, 512),
+    ],
+)
+def test_s12_3_of_two_limits_of_the_output_the_larger_is_reserved(fields: dict[str, Any], most: int) -> None:
+    """A budget bypassed by two limits, of which upstreams take one or the other."""
+    assert most_output(fields, 1, 512, 100) == most
+    assert most_output(fields, 128, 512, 100) == 128 * most
