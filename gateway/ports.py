@@ -319,9 +319,9 @@ class BudgetStore(Protocol):
 
 
 class LocalRateStore(Protocol):
-    """The same as `RateStore` in this process, of which nothing has to be waited for."""
+    """The same as `RateStore` in this process, of which nothing has to be waited for. `now`: Unix seconds."""
 
-    def take(self, key: str, limit: int, amount: int) -> tuple[bool, Window]: ...
+    def take(self, key: str, limit: int, amount: int, now: float) -> tuple[bool, Window]: ...
 
     def correct(self, key: str, amount: int, since: float) -> None: ...
 

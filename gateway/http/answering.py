@@ -119,7 +119,6 @@ class Answering:
         """`limited`: asked in place of `pipeline` where budgets or limits may apply."""
         server = settings.server
         self._limited = limited
-        self._limits_all = settings.limits.is_set
         self._large_bodies = LargeBodies(server.max_bytes_in_flight, server.receive_timeout)
         self._pipeline = pipeline
         self._idempotency = idempotency
@@ -234,10 +233,9 @@ class Answering:
             raise
 
     def _way_of(self, request: ChatRequest) -> Pipeline | LimitedPipeline:
-        """What answers it. Keys of ours alone have limits of their own."""
-        if self._limited is None or (request.caller.key is None and not self._limits_all):
-            return self._pipeline
-        return self._limited
+        """What answers it."""
+        limited = self._limited
+        return limited if limited is not None and limited.may_limit(request.caller.key) else self._pipeline
 
     async def close(self) -> None:
         """Ends what goes on without its client, at shutdown; its bill is kept."""

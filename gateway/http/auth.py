@@ -90,8 +90,9 @@ class Authenticator:
             anthropics = token = _anthropics(scope)
         elif token is not None and token.startswith(ANTHROPICS_KEY):
             anthropics = token
-        forwarded = {k.decode(): _plain(k, v) for k, v in scope["headers"] if k in FORWARDED_HEADERS}
-        headers = {name: value for name, value in forwarded.items() if not is_ours(value)}
+        headers = {k.decode(): _plain(k, v) for k, v in scope["headers"] if k in FORWARDED_HEADERS}
+        if headers:
+            headers = {name: value for name, value in headers.items() if not is_ours(value)}
         if self._wants_keys or (token is not None and is_ours(token)):
             policy = await self._policy(token)
             return Caller(policy.tenant, None, headers, policy.key_id, policy.project, policy.roles, key=policy)

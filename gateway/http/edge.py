@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Protocol
 
 from starlette.exceptions import HTTPException
@@ -204,8 +205,13 @@ async def send_json_bytes(send: Send, status: int, content: bytes, headers: dict
 
 async def send_start(send: Send, status: int, headers: dict[str, str]) -> None:
     """Status and headers of an answer whose body is still to be sent."""
-    encoded = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    encoded = [(_name(name), value.encode("latin-1", "replace")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
+
+
+@lru_cache(maxsize=256)
+def _name(header: str) -> bytes:
+    return header.lower().encode()
 
 
 def event(data: object) -> bytes:

@@ -1,6 +1,5 @@
 """One request that was let in, and what it holds until its bill is written (implements `models.allowed.Admission`)."""
 
-import time
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -112,17 +111,17 @@ class Admitted:
         if not self.slots:
             return
         slots, self.slots = self.slots, []
-        quota, rates = self._quota, self._quota.rates
+        quota, local = self._quota, self._quota.local
         for slot in slots:
-            if rates.local is not None:
-                rates.local.leave(*slot)
+            if local is not None:
+                local.leave(*slot)
             else:
                 quota.running.discard(slot)
-                quota.behind(rates.leave(*slot))
+                quota.behind(quota.rates.leave(*slot))
 
-    def note(self, what: What, key: str, amount: int) -> None:
-        """So much was counted."""
-        self._counted.append((what, key, amount, time.time()))
+    def note(self, what: What, key: str, amount: int, at: float) -> None:
+        """So much was counted, by the time `at`."""
+        self._counted.append((what, key, amount, at))
 
     def give_back(self, what: What) -> None:
         """Takes back what was counted of requests or tokens."""
@@ -138,11 +137,11 @@ class Admitted:
         self._counted = []
 
     def _change(self, key: str, amount: int, at: float) -> None:
-        rates = self._quota.rates
-        if rates.local is not None:
-            rates.local.correct(key, amount, at)
+        quota = self._quota
+        if quota.local is not None:
+            quota.local.correct(key, amount, at)
         else:
-            self._quota.behind(rates.correct(key, amount, at))
+            quota.behind(quota.rates.correct(key, amount, at))
 
     def warn(self, warning: str) -> None:
         """Puts a warning on the bill, once."""

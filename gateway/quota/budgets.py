@@ -58,6 +58,10 @@ class Spending:
         """What may be given out without asking."""
         return self.lease - self.reserved - self.used if now < self.until else 0
 
+    def is_fresh(self, now: float) -> bool:
+        """Whether what was read is good enough for a soft budget."""
+        return now - self.read_at < FRESH_SECONDS
+
     @property
     def is_spent(self) -> bool:
         """Whether nothing is left, as far as is known here."""
@@ -73,13 +77,13 @@ class Budgets:
         self._known: dict[tuple[bytes, date], Spending] = {}
         self._growing: set[asyncio.Task[None]] = set()
 
-    def spending(self, account: Account, budget: int) -> Spending:
-        """What is known of an account."""
+    def spending(self, account: Account, budget: int, now: float) -> Spending:
+        """What is known of an account, about which is asked `now` (monotonic)."""
         key = (account.digest, account.start)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = Spending(account, budget)
-        known.budget, known.touched = budget, self._clock.monotonic()
+        known.budget, known.touched = budget, now
         return known
 
     async def check(self, spending: Spending) -> bool:
@@ -88,7 +92,7 @@ class Budgets:
         Raises:
             StorageUnavailable: it cannot ask.
         """
-        if not self.has_some(spending):
+        if spending.free(self._clock.monotonic()) <= 0:
             await self._read(spending)
             return not spending.is_spent
         return True
@@ -99,7 +103,7 @@ class Budgets:
         Raises:
             StorageUnavailable: it cannot ask.
         """
-        if not self.is_fresh(spending):
+        if not spending.is_fresh(self._clock.monotonic()):
             await self._read(spending)
         return not spending.is_spent
 
@@ -109,14 +113,6 @@ class Budgets:
             return False
         spending.reserved += amount
         return True
-
-    def has_some(self, spending: Spending) -> bool:
-        """Whether something is left of a hard budget, as far as is known without asking."""
-        return spending.free(self._clock.monotonic()) > 0
-
-    def is_fresh(self, spending: Spending) -> bool:
-        """Whether what is known of a soft budget is good enough."""
-        return self._clock.monotonic() - spending.read_at < FRESH_SECONDS
 
     async def hold(self, spending: Spending, amount: int) -> None:
         """Reserves so much of a hard budget, until `release`.

@@ -11,12 +11,13 @@ from gateway.models.allowed import Admission, picousd
 from gateway.models.turn import LedgerEntry
 from gateway.window.budget import OUTPUT_LIMITS
 
+Dearest = tuple[Decimal | int, Decimal | int]
 TIERS = "_above_"
 """Stands in the names of prices that hold for long prompts alone."""
 MANY = 10**6
 """Tokens, for which a sum has all digits of the price of one."""
 MOST_KEPT = 1000
-_DEAREST: dict[int, tuple[Mapping[str, Decimal], tuple[Decimal, Decimal] | None]] = {}
+_DEAREST: dict[int, tuple[Mapping[str, Decimal], Dearest | None]] = {}
 """By the identity of a model's prices, which are kept with them: adding them up anew is dear for each request."""
 ESTIMATED = 1.15
 """By how much a prompt may be longer that was estimated and not counted (guarantee §6)."""
@@ -46,17 +47,23 @@ def most_cost(prices: Mapping[str, Decimal], prompt: int, output: int, service_t
     return None if most is None else picousd(most)
 
 
-def _remembered(prices: Mapping[str, Decimal]) -> tuple[Decimal, Decimal] | None:
+def _remembered(prices: Mapping[str, Decimal]) -> Dearest | None:
     """The dearest prices of a token in a prompt and in an answer, in picodollars; None where that depends on more."""
     dearest = None
     if not any(TIERS in name for name in prices):
         one = estimated_cost(prices, MANY, 0)["max"], estimated_cost(prices, 0, MANY)["max"]
         if one[0] is not None and one[1] is not None:
-            dearest = (one[0].scaleb(12) / MANY, one[1].scaleb(12) / MANY)
+            dearest = _each(one[0]), _each(one[1])
     if len(_DEAREST) >= MOST_KEPT:
         _DEAREST.clear()
     _DEAREST[id(prices)] = (prices, dearest)
     return dearest
+
+
+def _each(many: Decimal) -> Decimal | int:
+    """Picodollars of one token, given USD of `MANY`. Nearly always whole: sums of integers take half the time."""
+    one = many.scaleb(12) / MANY
+    return int(one) if one == one.to_integral_value() else one
 
 
 def billed(admission: Admission, entry: LedgerEntry) -> None:

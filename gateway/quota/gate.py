@@ -1,6 +1,7 @@
 """What a request may do: admitted when it comes, reserved before a model is asked, settled by its bill."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -9,10 +10,10 @@ from gateway.config.allowances import LimitSettings
 from gateway.errors import BudgetExceeded, GatewayError, LimitsUnavailable, StorageUnavailable
 from gateway.models.allowed import Ask
 from gateway.models.keys import KeyPolicy
-from gateway.ports import BudgetStore, Clock, RateStore
+from gateway.ports import BudgetStore, Clock, LocalRateStore, RateStore
 from gateway.quota.admitted import Admitted
 from gateway.quota.budgets import Budgets, Spending
-from gateway.quota.holders import may_apply
+from gateway.quota.holders import has_own
 from gateway.quota.plans import Counted, Plan, Plans
 from gateway.quota.wording import What, budget_exceeded, rate_exceeded, too_many_at_once, unavailable
 from gateway.telemetry.hooks import Hooks
@@ -46,11 +47,14 @@ class Quota:
         """`open_rates` is called once a request comes that has a limit: what it needs is loaded then."""
         self._settings = settings
         self._plans = Plans(settings)
+        self._limits_all = settings.is_set
         self._clock = clock
         self._store = budgets
         self.budgets = Budgets(budgets, clock)
         self._open_rates = open_rates
         self._rates: RateStore | None = None
+        self.local: LocalRateStore | None = None
+        """Where rates are counted, if that is this process's memory."""
         self._metrics = metrics
         self._hooks = hooks
         self.tasks = BackgroundTasks()
@@ -65,6 +69,10 @@ class Quota:
             self._rates = self._open_rates()
         return self._rates
 
+    def may_limit(self, key: KeyPolicy | None) -> bool:
+        """Whether anything can be limited for requests with that key, whatever they ask."""
+        return self._limits_all or has_own(key)
+
     async def admit(self, ask: Ask, key: KeyPolicy | None) -> Admitted | None:
         """Lets a request in, or not; None where nothing limits it. `leave` is to be called when it is over.
 
@@ -74,11 +82,13 @@ class Quota:
             LimitsUnavailable: nobody can tell, and `limits.when_down` is `closed`.
         """
         plan = self._plans.of(ask, key)
-        nobodys = key is not None and ask.key_id is None and may_apply(self._settings, key)
+        nobodys = key is not None and ask.key_id is None and self.may_limit(key)
         if plan.is_empty and not nobodys:
             return None
         if self._keeping is None:
             self._keeping = asyncio.ensure_future(self._keep())
+        if self._rates is None and (plan.requests or plan.tokens or plan.at_once):
+            self.local = self.rates.local  # opened here, for whatever counts
         admitted = Admitted(self, ask.request_id, plan)
         try:
             if nobodys:
@@ -99,7 +109,7 @@ class Quota:
     async def _enter(self, admitted: Admitted, counted: Counted) -> None:
         slot = (counted.key, admitted.request_id)
         admitted.slots.append(slot)  # also where nobody knows whether it got it
-        local = self.rates.local
+        local = self.local
         if local is not None:
             entered: bool | None = local.enter(*slot, counted.limit)
         else:
@@ -115,9 +125,9 @@ class Quota:
         Raises:
             RateLimitExceeded: it does not fit.
         """
-        local = self.rates.local
+        local, at = self.local, time.time()
         if local is not None:
-            fits, window = local.take(counted.key, counted.limit, amount)
+            fits, window = local.take(counted.key, counted.limit, amount, at)
         else:
             found = await self.asked(admitted, self.rates.take(counted.key, counted.limit, amount))
             if found is not None and not found[0]:  # perhaps what was charged too much was still to be given back
@@ -132,21 +142,21 @@ class Quota:
             self._metrics.limited(counted.allowed.holder.kind, what)
             admitted.give_back(what)
             raise rate_exceeded(counted.allowed, what, counted.limit, amount, window)
-        admitted.note(what, counted.key, amount)
+        admitted.note(what, counted.key, amount, at)
 
     async def _check(self, admitted: Admitted, plan: Plan) -> None:
-        budgets = self.budgets
+        budgets, now = self.budgets, self._clock.monotonic()
         for account, sum_ in plan.hard:
-            spending = budgets.spending(account, sum_)
+            spending = budgets.spending(account, sum_, now)
             admitted.hard.append(spending)
-            if not budgets.has_some(spending):
+            if spending.free(now) <= 0:
                 left = await self.asked(admitted, budgets.check(spending))
                 if left is False:
                     raise self.spent(spending)
         for account, sum_ in plan.soft:
-            spending = budgets.spending(account, sum_)
+            spending = budgets.spending(account, sum_, now)
             admitted.soft.append(spending)
-            if not budgets.is_fresh(spending):
+            if not spending.is_fresh(now):
                 await self.asked(admitted, budgets.look(spending))
             if spending.is_spent:
                 self._tell(spending, hard=False)

@@ -17,9 +17,9 @@ def applying(settings: LimitSettings, ask: Ask, key: KeyPolicy | None) -> list[A
     return [each for each in _holders(settings, ask, key) if each.budgets or each.limits.is_set]
 
 
-def may_apply(settings: LimitSettings, key: KeyPolicy | None) -> bool:
-    """Whether anything can be limited for requests with that key, whatever they ask."""
-    return settings.is_set or (key is not None and (bool(key.budgets) or key.limits.is_set))
+def has_own(key: KeyPolicy | None) -> bool:
+    """Whether a key has budgets or limits of its own."""
+    return key is not None and (bool(key.budgets) or key.limits.is_set)
 
 
 def _holders(settings: LimitSettings, ask: Ask, key: KeyPolicy | None) -> Iterator[Allowed]:

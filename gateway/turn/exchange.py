@@ -99,9 +99,13 @@ class Exchange:
 
     def tell_warnings(self, utilization: ContextUtilizationMetadata) -> None:
         """Puts the warnings that are not about its context on the bill, those that it does not have."""
-        admission = self.request.admission
-        found = [*self.guard_warnings, *(admission.warnings if admission is not None else ())]
-        found += [BY_FALLBACK] if self.is_instead else []
+        found = list(self.guard_warnings)
+        for admission in self.request.admissions[-1:]:
+            found += admission.warnings
+        if self.is_instead:
+            found.append(BY_FALLBACK)
+        if not found:
+            return
         utilization.warnings += [each for each in dict.fromkeys(found) if each not in utilization.warnings]
 
     @property

@@ -71,6 +71,7 @@ class LimitedPipeline:
     def __init__(self, pipeline: Pipeline, quota: Quota) -> None:
         self._pipeline = pipeline
         self._quota = quota
+        self.may_limit = quota.may_limit
 
     async def answer(self, request: ChatRequest) -> Completion:
         """As `Pipeline.answer`.

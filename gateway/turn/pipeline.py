@@ -194,7 +194,7 @@ class Pipeline:
                 await self.guarded.make_room(exchange, self._build)
             exchange.timings = {"rebuild": rebuilt - started, "plan": clock.monotonic() - rebuilt}
             exchange.conversation_id = exchange.history.conversation_id if exchange.history else None
-            await self._reserve(exchange)
+            await self._check_storable(exchange)
             self._settlement.running.enter(exchange)
         return exchange
 
@@ -278,7 +278,7 @@ class Pipeline:
         built.utilization.profile = profile.as_json()
         return built
 
-    async def _reserve(self, exchange: Exchange) -> None:
+    async def _check_storable(self, exchange: Exchange) -> None:
         """Makes sure, before the model is paid for, that the turn can be stored (guarantee §3.6)."""
         request, history = exchange.request, exchange.history
         if not request.store or request.options.dry_run or history is None:
@@ -291,11 +291,14 @@ class Pipeline:
 
     async def _reserve_cost(self, exchange: Exchange) -> None:
         """Makes sure that budgets and limits have room for what is about to be asked (guarantee §12.3)."""
-        if exchange.request.admission is not None and self.reserve is not None:
+        if exchange.request.admissions and self.reserve is not None:
             await self.reserve(exchange)
 
     def candidates(self, request: ChatRequest) -> Candidates:
         """See `Contexts.candidates`."""
+        alone = self._router.alone(request.model)
+        if alone is not None:
+            return alone
         return self._router.candidates(request.model, request.caller, hint_of(request))
 
     async def anew(self, exchange: Exchange, request: ChatRequest, candidates: Candidates, at: Deployment) -> Exchange:

@@ -73,7 +73,7 @@ class Sender:
         try:
             return await self._answered(exchange, self._complete)
         finally:
-            self._leave()
+            self.under_way -= 1
 
     async def opened(self, exchange: Exchange, stack: AsyncExitStack) -> ChunkStream:
         """A stream that has begun; `stack` holds it open.
@@ -240,8 +240,15 @@ class Sender:
         """One try. If upstream says overflow all the same, one refit; if it refuses to report usage, once without; if
         it has no endpoint for the request's API, by chat completions."""
         while True:
+            tokens = exchange.built.fitted.tokens if exchange.built is not None else 0
+            attempt = exchange.candidates.began(exchange.chosen, tokens)
+            exchange.is_out = True
             try:
-                return await self._called(exchange, call)
+                try:
+                    return await call(exchange, attempt)
+                except BaseException as error:
+                    attempt.ended(error)
+                    raise
             except UpstreamOverflow as overflow:
                 await self._refitted(exchange, overflow)
             except UpstreamRefused as refusal:
@@ -289,16 +296,6 @@ class Sender:
                 raise
             overflow.explain(window, counted)
             raise overflow from None  # whose figures are its own
-
-    async def _called(self, exchange: Exchange, call: Callable[[Exchange, Attempt], Awaitable[T]]) -> T:
-        tokens = exchange.built.fitted.tokens if exchange.built is not None else 0
-        attempt = exchange.candidates.began(exchange.chosen, tokens)
-        exchange.is_out = True
-        try:
-            return await call(exchange, attempt)
-        except BaseException as error:
-            attempt.ended(error)
-            raise
 
     async def _complete(self, exchange: Exchange, attempt: Attempt) -> JsonAnswer:
         request = exchange.request

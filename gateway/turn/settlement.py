@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from gateway.accounting.cost import estimated_cost, ledger_figures, price_internal, total_cost, usage_of, usage_together
+from gateway.accounting.cost import estimated_cost, ledger_figures, price_internal, total_cost, usage_together
 from gateway.accounting.economics import as_realised
 from gateway.accounting.metadata import (
     add_bill,
@@ -128,7 +128,7 @@ class Settlement:
         if exchange.called:
             usage, primary = await self.usage.priced(exchange, outcome)
             usages.append(usage)
-            exchange.written = usage_of(usage).completion_tokens
+            exchange.written = int(usage["completion_tokens"])
             calls = (*calls, primary)
         calls = (*calls, *map(price_internal, exchange.internal))
         usage = usage_together(usages)

@@ -213,10 +213,10 @@ def _header(adapter: TypeAdapter[T], headers: Mapping[str, str], name: str) -> T
 
 def _patience(headers: Mapping[str, str]) -> float | None:
     """Seconds that the client waits; None where it says nothing that is a number of them."""
-    text = next((headers[name] for name in PATIENCE_HEADERS if name in headers), None)
-    if text is None or not SECONDS.fullmatch(text):
-        return None
-    return float(text)
+    for name in PATIENCE_HEADERS:
+        if name in headers:
+            return float(headers[name]) if SECONDS.fullmatch(headers[name]) else None
+    return None
 
 
 def _conversation(

@@ -23,17 +23,21 @@ class LocalCounts:
         self._counts: dict[str, tuple[int, int, int]] = {}
         self._running: dict[str, set[str]] = {}
 
-    def take(self, key: str, limit: int, amount: int) -> tuple[bool, Window]:
-        """Counts `amount` if no more than `limit` are counted then, and tells what is counted."""
-        window, gone = divmod(time.time(), MINUTE)
-        number, left = int(window), MINUTE - gone
-        at, previous, current = self._counts.get(key, (number, 0, 0))
+    def take(self, key: str, limit: int, amount: int, now: float) -> tuple[bool, Window]:
+        """Counts `amount` if no more than `limit` are counted then, and tells what is counted. `now`: Unix seconds."""
+        number = int(now // MINUTE)
+        left = MINUTE - now % MINUTE
+        known = self._counts.get(key)
+        at, previous, current = known or (number, 0, 0)
         if at != number:
             previous, current = (current, 0) if at == number - 1 else (0, 0)
         fits = int(previous * left / MINUTE) + current + amount <= limit
         if fits:
             current += amount
-            self._note(key, (number, previous, current))
+            if known is None:
+                self._note(key, (number, previous, current))
+            else:
+                self._counts[key] = number, previous, current
         return fits, Window(previous, left, current, left + MINUTE)
 
     def correct(self, key: str, amount: int, since: float) -> None:
@@ -82,7 +86,7 @@ class LocalRates:
 
     async def take(self, key: str, limit: int, amount: int) -> tuple[bool, Window]:
         """As `LocalCounts.take`."""
-        return self.local.take(key, limit, amount)
+        return self.local.take(key, limit, amount, time.time())
 
     async def correct(self, key: str, amount: int, since: float) -> None:
         """As `LocalCounts.correct`."""

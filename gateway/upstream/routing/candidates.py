@@ -16,13 +16,14 @@ class Alone:
     """The one deployment of a model. It is asked whatever its health says: nothing else is there. It holds nothing of a
     request, so that requests share it."""
 
-    __slots__ = ("_health", "first")
+    __slots__ = ("_health", "began", "first")
 
     several = False
 
     def __init__(self, first: Deployment, health: Health) -> None:
         self.first = first
         self._health = health
+        self.began = health.began
 
     @property
     def exhausted(self) -> bool:
@@ -36,10 +37,6 @@ class Alone:
     def rests(self, deployment: Deployment) -> bool:
         """Whether its health says so."""
         return self._health.rests(deployment.id)
-
-    def began(self, deployment: Deployment, tokens: int = 0) -> Attempt:
-        """A try begins."""
-        return self._health.began(deployment, tokens)
 
     def remember(self, completion_id: str, deployment: Deployment) -> None:
         """Nothing: there is no choice."""

@@ -205,7 +205,7 @@ class Try:
         """It is over; only the first call counts."""
         if not self._is_open:
             return
-        if error is None:
+        if error is None and not self._is_answered:
             self.answered()
         self._is_open = False
         self._health.ended(self, error, tokens)

@@ -92,6 +92,10 @@ class ConfiguredRouter:
         known = self._alone.get(model)
         return known.first if known is not None else self.candidates(model, caller).first
 
+    def alone(self, model: str) -> Candidates | None:
+        """The one deployment of a model that has no other and is the same for every caller, once it was asked for."""
+        return self._alone.get(model)
+
     def candidates(self, model: str, caller: Caller, hint: RouteHint = NO_HINT) -> Candidates:
         """Where `model` is served for this caller, and where it may be asked if that fails.
 

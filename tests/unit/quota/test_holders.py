@@ -11,7 +11,7 @@ from gateway.models.allowed import Ask, Holder, picousd
 from gateway.models.exchange import Caller
 from gateway.models.keys import KeyPolicy
 from gateway.quota.costs import most_output
-from gateway.quota.holders import account_of, applying, may_apply, period_of
+from gateway.quota.holders import account_of, applying, has_own, period_of
 from gateway.turn.limited import LimitedPipeline
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)  # a Saturday
@@ -62,9 +62,9 @@ def test_a_named_user_has_what_is_said_of_it_and_users_of_two_tenants_are_two() 
 
 def test_without_anything_named_nothing_applies() -> None:
     assert not applying(LimitSettings(), ask(), KeyPolicy("key_1", "t"))
-    assert not may_apply(LimitSettings(), KeyPolicy("key_1", "t"))
-    assert not may_apply(LimitSettings(), None)
-    assert may_apply(LimitSettings(), KeyPolicy("key_1", "t", budgets=(ONE,)))
+    assert not has_own(KeyPolicy("key_1", "t"))
+    assert not has_own(None)
+    assert has_own(KeyPolicy("key_1", "t", budgets=(ONE,)))
 
 
 @pytest.mark.parametrize(

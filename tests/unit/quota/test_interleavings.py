@@ -114,7 +114,7 @@ async def _storm(chance: random.Random, processes: int, budget: int, largest: in
         alive.append((Budgets(Store(world, chance.randrange(10**9)), world.clock), []))
 
     async def request(budgets: Budgets) -> None:
-        spending, most = budgets.spending(ACCOUNT, budget), chance.randint(1, largest)
+        spending, most = budgets.spending(ACCOUNT, budget, world.clock.monotonic()), chance.randint(1, largest)
         try:
             if not await budgets.check(spending):
                 return
@@ -170,7 +170,7 @@ async def test_s12_3_thousands_of_cancelled_requests_hold_nothing() -> None:
     budgets = Budgets(Store(world, 1), world.clock)
 
     async def request() -> None:
-        spending = budgets.spending(ACCOUNT, 10**6)
+        spending = budgets.spending(ACCOUNT, 10**6, world.clock.monotonic())
         await budgets.hold(spending, 10)
         try:
             await asyncio.sleep(0)
@@ -195,7 +195,7 @@ async def test_s12_3_thousands_of_cancelled_requests_hold_nothing() -> None:
 async def test_a_single_request_may_go_over_and_the_next_may_not() -> None:
     world = World(random.Random(1))
     budgets = Budgets(Store(world, 1), world.clock)
-    spending = budgets.spending(ACCOUNT, 100)
+    spending = budgets.spending(ACCOUNT, 100, world.clock.monotonic())
     await budgets.hold(spending, 250)
     with pytest.raises(NotLeft):
         await budgets.hold(spending, 1)
@@ -211,7 +211,7 @@ async def test_a_single_request_may_go_over_and_the_next_may_not() -> None:
 async def test_a_process_that_knows_of_enough_asks_nobody() -> None:
     world = World(random.Random(1))
     budgets = Budgets(Store(world, 1), world.clock)
-    spending = budgets.spending(ACCOUNT, 100_000)
+    spending = budgets.spending(ACCOUNT, 100_000, world.clock.monotonic())
     await budgets.hold(spending, 10)
     world.is_away, world.chance = True, random.Random(0)
     for _ in range(50):
