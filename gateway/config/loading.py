@@ -171,6 +171,8 @@ def _explain(error: ValidationError, file: str, origins: Mapping[tuple[str, str]
             text = "must be a mapping"
         elif problem["type"] == "string_type":
             text = "must be a text: write it in quotes"
+        elif problem["type"] == "too_short" and problem["ctx"]["field_type"] == "Value":  # a secret
+            text = f"must have at least {problem['ctx']['min_length']} characters"
         lines.append(": ".join(filter(None, (origin, where, text))))
     return "\n".join(lines)
 

@@ -49,6 +49,9 @@ def what_guards(settings: Settings) -> str:
         ConfigurationError: a guard or a rule cannot be used.
     """
     open_chain(settings.guards, SystemClock())
-    rules = rules_of(settings.masking) if settings.masking.enabled else ()
+    rules: list[str] = []
+    if settings.masking.enabled:
+        rules_of(settings.masking)
+        rules = [*settings.masking.rules, *(each.name for each in settings.masking.custom)]
     found = [entry.name for entry in settings.guards]
-    return ", ".join([*found, *([f"masking by {len(rules)} rules"] if rules else [])])
+    return ", ".join([*found, *([f"masking by {', '.join(rules)}"] if rules else [])])

@@ -38,7 +38,8 @@ async def _encrypt(settings: Settings, out: TextIO) -> None:
     try:
         await note_key(transactions)
         async for found in seal_all(transactions):
-            out.write(f"{found.table}: {_told(found.rows) or 'nothing to do'}\n")
+            told = _told(found.rows)
+            out.write(f"{found.table}: {f'{told}, sealed now' if told else 'nothing to do'}\n")
             out.flush()
         gone = await forget_before(transactions)
         if gone:

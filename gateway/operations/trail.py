@@ -108,7 +108,8 @@ def verify_trail(settings: Settings, options: argparse.Namespace, out: TextIO, e
         if found.last is None:
             out.write("no events\n")
         else:
-            out.write(f"{found.events} events hold; the last is {found.last.number} {found.last.digest.hex()}\n")
+            hold = "1 event holds" if found.events == 1 else f"{found.events} events hold"
+            out.write(f"{hold}; the last is {found.last.number} {found.last.digest.hex()}\n")
         return 0
 
     return run_reading(settings, work, err)

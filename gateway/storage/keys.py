@@ -27,9 +27,9 @@ HINT_CHARS = 4
 PURPOSE = b"api-key\0"
 MOST_GRACE = timedelta(days=7)
 """For which a key may go on to count after its rotation."""
-Record = Callable[[sa.Connection, str, str, dict[str, Any]], None]
-"""Told of a change in its transaction: `key.created`, `key.updated`, `key.rotated` or `key.revoked`; the key's id; what
-changed, without secrets."""
+Record = Callable[[sa.Connection, str, str, str, dict[str, Any]], None]
+"""Told of a change in its transaction: `key.created`, `key.updated`, `key.rotated` or `key.revoked`; the key's id; the
+tenant that it had before; what changed, without secrets."""
 
 
 class HoldsSecret(Protocol):
@@ -103,7 +103,7 @@ class KeyStore:
         def work(connection: sa.Connection) -> StoredKey:
             connection.execute(api_keys.insert().values(**row))
             if record is not None:
-                record(connection, "key.created", row["id"], _said(fields))
+                record(connection, "key.created", row["id"], fields.tenant, _said(fields))
             return _key(_row(connection, row["id"]))
 
         return await self._transactions.run(work, write=True), key
@@ -147,7 +147,7 @@ class KeyStore:
             if record is not None:
                 old, new = _said(before), _said(fields)
                 changed = {name: new.get(name) for name in {**old, **new} if old.get(name) != new.get(name)}
-                record(connection, "key.updated", key_id, changed)
+                record(connection, "key.updated", key_id, row.tenant, changed)
             return _key(_row(connection, key_id))
 
         return await self._write(key_id, work)
@@ -176,7 +176,7 @@ class KeyStore:
             connection.execute(api_keys.update().where(api_keys.c.id == key_id).values(**values))
             _end_sessions(connection, key_id, now)
             if record is not None:
-                record(connection, "key.rotated", key_id, {"grace_seconds": grace.total_seconds()})
+                record(connection, "key.rotated", key_id, row.tenant, {"grace_seconds": grace.total_seconds()})
             return _key(_row(connection, key_id)), True
 
         done = await self._write(key_id, work)
@@ -194,7 +194,7 @@ class KeyStore:
             connection.execute(api_keys.update().where(api_keys.c.id == key_id).values(**values))
             _end_sessions(connection, key_id, now)
             if record is not None:
-                record(connection, "key.revoked", key_id, {})
+                record(connection, "key.revoked", key_id, row.tenant, {})
             return _key(_row(connection, key_id))
 
         return await self._write(key_id, work)

@@ -164,7 +164,7 @@ def test_s12_11_the_command_seals_what_was_stored_before(
 
     gateway = start(FIRST)
     assert "rows plain" in command(gateway, "check")
-    assert re.search(r"^messages: \d+ rows plain$", command(gateway, "encrypt"), re.MULTILINE)
+    assert re.search(r"^messages: \d+ rows plain, sealed now$", command(gateway, "encrypt"), re.MULTILINE)
     assert in_clear(storage_url) == []
     assert "all of it is under storage.encryption_key" in command(gateway, "check")
     second = start(SECOND, FIRST)

@@ -67,10 +67,11 @@ def test_s12_2_what_commands_change_holds_in_a_running_server(keyed: GatewayProc
     ]
     assert status_of(keyed, made["key"]) == 200
     changed = read(keyed, "update", made["id"], "--tpm", "100000", "--clear", "name", "--context", "recall=true")
-    assert changed["limits"] == {"rpm": 60, "tpm": 100000, "concurrent": None}
+    assert changed["limits"] == {"rpm": 60, "tpm": 100_000, "concurrent": None}
     assert (changed["name"], changed["context"]) == (None, {"mode": "simple", "recall": True})
     shown = read(keyed, "show", made["id"])
     assert shown == changed
+    assert "5/day, 9/month:soft" in run(keyed, "keys", "show", made["id"]).stdout
     new = read(keyed, "rotate", made["id"], "--grace", "1h")
     assert [status_of(keyed, each["key"]) for each in (made, new)] == [200, 200]
     assert read(keyed, "revoke", made["id"])["revoked_at"] is not None

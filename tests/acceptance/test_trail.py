@@ -196,7 +196,7 @@ def test_s12_12_commands_are_told_by_the_systems_user_and_the_chain_is_checked(g
     good = trail(guarded, "verify")
     assert (good.returncode, f"the last is {last['number']} {last['digest']}" in good.stdout) == (0, True), good.stdout
     named = ("--from", str(last["number"]), "--digest", last["digest"])
-    assert trail(guarded, "verify", *named).stdout.startswith("1 events hold")
+    assert trail(guarded, "verify", *named).stdout.startswith("1 event holds")
     missing = trail(guarded, "verify", "--from", str(last["number"] + 1), "--digest", last["digest"])
     assert (missing.returncode, "it is missing" in missing.stdout) == (1, True)
     assert trail(guarded, "verify", "--from", "1").returncode == 2

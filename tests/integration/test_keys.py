@@ -118,10 +118,12 @@ async def test_sessions_end_with_the_key_that_began_them(
 
 async def test_changes_are_recorded_in_their_transaction(keys: KeyStore, tenant: str) -> None:
     told: list[tuple[str, str, dict[str, Any]]] = []
+    owners: set[str] = set()
 
-    def record(connection: sa.Connection, action: str, key_id: str, details: dict[str, Any]) -> None:
+    def record(connection: sa.Connection, action: str, key_id: str, owner: str, details: dict[str, Any]) -> None:
         assert connection.in_transaction()
         told.append((action, key_id, details))
+        owners.add(owner)
 
     def refuse(*_: Any) -> None:
         raise ValueError("no")
@@ -132,6 +134,7 @@ async def test_changes_are_recorded_in_their_transaction(keys: KeyStore, tenant:
     await keys.revoke(made.key_id, record)
     assert [each[0] for each in told] == ["key.created", "key.updated", "key.rotated", "key.revoked"]
     assert {each[1] for each in told} == {made.key_id}
+    assert owners == {tenant}
     assert told[1][2] == {"name": "b"}
     assert key not in str(told)
     assert str(other) not in str(told)

@@ -194,7 +194,7 @@ async def test_s12_12_a_change_and_its_event_stand_or_fall_together(own: Transac
 async def test_what_a_query_names(own: Transactions) -> None:
     await five_events(own)
     record: Callable[..., None] = recorder(Actor(None, "root"), SystemClock())
-    await own.run(lambda c: record(c, "key.created", "key_1", {"tenant": "beta", "roles": ["user"]}), write=True)
+    await own.run(lambda c: record(c, "key.created", "key_1", "beta", {"roles": ["user"]}), write=True)
 
     async def numbers(**query: Any) -> list[int]:
         found, _ = await own.run(lambda c: read_events(c, TrailQuery(**query)))

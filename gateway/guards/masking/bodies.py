@@ -72,6 +72,11 @@ class BodyMasker:
             if name == "text" and not isinstance(found.get(name), str):  # how a response is to be formatted
                 continue
             if name in found:
+                if self._refuse and _has_tokens(found[name]):
+                    text = (
+                        f"Nothing can be masked in token numbers, and such a {name} is refused here: send it as text."
+                    )
+                    raise ContentRefused(text, param=name)
                 found[name] = self._said(found[name])
         return found
 
@@ -157,6 +162,14 @@ class BodyMasker:
             masked = walk(written)
             return value if masked == written else masked
         return value
+
+
+def _has_tokens(value: Any) -> bool:
+    """Whether a text, or one of several, is said by the numbers of its tokens."""
+    return isinstance(value, list) and any(
+        isinstance(each, int) or (isinstance(each, list) and any(isinstance(one, int) for one in each))
+        for each in value
+    )
 
 
 def _same(old: list[Any], new: list[Any]) -> list[Any]:

@@ -176,6 +176,9 @@ def _row(key: StoredKey, now: datetime) -> list[Piece]:
 
 
 def _said(value: object) -> str:
+    """A value in words; a budget as `--budget` takes it."""
+    if isinstance(value, dict) and "usd" in value:
+        return f"{value['usd']:g}/{value['period']}{'' if value['hard'] else ':soft'}"
     if isinstance(value, dict):
         return ", ".join(f"{name} {each}" for name, each in value.items() if each is not None)
     if isinstance(value, list):

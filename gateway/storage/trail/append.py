@@ -22,9 +22,9 @@ EVENTS = schema.admin_events
 LOCK = 0x7472_6169_6C67_7779  # "trailgwy": any number that no other application on the database uses
 NAME_CHARS, TENANT_CHARS = 256, 128
 PURPOSE = b"admin-trail\0"
-Record = Callable[[sa.Connection, str, str | None, dict[str, Any]], None]
-"""Records an action on an object, with details, in the transaction of the change. It is called last in it: who adds to
-the trail is alone from then on, until the transaction ends."""
+Record = Callable[[sa.Connection, str, str | None, str | None, dict[str, Any]], None]
+"""Records an action on an object of a tenant, with details, in the transaction of the change. It is called last in it:
+who adds to the trail is alone from then on, until the transaction ends."""
 log = get_logger("gateway.storage")
 
 
@@ -77,10 +77,12 @@ def recorded(
 
 
 def recorder(by: Actor, clock: Clock) -> Record:
-    """Records what `by` does in whichever transaction; the event's tenant is the one that the details name."""
+    """Records what `by` does in whichever transaction."""
 
-    def record(connection: sa.Connection, action: str, object_id: str | None, details: dict[str, Any]) -> None:
-        append(connection, NewEvent(by, action, object_id, details.get("tenant"), details), clock.now())
+    def record(
+        connection: sa.Connection, action: str, object_id: str | None, tenant: str | None, details: dict[str, Any]
+    ) -> None:
+        append(connection, NewEvent(by, action, object_id, tenant, details), clock.now())
 
     return record
 

@@ -119,3 +119,19 @@ def test_what_cannot_be_read_passes_or_is_refused(part: Json) -> None:
     assert masked(body) == body
     with pytest.raises(ContentRefused):
         masked(body, refuse=True)
+
+
+@pytest.mark.parametrize(
+    "body", [{"input": [791, 8]}, {"input": [[791, 8], [5]]}, {"input": ["a", [791]]}, {"prompt": [791]}]
+)
+def test_token_numbers_pass_or_are_refused(body: Json) -> None:
+    """They are a text in which no value is found."""
+    assert masked(body) == body
+    with pytest.raises(ContentRefused, match="token numbers") as refused:
+        masked(body, refuse=True)
+    assert refused.value.param in body
+
+
+@pytest.mark.parametrize("body", [{"input": "a"}, {"input": ["a", "b"]}, {"input": [user("a")]}, {"prompt": ["a"]}])
+def test_texts_are_not_refused(body: Json) -> None:
+    assert masked(body, refuse=True) == body
