@@ -124,7 +124,7 @@ class Clients:
         self._http: Any = httpx.AsyncClient(transport=self.balancer.transport(httpx), timeout=30)
         self._http2: Any = httpx2.AsyncClient(transport=self.balancer.transport(httpx2), timeout=30)
         self._sdks: dict[tuple[str, int, bool], Any] = {}
-        self.over = False
+        self.is_stormy = self.over = False
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -150,9 +150,11 @@ class Clients:
                 if self.over or not await self.turn(talk, key, retries=2):
                     break
 
-    async def hammer(self, key: str, *, pause: float) -> None:
-        """Asks again and again without waiting for what an answer says; a budget that is used up is asked less often."""
+    async def hammer(self, calm: str, stormy: str, *, pause: float) -> None:
+        """Asks again and again without waiting for what an answer says; a budget that is used up is asked less often.
+        One key is for calm weather, the other for storms."""
         while not self.over:
+            key = stormy if self.is_stormy else calm
             talk = Talk("chat")
             self.talks.append(talk)
             before = self.refused.setdefault(key, Counter())["budget_exceeded"]
