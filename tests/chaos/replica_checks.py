@@ -49,7 +49,7 @@ def check_turns(storage_url: str, talks: Sequence[Talk]) -> int:
         for turn in talk.turns:
             row = ledger[turn.request_id]
             assert row["status"] == "complete", turn
-            assert turn.bill is None or turn.bill["request_id"] == turn.request_id
+            assert turn.bill["request_id"] == turn.request_id
             asked, answered = (by_request[turn.request_id][role] for role in ("user", "assistant"))
             (own,) = [each for each in asked if turn.question in each["body"]]
             assert [turn.answer in each["body"] for each in answered] == [True], turn
@@ -102,9 +102,9 @@ class Balance:
         rest = self._check_estimated(estimated, billed)
         self._check_unbilled(rest)
         for row in self._ledger.values():
-            assert row["total_cost_picousd"] == sum(
-                _cost(bill) for bill in self._by_request[row["request_id"]]
-            ), row["request_id"]
+            assert row["total_cost_picousd"] == sum(_cost(bill) for bill in self._by_request[row["request_id"]]), row[
+                "request_id"
+            ]
 
     def _joined(self) -> tuple[list[tuple[Any, Call]], list[Any]]:
         """Bills of answered calls with the calls, and the bills of others. The ids of internal models' answers are not

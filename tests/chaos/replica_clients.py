@@ -57,6 +57,9 @@ class Balancer:
             async def handle_async_request(self, request: Any) -> Any:
                 return await balancer.send(request, inner)
 
+            async def aclose(self) -> None:
+                await inner.aclose()
+
         return Transport()
 
     async def send(self, request: Any, inner: Any) -> Any:
@@ -83,7 +86,7 @@ class Turn:
     """Of the try that was answered."""
     whole_seconds: float
     """Of all tries, and the SDK's pauses between them."""
-    bill: Json | None
+    bill: Json
     conversation_id: str | None
 
 
@@ -118,8 +121,8 @@ class Clients:
         self.balancer = Balancer(self._chance)
         self.talks: list[Talk] = []
         self.refused: dict[str, Counter[str]] = {}
-        self.accepted: dict[str, list[float]] = {}
-        """When requests of a key that were answered had begun."""
+        self.counted: dict[str, list[float]] = {}
+        """When requests of a key had begun that were answered, and do not say that no limit could be checked."""
         self._numbers = itertools.count(1)
         self._http: Any = httpx.AsyncClient(transport=self.balancer.transport(httpx), timeout=30)
         self._http2: Any = httpx2.AsyncClient(transport=self.balancer.transport(httpx2), timeout=30)
@@ -133,7 +136,11 @@ class Clients:
     def _sdk(self, key: str, retries: int, *, claude: bool) -> Any:
         known = self._sdks.get((key, retries, claude))
         if known is None:
-            options: Any = {"api_key": key, "max_retries": retries, "http_client": self._http2 if claude else self._http}
+            options: Any = {
+                "api_key": key,
+                "max_retries": retries,
+                "http_client": self._http2 if claude else self._http,
+            }
             base = "http://127.0.0.1:1"
             known = anthropic.AsyncAnthropic(base_url=base, **options) if claude else None
             known = known or openai.AsyncOpenAI(base_url=f"{base}/v1", **options)
@@ -174,7 +181,8 @@ class Clients:
             self.refused.setdefault(key, Counter())[_named(error)] += 1
             return False
         now = time.monotonic()
-        self.accepted.setdefault(key, []).append(sent.began)
+        if "limits_unavailable" not in bill["context_utilization"]["warnings"]:
+            self.counted.setdefault(key, []).append(sent.began)
         talk.turns.append(
             Turn(sent.request_id, question, text, now - sent.began, now - sent.first, bill, sent.conversation_id)
         )
@@ -209,7 +217,7 @@ async def _chat(client: openai.AsyncOpenAI, body: Any, stream: bool) -> tuple[st
     return text, bill
 
 
-async def _response(client: openai.AsyncOpenAI, talk: Talk, question: str, stream: bool) -> tuple[str, Any]:
+async def _response(client: Any, talk: Talk, question: str, stream: bool) -> tuple[str, Any]:
     more: Any = {"previous_response_id": talk.previous} if talk.previous else {}
     made: Any = await client.responses.create(
         model=PAIR, input=question, max_output_tokens=LONGEST, stream=stream, **more
@@ -225,7 +233,7 @@ async def _response(client: openai.AsyncOpenAI, talk: Talk, question: str, strea
     return made.output_text, made.response_metadata
 
 
-async def _message(client: anthropic.AsyncAnthropic, messages: Any, stream: bool) -> tuple[str, Any]:
+async def _message(client: Any, messages: Any, stream: bool) -> tuple[str, Any]:
     if not stream:
         made: Any = await client.messages.create(model=PAIR, max_tokens=LONGEST, messages=messages)
         return made.content[0].text, made.response_metadata
@@ -270,8 +278,6 @@ async def watch(
             for gateway, key in itertools.product(gateways, keys):
                 began = time.monotonic()
                 with contextlib.suppress(httpx.TransportError):
-                    answer = await client.get(
-                        f"{gateway.base_url}/models", headers={"authorization": f"Bearer {key}"}
-                    )
+                    answer = await client.get(f"{gateway.base_url}/models", headers={"authorization": f"Bearer {key}"})
                     seen.append(Watched(began, gateway.url, key, answer.status_code))
             await asyncio.sleep(0.3)

@@ -39,8 +39,8 @@ MOODS = ("well", "down", "500", "429", "slow", "cut", "torn")
 
 @dataclass
 class Call:
-    """One call that arrived. `fate`: `answered` in full as far as the provider knows, `refused` and not charged, `late`,
-    `cut` before the first byte, or `torn` in the middle of its stream."""
+    """One call that arrived. `fate`: `answered` in full as far as the provider knows, `refused` and not charged,
+    `late`, `cut` before the first byte, or `torn` in the middle of its stream."""
 
     name: str
     model: str
@@ -173,4 +173,3 @@ class Upstreams:
             return f"A summary, the {number}th.", 10_000 + number
         text = f"answer-{number} in a few words"
         return text, tokens(text)
-
