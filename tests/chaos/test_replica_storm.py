@@ -28,7 +28,7 @@ WITHIN = 5.0
 NOTICED = 0.3
 """Seconds after which the balancer has noticed that a replica is gone."""
 BUDGETS = ("0.006", "0.012", "0.024")
-RPM = 40
+RPM = 20
 PACED = 12
 """Clients that wait for answers and go on."""
 A, B = "pair-a", "pair-b"
