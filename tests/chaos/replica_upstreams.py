@@ -110,8 +110,8 @@ class Upstreams:
         ]
 
     def turn(self, name: str, mood: str) -> None:
-        """From now on it is in this mood: `well`, `down`, `500`, `429`, `slow`, `cut` before a byte, or `torn` in the middle
-        of some streams."""
+        """From now on it is in this mood: `well`, `down`, `500`, `429`, `slow`, `cut` before a byte, or `torn` in the
+        middle of some streams."""
         before, self._moods[name] = self._moods[name], mood
         if mood == "down" != before:
             self.stops.append((name, time.monotonic()))
