@@ -1,6 +1,7 @@
 """`ports.RateStore`, one suite for all: memory, tables in SQLite and PostgreSQL, Valkey (guarantee §12.4)."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -167,3 +168,20 @@ async def test_where_it_is_counted(module_storage_url: str) -> None:
     assert isinstance(valkey, ValkeyRates)
     await valkey.close()
     await transactions.close()
+
+
+async def test_a_restart_of_valkey_is_one_fault_however_many_connections_it_leaves(
+    chaos_valkey: ValkeyProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each idle connection is a fault when it is used next, and a pause in which nothing is limited."""
+    monkeypatch.setattr(f"{ValkeyRates.__module__}.PAUSE_SECONDS", 0.0)
+    rates, key = ValkeyRates(chaos_valkey.url, 5.0), new_id("k")
+    try:
+        await asyncio.gather(*(rates.take(key, 100, 1) for _ in range(8)))
+        chaos_valkey.kill9()
+        chaos_valkey.start()
+        with contextlib.suppress(LimitsUnavailable):
+            await rates.take(key, 100, 1)
+        assert all(fits for fits, _ in await asyncio.gather(*(rates.take(key, 100, 1) for _ in range(8))))
+    finally:
+        await rates.close()

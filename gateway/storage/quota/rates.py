@@ -4,6 +4,7 @@ This module is imported when the first request comes that is limited.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Sequence
 from functools import partial
@@ -122,7 +123,14 @@ class ValkeyRates(LibraryRates):
                 return await work
         except (RedisError, OSError, TimeoutError) as error:
             self._paused_until = time.monotonic() + PAUSE_SECONDS
+            await self._forget_connections()
             raise _down() from error
+
+    async def _forget_connections(self) -> None:
+        """A restart of Valkey leaves idle connections that are dead: used one by one, each would be a fault and a pause
+        of its own."""
+        with contextlib.suppress(RedisError, OSError):
+            await self._client.connection_pool.disconnect(inuse_connections=False)
 
 
 def _forget(table: sa.Table, now: float, connection: sa.Connection) -> None:
