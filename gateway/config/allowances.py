@@ -11,6 +11,10 @@ Period = Literal["day", "week", "month", "total"]
 """Days are those of UTC; a week begins on Monday, a month on its first day; `total` never ends."""
 
 
+MOST = 10**12
+"""More than anybody asks for, and what every place that counts can hold."""
+
+
 class SpendBudget(Section):
     """A sum that may be spent in a period."""
 
@@ -22,9 +26,9 @@ class SpendBudget(Section):
 class RateLimits(Section):
     """How much may be asked; what is not set is not limited."""
 
-    rpm: int | None = Field(None, gt=0, description="Requests within any minute.")
-    tpm: int | None = Field(None, gt=0, description="Tokens, of prompts and answers, within any minute.")
-    concurrent: int | None = Field(None, gt=0, description="Requests at once.")
+    rpm: int | None = Field(None, gt=0, le=MOST, description="Requests within any minute.")
+    tpm: int | None = Field(None, gt=0, le=MOST, description="Tokens, of prompts and answers, within any minute.")
+    concurrent: int | None = Field(None, gt=0, le=MOST, description="Requests at once.")
 
     @property
     def is_set(self) -> bool:

@@ -7,6 +7,7 @@ from typing import TextIO
 
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
+from gateway.operations.actor import tell_trail
 from gateway.storage.database.engine import Transactions
 from gateway.storage.database.migrate import open_current, shown
 from gateway.storage.encryption.keys import note_key, require_keys
@@ -37,13 +38,17 @@ async def _encrypt(settings: Settings, out: TextIO) -> None:
     transactions = await open_current(settings.storage)
     try:
         await note_key(transactions)
+        sealed = 0
         async for found in seal_all(transactions):
+            sealed += found.rows.total()
             told = _told(found.rows)
             out.write(f"{found.table}: {f'{told}, sealed now' if told else 'nothing to do'}\n")
             out.flush()
         gone = await forget_before(transactions)
         if gone:
             out.write(f"nothing is under these keys any more: {', '.join(sorted(gone))}\n")
+        if sealed or gone:
+            await tell_trail(transactions, "storage.encrypted", None, rows=sealed, keys_gone=sorted(gone))
         await transactions.wipe()
         await transactions.wipe_owed()
     finally:

@@ -157,8 +157,10 @@ def test_s12_11_the_command_seals_what_was_stored_before(
     """Plain rows first; then a second key takes the place of the first, beside a running server."""
     conversation = lived_in(start(), upstream)
 
-    def command(gateway: GatewayProcess, name: str) -> str:
-        done = gateway_command(name, "--config", str(gateway.config_path), directory=gateway.directory, env=gateway.env)
+    def command(gateway: GatewayProcess, *words: str) -> str:
+        done = gateway_command(
+            *words, "--config", str(gateway.config_path), directory=gateway.directory, env=gateway.env
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -169,6 +171,7 @@ def test_s12_11_the_command_seals_what_was_stored_before(
     assert "all of it is under storage.encryption_key" in command(gateway, "check")
     second = start(SECOND, FIRST)
     assert "nothing is under these keys any more" in command(second, "encrypt")
+    assert command(second, "trail", "list", "--action", "storage.encrypted").count("storage.encrypted") == 2
     alone = start(SECOND)
     with http(alone) as client:
         assert CANARY in client.get(f"/conversations/{conversation}/items").text

@@ -69,11 +69,13 @@ class OneProvider(ConfiguredRouter):
         super().__init__(Settings(), Catalogue())
         self._by_name = facts
 
-    def candidates(self, model: str, caller: Caller, hint: RouteHint = NO_HINT) -> Candidates:
-        place = Deployment(
+    def deployment(self, model: str, caller: Caller) -> Deployment:
+        return Deployment(
             model, model, f"openai/{model}", "http://127.0.0.1:9/v1", "sk-test", operator_key=True, has_responses=False
         )
-        return Alone(place, self.health)
+
+    def candidates(self, model: str, caller: Caller, hint: RouteHint = NO_HINT) -> Candidates:
+        return Alone(self.deployment(model, caller), self.health)
 
     def facts(self, model: str, deployment: Deployment | None = None) -> ModelFacts:
         return self._by_name[model]

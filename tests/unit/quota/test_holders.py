@@ -115,6 +115,8 @@ async def test_s12_4_names_that_clients_choose_are_not_kept_endlessly() -> None:
     asked: list[Ask] = []
 
     class Gate:
+        may_limit = None
+
         async def admit(self, ask: Ask, key: KeyPolicy | None) -> None:
             asked.append(ask)
 
