@@ -7,15 +7,16 @@ from contextlib import asynccontextmanager
 from starlette.routing import Router
 
 from gateway.artifacts.files import FileReader
-from gateway.base.clock import SystemClock
+from gateway.base.clock import SystemClock, fewest_days
 from gateway.config.exposure import operators_keys
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
+from gateway.guards.opening import open_guards
 from gateway.http.answering import Answering
-from gateway.http.auth import Authenticator, OnlyNear
+from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.classic.endpoint import Stored
 from gateway.http.conversations.attachments import Attachments
@@ -32,12 +33,14 @@ from gateway.http.inner.resends import Resends
 from gateway.http.mcp.endpoint import McpEndpoint
 from gateway.http.messages.counting import CountTokens, ListedModels
 from gateway.http.messages.endpoint import Messages
+from gateway.http.near import OnlyNear
 from gateway.http.operations import Models
 from gateway.http.relay.endpoint import Relay
+from gateway.http.runtime_keys import RuntimeKeys
 from gateway.http.statistics import Observed, Statistics
 from gateway.internal_models.calls import InternalModels
 from gateway.operations.purge import sweep_for_ever, sweep_seconds
-from gateway.operations.storage_upkeep import add_older_for_ever, prepare_storage
+from gateway.operations.storage_upkeep import add_older_for_ever, begin_preparing
 from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import SummaryCache
@@ -51,17 +54,22 @@ from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import open_transactions
+from gateway.storage.encryption.vault import open_vault
+from gateway.storage.keys import KeyStore
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from gateway.storage.things.memory import ThingMemory
+from gateway.storage.trail.append import Trail
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.otel.opening import open_telemetry
 from gateway.telemetry.shared_counts import SharedCounts, keep_shared
 from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
+from gateway.turn.guarded import GuardedTurns
 from gateway.turn.idempotency import IdempotencyGate
+from gateway.turn.limited import open_limited
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.recaller import Recaller
 from gateway.turn.relayed_bills import RelayedBills
@@ -77,6 +85,7 @@ from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.responses.adapter import ResponsesUpstream
 from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.probes import probe_for_ever
 from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
@@ -104,8 +113,8 @@ def create_app(settings: Settings, draining: Draining | None = None, shared: Sha
     draining = draining or Draining()
     gateway = Gateway(settings, shared)
     routes = route_table(gateway, draining)
-    others = Router(routes, default=gateway.relay, lifespan=gateway.lifespan)
-    app: App = Direct(posted(gateway, routes), others)
+    others = Router(routes, redirect_slashes=False, default=gateway.relay, lifespan=gateway.lifespan)
+    app: App = Direct(posted(gateway, routes), others, routes)
     origins = settings.server.cors_origins
     if operators_keys(settings) and settings.auth.mode != "open":
         app = OnlyNear(app, origins)
@@ -125,6 +134,7 @@ class Gateway:
         self.telemetry = open_telemetry(settings.telemetry)
         self.metrics = self.telemetry.metrics((entry.model_name for entry in settings.model_list), self.clock.now)
         self._wire_storage()
+        self.guards = open_guards(settings, self.store.secret, self.clock)
         self._wire_upstreams()
         self._wire_context()
         self._wire_endpoints()
@@ -134,7 +144,7 @@ class Gateway:
         settings, clock = self.settings, self.clock
         self.transactions = open_transactions(settings.storage)
         self.indexes = ContentIndexes(settings.cache.index_bytes, settings.cache.document_ttl, clock)
-        self.backend = open_cache(settings.cache, clock)
+        self.backend = open_cache(settings.cache, clock, open_vault(settings.storage))
         self.cache = IndexedCache(self.backend, self.indexes)
         days = settings.conversation.retention_days
         kept = (settings.cache.conversation_bytes // 2, clock, settings.cache.conversation_ttl)
@@ -153,21 +163,22 @@ class Gateway:
         self.client = new_client(self.pool)
         self.catalogue = Catalogue()
         self.told = ToldFacts(self.client, self.clock)
-        self.router = ConfiguredRouter(settings, self.catalogue, self.told)
+        self.router = ConfiguredRouter(settings, self.catalogue, self.told, self.clock)
         self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
         litellm = LitellmUpstream(self.client, self.library)
         responses = ResponsesUpstream(self.over_http)
         anthropic = AnthropicUpstream(self.over_http, self.clock)
         adapters = ProtocolUpstream(openai=self.over_http, responses=responses, anthropic=anthropic, litellm=litellm)
-        self.upstream = self.telemetry.upstream(adapters)
+        self.upstream = self.guards.upstream(self.telemetry.upstream(adapters))
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
 
     def _wire_context(self) -> None:
         settings, cache, clock = self.settings, self.cache, self.clock
-        self.embedder = open_embedder(settings, self.over_http, self.router, self.counters)
+        opened = open_embedder(settings, self.over_http, self.router, self.counters)
+        self.embedder = self.guards.embedder(opened)
         self.meaning = None
         if self.embedder is not None:
             seconds, ttl = settings.context.embedding_timeout, settings.cache.vector_ttl
@@ -214,10 +225,17 @@ class Gateway:
             Protocols(clock),
             Recaller(self.context, self.counters, self.settlement, settings.context),
             self.summaries,
+            settings.routing,
         )
         self.telemetry.watch(self.settlement, pipeline)
-        self.auth = auth = Authenticator(settings.auth, store)
-        self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock)
+        if self.guards.is_on:
+            pipeline.guarded = GuardedTurns(self.guards.masker, self.counters)
+        self.limited = limited = open_limited(
+            settings, self.transactions, store, pipeline, self.settlement, self.counters
+        )
+        self.keys = RuntimeKeys(KeyStore(self.transactions, clock, store), clock)
+        self.auth = auth = Authenticator(settings.auth, store, self.keys, clock)
+        self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock, limited)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
         self.messages = Messages(self.answering, settings, self.resends, store)
         self.count_tokens = CountTokens(pipeline, auth, settings, clock)
@@ -227,23 +245,25 @@ class Gateway:
         self.attachments = Attachments(records, auth)
         self.window = ConversationContext(records, auth)
         kept = (self.paths, self.resends, self.indexes, self.backend, self.files)
-        observed = Observed(*kept, self.settlement.running, self.hooks, self.rest)
+        observed = Observed(*kept, self.settlement.running, self.hooks, self.rest, self.router.health)
         self.metrics.observed = observed.counts
         self.statistics = Statistics(observed, self.metrics, auth, settings)
         self.stored = Stored(self.things, records, store, self.paths, self.resends)
         self.past = past = PastTurns(self.transactions)
         replays = ReplayStore(self.transactions, clock)
         self.turns = Turns(past, replays, auth)
-        self.replayer = Replayer(pipeline, store, replays, past)
+        self.replayer = Replayer(limited, store, replays, past)
         self.replays = Replays(self.replayer, pipeline, past, replays, store, auth, settings, clock)
         transfer = ConversationTransfer(self.transactions, clock)
-        self.exported = ExportedConversation(transfer, auth)
+        self.trail = Trail(self.transactions, clock, is_strict=settings.auth.wants_keys)
+        self.exported = ExportedConversation(transfer, auth, self.trail)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
         self.mcp = McpEndpoint(settings, self.transactions, self.things, auth)
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
-        self.relay = Relay(self.router, self.telemetry.passthrough(self.pool), auth, settings, self.relayed_bills)
+        passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
+        self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited)
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
@@ -252,16 +272,17 @@ class Gateway:
         for entry in settings.model_list:
             if problem := unsupported(entry):
                 log.warning("model_cannot_be_served", model=entry.model_name, reason=problem)
-        preparing = asyncio.ensure_future(prepare_storage(settings, self.transactions))
-        await asyncio.wait({preparing}, timeout=settings.storage.timeout)
+        preparing = await begin_preparing(settings, self.transactions)
         days = settings.conversation.retention_days
+        often = sweep_seconds(fewest_days(days, *(key.retention_days for key in settings.auth.keys)))
         running = [
             preparing,
             asyncio.ensure_future(self.warm_up.run()),
-            asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, sweep_seconds(days))),
+            asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, often)),
             asyncio.ensure_future(add_older_for_ever(self.transactions, sweep_seconds(days))),
             asyncio.ensure_future(self.idempotency.keep()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
+            asyncio.ensure_future(probe_for_ever(self.router.health, self.client, settings.routing.probe)),
         ]
         if self.shared is not None:
             running.append(asyncio.ensure_future(keep_shared(self.shared, self.metrics)))
@@ -292,6 +313,7 @@ class Gateway:
         await self.replayer.close()
         for bills in (self.relayed_bills, self.settlement):
             await bills.drain(2 * self.settings.storage.timeout)
+        await self.limited.close()
         await asyncio.to_thread(self.hooks.close, HOOKS_SECONDS)
         await self.planning.close()
         await self.idempotency.drain(self.settings.storage.timeout)

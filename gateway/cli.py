@@ -1,4 +1,5 @@
-"""The `gateway` command: serve, migrate, check, audit, costs, ls, show, tail, purge, export, import (guarantee §9)."""
+"""The `gateway` command: serve, migrate, check, keys, audit, costs, ls, show, tail, purge, encrypt, export, import,
+trail (guarantee §9)."""
 
 import argparse
 import io
@@ -10,6 +11,7 @@ from typing import Any
 from gateway import __version__
 from gateway.config.loading import ConfigurationError, load_settings, process_environment
 from gateway.config.settings import Settings
+from gateway.operations.keys.options import add_key_commands
 
 MOST_ROWS = 100_000
 """Of a list that a command writes."""
@@ -22,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = options.config or environ.get("GATEWAY_CONFIG")
     overrides = {f"server.{k}": v for k in ("host", "port", "workers") if (v := getattr(options, k, None)) is not None}
     try:
+        if given := getattr(options, "from_litellm", None):
+            return _from_litellm(given, options)
         settings = load_settings(path, environ, overrides)
         if options.run not in (_serve, _check) and not settings.storage_is_named:
             text = f"the storage is the default, {settings.storage.url} in {os.getcwd()}"
@@ -48,7 +52,13 @@ def _parser() -> argparse.ArgumentParser:
     migrate.add_argument("--finish", action="store_true", help="also what waits until no older version runs any more")
     migrate.set_defaults(run=_migrate)
     check = commands.add_parser("check", help="validate the configuration and reach what it names")
+    taking = "instead, write a configuration of the gateway's that means what this file of a LiteLLM proxy does"
+    check.add_argument("--from-litellm", metavar="FILE", help=taking)
+    check.add_argument("--output", metavar="FILE", help="with --from-litellm: where to (default: standard output)")
     check.set_defaults(run=_check)
+    keys = add_key_commands(commands.add_parser("keys", help="make, list, change, rotate and revoke keys"))
+    for command in keys:
+        command.set_defaults(run=_keys)
     audit = commands.add_parser("audit", help="add the ledger up again and say whether all balances")
     _add_audit_options(audit)
     audit.set_defaults(run=_audit)
@@ -61,6 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_purge_options(purge)
     purge.set_defaults(run=_purge)
+    encrypting = commands.add_parser("encrypt", help="put what is stored already under storage.encryption_key")
+    encrypting.set_defaults(run=_encrypt)
     export = commands.add_parser("export", help="write a conversation to a file, with all that belongs to it")
     export.add_argument("conversation", metavar="CONVERSATION", help="its id: conv_…")
     export.add_argument("--tenant", metavar="T", help="only if it is this tenant's")
@@ -70,7 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     importing.add_argument("file", metavar="FILE", help="what `gateway export` or the API has written")
     importing.add_argument("--tenant", metavar="T", help="whose it is to be (default: the only tenant)")
     importing.set_defaults(run=_import)
-    for command in (serve, migrate, check, audit, costs, *looks, purge, export, importing):
+    trails = _add_trail(commands)
+    looks = (*looks, purge, encrypting)
+    for command in (serve, migrate, check, *keys, audit, costs, *looks, export, importing, *trails):
         command.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
     return parser
 
@@ -175,6 +189,32 @@ def _add_purge_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say how many")
 
 
+def _add_trail(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
+    """`gateway trail list`, `export` and `verify`."""
+    trail = commands.add_parser("trail", help="what administrators made, changed, saw and deleted")
+    kinds = trail.add_subparsers(required=True, metavar="list|export|verify")
+    listing = kinds.add_parser("list", help="the latest events")
+    listing.add_argument("--limit", metavar="N", type=_count, default=20, help="how many (default: %(default)s)")
+    listing.add_argument("--json", action="store_true", help="as one JSON object")
+    listing.set_defaults(run=_trail_list)
+    exporting = kinds.add_parser("export", help="events as lines of JSON, with their digests")
+    exporting.add_argument("--after", metavar="NUMBER", type=int, help="those behind this one")
+    exporting.add_argument("-o", "--output", metavar="FILE", default="-", help="where to (default: standard output)")
+    exporting.set_defaults(run=_trail_export)
+    for command in (listing, exporting):
+        command.add_argument("--since", metavar="WHEN", help="those of then or later: 24h, yesterday, a date")
+        command.add_argument("--until", metavar="WHEN", help="those before then")
+        command.add_argument("--action", metavar="A", help="those of this action: key.created, say")
+        command.add_argument("--actor", metavar="K", help="those of the key with this id: key_…")
+    verifying = kinds.add_parser("verify", help="check that no event was changed, taken out or put in")
+    verifying.add_argument(
+        "--from", dest="number", metavar="NUMBER", type=int, help="from this event of an earlier export on"
+    )
+    verifying.add_argument("--digest", metavar="HEX", help="what the digest of that event was")
+    verifying.set_defaults(run=_trail_verify)
+    return listing, exporting, verifying
+
+
 def _serve(settings: Settings, _options: argparse.Namespace) -> int:
     from gateway.server import serve
 
@@ -188,10 +228,19 @@ def _migrate(settings: Settings, options: argparse.Namespace) -> int:
     return _report(migrate_now(settings, finishing=options.finish))
 
 
-def _check(settings: Settings, _options: argparse.Namespace) -> int:
+def _check(settings: Settings, options: argparse.Namespace) -> int:
+    if options.output:
+        raise ValueError("--output is for --from-litellm")
     from gateway.operations.check import check
 
     return _report(check(settings))
+
+
+def _keys(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.base.clock import SystemClock
+    from gateway.operations.keys.command import keys
+
+    return _piped(lambda: keys(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
 
 
 def _audit(settings: Settings, options: argparse.Namespace) -> int:
@@ -228,6 +277,12 @@ def _tail(settings: Settings, options: argparse.Namespace) -> int:
     return _piped(lambda: tail(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
 
 
+def _from_litellm(path: str, options: argparse.Namespace) -> int:
+    from gateway.operations.from_litellm import write
+
+    return _piped(lambda: write(path, options.output, process_environment(), sys.stdout, sys.stderr))
+
+
 def _piped(run: Callable[[], int]) -> int:
     """Runs a command that writes much; whoever reads, `head` say, may have seen enough before its end."""
     for stream in (sys.stdout, sys.stderr):
@@ -249,6 +304,12 @@ def _purge(settings: Settings, options: argparse.Namespace) -> int:
     return purge(settings, options, SystemClock(), sys.stdout, sys.stderr)
 
 
+def _encrypt(settings: Settings, _options: argparse.Namespace) -> int:
+    from gateway.operations.encrypting import encrypt
+
+    return encrypt(settings, sys.stdout, sys.stderr)
+
+
 def _export(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.base.clock import SystemClock
     from gateway.operations.transfer import export_file
@@ -261,6 +322,26 @@ def _import(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.operations.transfer import import_file
 
     return import_file(settings, options, SystemClock(), sys.stdout, sys.stderr)
+
+
+def _trail_list(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.base.clock import SystemClock
+    from gateway.operations.trail import list_trail
+
+    return _piped(lambda: list_trail(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+
+
+def _trail_export(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.base.clock import SystemClock
+    from gateway.operations.trail import export_trail
+
+    return _piped(lambda: export_trail(settings, options, SystemClock(), sys.stdout.buffer, sys.stderr))
+
+
+def _trail_verify(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.operations.trail import verify_trail
+
+    return verify_trail(settings, options, sys.stdout, sys.stderr)
 
 
 def _report(results: Any) -> int:

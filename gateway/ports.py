@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Protocol
 
+from gateway.models.allowed import Account, Leased, Window
 from gateway.models.calibration import Calibration
 from gateway.models.conversation import ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, StoredFile, StreamOpener
@@ -122,7 +123,7 @@ class Embedder(Protocol):
         """One vector for each text.
 
         Raises:
-            UpstreamError: as drawn in `errors.py`; also if the answer holds no usable vectors.
+            UpstreamError: as drawn in `errors`; also if the answer holds no usable vectors.
             ModelNotFound, Unauthorized: the model is not for this caller.
             EmbeddingFault: the model cannot be run here.
         """
@@ -190,7 +191,7 @@ class Upstream(Protocol):
         """One answer.
 
         Raises:
-            UpstreamError: as drawn in `errors.py`.
+            UpstreamError: as drawn in `errors`.
         """
         ...
 
@@ -207,7 +208,7 @@ class FileStore(Protocol):
 
         Raises:
             NotFound: no such file, or not for this caller.
-            UpstreamError: as drawn in `errors.py`.
+            UpstreamError: as drawn in `errors`.
         """
         ...
 
@@ -288,3 +289,82 @@ class CalibrationStore(Protocol):
     async def save(self, learned: Mapping[str, Calibration]) -> None:
         """Replaces those, and leaves the others alone."""
         ...
+
+
+class BudgetStore(Protocol):
+    """What was spent, and what processes may still spend without asking again (ADR 28). Each method is one short
+    transaction, and safe from several processes at once.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+
+    async def spent(self, account: Account) -> int:
+        """Picodollars of all bills since the account's period began."""
+        ...
+
+    async def lease(self, account: Account, budget: int, held: int, more: int) -> Leased:
+        """Writes down what this process holds of a budget: what its running requests hold already, `more`, and, where
+        there is room, a share of what is left. What does not fit beside what was spent and what others hold is not
+        given, but to a request that is alone while less than the budget is spent."""
+        ...
+
+    async def give_back(self, account: Account) -> None:
+        """This process holds nothing of it any more."""
+        ...
+
+    async def sweep(self) -> None:
+        """Deletes what processes held that are gone."""
+        ...
+
+
+class LocalRateStore(Protocol):
+    """The same as `RateStore` in this process, of which nothing has to be waited for. `now`: Unix seconds."""
+
+    def take(self, key: str, limit: int, amount: int, now: float) -> tuple[bool, Window]: ...
+
+    def correct(self, key: str, amount: int, since: float) -> None: ...
+
+    def enter(self, key: str, request_id: str, limit: int) -> bool: ...
+
+    def leave(self, key: str, request_id: str) -> None: ...
+
+
+class RateStore(Protocol):
+    """Counts within a minute, and requests at once. It may forget at any time; each change is atomic.
+
+    Raises:
+        LimitsUnavailable, StorageUnavailable: it cannot be reached.
+    """
+
+    @property
+    def local(self) -> LocalRateStore | None:
+        """What counts in this process alone; None where others count, too."""
+        ...
+
+    async def take(self, key: str, limit: int, amount: int) -> tuple[bool, Window]:
+        """Counts `amount` if no more than `limit` are counted then, and tells what is counted."""
+        ...
+
+    async def correct(self, key: str, amount: int, since: float) -> None:
+        """Counts so many more, or fewer (below 0) than were counted at `since` (seconds since 1970). Fewer only while
+        they stand in the window that runs."""
+        ...
+
+    async def enter(self, key: str, request_id: str, limit: int) -> bool:
+        """Whether the request is one of at most `limit` that are under way. It is for a minute, unless renewed."""
+        ...
+
+    async def renew(self, running: Sequence[tuple[str, str]]) -> None:
+        """These requests, by key and id, are under way for another minute."""
+        ...
+
+    async def leave(self, key: str, request_id: str) -> None:
+        """The request is over."""
+        ...
+
+    async def sweep(self) -> None:
+        """Deletes what is over."""
+        ...
+
+    async def close(self) -> None: ...

@@ -10,11 +10,15 @@ from gateway.config.exposure import has_page
 from gateway.http.classic.chat import ClassicChat
 from gateway.http.classic.endpoint import ClassicConversations, ClassicHealth, MemoryStatistics, PromptInfo
 from gateway.http.edge import CHAT_PATH, App, Draining
+from gateway.http.keys.endpoint import key_routes
 from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Ready
 from gateway.http.organization.endpoint import organization_routes
 from gateway.http.responses.routes import response_routes
+from gateway.http.trail.endpoint import trail_routes
 from gateway.http.ui.entrance import Entrance, Parts
+from gateway.models.trail import actor_of
+from gateway.storage.trail.append import recorder
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -75,7 +79,9 @@ def route_table(gateway: "Gateway", draining: Draining) -> list[Route]:
     ]
     stored = (gateway.resends, gateway.store, gateway.auth, gateway.relay)
     found += response_routes(gateway.answering, gateway.settings, *stored)
-    found += organization_routes(gateway.transactions, gateway.auth, gateway.clock)
+    found += organization_routes(gateway.transactions, gateway.auth, gateway.clock, gateway.trail)
+    found += trail_routes(gateway.transactions, gateway.auth, gateway.trail)
+    found += key_routes(gateway.keys, gateway.auth, lambda caller, _: recorder(actor_of(caller), gateway.clock))
     found += _classic_routes(gateway, ready)
     found += gateway.mcp.routes()
     page = Entrance(_parts(gateway, ready))
@@ -90,13 +96,13 @@ def route_table(gateway: "Gateway", draining: Draining) -> list[Route]:
 def posted(gateway: "Gateway", routes: Iterable[Route]) -> dict[str, App]:
     """The endpoints of whole paths to which is posted, those among them that are relayed and ask a model."""
     found = {each.path: each.app for each in routes if "{" not in each.path and "POST" in (each.methods or ())}
-    return {**{f"/v1/{path}": gateway.relay for path in ENDPOINTS}, **found, CHAT_PATH + "/": gateway.chat}
+    return {**{f"/v1/{path}": gateway.relay for path in ENDPOINTS}, **found}
 
 
 def _parts(gateway: "Gateway", ready: Ready) -> Parts:
     about, stored = (gateway.settings, gateway.clock, gateway.auth), (gateway.transactions, gateway.store, gateway.past)
     models, kept = (gateway.chat, gateway.pipeline, gateway.router), (gateway.backend, gateway.clock.now())
-    return Parts(*about, *stored, gateway.metrics, ready, gateway.statistics, *models, *kept)
+    return Parts(*about, *stored, gateway.metrics, ready, gateway.statistics, *models, *kept, gateway.trail)
 
 
 def _classic_routes(gateway: "Gateway", ready: Ready) -> list[Route]:

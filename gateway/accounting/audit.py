@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gateway.accounting.cost import price_call, primary_usage, total_cost, usage_of
-from gateway.models.bill import CallCost, PriceLine
+from gateway.models.bill import OF_MODELS, CallCost, PriceLine
 from gateway.models.report_lists import CHAT
 from gateway.models.turn import LARGEST_KEPT, LedgerRow
 
@@ -72,7 +72,7 @@ class Totals:
         self.prompt_tokens += row.prompt_tokens
         self.completion_tokens += row.completion_tokens
         self.estimated += row.estimated
-        internal = [call.total for call in row.entry.calls if call.purpose != "primary"]
+        internal = [call.total for call in row.entry.calls if call.purpose not in OF_MODELS]
         self.planning = sum((each for each in internal if each is not None), self.planning)
         self.planning_unpriced += internal.count(None)
         if isinstance(total, Decimal | int):

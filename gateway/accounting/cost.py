@@ -7,6 +7,7 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
 from gateway.models.bill import (
+    OF_MODELS,
     PICO,
     CallCost,
     ContextPlanningCost,
@@ -16,6 +17,7 @@ from gateway.models.bill import (
     PriceLine,
     UsageMetadata,
 )
+from gateway.models.guarding import PER_USD
 from gateway.models.turn import LedgerEntry, LedgerFigures
 
 Kinds = Iterable[tuple[str, int, tuple[str, ...]]]
@@ -38,6 +40,7 @@ UNITS = (
     ("seconds", ("input_cost_per_second", "output_cost_per_second")),
     ("characters", ("input_cost_per_character",)),
     ("images", ("output_cost_per_image", "input_cost_per_image")),
+    ("usd", (PER_USD,)),
 )
 """What a call of another API than chats may be charged by in place of tokens, and the names of its price."""
 DEARER_OUTPUT = ("output_cost_per_reasoning_token",)
@@ -117,7 +120,7 @@ def planning_usage(calls: Sequence[CallCost]) -> ContextPlanningUsage:
     """Tokens and calls of the internal models among these."""
     found: dict[str, dict[str, int]] = {}
     for call in calls:
-        if call.purpose != "primary":
+        if call.purpose not in OF_MODELS:
             sums = found.setdefault(call.purpose, {"prompt_tokens": 0, "completion_tokens": 0, "calls": 0})
             usage = usage_of(call.usage)
             sums["prompt_tokens"] += usage.prompt_tokens
@@ -243,14 +246,15 @@ def total_cost(calls: Sequence[CallCost]) -> tuple[CostMetadata, ContextPlanning
     belongs to null, never 0 (guarantee §6); the other sums are known all the same."""
     if len(calls) == 1 and calls[0].purpose == "primary":
         return _cost_of(calls[0]), NO_PLANNING
-    primary = [call for call in calls if call.purpose == "primary"]
+    primary = [call for call in calls if call.purpose in OF_MODELS]
     totals = {
         purpose: _all_of(call.total for call in calls if call.purpose == purpose)
-        for purpose in ("planner", "summarizer", "embedder")
+        for purpose in ("planner", "summarizer", "embedder", "guard")
     }
     planned = _all_of(totals.values())
-    embedded = totals["embedder"] if any(call.purpose == "embedder" for call in calls) else None
-    planning = ContextPlanningCost(totals["planner"], totals["summarizer"], planned, embedded)
+    made = {call.purpose for call in calls}
+    embedded, guarded = (totals[purpose] if purpose in made else None for purpose in ("embedder", "guard"))
+    planning = ContextPlanningCost(totals["planner"], totals["summarizer"], planned, embedded, guarded)
     estimated = any(call.estimated for call in calls)
     prompt = _all_of(call.prompt_cost for call in primary)
     completion = _all_of(call.completion_cost for call in primary)
@@ -356,6 +360,8 @@ def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost]) -> Le
         if call.purpose == "primary":
             read, wrote = cache_tokens(call.usage)
             cached, written = cached + read, written + wrote
+        elif call.purpose in OF_MODELS:
+            continue
         elif total is None:
             unpriced += 1
         else:

@@ -30,16 +30,8 @@ OPTIONAL_IN_RECORDS = ("guarded", "standing", "reason", *CLIENTS_WORDS)
 FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
     {
         *OPTIONAL_IN_RECORDS,
-        "economics",
-        "embedder",
-        "embedder_cost",
-        "agent",
-        "profile",
-        "memory",
-        "recall",
-        "things",
-        "compacted",
-        "cleared",
+        *("economics", "embedder", "embedder_cost", "guard", "guard_cost"),
+        *("agent", "profile", "memory", "recall", "things", "compacted", "cleared"),
     }
 )
 """Of a bill: they are left out elsewhere."""
@@ -93,7 +85,7 @@ def response_metadata(known: ResponseMetadata, unlisted: Unlisted | None = None)
             del utilization["compacted"]
         if not used.cleared:
             del utilization["cleared"]
-        _without_embedder(utilization)
+        _without_unpaid(utilization)
     data["timings_ms"] = known.timings_ms
     return data
 
@@ -206,7 +198,7 @@ def amended(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:
     used = metadata.get("context_utilization")
     if isinstance(used, dict):
         parts = {"planning_usage": _fields(planning_usage(priced)), "planning_cost": _fields(planning)}
-        metadata["context_utilization"] = {**used, **_without_embedder(parts)}
+        metadata["context_utilization"] = {**used, **_without_unpaid(parts)}
     return replace(entry, calls=calls, metadata=metadata, document=None, figures=ledger_figures(metadata, calls))
 
 
@@ -220,10 +212,11 @@ def _paid(call: CallCost) -> tuple[object, ...]:
     return call.purpose, call.model, usage_of(call.usage), call.prompt_cost, call.completion_cost
 
 
-def _without_embedder(utilization: dict[str, Any]) -> dict[str, Any]:
-    """Tokens and cost of internal models, in place, without those of an embedder where none was called."""
-    if not utilization["planning_usage"]["embedder"]:
-        del utilization["planning_usage"]["embedder"], utilization["planning_cost"]["embedder_cost"]
+def _without_unpaid(utilization: dict[str, Any]) -> dict[str, Any]:
+    """Tokens and cost of internal models, in place, without those of an embedder or a guard where none was called."""
+    for purpose in ("embedder", "guard"):
+        if not utilization["planning_usage"][purpose]:
+            del utilization["planning_usage"][purpose], utilization["planning_cost"][f"{purpose}_cost"]
     return utilization
 
 
@@ -248,6 +241,9 @@ def extended_usage(usage: dict[str, Any], calls: tuple[CallCost, ...], sums: Sum
         "planner_cost": planning.planner_cost,
         "summarizer_cost": planning.summarizer_cost,
     }
-    if any(call.purpose == "embedder" for call in calls):
+    made = {call.purpose for call in calls}
+    if "embedder" in made:
         details["embedder_cost"] = planning.embedder_cost
+    if "guard" in made:
+        details["guard_cost"] = planning.guard_cost
     return {**usage, "cost": cost.total_cost, "cost_details": details}

@@ -16,9 +16,8 @@ class SystemClock:
         """Wall-clock time, in UTC."""
         return datetime.now(UTC)
 
-    def monotonic(self) -> float:
-        """Seconds that never go backwards, for durations."""
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
+    """Seconds that never go backwards, for durations. The function itself: a request asks ten times."""
 
 
 def parse_when(option: str, text: str | None, now: datetime) -> datetime | None:
@@ -43,6 +42,11 @@ def parse_when(option: str, text: str | None, now: datetime) -> datetime | None:
     except (ValueError, OverflowError):
         example = "2026-01-31, 2026-01-31T12:00Z, yesterday, 24h or 7d"
         raise ValueError(f"{option}: {text!r} is no time; say {example}") from None
+
+
+def fewest_days(*days: float | None) -> float | None:
+    """The fewest of those that are said; None where none is."""
+    return min((each for each in days if each is not None), default=None)
 
 
 def days_before(now: datetime, days: float) -> datetime:

@@ -33,6 +33,11 @@ class BackgroundTasks:
             task.cancel()
         await self.finish()
 
+    async def caught_up(self) -> None:
+        """Returns once those that run now have ended."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
     async def finish(self) -> None:
         """Returns once none is left, also of those that are started meanwhile."""
         while self._tasks:

@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from gateway.config.allowances import NO_DEFAULTS, NO_LIMITS, ContextDefaults, Expiry, RateLimits, SpendBudget
 from gateway.config.fields import Section
 
 Role = Literal["user", "viewer", "admin"]
@@ -18,16 +19,27 @@ LABEL = r"^[^\x00-\x1f\x7f]+$"
 NAME = r"^[\w.:@-]+$"
 
 
-class ApiKey(Section):
-    """A key that clients may use and whose it is."""
+class KeyFields(Section):
+    """What may be said of a key, in the configuration and when one is made (guarantee §12.1)."""
 
-    key: SecretStr = Field(min_length=8)
-    tenant: str = Field(min_length=1, max_length=128, pattern=NAME)
     name: str | None = Field(None, min_length=1, max_length=128, pattern=LABEL, description="What people call it.")
+    owner: str | None = Field(None, min_length=1, max_length=256, pattern=LABEL, description="Who answers for it.")
+    tenant: str = Field(min_length=1, max_length=128, pattern=NAME)
     project: str | None = Field(
         None, min_length=1, max_length=128, pattern=NAME, description="What it is for; costs are told by it."
     )
     roles: tuple[Role, ...] = Field((USER,), description="What it may do.")
+    models: tuple[str, ...] = Field((), description="Names of models that it may ask, `*` for any run of characters.")
+    expires_at: Expiry | None = Field(None, description="From when on it is refused.")
+    budgets: tuple[SpendBudget, ...] = Field((), description="What may be spent with it.")
+    limits: RateLimits = Field(NO_LIMITS, description="How much may be asked with it.")
+    context: ContextDefaults = Field(NO_DEFAULTS, description="Defaults of `context` for its requests.")
+    retention_days: float | None = Field(
+        None,
+        gt=0,
+        le=36_500,
+        description="Conversations made with it that nothing was added to for so long are deleted.",
+    )
 
     @field_validator("roles")
     @classmethod
@@ -37,12 +49,19 @@ class ApiKey(Section):
         return tuple(dict.fromkeys(roles))
 
 
+class ApiKey(KeyFields):
+    """A key that clients may use and whose it is."""
+
+    key: SecretStr = Field(min_length=8)
+
+
 class AuthSettings(Section):
     """Who may ask (guarantee §8)."""
 
-    mode: Literal["auto", "open"] = Field(
+    mode: Literal["auto", "keys", "open"] = Field(
         "auto",
-        description="`open` lets a server with an operator's key listen beyond loopback without `auth.keys`.",
+        description="`keys`: only the gateway's keys are accepted, also without any in `auth.keys`; `open` lets a "
+        "server with an operator's key listen beyond loopback without keys.",
     )
     keys: tuple[ApiKey, ...] = Field((), description="Keys accepted; without any, the client's own goes upstream.")
 
@@ -55,6 +74,16 @@ class AuthSettings(Section):
             # Its name is shown alone; what decides must be plain.
             if other.tenant != entry.tenant:
                 raise ValueError("keys: one key stands with two tenants")
-            if (other.project, set(other.roles)) != (entry.project, set(entry.roles)):
-                raise ValueError("keys: one key stands with two projects, or with other roles")
+            if _what_counts(other) != _what_counts(entry):
+                raise ValueError("keys: one key stands with two projects, or with other roles or limits")
         return self
+
+    @property
+    def wants_keys(self) -> bool:
+        """Whether requests without a key of ours are refused."""
+        return bool(self.keys) or self.mode == "keys"
+
+
+def _what_counts(entry: ApiKey) -> tuple[object, ...]:
+    told = entry.model_dump(exclude={"key", "name", "owner", "roles"})
+    return (told, set(entry.roles))

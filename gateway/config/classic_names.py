@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.config.files import ConfigurationError, section
-from gateway.config.litellm_names import Fate, Group
+from gateway.config.litellm_advice import Group
+from gateway.config.litellm_names import Fate
 
 Place = tuple[str, str]
 Read = Callable[[str], Any]

@@ -13,8 +13,8 @@ SHORT = 8
 
 def operators_keys(settings: Settings) -> str:
     """The operator's keys that whoever reaches the port may spend, in words; empty if there are none, or if only
-    holders of `auth.keys` are served."""
-    if settings.auth.keys or not settings.has_operator_key():
+    holders of the gateway's own keys are served."""
+    if settings.auth.wants_keys or not settings.has_operator_key():
         return ""
     names = [entry.model_name for entry in settings.model_list if entry.litellm_params.has_credentials]
     found = ["upstream.api_key (OPENAI_API_KEY)"] if settings.upstream.api_key else []
@@ -32,7 +32,8 @@ def refusal(settings: Settings) -> str | None:
         return None
     return (
         f"server.host: {settings.server.host!r} is beyond loopback, and anyone who reaches it could spend the "
-        f"operator's key of {keys}. Set auth.keys (GATEWAY_AUTH_KEYS), or auth.mode: open (GATEWAY_AUTH_MODE=open)."
+        f"operator's key of {keys}. Set auth.keys (GATEWAY_AUTH_KEYS), auth.mode: keys (GATEWAY_AUTH_MODE=keys), or "
+        "auth.mode: open (GATEWAY_AUTH_MODE=open)."
     )
 
 
@@ -49,7 +50,7 @@ def has_page(settings: Settings) -> bool:
     alone."""
     if settings.server.ui == "off":
         return False
-    return bool(settings.auth.keys) or is_loopback(settings.server.host.strip("[]"))
+    return settings.auth.wants_keys or is_loopback(settings.server.host.strip("[]"))
 
 
 def weak_keys(settings: Settings) -> list[str]:

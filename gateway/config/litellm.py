@@ -1,11 +1,10 @@
 """Takes over the `config.yaml` of a LiteLLM proxy: what has an equivalent is mapped, nothing else stops the start.
 
-What became of each setting is kept for `gateway check` (guarantee §9).
+What became of each setting is kept for `gateway check` (guarantee §9, §12.14).
 """
 
 import copy
 import difflib
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,17 +13,35 @@ from pydantic import SecretStr
 
 from gateway.config.auth_settings import ADMIN, USER, ApiKey
 from gateway.config.files import REFERENCE, ConfigurationError, resolve, section
+from gateway.config.litellm_draft import Draft, Unreadable, is_reference
+from gateway.config.litellm_limits import READERS as LIMITS
+from gateway.config.litellm_limits import finish_limits
 from gateway.config.litellm_names import ON_HERE, ROUTER_PARAMETERS, SILENT, Fate, fate_of
 from gateway.config.litellm_names import SECTIONS as LITELLM_SECTIONS
+from gateway.config.litellm_routing import READERS as ROUTING
+from gateway.config.litellm_routing import finish_routing
+from gateway.config.model_list import STAR
 from gateway.config.settings import SECTIONS
 
 FOR_ALL_MODELS = ("drop_params", "additional_drop_params", "modify_params")
 """Parameters that LiteLLM sets for all models; here they are added to each."""
-MAPPINGS = ("litellm_settings", "router_settings", "general_settings")
+MAPPINGS = ("litellm_settings", "general_settings", "router_settings")
+"""In the order in which they count: of a setting that stands in several the last one does."""
+READERS = {**ROUTING, **LIMITS}
 DATABASE = "DATABASE_URL"
 MASTER = "LITELLM_MASTER_KEY"
 NEAR = 0.7
 """How alike a section's name must be to one of ours to be a slip of the pen."""
+
+
+class References(dict[str, str]):
+    """An environment in which each name has the value `os.environ/NAME`: nothing is looked up, and no secret read."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __getitem__(self, name: str) -> str:
+        return REFERENCE + name
 
 
 @dataclass(slots=True)
@@ -47,25 +64,40 @@ class Moved:
         self.fates.append(Fate(path, "kept", text))
 
 
-def move_in(raw: dict[str, Any], environ: Mapping[str, str], origin: str) -> Moved:
+def move_in(raw: dict[str, Any], environ: Mapping[str, str], origin: str, *, referring: bool = False) -> Moved:
     """Maps LiteLLM's sections onto ours and takes them out.
+
+    Args:
+        referring: `os.environ/NAME` stays what it is, wherever it stands.
 
     Raises:
         ConfigurationError: a section has no shape that could be read, or one that keeps strangers out
             (`master_key`) cannot be.
     """
-    moved = Moved(dict(raw), origin, dict(environ))
+    moved = Moved(dict(raw), origin, References(environ) if referring else dict(environ))
     foreign = _foreign_sections(moved)
     moved.names_database = _names(foreign, DATABASE)
     _set_environment(moved, foreign.pop("environment_variables", None))
     credentials = foreign.pop("credential_list", None)
     _resolve_models(moved, credentials)
+    models = moved.raw.get("model_list")
+    draft = Draft([each for each in models if isinstance(each, dict)] if isinstance(models, list) else [])
+    aliases: list[tuple[str, dict[str, Any]]] = []
     for name in MAPPINGS:
         values = foreign.pop(name, {})
         if not isinstance(values, dict):
             raise ConfigurationError(f"{origin}: {name}: must be a mapping")
         for key, value in values.items():
-            _move(moved, f"{name}.{key}", str(key), value)
+            path = f"{name}.{key}"
+            if key in ("model_group_alias", "model_alias_map") and isinstance(value, dict):
+                aliases.append((path, value))
+            elif key in READERS:
+                _read(moved, draft, path, value)
+            else:
+                _move(moved, path, str(key), value)
+    _finish(moved, draft)
+    for path, value in aliases:
+        _add_aliases(moved, path, value)
     moved.fates += [fate_of(name) for name in foreign]
     if (key := moved.environ.get(MASTER)) and foreign_keys(raw) and not _has_master(moved):
         _add_master(moved, MASTER, key)
@@ -109,7 +141,8 @@ def _set_environment(moved: Moved, values: Any) -> None:
         raise ConfigurationError(f"{moved.origin}: environment_variables: must be a mapping")
     known = resolve(values, moved.environ, "environment_variables", lambda *_: None)
     texts = {name: _text(value) for name, value in known.items() if value is not None}
-    moved.environ = {**{name: text for name, text in texts.items() if name != DATABASE}, **moved.environ}
+    texts = {name: text for name, text in texts.items() if name != DATABASE}
+    moved.environ = type(moved.environ)({**texts, **moved.environ})
     moved.kept("environment_variables", f"for `{REFERENCE}NAME` in this file, and for the gateway's own settings")
 
 
@@ -168,22 +201,40 @@ def _credentials(moved: Moved, values: Any) -> dict[str, Any]:
     }
 
 
+def _read(moved: Moved, draft: Draft, path: str, value: Any) -> None:
+    """One setting that our `routing` or `limits` has an equivalent of."""
+    missing: list[str] = []
+    value = resolve(value, moved.environ, path, lambda _, name: missing.append(name))
+    if value is None or value is False or value in ("", [], {}):
+        text = f"the environment has no {missing[0]}" if missing else "off, as here"
+        moved.fates.append(Fate(path, "not supported" if missing else "kept", text))
+        return
+    try:
+        READERS[path.rpartition(".")[2]](draft, path, value)
+        moved.fates.append(fate_of(path))
+    except Unreadable as error:
+        moved.fates.append(Fate(path, "not supported", f"ignored: {error}"))
+
+
+def _finish(moved: Moved, draft: Draft) -> None:
+    """What becomes of all of them together, beneath our own sections."""
+    finish_routing(draft)
+    for path, text in finish_limits(draft):
+        moved.fates = [each for each in moved.fates if each.path != path]
+        moved.fates.append(Fate(path, "not supported", f"ignored: {text}"))
+    moved.warnings += draft.warnings
+    draft.warnings = moved.warnings
+    draft.put_in(moved.raw, moved.origin)
+
+
 def _move(moved: Moved, path: str, key: str, value: Any) -> None:
     """One setting of LiteLLM's three mappings."""
     if key == "master_key":
         _master(moved, path, value)
         return
-    is_reference = isinstance(value, str) and value.startswith(REFERENCE)
+    named = is_reference(value)
     value = resolve(value, moved.environ, path, lambda *_: None)
-    if key in ("request_timeout", "timeout") and _is_number(value):
-        section(moved.raw, "upstream", moved.origin).setdefault("first_byte", value)
-        moved.fates.append(Fate(path, "replaced", "`upstream.first_byte`, which it sets"))
-    elif key == "stream_timeout" and _is_number(value):
-        section(moved.raw, "upstream", moved.origin).setdefault("idle", value)
-        moved.fates.append(Fate(path, "replaced", "`upstream.idle`, which it sets"))
-    elif key in ("model_group_alias", "model_alias_map") and isinstance(value, dict):
-        _add_aliases(moved, path, value)
-    elif key == "default_litellm_params" and isinstance(value, dict):
+    if key == "default_litellm_params" and isinstance(value, dict):
         for name, each in value.items():
             _set_for_all(moved.raw, name, each)
         moved.kept(path, "added to each model")
@@ -193,17 +244,10 @@ def _move(moved: Moved, path: str, key: str, value: Any) -> None:
         else:
             text = "no model here is called through litellm, and others get requests unchanged"
             moved.fates.append(Fate(path, "not supported", text))
-    elif value in (None, False, "", [], {}) and not is_reference and key not in ON_HERE:
+    elif value in (None, False, "", [], {}) and not named and key not in ON_HERE:
         moved.kept(path, "off, as here")
     else:
         moved.fates.append(fate_of(path))
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return not isinstance(value, bool) and float(value) > 0
-    except (TypeError, ValueError):
-        return False
 
 
 def _master(moved: Moved, path: str, value: Any) -> None:
@@ -232,22 +276,35 @@ def _has_master(moved: Moved) -> bool:
 
 
 def _add_aliases(moved: Moved, path: str, aliases: dict[str, Any]) -> None:
-    """Further names of models that are listed; LiteLLM writes `alias: model` or `alias: {model: …, hidden: …}`."""
+    """Further names of models that are listed, with all their entries; LiteLLM writes `alias: model` or
+    `alias: {model: …, hidden: …}`."""
     models = moved.raw.get("model_list")
-    entries = [each for each in reversed(models or []) if isinstance(each, dict)]
-    entries.sort(key=lambda each: not each.get("unset"))  # the first that can be served comes last, and counts
-    listed = {each.get("model_name"): each for each in entries}
+    entries = [each for each in models if isinstance(each, dict)] if isinstance(models, list) else []
+    listed = {each.get("model_name") for each in entries}
     lost = []
     for alias, target in aliases.items():
         name = target.get("model") if isinstance(target, dict) else target
-        if name in listed and isinstance(models, list):
-            if alias not in listed:
-                models.append({**copy.deepcopy(listed[name]), "model_name": alias})
-        else:
-            lost.append(alias)
+        found = [each for each in entries if each.get("model_name") == name] or _by_star(entries, str(name))
+        if not found or not isinstance(models, list):
+            lost.append(str(alias))
+        elif alias not in listed:
+            models += [{**copy.deepcopy(each), "model_name": alias} for each in found]
     if lost:
         moved.warnings.append(f"{path}: {', '.join(lost)} stand for models that model_list does not have")
-    moved.kept(path, "further names of models")
+    moved.fates.append(fate_of(path))
+
+
+def _by_star(entries: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """The first entry whose pattern fits a name, as it serves it."""
+    for each in entries:
+        before, star, after = str(each.get("model_name")).partition("*")
+        params = each.get("litellm_params")
+        if not star or not isinstance(params, dict) or not (name.startswith(before) and name.endswith(after)):
+            continue
+        between = name[len(before) : len(name) - len(after)]
+        if STAR.fullmatch(between):
+            return [{**each, "litellm_params": {**params, "model": str(params.get("model")).replace("*", between)}}]
+    return []
 
 
 def _set_for_all(raw: dict[str, Any], parameter: str, value: Any) -> bool:
@@ -265,7 +322,7 @@ def _set_for_all(raw: dict[str, Any], parameter: str, value: Any) -> bool:
 
 
 def _describe_models(moved: Moved) -> None:
-    """Says of `model_list` what a LiteLLM user would not expect: parameters that are not used, names given twice."""
+    """Says what becomes of the parameters of `model_list` that are not sent with requests."""
     models = moved.raw.get("model_list")
     entries = [each for each in models if isinstance(each, dict)] if isinstance(models, list) else []
     used: dict[str, None] = {}
@@ -274,7 +331,3 @@ def _describe_models(moved: Moved) -> None:
         used |= dict.fromkeys(params if isinstance(params, dict) else ())
     unused = [name for name in used if name in ROUTER_PARAMETERS and name not in SILENT]
     moved.fates += [fate_of(f"model_list[].litellm_params.{name}") for name in unused]
-    for name, number in Counter(str(entry.get("model_name")) for entry in entries).items():
-        if number > 1:
-            text = f"{number} entries; the first that can be served is, the others are not: nothing is balanced"
-            moved.warnings.append(f"model_list: {name!r} has {text}")

@@ -34,6 +34,8 @@ ALIASES = {
 }
 """Of two names for one setting the later one counts, and `GATEWAY_…` before both."""
 BASES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
+GUARDS = "guards"
+"""A list beside the sections."""
 UNION_MEMBERS = ("Timeouts", "constrained-float")
 """Names that pydantic puts into the path of a setting that may be one thing or another."""
 INTERNAL = ("warnings", "moved", "storage_is_named")
@@ -55,7 +57,8 @@ def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mappi
     def missing(where: str, name: str) -> None:
         raise ConfigurationError(f"{origin}: {where}: the environment has no {name}")
 
-    ours = {name: resolve(moved.raw[name], moved.environ, name, missing) for name in SECTIONS if name in moved.raw}
+    named = [name for name in (*SECTIONS, GUARDS) if name in moved.raw]
+    ours = {name: resolve(moved.raw[name], moved.environ, name, missing) for name in named}
     moved.raw |= ours
     return _settings(moved, overrides or {}, ())
 
@@ -168,6 +171,8 @@ def _explain(error: ValidationError, file: str, origins: Mapping[tuple[str, str]
             text = "must be a mapping"
         elif problem["type"] == "string_type":
             text = "must be a text: write it in quotes"
+        elif problem["type"] == "too_short" and problem["ctx"]["field_type"] == "Value":  # a secret
+            text = f"must have at least {problem['ctx']['min_length']} characters"
         lines.append(": ".join(filter(None, (origin, where, text))))
     return "\n".join(lines)
 

@@ -60,6 +60,11 @@ class LitellmParams(BaseModel):
     stream_timeout: Seconds | None = None
     custom_llm_provider: str | None = None
     api_version: Annotated[str | None, BeforeValidator(_as_text)] = None
+    order: float | None = Field(None, allow_inf_nan=False)
+    weight: float | None = Field(None, ge=0)
+    rpm: float | None = Field(None, ge=0)
+    tpm: float | None = Field(None, ge=0)
+    max_parallel_requests: float | None = Field(None, ge=0)
 
     _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
 

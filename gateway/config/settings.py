@@ -16,10 +16,14 @@ from pydantic import (
 )
 
 from gateway.base.names import did_you_mean, shown
+from gateway.config.allowances import LimitSettings
 from gateway.config.auth_settings import AuthSettings
 from gateway.config.fields import Origin, Price, RelayPattern, Seconds, Section, Timeouts
+from gateway.config.guards import GuardEntry, MaskingSettings
 from gateway.config.litellm_names import Fate
 from gateway.config.model_list import ModelEntry
+from gateway.config.routing import RoutingSettings
+from gateway.config.storage_settings import StorageSettings as StorageSettings
 from gateway.config.telemetry import TelemetrySettings
 
 LOCAL = "local"
@@ -63,21 +67,6 @@ class ServerSettings(Section):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     log_format: Literal["auto", "text", "json"] = Field(
         "auto", description="Log lines for people (`text`) or machines (`json`); `auto`: text on a terminal."
-    )
-
-
-class StorageSettings(Section):
-    """Where conversations and bills are kept."""
-
-    url: str = Field(
-        "sqlite:///context-gateway.db",
-        description="SQLite file or `postgresql+asyncpg://` URL (`DATABASE_URL`).",
-    )
-    pool_size: int = Field(10, ge=1, le=500, description="Most connections to PostgreSQL.")
-    timeout: Seconds = Field(5.0, description="Seconds to wait for a connection or a lock before a 503.")
-    auto_migrate: bool = Field(True, description="Bring the schema up to date at start.")
-    migration_timeout: Seconds = Field(
-        600.0, description="Seconds that a migration waits for another process's, or for tables in use."
     )
 
 
@@ -315,9 +304,13 @@ class Settings(Section):
     memory: MemorySettings = MemorySettings()
     accounting: AccountingSettings = AccountingSettings()
     auth: AuthSettings = AuthSettings()
+    limits: LimitSettings = LimitSettings()
     upstream: UpstreamSettings = UpstreamSettings()
+    routing: RoutingSettings = RoutingSettings()
     prompt_profiles: PromptProfiles = NO_PROFILES
+    masking: MaskingSettings = MaskingSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    guards: tuple[GuardEntry, ...] = ()
     model_list: tuple[ModelEntry, ...] = ()
     warnings: tuple[str, ...] = Field((), exclude=True)
     moved: tuple[Fate, ...] = Field((), exclude=True)
@@ -330,6 +323,13 @@ class Settings(Section):
         name = self.context.embedding_model
         if name is not None and name != LOCAL and not self.lists(name):
             raise ValueError(f"context.embedding_model: model_list has no {name!r}, and it is not {LOCAL!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _users_can_be_counted(self) -> Self:
+        limits = self.limits
+        if self.accounting.users == "off" and any(each.budgets for each in (limits.each_user, *limits.users.values())):
+            raise ValueError("limits: budgets of users are added up by user, but accounting.users is off")
         return self
 
     def model(self, name: str) -> ModelEntry | None:
@@ -356,6 +356,6 @@ class Settings(Section):
 
 
 SECTIONS = (
-    *("server", "storage", "cache", "context", "conversation", "memory", "accounting", "auth", "upstream"),
-    *("prompt_profiles", "telemetry"),
+    *("server", "storage", "cache", "context", "conversation", "memory", "accounting", "auth", "limits"),
+    *("upstream", "routing", "prompt_profiles", "masking", "telemetry"),
 )

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from gateway.explain.window import WindowBar, window_bar
 from gateway.history.past_turns import in_turns
+from gateway.models.bill import OF_MODELS
 from gateway.models.conversation import ConversationMessage
 from gateway.models.outline import ConversationOutline, OutlinedMessage, OutlinedPage
 from gateway.models.past_turns import ConversationPath, PastTurn, PathMessage
@@ -172,7 +173,7 @@ def _sums(bills: Sequence[LedgerEntry], cached: int) -> TurnSums:
     usage = [entry.metadata.get("usage") or {} for entry in bills]
     calls = [call for entry in bills for call in entry.calls]
     known = [each for call in calls if (each := call.total) is not None]
-    internal = [each for call in calls if call.purpose != "primary" and (each := call.total) is not None]
+    internal = [each for call in calls if call.purpose not in OF_MODELS and (each := call.total) is not None]
     return TurnSums(
         prompt_tokens=sum(int(each.get("prompt_tokens") or 0) for each in usage),
         completion_tokens=sum(int(each.get("completion_tokens") or 0) for each in usage),

@@ -86,7 +86,7 @@ def _why_nothing(entry: LedgerEntry) -> str:
 def _answer(request: PastRequest, entry: LedgerEntry) -> tuple[str, str, object]:
     answer = request.answer
     assert answer is not None
-    return entry.model, str(answer.message.message_id), answer.committed_at
+    return entry.window_model, str(answer.message.message_id), answer.committed_at
 
 
 def _branch(outline: ConversationOutline, last: str | None) -> tuple[ConversationPath, list[PastTurn]]:

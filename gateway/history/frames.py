@@ -40,6 +40,20 @@ def for_origin(history: History, origin: str) -> History:
     return replace(history, messages=(*messages, *history.new_messages))
 
 
+def without_provider_fields(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is forwarded, without what only the provider understands that made it, whoever sent it."""
+    shortened: set[str] = set()
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        body = message
+        if message["role"] == "assistant":
+            body = _without_provider_fields(message, set(), shortened)
+        elif message.get("tool_call_id") in shortened:
+            body = {**message, "tool_call_id": _without_signature(str(message["tool_call_id"]))}
+        found.append(body)
+    return found
+
+
 def _without_provider_fields(body: dict[str, Any], answered_now: set[str], shortened: set[str]) -> dict[str, Any]:
     """An assistant's message without provider fields. Ids of its calls lose their signature, unless a new result names
     them."""

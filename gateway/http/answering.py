@@ -38,6 +38,7 @@ from gateway.models.turn import RequestIdentity, StoredCompletion
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
 from gateway.turn.idempotency import IdempotencyGate, Permit
+from gateway.turn.limited import LimitedPipeline
 from gateway.turn.pipeline import Completion, Pipeline
 from gateway.turn.streaming import Chunks, StreamedAnswer
 
@@ -113,8 +114,11 @@ class Answering:
         auth: Authenticator,
         settings: Settings,
         clock: Clock,
+        limited: LimitedPipeline | None = None,
     ) -> None:
+        """`limited`: asked in place of `pipeline` where budgets or limits may apply."""
         server = settings.server
+        self._limited = limited
         self._large_bodies = LargeBodies(server.max_bytes_in_flight, server.receive_timeout)
         self._pipeline = pipeline
         self._idempotency = idempotency
@@ -133,7 +137,7 @@ class Answering:
             caller: who asks, where that is known already.
 
         Raises:
-            GatewayError: as drawn in `errors.py`, its field by the dialect's name; nothing has been sent yet.
+            GatewayError: as drawn in `errors`, its field by the dialect's name; nothing has been sent yet.
         """
         try:
             await self._answer(scope, receive, send, dialect, caller)
@@ -184,7 +188,7 @@ class Answering:
         return request
 
     async def _dry_run(self, way: "_Way") -> None:
-        estimate = await until_disconnect(way.receive, self._pipeline.dry_run(way.request))
+        estimate = await until_disconnect(way.receive, self._way_of(way.request).dry_run(way.request))
         bill = estimate["response_metadata"]
         headers = answer_headers(bill["conversation_id"], bill["cost"]["total_cost"])
         await send_json(way.send, 200, estimate, headers)
@@ -193,7 +197,7 @@ class Answering:
         if way.request.stream:
             await until_disconnect(way.receive, self._stream(way))
             return
-        completion = await until_disconnect(way.receive, self._pipeline.answer(way.request))
+        completion = await until_disconnect(way.receive, self._way_of(way.request).answer(way.request))
         await self._send_completion(completion, way)
 
     async def _respond_once(self, identity: RequestIdentity, way: "_Way") -> None:
@@ -218,7 +222,7 @@ class Answering:
 
         async def answered() -> Completion:
             with permit:
-                return await self._pipeline.answer(request)
+                return await self._way_of(request).answer(request)
 
         task = self._unattended.start(answered())
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
@@ -227,6 +231,11 @@ class Answering:
         except asyncio.CancelledError:  # the server ends this request; a client that leaves is no reason
             task.cancel()
             raise
+
+    def _way_of(self, request: ChatRequest) -> Pipeline | LimitedPipeline:
+        """What answers it."""
+        limited = self._limited
+        return limited if limited is not None and limited.may_limit(request.caller.key) else self._pipeline
 
     async def close(self) -> None:
         """Ends what goes on without its client, at shutdown; its bill is kept."""
@@ -240,7 +249,7 @@ class Answering:
             await send_json_bytes(way.send, 200, content, headers)
 
     async def _stream(self, way: "_Way") -> None:
-        answer = await self._pipeline.stream(way.request)
+        answer = await self._way_of(way.request).stream(way.request)
         way.place.release()
         try:
             await _send_stream(answer, way)

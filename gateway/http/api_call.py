@@ -13,6 +13,7 @@ from gateway.http.inner.validation import CONVERSATION_ID
 from gateway.http.queries import included, parameters
 from gateway.http.receive import LARGE_BODY, json_body, read_body
 from gateway.models.exchange import Caller
+from gateway.models.trail import Actor, actor_of
 
 T = TypeVar("T")
 
@@ -73,6 +74,17 @@ class ApiCall:
     def tenant(self) -> str:
         """Who asks."""
         return self.received.caller.tenant
+
+    @property
+    def actor(self) -> Actor:
+        """The same, as the trail tells it."""
+        return actor_of(self.received.caller)
+
+    @property
+    def retention_days(self) -> float | None:
+        """For how long what is said with this key is kept; None: the key does not say."""
+        key = self.received.caller.key
+        return key.retention_days if key is not None else None
 
     @property
     def conversation_id(self) -> str:

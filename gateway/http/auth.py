@@ -3,15 +3,17 @@
 import hashlib
 import hmac
 import time
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from gateway.config.auth_settings import USER, ApiKey, AuthSettings
+from gateway.base.clock import SystemClock
+from gateway.config.auth_settings import ADMIN, USER, ApiKey, AuthSettings
 from gateway.errors import Forbidden, InvalidRequest, StorageUnavailable, Unauthorized
-from gateway.http.edge import App, Receive, Scope, Send, came_by_messages
-from gateway.http.near import FORWARDED, check_near
-from gateway.http.receive import header
-from gateway.models.exchange import ANTHROPICS_KEY, Caller, Headers
+from gateway.http.edge import Scope, came_by_messages
+from gateway.http.runtime_keys import EXPIRED, RuntimeKeys
+from gateway.models.exchange import ANTHROPICS_KEY, Caller
+from gateway.models.keys import KeyPolicy, is_ours, policy_of
+from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
 
 ANONYMOUS = "anonymous"
@@ -21,67 +23,79 @@ UNKNOWN = "unknown"
 MAX_TENANTS = 10_000
 """Hashes in the cache; some 200 bytes each."""
 FORWARDED_HEADERS = (b"openai-organization", b"openai-project", b"openai-beta")
+BLANKS = " \t"
+"""What may stand around a header's value. `str.strip` would take away more of a key that is padded."""
 READS = ("GET", "HEAD", "OPTIONS")
-ANY_ORIGIN = "*"
-STRICTER = ("/ui", "/mcp", "/health/")
-"""Paths that look themselves where a request comes from, or spend nothing and tell nobody anything."""
-MAX_HOSTS = 100
-"""Values of `Host` that are remembered."""
 ASK_AGAIN = 5.0
 """Seconds after which the storage is asked again for the secret, if all that needs it is the id of a configured key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A configured key, as far as others may know of it."""
-
-    key_id: str
-    tenant: str
-    name: str | None
-    project: str | None
-    roles: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
     digest: bytes = field(repr=False)
     entry: ApiKey = field(repr=False)
-    roles: frozenset[str]
 
 
 class Authenticator:
-    """Finds the tenant of a request. Configured keys are kept as digests and compared in constant time."""
+    """Finds the tenant of a request. Configured keys are kept as digests and compared in constant time; those made at
+    runtime are looked up by theirs."""
 
-    def __init__(self, settings: AuthSettings, store: ConversationStore) -> None:
-        self._keys = [
-            _Key(_digest(entry.key.get_secret_value()), entry, frozenset(entry.roles)) for entry in settings.keys
-        ]
+    def __init__(
+        self,
+        settings: AuthSettings,
+        store: ConversationStore,
+        keys: RuntimeKeys | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._keys = [_Key(_digest(entry.key.get_secret_value()), entry) for entry in settings.keys]
+        self._wants_keys = settings.wants_keys
         self._store = store
+        self._runtime = keys
+        self._clock = clock or SystemClock()
         self._ids: dict[bytes, str] = {}
-        self._holders: dict[str, Holder] = {}
+        self._policies: dict[bytes, KeyPolicy] = {}
+        self._holders: dict[str, KeyPolicy] = {}
         self._ask_from = 0.0
 
     async def caller(self, scope: Scope) -> Caller:
-        """The tenant of a request, its key and project. Without configured keys the tenant is that of the bearer token,
-        which may then go upstream.
+        """The tenant of a request, its key and project. Without a key of ours, where none is wanted, the tenant is that
+        of the bearer token, which may then go upstream.
 
         Raises:
-            Unauthorized: keys are configured and the request has none of them, or its token is not ASCII.
+            Unauthorized: a key is wanted and the request has none that counts, or its token is not ASCII.
             Forbidden: its key may only look, and this is no request that looks.
             InvalidRequest: a header that goes upstream is not ASCII.
+            StorageUnavailable: its key was made at runtime, and nobody can tell whether it counts.
         """
+        found = await self._caller(scope)
+        if found.key is not None and USER not in found.roles and scope.get("method", "GET") not in READS:
+            raise Forbidden("This key may look, and do nothing else: it has no role 'user'.")
+        return found
+
+    async def admin(self, scope: Scope) -> Caller:
+        """Who asks for what administrators alone may do; that takes no role 'user'.
+
+        Raises:
+            Forbidden: the request has no key of role 'admin'.
+            Unauthorized, InvalidRequest, StorageUnavailable: as of `caller`.
+        """
+        found = await self._caller(scope)
+        if found.key is None or ADMIN not in found.roles:
+            raise Forbidden("This takes a key of the gateway's own with the role 'admin'.")
+        return found
+
+    async def _caller(self, scope: Scope) -> Caller:
         token, anthropics = _bearer(scope), None
-        if token is None and (self._keys or came_by_messages(scope)):
+        if token is None and (self._wants_keys or came_by_messages(scope)):
             anthropics = token = _anthropics(scope)
         elif token is not None and token.startswith(ANTHROPICS_KEY):
             anthropics = token
         headers = {k.decode(): _plain(k, v) for k, v in scope["headers"] if k in FORWARDED_HEADERS}
-        if self._keys:
-            key = self._key_of(token)
-            if USER not in key.roles and scope.get("method", "GET") not in READS:
-                raise Forbidden("This key may look, and do nothing else: it has no role 'user'.")
-            entry = key.entry
-            return Caller(entry.tenant, None, headers, await self._id_of(key), entry.project, key.roles)
+        if headers:
+            headers = {name: value for name, value in headers.items() if not is_ours(value)}
+        if self._wants_keys or (token is not None and is_ours(token)):
+            policy = await self._policy(token)
+            return Caller(policy.tenant, None, headers, policy.key_id, policy.project, policy.roles, key=policy)
         if token is None:
             return Caller(ANONYMOUS, None, headers)
         if not token.isascii():
@@ -95,26 +109,75 @@ class Authenticator:
         own = token if anthropics is None else None
         return Caller(key_id or UNKNOWN, own, headers, key_id, anthropic_key=anthropics)
 
-    async def holder(self, token: str) -> Holder:
-        """Whose a configured key is.
+    async def _policy(self, token: str | None) -> KeyPolicy:
+        """What is known of the key of ours that is this token.
 
         Raises:
-            Unauthorized: it is none.
-            StorageUnavailable: the secret of its id cannot be read.
+            Unauthorized: it is none that counts.
+            StorageUnavailable: it was made at runtime, and nobody can tell.
         """
-        key = self._key_of(token)
-        return _holder(key, self._keyed(await self._store.secret(), key.digest, key.entry.key.get_secret_value()))
+        key = self._configured(token)
+        if key is None and token is not None and is_ours(token) and self._runtime is not None:
+            return await self._runtime.policy(token)
+        if key is None:
+            text = "No API key was given." if token is None else "This API key is not known here."
+            raise Unauthorized(f"{text} Send one as 'Authorization: Bearer KEY'.")
+        policy = self._policies.get(key.digest)
+        if policy is None:
+            policy = policy_of(await self._id_of(key), key.entry)
+            if policy.key_id is not None:
+                self._policies[key.digest] = policy
+        if policy.ended(self._clock.now()):
+            raise Unauthorized(EXPIRED)
+        return policy
 
-    async def holders(self) -> dict[str, Holder]:
-        """All configured keys, by their ids.
+    async def holder(self, token: str) -> KeyPolicy:
+        """Whose a key of ours is; it has an id.
+
+        Raises:
+            Unauthorized: it is none that counts.
+            StorageUnavailable: its id, or whether it counts, cannot be read.
+        """
+        await self._store.secret()
+        self._ask_from = 0.0
+        return await self._policy(token)
+
+    async def holder_of(self, key_id: str) -> KeyPolicy | None:
+        """Whose the key of that id is; None if it does not count, or not any more.
+
+        Raises:
+            StorageUnavailable: nobody can tell.
+        """
+        found = (await self.configured()).get(key_id)
+        if found is not None:
+            return None if found.ended(self._clock.now()) else found
+        return await self._runtime.by_id(key_id) if self._runtime is not None else None
+
+    async def names(self, key_ids: Collection[str]) -> dict[str, str]:
+        """What people call the keys of these ids, where they do.
+
+        Raises:
+            StorageUnavailable: it cannot be read.
+        """
+        configured = await self.configured()
+        found = {key_id: configured[key_id].name for key_id in key_ids if key_id in configured}
+        others = [key_id for key_id in key_ids if key_id not in configured]
+        if others and self._runtime is not None:
+            made = await self._runtime.store.by_ids(others)
+            found |= {key_id: key.policy.name for key_id, key in made.items()}
+        return {key_id: name for key_id, name in found.items() if name is not None}
+
+    async def configured(self) -> dict[str, KeyPolicy]:
+        """All keys of `auth.keys`, by their ids.
 
         Raises:
             StorageUnavailable: the secret of their ids cannot be read.
         """
-        if not self._holders:
+        if self._keys and not self._holders:
             secret = await self._store.secret()
             ids = (self._keyed(secret, key.digest, key.entry.key.get_secret_value()) for key in self._keys)
-            self._holders = {key_id: _holder(key, key_id) for key, key_id in zip(self._keys, ids, strict=True)}
+            pairs = zip(self._keys, ids, strict=True)
+            self._holders = {key_id: policy_of(key_id, key.entry) for key, key_id in pairs}
         return self._holders
 
     async def _id_of(self, key: _Key) -> str | None:
@@ -139,50 +202,13 @@ class Authenticator:
             known = self._ids[digest] = f"key_{hmac.digest(secret, token.encode(), 'sha256').hex()[:40]}"
         return known
 
-    def _key_of(self, token: str | None) -> _Key:
+    def _configured(self, token: str | None) -> _Key | None:
         given = _digest(token or "")
         found = None
         for key in self._keys:  # no early end, whose time could be measured
             if hmac.compare_digest(key.digest, given):
                 found = key
-        if found is None:
-            text = "No API key was given." if token is None else "This API key is not known here."
-            raise Unauthorized(f"{text} Send one as 'Authorization: Bearer KEY'.")
         return found
-
-
-class OnlyNear:
-    """Keeps other sites' pages out, as `check_near` says. Nearly all requests have no `Origin` and name
-    a host that was looked at before."""
-
-    def __init__(self, app: App, origins: Sequence[str]) -> None:
-        self._app = app
-        self._origins = frozenset(origins)
-        self._known: set[bytes] = set()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and ANY_ORIGIN not in self._origins and not scope["path"].startswith(STRICTER):
-            self._check(scope["headers"])
-        await self._app(scope, receive, send)
-
-    def _check(self, headers: Headers) -> None:
-        host = None
-        for name, value in headers:
-            if name == b"origin":
-                break
-            if name == b"host":
-                host = value
-        else:
-            if host in self._known:
-                return
-        check_near(headers, self._origins)
-        is_plain = not any(name == b"origin" or name in FORWARDED for name, _ in headers)
-        if host is not None and is_plain and len(self._known) < MAX_HOSTS:
-            self._known.add(host)
-
-
-def _holder(key: _Key, key_id: str) -> Holder:
-    return Holder(key_id, key.entry.tenant, key.entry.name, key.entry.project, key.roles)
 
 
 def _plain(name: bytes, value: bytes) -> str:
@@ -193,17 +219,32 @@ def _plain(name: bytes, value: bytes) -> str:
 
 
 def _bearer(scope: Scope) -> str | None:
-    value = header(scope, b"authorization")
+    value = _only(scope, b"authorization")
     if value is None:
         return None
     scheme, _, token = value.partition(" ")
-    token = token.strip()
+    token = token.strip(BLANKS)
     return token if scheme.lower() == "bearer" and token else None
 
 
 def _anthropics(scope: Scope) -> str | None:
     """The key as clients of Anthropic's API send it. It goes to no other upstream (guarantee §1)."""
-    return (header(scope, b"x-api-key") or "").strip() or None
+    return (_only(scope, b"x-api-key") or "").strip(BLANKS) or None
+
+
+def _only(scope: Scope, name: bytes) -> str | None:
+    """The header of that name. Of two that differ, whatever stands in front may have looked at the other.
+
+    Raises:
+        Unauthorized: there are such two.
+    """
+    found: bytes | None = None
+    for key, value in scope["headers"]:
+        if key == name:
+            if found is not None and value != found:
+                raise Unauthorized(f"The request has two different {name.decode()} headers.")
+            found = value
+    return None if found is None else found.decode("latin-1")
 
 
 def _digest(key: str) -> bytes:

@@ -2,11 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Protocol
 
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match
 
 from gateway.base import jsons
 from gateway.base.ids import new_id
@@ -25,9 +27,6 @@ log = get_logger("gateway.http")
 EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 STREAM_END = b"data: [DONE]\n\n"
 CHAT_PATH = "/v1/chat/completions"
-WITH_SLASH = frozenset(
-    ("/v1/responses/", "/v1/responses/compact/", "/v1/messages/", "/v1/messages/count_tokens/", "/mcp/")
-)
 MESSAGES_PATH = "/v1/messages"
 MODELS_PATH = "/v1/models"
 ANTHROPIC_VERSION = b"anthropic-version"
@@ -73,24 +72,32 @@ class Draining:
 class Direct:
     """Takes what is posted to endpoints past the router, whose patterns are tried one after the other.
 
-    A slash behind a path that asks a model is none: a redirect would send key and prompt again, to wherever the `Host`
-    says.
+    A slash behind a path of ours is none: a redirect would send key and prompt again, to wherever the `Host` says.
     """
 
-    def __init__(self, posted: Mapping[str, App], others: App) -> None:
-        """`posted`: the endpoints by their paths."""
+    def __init__(self, posted: Mapping[str, App], others: App, routes: Sequence[BaseRoute] = ()) -> None:
+        """`posted`: the endpoints by their paths; `routes`: every path of ours."""
         self._posted = posted
         self._others = others
+        self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._others
         if scope["type"] == "http":
-            if scope["path"] in WITH_SLASH:
-                scope["path"], scope["raw_path"] = scope["path"][:-1], scope["raw_path"].rstrip(b"/")
+            if scope["path"].endswith("/"):
+                self._without_slash(scope)
             if scope["method"] == "POST" and (found := self._posted.get(scope["path"])) is not None:
                 scope["path_params"] = {}  # as the router says it of whole paths
                 endpoint = found
         await endpoint(scope, receive, send)
+
+    def _without_slash(self, scope: Scope) -> None:
+        bare = {**scope, "path": scope["path"].rstrip("/")}
+        if self._is_ours(bare) and not self._is_ours(scope):
+            scope["path"], scope["raw_path"] = bare["path"], scope["raw_path"].rstrip(b"/")
+
+    def _is_ours(self, scope: Scope) -> bool:
+        return any(route.matches(scope)[0] is not Match.NONE for route in self._routes)
 
 
 class Edge:
@@ -198,8 +205,13 @@ async def send_json_bytes(send: Send, status: int, content: bytes, headers: dict
 
 async def send_start(send: Send, status: int, headers: dict[str, str]) -> None:
     """Status and headers of an answer whose body is still to be sent."""
-    encoded = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    encoded = [(_name(name), value.encode("latin-1", "replace")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
+
+
+@lru_cache(maxsize=256)
+def _name(header: str) -> bytes:
+    return header.lower().encode()
 
 
 def event(data: object) -> bytes:

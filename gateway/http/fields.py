@@ -43,6 +43,7 @@ RULES_BY_ENDING = (
     (("string_type", "string_unicode", "string_sub_type", "bytes_type"), "be a string"),
     (("int_type", "int_parsing"), "be a whole number"),
     (("float_type", "float_parsing", "decimal_type", "decimal_parsing", "number"), "be a number"),
+    (("datetime_type", "datetime_parsing", "datetime_from_date_parsing"), "be a time as ISO 8601 writes it"),
     (("list_type", "tuple_type", "set_type", "iterable_type"), "be a list"),
 )
 
@@ -82,7 +83,7 @@ def rule_of(problem: Any) -> str:
     """What a value must be, in plain words, for one of pydantic's errors; `must` stands before it."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "value_error":
-        return str(context["error"])
+        return str(context["error"]).removeprefix("must ")
     if kind in ("literal_error", "enum"):
         return f"be {'' if ' or ' in context['expected'] else 'exactly '}{context['expected']}"
     if kind in RULES:

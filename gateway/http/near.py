@@ -1,12 +1,13 @@
 """Where a request comes from: this machine, or another site's page (guarantee §10.12, §13.2)."""
 
 import ipaddress
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from urllib.parse import urlsplit
 
 from gateway.config.exposure import is_loopback
 from gateway.errors import Forbidden
-from gateway.http.edge import Scope
+from gateway.http.edge import App, Receive, Scope, Send
 from gateway.models.exchange import Headers
 
 FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"))
@@ -14,13 +15,51 @@ FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-h
 
 PRIVATE = (".localhost", ".internal", ".local", ".lan", ".home.arpa")
 """Endings of names that nobody on the internet can let lead to this machine."""
+ANY_ORIGIN = "*"
+READS = ("GET", "HEAD")
+"""Methods with which browsers send no `Origin` to the page's own host."""
+STRICTER = ("/ui", "/mcp", "/health/")
+"""Paths that look themselves where a request comes from, or spend nothing and tell nobody anything."""
+MAX_HOSTS = 100
+"""Values of `Host` that are remembered."""
 
 
-def check_near(headers: Headers, origins: AbstractSet[str]) -> None:
+class OnlyNear:
+    """Keeps other sites' pages out, as `check_near` says. Nearly all requests have no `Origin` and name
+    a host that was looked at before."""
+
+    def __init__(self, app: App, origins: Sequence[str]) -> None:
+        self._app = app
+        self._origins = frozenset(origins)
+        self._known: set[bytes] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and ANY_ORIGIN not in self._origins and not scope["path"].startswith(STRICTER):
+            self._check(scope["headers"], scope["method"])
+        await self._app(scope, receive, send)
+
+    def _check(self, headers: Headers, method: str) -> None:
+        host = None
+        for name, value in headers:
+            if name == b"origin":
+                break
+            if name == b"host":
+                host = value
+        else:
+            if host in self._known:
+                return
+        check_near(headers, self._origins, method)
+        is_plain = not any(name == b"origin" or name in FORWARDED for name, _ in headers)
+        if host is not None and is_plain and len(self._known) < MAX_HOSTS:
+            self._known.add(host)
+
+
+def check_near(headers: Headers, origins: AbstractSet[str], method: str) -> None:
     """Keeps other sites' pages out where anybody on this machine may spend an operator's key (guarantee §10.16).
 
     A page is known by its `Origin`, which browsers send with all that is not merely read, and no page can leave out;
-    one whose name was made to lead here (DNS rebinding) by the `Host` that it names.
+    one whose name was made to lead here (DNS rebinding) by the `Host` that it names. What came by a proxy may name any,
+    but not where it only reads: such a page sends no `Origin` with that, and may set the headers of proxies itself.
 
     Args:
         origins: those whose pages may ask.
@@ -34,8 +73,10 @@ def check_near(headers: Headers, origins: AbstractSet[str]) -> None:
         text = f"A page of {origin[:100]} may not ask: server.cors_origins does not name it."
         raise Forbidden(text, param="origin")
     is_configured = any(each.partition("://")[2] == host for each in origins)
-    if not (is_configured or not FORWARDED.isdisjoint(named) or _is_private(host_of(f"//{host}"))):
-        text = f"The host {host[:100]} is not this machine's: ask by a loopback address, or set auth.keys."
+    by_proxy = method not in READS and not FORWARDED.isdisjoint(named)
+    if not (is_configured or by_proxy or _is_private(host_of(f"//{host}"))):
+        ways = "set auth.keys, or name its origin in server.cors_origins"
+        text = f"The host {host[:100]} is not this machine's: ask by a loopback address, {ways}."
         raise Forbidden(text, param="host")
 
 

@@ -93,8 +93,13 @@ class Models:
         caller = await self._auth.caller(scope)
         wanted = scope["path_params"].get("model")
         if wanted is None:
-            return {"object": "list", "data": await self._directory.models(caller)}
-        return await self._directory.model(wanted, caller)
+            found = await self._directory.models(caller)
+            if caller.key is not None:
+                found = [model for model in found if caller.key.may_ask(str(model.get("id")))]
+            return {"object": "list", "data": found}
+        model = await self._directory.model(wanted, caller)
+        caller.check_model(wanted)
+        return model
 
 
 class MetricsPage:

@@ -22,6 +22,7 @@ from gateway.storage.lookup.path_cache import PathCache
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.metrics import Metrics
 from gateway.turn.running import RunningTurns
+from gateway.upstream.routing.health import Health
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Observed:
     running: RunningTurns
     hooks: Hooks
     resting: PlannerRest
+    deployments: Health
 
     def counts(self) -> Mapping[str, Any]:
         """Those fields of `telemetry.metrics.Counts` that these parts count themselves."""
@@ -50,6 +52,7 @@ class Observed:
         kept = {("indexes",): self.indexes.size}
         if isinstance(self.cache, MemoryCache):
             kept["values",] = self.cache.size
+        watched = list(self.deployments.watched())
         return {
             "kept_bytes": self.paths.size + self.resends.size,
             "recognised": self.resends.recognised,
@@ -59,6 +62,11 @@ class Observed:
             "hooks_waiting": self.hooks.waiting,
             "hooks_lost": self.hooks.lost,
             "planners_resting": len(self.resting),
+            "deployments_in_flight": Counter({(watch.name,): watch.in_flight for watch, _ in watched}),
+            "deployments_resting": Counter({(watch.name,): int(rests) for watch, rests in watched}),
+            "deployment_failures": Counter(
+                {(watch.name, code): number for watch, _ in watched for code, number in watch.failures.items()}
+            ),
         }
 
 
@@ -72,14 +80,15 @@ class Statistics:
         self._settings = settings
 
     async def admit(self, scope: Scope) -> None:
-        """Whoever holds a key of `auth.keys`; without any, whoever reaches a server that listens on loopback.
+        """Whoever holds a key of the gateway's own; without, where none is wanted, whoever reaches a server that
+        listens on loopback.
 
         Raises:
             Unauthorized: the caller is neither.
         """
-        await self._auth.caller(scope)
-        if not self._settings.auth.keys and not is_loopback(self._settings.server.host):
-            raise Unauthorized("Details are for holders of a key of auth.keys, and none is configured.")
+        caller = await self._auth.caller(scope)
+        if caller.key is None and not is_loopback(self._settings.server.host):
+            raise Unauthorized("Details are for holders of a key of the gateway's own.")
 
     def as_json(self) -> dict[str, Any]:
         """All of them."""

@@ -14,6 +14,7 @@ from gateway.internal_models.budget import CallBudget
 from gateway.internal_models.formats import body_of, formats_of, is_cut, max_answer_tokens, refuses_format, text_of
 from gateway.models.bill import InternalCall, Purpose
 from gateway.models.exchange import Caller, Deployment, ModelFacts
+from gateway.models.guarding import made_for
 from gateway.models.internal import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
 from gateway.ports import Clock, Spans, TokenCounter, Upstream
 from gateway.tokens.counter import CounterRegistry
@@ -61,7 +62,7 @@ class InternalModels:
         """The answer's body, in the strictest format that the upstream takes; which that is, is remembered.
 
         Raises:
-            UpstreamError: as drawn in `errors.py`.
+            UpstreamError: as drawn in `errors`.
         """
         model = model_at(deployment)
         formats = formats_of(ask.schema)
@@ -161,7 +162,8 @@ class BilledModel:
         charged = True
         try:
             async with asyncio.timeout(min(ask.timeout_seconds, left)):
-                body = await self.models.complete(self.deployment, ask)
+                with made_for(ask.purpose, self.bill.calls):
+                    body = await self.models.complete(self.deployment, ask)
         except TimeoutError:
             if left < ask.timeout_seconds:
                 raise OverBudget(f"{ask.purpose}_over_time_ceiling") from None

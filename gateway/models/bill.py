@@ -55,7 +55,7 @@ class LeftOut:
     """Of the prompt, what begins as an earlier request began."""
 
 
-Purpose = Literal["planner", "summarizer", "embedder"]
+Purpose = Literal["planner", "summarizer", "embedder", "guard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,10 @@ class InternalCall:
     estimated: bool = False
 
 
+FAILED_TRY = "failed_try"
+"""The purpose of a call of the model, or of one instead of it, that failed before another answered."""
+OF_MODELS = ("primary", FAILED_TRY)
+"""Purposes of calls that were to answer the request; all others are an internal model's."""
 PICO = Decimal("0.000000000001")
 """Each call's prompt and completion cost is rounded to this (guarantee §6)."""
 
@@ -177,22 +181,25 @@ class CostMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ContextPlanningUsage:
-    """Tokens and calls of the internal models. `embedder` is on the bill only where it was called."""
+    """Tokens and calls of the internal models. `embedder` is on the bill only where it was called, `guard` only where
+    one cost something."""
 
     planner: dict[str, int] = field(default_factory=dict)
     summarizer: dict[str, int] = field(default_factory=dict)
     embedder: dict[str, int] = field(default_factory=dict)
+    guard: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ContextPlanningCost:
     """Cost of the internal models in USD; None: no known price. `embedder_cost` is on the bill only where one was
-    called."""
+    called, `guard_cost` only where a guard cost something."""
 
     planner_cost: Decimal | None = Decimal(0)
     summarizer_cost: Decimal | None = Decimal(0)
     total_cost: Decimal | None = Decimal(0)
     embedder_cost: Decimal | None = None
+    guard_cost: Decimal | None = None
 
 
 @dataclass(slots=True)

@@ -220,6 +220,8 @@ class StoredConversation:
     profile: str | None = None
     segments: tuple[SummarySegment, ...] = ()
     older_pins: tuple[ConversationMessage, ...] = ()
+    retention_days: float | None = None
+    """The fewest that the keys say with which it was made or continued."""
 
     @property
     def unread(self) -> int:

@@ -7,10 +7,14 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, Literal, Protocol
 
+from gateway.base.names import shown
+from gateway.errors import ModelNotAllowed
 from gateway.models.agents import Agent
+from gateway.models.allowed import Admission
 from gateway.models.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
 from gateway.models.chain import ChainDigest
 from gateway.models.conversation import ConversationRef
+from gateway.models.keys import KeyPolicy, named_besides
 from gateway.models.memory import EXTRACTS
 from gateway.models.things import Memory
 from gateway.models.turn import Claim
@@ -23,7 +27,8 @@ ANTHROPICS_KEY = "sk-ant-"
 class Caller:
     """Who asks: the tenant, and the client's own key if it may go upstream (guarantee §8). `key_id` names the key that
     asks, and `project` what it is for; both None where they are not known. `roles` say what it may look at.
-    `anthropic_key` is the client's own for Anthropic, and goes nowhere else."""
+    `anthropic_key` is the client's own for Anthropic, and goes nowhere else. `key` is what is known of a key of ours;
+    None for a client's own."""
 
     tenant: str
     client_key: str | None = None
@@ -32,6 +37,22 @@ class Caller:
     project: str | None = None
     roles: frozenset[str] = frozenset({"user"})
     anthropic_key: str | None = field(default=None, repr=False)
+    key: KeyPolicy | None = None
+
+    def check_model(self, model: str) -> None:
+        """
+        Raises:
+            ModelNotAllowed: its key names the models that it may ask, and this is none of them (guarantee §12.1).
+        """
+        if self.key is not None and not self.key.may_ask(model):
+            text = f"This key may not ask the model {shown(model)}: it names those that it may."
+            raise ModelNotAllowed(text, param="model")
+
+    def check_models_of(self, fields: Mapping[str, Any]) -> None:
+        """The same of the models that a body names beside its own, for upstreams that may let them answer."""
+        if self.key is not None and self.key.models:
+            for name in named_besides(fields):
+                self.check_model(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +202,17 @@ class ChatRequest:
     api: Literal["responses", "messages"] | None = None
     native: Native | None = None
     asked: Mapping[str, Any] | None = None
+    admissions: list[Admission] = field(default_factory=list, repr=False, compare=False)
+    """`admission`, once it is let in: a copy of a whole request for that alone is dear."""
+    patience: float | None = None
+    """Seconds from `started` that its client waits for an answer to begin, if it says so."""
+    fallbacks: bool = True
+    """Another model may answer where its own fails."""
+
+    @property
+    def admission(self) -> Admission | None:
+        """What it holds of budgets and limits, where any apply."""
+        return self.admissions[-1] if self.admissions else None
 
     @property
     def keeps_content(self) -> bool:
@@ -256,6 +288,8 @@ class Deployment:
     query: str = ""
     key_header: str = "authorization"
     options: dict[str, Any] = field(default_factory=dict, repr=False)
+    id: str = ""
+    """Names its entry of `model_list`, the same on all replicas and without secrets; empty for none."""
 
     def url(self, path: str) -> str:
         """The address of `path` beside the completions."""

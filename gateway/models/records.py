@@ -151,6 +151,8 @@ class NewConversation:
     metadata: dict[str, str]
     messages: Sequence[ConversationMessage] = ()
     team_task: str | None = None
+    retention_days: float | None = None
+    """Of the key that begins it."""
 
 
 @dataclass(frozen=True, slots=True)

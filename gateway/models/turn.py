@@ -137,6 +137,13 @@ class LedgerEntry:
     figures: LedgerFigures | None = None
     """None: not known; then it is in no sums yet."""
 
+    @property
+    def window_model(self) -> str:
+        """The model that its context was made for last: the one that was asked for, or another that answered."""
+        used = self.metadata.get("context_utilization")
+        named = used.get("model_name") if isinstance(used, dict) else None
+        return named if isinstance(named, str) else self.model
+
 
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
@@ -178,6 +185,8 @@ class StoredTurn:
     """What it says of things, where that is remembered (guarantee §11.15)."""
     branch: BranchPoint | None = None
     """Of a replay: the conversation's current branch stays, and the replay stands behind this turn from now on."""
+    retention_days: float | None = None
+    """Of the key that asks: the conversation is kept no longer than that from now on (guarantee §12.13)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TextIO, TypeVar
 from gateway.base.clock import days_before, parse_when
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
+from gateway.operations.actor import command_actor
 from gateway.ports import CacheBackend, Clock
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.database.engine import Transactions
@@ -30,19 +31,22 @@ def sweep_seconds(retention_days: float | None) -> float:
 
 
 async def sweep_for_ever(retention: Retention, clock: Clock, retention_days: float | None, interval: float) -> None:
-    """Sweeps each `interval` seconds until it is cancelled; whatever goes wrong, it tries again next time."""
+    """Sweeps each `interval` seconds, more often where a key keeps its conversations shortly, until it is cancelled;
+    whatever goes wrong, it tries again next time."""
+    wait = interval
     while True:
-        await asyncio.sleep(interval)
+        await asyncio.sleep(wait)
         try:
-            await sweep(retention, clock, retention_days)
+            wait = min(interval, sweep_seconds(await sweep(retention, clock, retention_days)))
         except StorageUnavailable as error:
             log.warning("sweep_postponed", reason=error.message)
         except Exception as fault:  # noqa: BLE001 - one bad row must not end the sweeping for as long as the server runs
             log.fault("sweep_failed", fault)
 
 
-async def sweep(retention: Retention, clock: Clock, retention_days: float | None) -> None:
-    """
+async def sweep(retention: Retention, clock: Clock, retention_days: float | None) -> float | None:
+    """Returns the fewest days for which a key keeps a conversation that is there.
+
     Raises:
         StorageUnavailable: the storage cannot be reached.
     """
@@ -50,9 +54,13 @@ async def sweep(retention: Retention, clock: Clock, retention_days: float | None
         deleted = await retention.expire_conversations(days_before(clock.now(), retention_days))
         if deleted:
             log.info("conversations_expired", deleted=deleted)
+    by_keys, shortest = await retention.expire_by_keys()
+    if by_keys:
+        log.info("conversations_of_keys_expired", deleted=by_keys)
     if things := await retention.expire_things():
         log.info("things_expired", deleted=things)
     await retention.expire_claims()
+    return shortest
 
 
 def purge(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:
@@ -93,8 +101,9 @@ def _purge_old(settings: Settings, options: argparse.Namespace, clock: Clock) ->
 
     async def work(transactions: Transactions, cache: CacheBackend) -> int:
         retention = Retention(transactions, clock, cache)
-        run = retention.count_expired if options.dry_run else retention.expire_conversations
-        return await run(before, options.tenant)
+        if options.dry_run:
+            return await retention.count_expired(before, options.tenant)
+        return await retention.expire_conversations(before, options.tenant, command_actor())
 
     count = asyncio.run(_with_storage(settings, clock, work))
     done = "would be deleted" if options.dry_run else "deleted"
@@ -104,7 +113,7 @@ def _purge_old(settings: Settings, options: argparse.Namespace, clock: Clock) ->
 
 def _purge_user(settings: Settings, options: argparse.Namespace, clock: Clock) -> str:
     async def work(transactions: Transactions, cache: CacheBackend) -> PurgedUser:
-        purging = UserPurge(transactions, clock, cache)
+        purging = UserPurge(transactions, clock, cache, command_actor())
         return await purging.run(options.user, options.tenant, whole=options.whole, dry_run=options.dry_run)
 
     found = asyncio.run(_with_storage(settings, clock, work))

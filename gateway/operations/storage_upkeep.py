@@ -2,12 +2,14 @@
 what an older version wrote (guarantee §13.1)."""
 
 import asyncio
+import signal
 
 from gateway.accounting.cost import with_figures
 from gateway.config.settings import Settings
-from gateway.errors import StorageUnavailable
+from gateway.errors import ContentUnreadable, StorageUnavailable
 from gateway.storage.database.engine import Transactions
-from gateway.storage.database.migrate import migrate
+from gateway.storage.database.migrate import migrate, revision_of
+from gateway.storage.encryption.keys import note_key, require_keys
 from gateway.storage.turns.older_bills import add_older
 from gateway.telemetry.logs import get_logger
 
@@ -20,12 +22,44 @@ RETRY_SECONDS = 1.0
 log = get_logger("gateway.operations.storage_upkeep")
 
 
+async def begin_preparing(settings: Settings, transactions: Transactions) -> "asyncio.Task[None]":
+    """Prepares the storage, in the background after `storage.timeout`. A process that cannot read what is stored ends,
+    whenever that is found (guarantee §12.11).
+
+    Raises:
+        ContentUnreadable: it was found at once.
+    """
+    preparing = asyncio.create_task(prepare_storage(settings, transactions))
+    await asyncio.wait({preparing}, timeout=settings.storage.timeout)
+    preparing.add_done_callback(_end_without_keys)
+    if preparing.done():
+        preparing.result()
+    return preparing
+
+
+def _end_without_keys(preparing: "asyncio.Task[None]") -> None:
+    if not preparing.cancelled() and isinstance(fault := preparing.exception(), ContentUnreadable):
+        log.warning("content_unreadable", reason=fault.message)
+        signal.raise_signal(signal.SIGTERM)
+
+
 async def prepare_storage(settings: Settings, transactions: Transactions) -> None:
-    """Brings the schema up to date; a storage that cannot be reached yet is tried again until it can."""
-    while settings.storage.auto_migrate:
+    """Brings the schema up to date, and notes the key of content; a storage that cannot be reached yet is tried again
+    until it can.
+
+    Raises:
+        ContentUnreadable: content in it is under a key that is not configured.
+    """
+    while True:
         try:
-            await migrate(transactions, settings.storage.migration_timeout)
+            if settings.storage.auto_migrate:
+                await migrate(transactions, settings.storage.migration_timeout)
+            if await transactions.run(revision_of) is not None:
+                await require_keys(transactions)
+                await note_key(transactions)
             return
+        except ContentUnreadable:
+            raise
         except StorageUnavailable as error:
             log.warning("storage_unavailable_at_start", reason=error.message)
         await asyncio.sleep(RETRY_SECONDS)

@@ -11,6 +11,7 @@ from gateway.http.auth import ANONYMOUS
 from gateway.http.conversations.import_check import parse_export
 from gateway.http.conversations.transfer import as_imported
 from gateway.models.records import Imported, ImportedConversation
+from gateway.operations.actor import command_actor, tell_trail
 from gateway.ports import Clock
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.migrate import open_current, shown
@@ -66,6 +67,8 @@ def _only_tenant(settings: Settings) -> str:
     tenants = {key.tenant for key in settings.auth.keys}
     if len(tenants) > 1:
         raise ValueError("--tenant is needed, as there are several: " + ", ".join(sorted(tenants)))
+    if not tenants and settings.auth.wants_keys:
+        raise ValueError("--tenant is needed, as auth.keys name none")
     return tenants.pop() if tenants else ANONYMOUS
 
 
@@ -73,6 +76,8 @@ async def _read(settings: Settings, clock: Clock, tenant: str | None, conversati
     transactions = await open_current(settings.storage)
     try:
         pieces = await ConversationTransfer(transactions, clock).export_conversation(tenant, conversation_id)
+        if pieces is not None:
+            await tell_trail(transactions, "conversation.exported", conversation_id, tenant)
         return None if pieces is None else list(pieces)
     finally:
         await transactions.close()
@@ -81,6 +86,6 @@ async def _read(settings: Settings, clock: Clock, tenant: str | None, conversati
 async def _write(settings: Settings, clock: Clock, tenant: str, made: ImportedConversation) -> Imported:
     transactions = await open_current(settings.storage)
     try:
-        return await ConversationTransfer(transactions, clock).import_conversation(tenant, made)
+        return await ConversationTransfer(transactions, clock).import_conversation(tenant, made, command_actor())
     finally:
         await transactions.close()

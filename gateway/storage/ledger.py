@@ -22,6 +22,7 @@ from gateway.storage.database.migrate import require_current
 from gateway.storage.database.postgres import PostgresTransactions
 from gateway.storage.database.sqlite import SqliteTransactions
 from gateway.storage.database.transactions import T, Work
+from gateway.storage.encryption.vault import open_vault
 from gateway.storage.secret import names_of_user
 from gateway.storage.turns.bills import calls_of
 
@@ -35,13 +36,15 @@ def open_ledger(settings: StorageSettings) -> Transactions:
     """The database that `storage.url` names, for reading.
 
     Raises:
-        ValueError: the URL is none, or of a database that is not supported.
+        ValueError: the URL is none, or of a database that is not supported, or keys cannot be used.
         StorageUnavailable: there is no such SQLite file.
     """
     url = parse_url(settings.url)
-    if url.get_backend_name() == "sqlite":
-        return ReadOnlySqlite(url, settings.timeout)
-    return ReadOnlyPostgres(url, settings)
+    is_file = url.get_backend_name() == "sqlite"
+    opened: Any = ReadOnlySqlite(url, settings.timeout) if is_file else ReadOnlyPostgres(url, settings)
+    opened.use_vault(open_vault(settings))
+    found: Transactions = opened
+    return found
 
 
 async def ledger_pages(transactions: Transactions, query: LedgerQuery) -> AsyncIterator[list[LedgerRow]]:

@@ -1,17 +1,21 @@
-"""What expires: conversations by `conversation.retention_days` or `gateway purge`, claims and things by their own
-time."""
+"""What expires: conversations by `conversation.retention_days`, by their keys' or by `gateway purge`, claims and things
+by their own time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 import sqlalchemy as sa
 
+from gateway.base.clock import days_before
+from gateway.models.trail import Actor
 from gateway.ports import CacheBackend, Clock
 from gateway.storage.conversations.delete import delete_locked
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.things.records import expire
+from gateway.storage.trail.append import recorded
 
 BATCH = 20
 """Conversations that one transaction deletes: writers wait for no more than that."""
@@ -34,18 +38,43 @@ class Retention:
         self._cache = cache
         self._paths = paths
 
-    async def expire_conversations(self, before: datetime, tenant: str | None = None) -> int:
+    async def expire_conversations(self, before: datetime, tenant: str | None = None, by: Actor | None = None) -> int:
         """Deletes the conversations, of one tenant or of all, to which nothing was added since `before`. One that a
         request is at work on is passed over. Returns how many were deleted.
+
+        Args:
+            by: who deletes, as the trail tells it; each transaction records what it deleted. None: retention.
 
         Raises:
             StorageUnavailable: the storage cannot be reached; what was deleted by then is.
         """
+        return await self._expire(lambda: self._expired(before, tenant), by)
+
+    async def expire_by_keys(self) -> tuple[int, float | None]:
+        """Deletes the conversations that have outlived what the keys say with which they were made or continued
+        (guarantee §12.13). Returns how many were deleted, and the shortest time that any conversation is kept by, in
+        days; None where no key says one.
+
+        Raises:
+            StorageUnavailable: the storage cannot be reached; what was deleted by then is.
+        """
+        deleted, shortest, days = 0, None, await self._transactions.run(lambda c: c.execute(_SHORTEST).scalar())
+        while days is not None:
+            shortest = days if shortest is None else shortest
+            deleted += await self._expire(partial(self._expired_by_key, days))
+            longer = {"days": days}
+            days = await self._transactions.run(partial(_next_days, longer))
+        return deleted, shortest
+
+    def _expired_by_key(self, days: float) -> Conditions:
+        """Those of the keys that say so many days: a range of one index."""
+        before = days_before(self._clock.now(), days)
+        return (schema.conversations.c.retention_days == days, *self._expired(before, None))
+
+    async def _expire(self, expired: Callable[[], Conditions], by: Actor | None = None) -> int:
         deleted = 0
         try:
-            while batch := await self._transactions.run(
-                lambda c: _delete_batch(c, self._expired(before, tenant)), write=True
-            ):
+            while batch := await self._delete_batch(expired(), by):
                 deleted += len(batch)
                 if groups := [group for each in batch for group in each]:
                     await self._cache.evict(*groups)
@@ -91,8 +120,20 @@ class Retention:
             await self._transactions.wipe()
         return deleted
 
-    async def _delete_batch(self, expired: Conditions) -> list[tuple[str, ...]]:
-        return await self._transactions.run(lambda connection: _delete_batch(connection, expired), write=True)
+    async def _delete_batch(self, expired: Conditions, by: Actor | None = None) -> list[tuple[str, ...]]:
+        """The groups of the cache that go with each deleted conversation."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> list[tuple[str, ...]]:
+            gone = _delete_batch(connection, expired)
+            of_tenants: dict[str, list[str]] = {}
+            for tenant, conversation_id, _ in gone:
+                of_tenants.setdefault(tenant, []).append(conversation_id)
+            for tenant, ids in of_tenants.items():
+                recorded(connection, by, now, "conversations.purged", None, tenant, conversations=ids)
+            return [groups for _, _, groups in gone]
+
+        return await self._transactions.run(work, write=True)
 
     def _expired(self, before: datetime, tenant: str | None) -> Conditions:
         table = schema.conversations.c
@@ -101,10 +142,21 @@ class Retention:
         return conditions if tenant is None else (*conditions, table.tenant == tenant)
 
 
-def _delete_batch(connection: sa.Connection, expired: Conditions) -> list[tuple[str, ...]]:
-    """The groups of the cache that go with each deleted conversation. One that a turn has locked is passed over: it has
-    not expired then."""
+def _delete_batch(connection: sa.Connection, expired: Conditions) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Tenant and id of each deleted conversation, and the groups of the cache that go with it. One that a turn has
+    locked is passed over: it has not expired then."""
     table = schema.conversations.c
     query = sa.select(table.id, table.tenant).where(*expired).order_by(table.updated_at).limit(BATCH)
     found = connection.execute(query.with_for_update(skip_locked=True)).all()
-    return [delete_locked(connection, row.tenant, row.id) for row in found]
+    return [(row.tenant, row.id, delete_locked(connection, row.tenant, row.id)) for row in found]
+
+
+def _next_days(longer: dict[str, float], connection: sa.Connection) -> float | None:
+    found: float | None = connection.execute(_LONGER, longer).scalar()
+    return found
+
+
+_DAYS = schema.conversations.c.retention_days
+_SHORTEST = sa.select(_DAYS).where(_DAYS.is_not(None)).order_by(_DAYS).limit(1)
+_LONGER = sa.select(_DAYS).where(sa.bindparam("days") < _DAYS).order_by(_DAYS).limit(1)
+"""The next of the times that keys say: there are few of them, and the index finds each at once."""

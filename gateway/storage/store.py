@@ -7,9 +7,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base.clock import days_before
+from gateway.base.clock import days_before, fewest_days
 from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.memory import NewSegment, Uncovered
+from gateway.models.trail import Actor
 from gateway.models.turn import ASKED, CompletionPage, CompletionQuery, StoredCompletion, StoredTurn, TurnCommit
 from gateway.ports import CacheBackend, Clock
 from gateway.storage.conversations.delete import delete_conversation
@@ -20,6 +21,7 @@ from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.segments import read_messages, read_said, read_uncovered
 from gateway.storage.secret import Users, make_secret, read_secret, user_digest
+from gateway.storage.trail.append import recorded
 from gateway.storage.turns.bills import Amend, amend_bill
 from gateway.storage.turns.commit import CommitGroup, record
 from gateway.storage.turns.completions import (
@@ -95,9 +97,10 @@ class ConversationStore:
         """Marks an expired conversation as in use, so that retention does not delete it. False: it just has been."""
         now = self._clock.now()
         until = now + USED_FOR
-        if self._retention_days is None or found.updated_at is None:
+        if self._retention_days is None and found.retention_days is None:
             return True
-        if found.updated_at > days_before(until, self._retention_days):
+        days = fewest_days(self._retention_days, found.retention_days)
+        if days is None or found.updated_at is None or found.updated_at > days_before(until, days):
             return True
         update = schema.conversations.update().where(schema.conversations.c.id == found.conversation_id)
         marked = await self._transactions.run(
@@ -208,13 +211,20 @@ class ConversationStore:
             lambda connection: write_metadata(connection, tenant, completion_id, metadata), write=True
         )
 
-    async def delete_completion(self, tenant: str, completion_id: str) -> bool:
-        """Deletes a tenant's stored completion; its bill stays, and the conversation. False if there is none."""
+    async def delete_completion(self, tenant: str, completion_id: str, by: Actor | None = None) -> bool:
+        """Deletes a tenant's stored completion; its bill stays, and the conversation. False if there is none. `by` is
+        who does it, as the trail tells it."""
         if "\x00" in completion_id:
             return False
-        found = await self._transactions.run(
-            lambda connection: delete_completion(connection, tenant, completion_id), write=True
-        )
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> bool:
+            if not delete_completion(connection, tenant, completion_id):
+                return False
+            recorded(connection, by, now, "completion.deleted", completion_id, tenant)
+            return True
+
+        found = await self._transactions.run(work, write=True)
         if found:
             await self._transactions.wipe()
         return found
@@ -240,14 +250,21 @@ class ConversationStore:
 
         return await self._transactions.run(work)
 
-    async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
+    async def delete_conversation(self, tenant: str, conversation_id: str, by: Actor | None = None) -> bool:
         """Deletes a conversation with all that was said in it; its anonymous bill stays (guarantee §5, §6). A turn that
-        is under way is not stored. Returns False if the tenant has no such conversation."""
+        is under way is not stored. Returns False if the tenant has no such conversation. `by` is who does it, as the
+        trail tells it."""
         if "\x00" in conversation_id:
             return False
-        gone = await self._transactions.run(
-            lambda connection: delete_conversation(connection, tenant, conversation_id), write=True
-        )
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> tuple[str, ...] | None:
+            groups = delete_conversation(connection, tenant, conversation_id)
+            if groups is not None:
+                recorded(connection, by, now, "conversation.deleted", conversation_id, tenant)
+            return groups
+
+        gone = await self._transactions.run(work, write=True)
         if gone is None:
             return False
         if self._paths is not None:

@@ -6,10 +6,12 @@ from datetime import timedelta
 
 import sqlalchemy as sa
 
+from gateway.models.trail import Actor
 from gateway.ports import Clock
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.store import ConversationStore
+from gateway.storage.trail.append import recorded
 
 TOKEN_BYTES = 32
 MOST_FORGOTTEN = 1000
@@ -29,8 +31,9 @@ class UiSessions:
         self._clock = clock
         self._store = store
 
-    async def begin(self, key_id: str, hours: float) -> str:
-        """Begins a session of that key, and returns what its cookie holds."""
+    async def begin(self, key_id: str, hours: float, by: Actor | None = None, **details: str) -> str:
+        """Begins a session of that key, and returns what its cookie holds. `by` is who logs in, as the trail tells it,
+        with these details."""
         token, now = secrets.token_urlsafe(TOKEN_BYTES), self._clock.now()
         digest = await self._digest(token)
 
@@ -40,6 +43,7 @@ class UiSessions:
             connection.execute(SESSIONS.delete().where(columns.digest.in_(old.scalar_subquery())))
             values = {"digest": digest, "key_id": key_id, "created_at": now, "expires_at": now + timedelta(hours=hours)}
             connection.execute(SESSIONS.insert().values(**values))
+            recorded(connection, by, now, "ui.login", key_id, **details)
 
         await self._transactions.run(work, write=True)
         return token
@@ -51,18 +55,23 @@ class UiSessions:
         query = sa.select(columns.key_id).where(*lasts)
         return await self._transactions.run(lambda connection: connection.execute(query).scalar())
 
-    async def revoke(self, token: str) -> None:
-        """Ends that session."""
-        await self._revoke(SESSIONS.c.digest == await self._digest(token))
+    async def revoke(self, token: str, by: Actor | None = None) -> None:
+        """Ends that session. `by` is who logs out, as the trail tells it."""
+        await self._revoke(SESSIONS.c.digest == await self._digest(token), by)
 
-    async def revoke_all(self, key_id: str) -> None:
+    async def revoke_all(self, key_id: str, by: Actor | None = None) -> None:
         """Ends all sessions of that key."""
-        await self._revoke(SESSIONS.c.key_id == key_id)
+        await self._revoke(SESSIONS.c.key_id == key_id, by, everywhere=True)
 
-    async def _revoke(self, those: sa.ColumnElement[bool]) -> None:
+    async def _revoke(self, those: sa.ColumnElement[bool], by: Actor | None, *, everywhere: bool = False) -> None:
         now = self._clock.now()
         update = SESSIONS.update().where(those, SESSIONS.c.revoked_at.is_(None)).values(revoked_at=now)
-        await self._transactions.run(lambda connection: connection.execute(update), write=True)
+
+        def work(connection: sa.Connection) -> None:
+            connection.execute(update)
+            recorded(connection, by, now, "ui.logout", by.key_id if by is not None else None, everywhere=everywhere)
+
+        await self._transactions.run(work, write=True)
 
     async def _digest(self, token: str) -> bytes:
         return hmac.digest(await self._store.secret(), b"ui-session\0" + token.encode("utf-8", "replace"), "sha256")

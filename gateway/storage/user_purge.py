@@ -3,11 +3,13 @@
 import contextlib
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import sqlalchemy as sa
 
 from gateway.errors import MemoryNotFound
 from gateway.models.things import user_place
+from gateway.models.trail import Actor
 from gateway.ports import CacheBackend, Clock
 from gateway.storage.conversations.purge_user import (
     Deleted,
@@ -22,6 +24,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.secret import make_secret, names_of_user, read_secret
 from gateway.storage.things.records import delete_one
+from gateway.storage.trail.append import recorded
 
 BATCH = 200
 """Bills that one transaction renames, and things that one deletes: writers wait for no more than that."""
@@ -60,7 +63,9 @@ class UserPurge:
         StorageUnavailable: from any method: the storage cannot be reached.
     """
 
-    def __init__(self, transactions: Transactions, clock: Clock, cache: CacheBackend) -> None:
+    def __init__(self, transactions: Transactions, clock: Clock, cache: CacheBackend, by: Actor | None = None) -> None:
+        """`by` is who deletes, as the trail tells it: each transaction records what it deleted."""
+        self._by = by
         self._transactions = transactions
         self._clock = clock
         self._cache = cache
@@ -80,7 +85,7 @@ class UserPurge:
         try:
             for place in await self._transactions.run(lambda connection: conversations_of(connection, user, tenant)):
                 found = found.plus(await self._conversation(place, user, whole=whole, dry_run=dry_run))
-            found = replace(found, things=await self._things(name, tenant, dry_run=dry_run))
+            found = replace(found, things=await self._things(name, user, tenant, dry_run=dry_run))
             last: str | None = None if dry_run else ""
             while last is not None:
                 last = await self._rename(user, tenant, last)
@@ -93,14 +98,24 @@ class UserPurge:
         if dry_run:
             return await self._transactions.run(lambda connection: would_go(connection, place, user, whole=whole))
         now = self._clock.now()
-        gone = await self._transactions.run(
-            lambda connection: purge(connection, place, user, now, whole=whole), write=True
-        )
+
+        def work(connection: sa.Connection) -> Deleted:
+            gone = purge(connection, place, user, now, whole=whole)
+            if gone.whole or gone.messages or gone.documents:
+                went = {"whole": gone.whole, "messages": gone.messages, "documents": gone.documents}
+                self._record(connection, user.digest, place.tenant, conversation=place.conversation_id, **went)
+            return gone
+
+        gone = await self._transactions.run(work, write=True)
         if gone.groups:
             await self._cache.evict(*gone.groups)
         return gone
 
-    async def _things(self, name: str, tenant: str | None, *, dry_run: bool) -> int:
+    def _record(self, connection: sa.Connection, digest: str, tenant: str | None, **went: Any) -> None:
+        """The user is named by the digest alone: what the trail says is not deleted."""
+        recorded(connection, self._by, self._clock.now(), "user.purged", digest, tenant, **went)
+
+    async def _things(self, name: str, user: User, tenant: str | None, *, dry_run: bool) -> int:
         """Deletes what is remembered for the user of each tenant, also where it was forwarded beside questions."""
         found = await self._transactions.run(lambda connection: _things(connection, name, tenant))
         now = self._clock.now()
@@ -109,6 +124,7 @@ class UserPurge:
             for owner, memory_id in batch:
                 with contextlib.suppress(MemoryNotFound):  # somebody else has deleted it meanwhile, or it has expired
                     delete_one(connection, owner, memory_id, now)
+            self._record(connection, user.digest, tenant, things=[memory_id for _, memory_id in batch])
 
         for start in range(0, 0 if dry_run else len(found), BATCH):
             batch = found[start : start + BATCH]
@@ -127,6 +143,7 @@ class UserPurge:
             ids = connection.execute(query).scalars().all()
             if ids:
                 rename_bills(connection, LEDGER.c.request_id.in_(ids), user)
+                self._record(connection, user.digest, tenant, bills=len(ids))
             return ids[-1] if ids else None
 
         return await self._transactions.run(work, write=True)

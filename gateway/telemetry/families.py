@@ -34,7 +34,16 @@ def families(counts: Counts) -> Iterable[Any]:
     yield _counter("gateway_cost_usd", text, ["model", "purpose"], counts.costs)
     text = "Errors that upstreams gave instead of an answer."
     yield _counter("gateway_upstream_errors", text, ["model", "code"], counts.upstream_errors)
+    text = "Requests that came to a budget or limit, by whose it is: refused, or with budget_soft warned."
+    yield _counter("gateway_limited", text, ["holder", "limit"], counts.limited)
+    text = "Times that budgets or limits could not be checked."
+    yield CounterMetricFamily("gateway_limits_unavailable", text, counts.limits_down)
+    text = "Further tries before an answer began, by the error before."
+    yield _counter("gateway_upstream_retries", text, ["reason"], counts.retries)
+    text = "Models that were asked instead of another that failed, by kind."
+    yield _counter("gateway_fallbacks", text, ["kind"], counts.other_models)
     yield from _of_planning(counts)
+    yield from _of_deployments(counts)
 
 
 def _of_memory(counts: Counts) -> Iterable[Any]:
@@ -61,6 +70,20 @@ def _of_planning(counts: Counts) -> Iterable[Any]:
     yield _counter("gateway_planning_fallbacks", text, ["reason"], counts.fallbacks)
     text = "Summaries that plans asked for: hit (paid for before, or by another request at once) or miss."
     yield _counter("gateway_summaries", text, ["result"], counts.summaries)
+
+
+def _of_deployments(counts: Counts) -> Iterable[Any]:
+    yield _gauge("gateway_deployment_in_flight", "Calls under way.", ["deployment"], counts.deployments_in_flight)
+    text = "1 while a deployment rests since it failed, as far as this process has seen."
+    yield _gauge("gateway_deployment_resting", text, ["deployment"], counts.deployments_resting)
+    text = "Failures that count against a deployment."
+    yield _counter("gateway_deployment_failures", text, ["deployment", "code"], counts.deployment_failures)
+
+
+def _gauge(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return _labelled(GaugeMetricFamily(name, text, labels=labels), values)
 
 
 def _counter(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:

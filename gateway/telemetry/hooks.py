@@ -7,10 +7,12 @@ answer, one after the other in a thread of their own: one that is slow or fails 
 
 import threading
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from importlib.metadata import entry_points
 from queue import Empty, Full, Queue
 from typing import Any, Literal
 
+from gateway.models.allowed import Account
 from gateway.models.conversation import ConversationMessage
 from gateway.models.turn import TurnCommit
 from gateway.telemetry.logs import get_logger
@@ -19,8 +21,8 @@ log = get_logger("gateway.telemetry.hooks")
 GROUP = "context_gateway.hooks"
 MOST_WAITING = 1000
 """Events that wait for their hooks; further ones are lost, with one line in the log."""
-Event = Literal["message_added", "team_task_changed", "request_settled"]
-EVENTS: tuple[Event, ...] = ("message_added", "team_task_changed", "request_settled")
+Event = Literal["message_added", "team_task_changed", "request_settled", "budget_exceeded"]
+EVENTS: tuple[Event, ...] = ("message_added", "team_task_changed", "request_settled", "budget_exceeded")
 Hook = Callable[[dict[str, Any]], Any]
 
 
@@ -95,6 +97,23 @@ class Hooks:
         """A conversation has another team task, or none."""
         facts = {"tenant": tenant, "conversation_id": conversation_id, "team_task": team_task}
         self._tell("team_task_changed", facts)
+
+    def budget_exceeded(self, account: Account, budget: int, spent: int, *, hard: bool) -> None:
+        """A budget is used up; sums in picodollars. Each process tells it once in a period."""
+        if not self.is_listening:
+            return
+        holder = account.holder
+        facts = {
+            "holder": holder.kind,
+            "name": holder.name or None,
+            "tenant": holder.tenant or None,
+            "period": account.period,
+            "hard": hard,
+            "budget_usd": str(Decimal(budget).scaleb(-12)),
+            "spent_usd": str(Decimal(spent).scaleb(-12)),
+            "resets_at": account.resets_at.isoformat() if account.resets_at is not None else None,
+        }
+        self._tell("budget_exceeded", facts)
 
     def _tell(self, event: Event, facts: Mapping[str, Any]) -> None:
         if not self.is_listening:

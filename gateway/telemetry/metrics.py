@@ -58,6 +58,8 @@ RELAYED = frozenset(
 )
 OF_THE_MOMENT = ("in_flight", "kept_bytes", "turns_running", "hooks_waiting", "planners_resting")
 """Fields of `Counts` that end with their process."""
+HELD = ("cache_bytes", "deployments_in_flight", "deployments_resting")
+"""Those of them that have labels."""
 CLOCK = SystemClock()
 METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
@@ -114,20 +116,35 @@ class Counts:
     unpriced: Counter[tuple[str]] = field(default_factory=Counter)
     """Bills whose model has no known price, by model."""
     tokens: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """By model asked for, purpose (`primary`, `planner`, `summarizer`, `embedder`), and kind: `prompt` or
-    `completion`."""
+    """By model asked for, purpose (`primary`, `failed_try`, `planner`, `summarizer`, `embedder`, `guard`), and kind:
+    `prompt` or `completion`."""
     costs: dict[tuple[str, str], Decimal] = field(default_factory=dict)
     """USD, by model asked for and purpose."""
     upstream_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By model and code."""
+    retries: Counter[tuple[str]] = field(default_factory=Counter)
+    """Further tries by the code of the error before."""
+    other_models: Counter[tuple[str]] = field(default_factory=Counter)
+    """Models that were asked instead of another, by kind: `general`, `context_window`, `content_policy`."""
     internal_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By purpose (`planner`, `summarizer`), outcome: `ok`, `cut`, `rubbish`, `cancelled`, else as `fallback_reason`."""
     decisions: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Bills by `planning_reason`, and whether a planner's plan was used (`true` or `false`)."""
     fallbacks: Counter[tuple[str]] = field(default_factory=Counter)
     """By `fallback_reason`."""
+    limited: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By whose it is (`all`, `key`, `user`, `model`, `project`), and what was used up: `budget` (refused),
+    `budget_soft` (warned), `requests`, `tokens`, `concurrent`."""
+    limits_down: int = 0
+    """How often budgets or limits could not be checked."""
     summaries: Counter[tuple[str]] = field(default_factory=Counter)
     """Summaries that plans asked for: `hit` (paid for by somebody else or before) or `miss`."""
+    deployments_in_flight: Counter[tuple[str]] = field(default_factory=Counter)
+    """Calls under way, by the deployment's id."""
+    deployments_resting: Counter[tuple[str]] = field(default_factory=Counter)
+    """1 for a deployment that rests, else 0."""
+    deployment_failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What counts against a deployment, by its id and the error's code."""
 
 
 @dataclass(slots=True)
@@ -211,6 +228,22 @@ class Metrics:
             if _is_trouble(error):
                 self._note(label, code, self._now())
 
+    def limited(self, whose: str, what: str) -> None:
+        """A request has come to a budget or limit."""
+        self._counts.limited[whose, what] += 1
+
+    def limits_down(self) -> None:
+        """Budgets or limits could not be checked."""
+        self._counts.limits_down += 1
+
+    def retried(self, error: Exception) -> None:
+        """A call is tried again, after this error."""
+        self._counts.retries[(_code(error) if isinstance(error, UpstreamError) else OTHER,)] += 1
+
+    def fell_back(self, kind: str) -> None:
+        """Another model is asked instead."""
+        self._counts.other_models[(kind,)] += 1
+
     def troubles(self) -> dict[str, Trouble]:
         """Models whose upstream has answered nothing since it gave an error, and what it gave."""
         return {label: replace(each) for label, each in self._troubles.items()}
@@ -237,10 +270,13 @@ class Metrics:
             tokens=now.tokens.copy(),
             costs=now.costs.copy(),
             upstream_errors=now.upstream_errors.copy(),
+            retries=now.retries.copy(),
+            other_models=now.other_models.copy(),
             internal_calls=now.internal_calls.copy(),
             decisions=now.decisions.copy(),
             fallbacks=now.fallbacks.copy(),
             summaries=now.summaries.copy(),
+            limited=now.limited.copy(),
         )
 
     def _note(self, label: str, code: str, now: datetime) -> None:
@@ -276,7 +312,8 @@ class Metrics:
 
 
 def _nothing_observed() -> Mapping[str, Any]:
-    return {"cache_bytes": Counter(), "cache_reads": Counter()}
+    labelled = *HELD, "cache_reads", "deployment_failures"
+    return {name: Counter[tuple[str, ...]]() for name in labelled}
 
 
 def endpoint_of(path: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.telemetry.logs import get_logger
-from gateway.telemetry.metrics import OF_THE_MOMENT, Counts, Histogram, Metrics
+from gateway.telemetry.metrics import HELD, OF_THE_MOMENT, Counts, Histogram, Metrics
 
 SERVED = "served"
 """The file that says that a worker has accepted connections."""
@@ -73,7 +73,8 @@ def bury(folder: Path, name: str) -> None:
             return
         for each in OF_THE_MOMENT:
             setattr(last, each, 0)
-        last.cache_bytes.clear()
+        for each in HELD:
+            getattr(last, each).clear()
         dead = _read(folder / f"{DEAD}.json")
         _replace(folder, DEAD, _written(added([last] if dead is None else [dead, last])))
         path.unlink()

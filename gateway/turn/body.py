@@ -29,7 +29,7 @@ def body_of(exchange: Exchange) -> dict[str, Any]:
             deployment,
             facts,
             window=budget.context_window,
-            prompt=built.fitted.tokens + (recall.tokens if recall is not None else 0),
+            prompt=built.fitted.tokens + (recall.tokens if recall is not None else 0) + exchange.surplus,
             reserved=budget.reserved_output,
             refitted=exchange.refused_budget is not None,
         )

@@ -1,19 +1,27 @@
 """The state of one request on its way, and the outcome of its upstream call."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.accounting.stream import StreamRecord
 from gateway.assembly.profiles import Profile
 from gateway.base.ids import new_id
+from gateway.context.planner import PlanResult
 from gateway.context.report import BuiltContext
 from gateway.errors import GatewayError
-from gateway.models.bill import CallCost, InternalCall
+from gateway.history.frames import without_provider_fields
+from gateway.models.bill import FAILED_TRY, CallCost, ContextUtilizationMetadata, InternalCall
 from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
 from gateway.models.recall import RecallRounds
+from gateway.models.routing import Candidates
 from gateway.models.turn import TurnStatus
 from gateway.window.budget import Budget
+
+BY_FALLBACK = "answered_by_fallback"
+"""The warning of a bill that another model was asked than the one that the request names."""
+WHO_ANSWERED = "x-gateway-model"
+"""The header that names the model that answered instead of another."""
 
 
 @dataclass(slots=True)
@@ -28,6 +36,21 @@ class Exchange:
     deployment: Deployment
     facts: ModelFacts
     budget: Budget
+    asked: ChatRequest
+    """The request as it came: `request` is what became of it for the model that is asked, which may be another."""
+    candidates: Candidates
+    chosen: Deployment
+    """The one of them that is asked; `deployment` is the same as it speaks the request's API."""
+    left: list[str] = field(default_factory=list)
+    """Routes of the deployments that were asked before and failed, in their order."""
+    failed: list[CallCost] = field(default_factory=list)
+    """Their calls that may have been charged, each priced as its own deployment charges."""
+    home: str | None = None
+    """The origin of the deployment that was chosen first, once another is."""
+    plan: PlanResult | None = None
+    """Of a context that was made for a model before: no planner is asked twice."""
+    key: str | None = None
+    """The `Idempotency-Key` of the body that is tried, where it may be sent twice."""
     history: History | None = None
     built: BuiltContext | None = None
     completion_id: str = field(default_factory=lambda: new_id("chatcmpl-"))
@@ -48,6 +71,8 @@ class Exchange:
     """The prompt profile in front of its messages, where profiles are configured."""
     called: bool = False
     """A call of the primary model was begun: it is on the bill."""
+    is_out: bool = False
+    """That call, or another, is under way, or its end is not accounted for: it may have been charged."""
     delivered: bool = False
     """Something of a streamed answer has gone to the client."""
     committing: bool = False
@@ -55,14 +80,33 @@ class Exchange:
     given_up: bool = False
     """Its failure is recorded, or about to be."""
     sent_at: float | None = None
+    written: int = 0
+    """Tokens of its answer, once they are known."""
     timings: dict[str, float] = field(default_factory=dict)
     internal: list[InternalCall] = field(default_factory=list)
     """Calls of internal models in their order. They are billed whatever becomes of the request."""
 
+    guard_warnings: list[str] = field(default_factory=list)
+    """What calls of models have to say, such as that a guard failed."""
+    surplus: int = 0
+    """Tokens that the prompt has more than was counted, as placeholders stand in it; below 0: fewer."""
+
     @property
     def messages(self) -> list[dict[str, Any]]:
         """What is forwarded."""
-        return self.built.fitted.forwarded.messages if self.built else list(self.request.messages)
+        found = self.built.fitted.forwarded.messages if self.built else list(self.request.messages)
+        return without_provider_fields(found) if self.is_foreign else found
+
+    def tell_warnings(self, utilization: ContextUtilizationMetadata) -> None:
+        """Puts the warnings that are not about its context on the bill, those that it does not have."""
+        found = list(self.guard_warnings)
+        for admission in self.request.admissions[-1:]:
+            found += admission.warnings
+        if self.is_instead:
+            found.append(BY_FALLBACK)
+        if not found:
+            return
+        utilization.warnings += [each for each in dict.fromkeys(found) if each not in utilization.warnings]
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
@@ -73,6 +117,38 @@ class Exchange:
     def paid(self) -> list[CallCost]:
         """The rounds that are over, each priced."""
         return self.recall.paid if self.recall is not None else []
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it goes to another origin than was chosen first: thoughts that are bound to that stay behind."""
+        return self.home is not None and self.chosen.origin != self.home
+
+    @property
+    def is_instead(self) -> bool:
+        """Whether another model is asked than the one that the request names."""
+        return self.request.model != self.asked.model
+
+    @property
+    def route(self) -> list[str]:
+        """The name that was asked for, and all that were asked, in their order."""
+        return [self.asked.model, *self.left, self.deployment.route]
+
+    def headers(self, answer: dict[str, str]) -> dict[str, str]:
+        """The headers of an answer, with who gave it where that is not whom the request names."""
+        return {**answer, WHO_ANSWERED: self.request.model} if self.is_instead else answer
+
+    def turn_to(self, other: "Exchange") -> None:
+        """Goes on with what was made for another deployment or model. What was paid for stays on the bill."""
+        self.home = self.home or self.chosen.origin
+        if self.called:
+            self.left.append(self.deployment.route)
+        self.failed += [replace(call, purpose=FAILED_TRY) for call in self.paid]
+        self.request, self.facts, self.budget = other.request, other.facts, other.budget
+        self.candidates, self.chosen, self.deployment = other.candidates, other.chosen, other.deployment
+        self.fallback, self.recall, self.profile = other.fallback, other.recall, other.profile
+        self.history, self.built, self.plan = other.history, other.built, other.plan
+        self.sent = self.refused_budget = self.heard = self.key = None
+        self.ask_usage = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +169,14 @@ class Outcome:
         """The outcome of an answer that is not streamed."""
         usage = answer.body.get("usage")
         return cls("complete", answer.body, usage if isinstance(usage, dict) else None)
+
+    @classmethod
+    def failed(cls, code: str | None, error: GatewayError | None, *, is_out: bool) -> "Outcome":
+        """The outcome of a call that gave its client nothing; None: the client has left, perhaps while a call was
+        out."""
+        if error is None:
+            return cls("failed", error_code=code, charged=is_out)
+        return cls("failed", usage=error.usage, error_code=code, charged=error.may_be_charged)
 
     @classmethod
     def of_stream(cls, record: StreamRecord, status: TurnStatus = "complete", error: str | None = None) -> "Outcome":

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from gateway.errors import StorageUnavailable
 from gateway.models.turn import LedgerEntry, TurnCommit
@@ -23,6 +23,7 @@ class LateBills:
     def __init__(self, store: ConversationStore) -> None:
         self._store = store
         self._waiting: deque[TurnCommit] = deque(maxlen=MOST_WAITING)
+        self._then: dict[str, Callable[[], None]] = {}
         self._retrying: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -31,9 +32,11 @@ class LateBills:
     def __iter__(self) -> Iterator[LedgerEntry]:
         return (commit.ledger for commit in self._waiting)
 
-    def add(self, commit: TurnCommit) -> None:
-        """Keeps a bill. It is written with the next commit, or after `RETRY_SECONDS`."""
+    def add(self, commit: TurnCommit, then: Callable[[], None] | None = None) -> None:
+        """Keeps a bill. It is written with the next commit, or after `RETRY_SECONDS`; `then` is called when it is."""
         self._waiting.append(commit)
+        if then is not None:
+            self._then[commit.ledger.request_id] = then
         if self._retrying is None or self._retrying.done():
             self._retrying = asyncio.ensure_future(self._retry())
 
@@ -43,6 +46,7 @@ class LateBills:
             commit = self._waiting.popleft()
             try:
                 await self._store.commit(commit)
+                self._then.pop(commit.ledger.request_id, _nothing)()
             except StorageUnavailable:
                 self._waiting.appendleft(commit)
                 log.warning("bills_not_recorded_yet", waiting=len(self._waiting))
@@ -64,6 +68,10 @@ class LateBills:
             self._retrying.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._retrying
+
+
+def _nothing() -> None:
+    pass
 
 
 def named(entry: LedgerEntry) -> dict[str, object]:

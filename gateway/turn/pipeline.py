@@ -5,13 +5,14 @@ from contextlib import AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
+from gateway.config.routing import RoutingSettings
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.planner import plan_of_then
 from gateway.context.report import BuiltContext
-from gateway.errors import ContextLengthExceeded, InvalidRequest, UpstreamOverflow, UpstreamRefused
+from gateway.errors import ContextLengthExceeded, InvalidRequest, UpstreamOverflow
 from gateway.history.frames import for_origin
 from gateway.history.rebuild import (
     RebuildOptions,
@@ -20,26 +21,26 @@ from gateway.history.rebuild import (
     new_history,
     starts_conversation,
 )
-from gateway.models.exchange import Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer
+from gateway.models.exchange import Caller, ChatRequest, ChunkStream, Deployment
 from gateway.models.memory import EXTRACTS
-from gateway.models.recall import never_offered, own_tools
+from gateway.models.routing import Candidates, hint_of
 from gateway.ports import FileStore, Spans, Upstream
 from gateway.storage.store import ConversationStore
 from gateway.turn.body import as_it_goes_up, body_of
-from gateway.turn.echoes import StreamWithoutEchoes, without_echoes
+from gateway.turn.echoes import StreamWithoutEchoes
 from gateway.turn.exchange import Exchange, Outcome, Paused
+from gateway.turn.guarded import GuardedTurns
 from gateway.turn.recalled_stream import StreamWithRecall
 from gateway.turn.recaller import Recaller, offered
 from gateway.turn.rolling_summaries import RollingSummaries
+from gateway.turn.sending import Sender
 from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import Receiver, StreamedAnswer, relay
-from gateway.upstream.routing.protocols import NOT_SPOKEN, Protocols
+from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.window.budget import Budget, budget_for, cleared_above, tightened, writable
 
-T = TypeVar("T")
-USAGE_REFUSALS = (400, 404, 422)
-"""Statuses by which upstreams refuse `stream_options`; their message names the field."""
+DEFAULT_ROUTING = RoutingSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,9 @@ class Pipeline:
         protocols: Protocols,
         recaller: Recaller,
         summaries: RollingSummaries | None = None,
+        routing: RoutingSettings = DEFAULT_ROUTING,
     ) -> None:
         self._router = router
-        self._upstream = upstream
         self._store = store
         self._files = files
         self._context = context
@@ -80,23 +81,28 @@ class Pipeline:
         self._protocols = protocols
         self._recaller = recaller
         self._summaries = summaries
+        self._sender = Sender(upstream, settlement, protocols, routing, self, body_of)
         self.spans: Spans = nullcontext
+        self.guarded: GuardedTurns | None = None
+        self.reserve: Callable[[Exchange], Awaitable[None]] | None = None
+        """Called before a model is asked for a request that budgets or limits apply to."""
 
     async def answer(self, request: ChatRequest) -> Completion:
         """Answers a request at once.
 
         Raises:
-            GatewayError: as drawn in `errors.py`; what the failed call cost is in the ledger by then.
+            GatewayError: as drawn in `errors`; what the failed call cost is in the ledger by then.
         """
         exchange = await self._prepare(request)
         async with self._settlement.recording_failure(exchange):
-            answer = await self._send(exchange, self._complete)
+            await self._reserve_cost(exchange)
+            answer = await self._sender.whole(exchange)
             if exchange.recall is not None:
-                answer = await self._recaller.answered(exchange, answer, lambda: self._send(exchange, self._complete))
+                answer = await self._recaller.answered(exchange, answer, lambda: self._sender.whole(exchange))
             bill = await self._settlement.settle(exchange, Outcome.of(answer))
         self._keep(exchange)
         body = {**answer.body, "id": exchange.completion_id, "usage": bill.usage, **bill.fields()}
-        return Completion(body, answer.headers, exchange.conversation_id, bill.total)
+        return Completion(body, exchange.headers(answer.headers), exchange.conversation_id, bill.total)
 
     async def stream(self, request: ChatRequest) -> StreamedAnswer:
         """Answers a request by a stream; returns once upstream has begun to answer.
@@ -109,9 +115,10 @@ class Pipeline:
 
         async def opening() -> ChunkStream:
             await stack.aclose()  # of a round before
-            return await self._send(exchange, lambda e: stack.enter_async_context(self._open(e)))
+            return await self._sender.opened(exchange, stack)
 
         async with self._settlement.recording_failure(exchange):
+            await self._reserve_cost(exchange)
             opened = await opening()
 
         if exchange.recall is not None:
@@ -126,22 +133,27 @@ class Pipeline:
         async def send_to(receiver: Receiver) -> None:
             await relay(receiver, exchange, opened, stack, self._settlement, lambda: self._keep(exchange))
 
-        return StreamedAnswer(opened.headers, exchange.conversation_id, send_to, close)
+        return StreamedAnswer(exchange.headers(opened.headers), exchange.conversation_id, send_to, close)
 
     def check_model(self, model: str, caller: Caller) -> None:
         """
         Raises:
-            ModelNotFound, Unauthorized: this caller cannot be answered by it.
+            ModelNotFound, ModelNotAllowed, Unauthorized: this caller cannot be answered by it.
         """
-        self._router.deployment(model, caller)
+        self._deployment(model, caller)
+
+    def _deployment(self, model: str, caller: Caller) -> Deployment:
+        found = self._router.deployment(model, caller)
+        caller.check_model(model)
+        return found
 
     async def count(self, request: ChatRequest) -> int:
         """Tokens of a request's prompt as it was sent.
 
         Raises:
-            ModelNotFound, Unauthorized: this caller cannot be answered by its model.
+            ModelNotFound, ModelNotAllowed, Unauthorized: this caller cannot be answered by its model.
         """
-        deployment = self._router.deployment(request.model, request.caller)
+        deployment = self._deployment(request.model, request.caller)
         await self._router.learn(request.model, deployment)
         return await self._context.count(request, self._router.facts(request.model, deployment))
 
@@ -156,9 +168,15 @@ class Pipeline:
 
     async def _prepare(self, request: ChatRequest) -> Exchange:
         """Steps 1 to 5: everything that happens before the primary model is called."""
-        deployment = self._router.deployment(request.model, request.caller)
-        await self._router.learn(request.model, deployment)
-        exchange = self._open_exchange(request, deployment)
+        candidates = self.candidates(request)
+        for name in (request.model, *request.options.models.values()):  # a key's models are also those that plan for it
+            request.caller.check_model(name)
+        for fields in (request.forward, request.native.fields if request.native is not None else {}):
+            request.caller.check_models_of(fields)
+        await self._router.learn(request.model, candidates.first)
+        exchange = self._open_exchange(request, candidates, candidates.first)
+        if self.guarded is not None:
+            self.guarded.enter(exchange)
         if request.is_proxied:
             return exchange
         async with self._settlement.recording_failure(exchange):
@@ -167,14 +185,21 @@ class Pipeline:
                 await self._rebuild(exchange)
             rebuilt = clock.monotonic()
             if exchange.built is None:
-                exchange.built = await self._first_build(exchange)
+                try:
+                    exchange.built = await self._first_build(exchange)
+                except ContextLengthExceeded as error:
+                    if not await self._sender.instead(exchange, error):
+                        raise
+            if self.guarded is not None:
+                await self.guarded.make_room(exchange, self._build)
             exchange.timings = {"rebuild": rebuilt - started, "plan": clock.monotonic() - rebuilt}
             exchange.conversation_id = exchange.history.conversation_id if exchange.history else None
-            await self._reserve(exchange)
+            await self._check_storable(exchange)
             self._settlement.running.enter(exchange)
         return exchange
 
-    def _open_exchange(self, request: ChatRequest, deployment: Deployment) -> Exchange:
+    def _open_exchange(self, request: ChatRequest, candidates: Candidates, deployment: Deployment) -> Exchange:
+        asked = request
         facts = self._router.facts(request.model, deployment)
         if request.attachments and not _can_attach(request):
             text = "Attachments need a user message to stand with, and a context.mode other than off."
@@ -185,12 +210,15 @@ class Pipeline:
         if request.api == "messages" and spoken.protocol != "anthropic":
             request = replace(request, forward=writable(request.forward, facts))
         if request.options.mode == "off":
-            return Exchange(request, spoken, facts, Budget(None, None), fallback=fallback)
+            budget = Budget(None, None)
+            return Exchange(request, spoken, facts, budget, asked, candidates, deployment, fallback=fallback)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
         recall = None
         if request.options.recall and not request.options.whole:
             request, budget, recall = offered(request, spoken, facts, budget, self._settings)
-        return Exchange(request, spoken, facts, budget, fallback=fallback, recall=recall)
+        made = Exchange(request, spoken, facts, budget, asked, candidates, deployment, fallback=fallback)
+        made.recall = recall
+        return made
 
     async def _rebuild(self, exchange: Exchange) -> None:
         """Step 1. If the request surely fits and its client sent all of the conversation, this also sets `built`: its
@@ -236,7 +264,7 @@ class Pipeline:
             request = replace(request, options=replace(request.options, mode="simple", planning="never", whole=False))
         history = exchange.history or new_history(request)
         exchange.history = for_origin(history, exchange.deployment.origin)
-        plan = exchange.built.plan if exchange.built else None
+        plan = exchange.built.plan if exchange.built else exchange.plan
         if request.options.what_if is not None:
             plan = plan_of_then(request.options.what_if, trusted=self._settings.trust_planner)
         access = PlannerAccess(exchange.deployment, exchange.internal, plan)
@@ -250,7 +278,7 @@ class Pipeline:
         built.utilization.profile = profile.as_json()
         return built
 
-    async def _reserve(self, exchange: Exchange) -> None:
+    async def _check_storable(self, exchange: Exchange) -> None:
         """Makes sure, before the model is paid for, that the turn can be stored (guarantee §3.6)."""
         request, history = exchange.request, exchange.history
         if not request.store or request.options.dry_run or history is None:
@@ -261,53 +289,35 @@ class Pipeline:
         elif request.claim is None or not request.claim.shared:  # the claim has shown it
             await self._store.reachable()
 
-    async def _send(self, exchange: Exchange, call: Callable[[Exchange], Awaitable[T]]) -> T:
-        """Step 6. If upstream says overflow all the same, one refit; if it refuses to report usage, once without; if it
-        has no endpoint for the request's API, by chat completions."""
-        exchange.sent_at = self._settlement.clock.monotonic()
-        exchange.called = True  # from here on there is a bill, even if the client leaves
-        while True:
-            try:
-                return await call(exchange)
-            except UpstreamOverflow as overflow:
-                is_managed = exchange.request.options.mode != "off"
-                if exchange.refused_budget or exchange.built is None or not is_managed:
-                    self._settlement.learn_refusal(exchange)
-                    counted = exchange.built.fitted.tokens if exchange.built else None
-                    overflow.explain(exchange.facts.context_window or exchange.facts.max_input_tokens, counted)
-                    raise
-                self._settlement.metrics.upstream_failed(exchange.request.model, overflow)
-                counted = exchange.built.fitted.tokens
-                try:
-                    await self._refit(exchange, exchange.built, overflow)
-                except ContextLengthExceeded:
-                    if exchange.deployment.protocol != "anthropic":
-                        raise
-                    overflow.explain(exchange.facts.context_window or exchange.facts.max_input_tokens, counted)
-                    raise overflow from None  # whose figures are its own
-            except UpstreamRefused as refusal:
-                native = exchange.request.native
-                if (
-                    native is not None
-                    and native.protocol == exchange.deployment.protocol
-                    and refusal.status in NOT_SPOKEN
-                ):
-                    exchange.deployment = self._protocols.instead(
-                        exchange.deployment, exchange.fallback, native, refusal
-                    )
-                    exchange.fallback = None
-                    continue
-                if _is_of_tools(exchange, refusal):
-                    forward = never_offered(exchange.request.forward)
-                    exchange.request, exchange.recall = replace(exchange.request, forward=forward), None
-                    continue
-                asked = exchange.request.stream and exchange.ask_usage
-                if not asked or refusal.status not in USAGE_REFUSALS or "stream_options" not in str(refusal.original):
-                    raise
-                self._settlement.metrics.upstream_failed(exchange.request.model, refusal)
-                exchange.ask_usage = False
+    async def _reserve_cost(self, exchange: Exchange) -> None:
+        """Makes sure that budgets and limits have room for what is about to be asked (guarantee §12.3)."""
+        if exchange.request.admissions and self.reserve is not None:
+            await self.reserve(exchange)
 
-    async def _refit(self, exchange: Exchange, built: BuiltContext, overflow: UpstreamOverflow) -> None:
+    def candidates(self, request: ChatRequest) -> Candidates:
+        """See `Contexts.candidates`."""
+        alone = self._router.alone(request.model)
+        if alone is not None:
+            return alone
+        return self._router.candidates(request.model, request.caller, hint_of(request))
+
+    async def anew(self, exchange: Exchange, request: ChatRequest, candidates: Candidates, at: Deployment) -> Exchange:
+        """Steps 1 to 5 for another deployment or model, see `Contexts.anew`."""
+        await self._router.learn(request.model, at)
+        made = self._open_exchange(request, candidates, at)
+        made.internal = exchange.internal
+        made.plan = exchange.built.plan if exchange.built is not None else exchange.plan
+        if not request.is_proxied:
+            await self._rebuild(made)
+            if made.built is None:
+                made.built = await self._first_build(made)
+            if self.guarded is not None:
+                await self.guarded.make_room(made, self._build)
+        await self._reserve_cost(made)  # it may be dearer
+        return made
+
+    async def refit(self, exchange: Exchange, built: BuiltContext, overflow: UpstreamOverflow) -> None:
+        """See `Contexts.refit`."""
         exchange.refused_budget = exchange.budget
         if built.is_as_sent and exchange.history is not None:
             exchange.history = completed_history(exchange.request, exchange.history)
@@ -316,17 +326,10 @@ class Pipeline:
         exchange.built.utilization.warnings.append("refitted_after_upstream_overflow")
         exchange.budget = budget
 
-    async def _complete(self, exchange: Exchange) -> JsonAnswer:
-        request = exchange.request
-        answer = await self._upstream.complete(exchange.deployment, body_of(exchange), request.caller.headers)
-        return without_echoes(answer) if request.agent is not None and request.agent.echoes else answer
-
-    def _open(self, exchange: Exchange) -> Any:
-        return self._upstream.stream(exchange.deployment, body_of(exchange), exchange.request.caller.headers)
-
     def _keep(self, exchange: Exchange) -> None:
         """What an answered request leaves for later ones, once it is stored."""
         built, conversation_id = exchange.built, exchange.conversation_id
+        exchange.candidates.remember(exchange.completion_id, exchange.chosen)
         if built is not None and conversation_id:
             tenant = exchange.request.caller.tenant
             self._context.keep(built, lambda: self._store.has_conversation(tenant, conversation_id))
@@ -340,10 +343,3 @@ def _can_attach(request: ChatRequest) -> bool:
     ref = request.conversation
     continues = ref.conversation_id or ref.session or ref.is_point
     return request.options.mode != "off" and bool(has_user or continues)
-
-
-def _is_of_tools(exchange: Exchange, refusal: UpstreamRefused) -> bool:
-    """Whether a model that takes no tools refuses the one that the gateway gave it."""
-    recall, forward = exchange.recall, exchange.request.forward
-    is_new = recall is not None and not recall.paid and not own_tools(forward)
-    return is_new and refusal.status in USAGE_REFUSALS and "tool" in str(refusal.original)

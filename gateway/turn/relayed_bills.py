@@ -19,11 +19,13 @@ from gateway.accounting.relayed import ENDPOINTS, WRITES_NOTHING, chat_usage, in
 from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.errors import StorageUnavailable
 from gateway.history.recognition import end_user_of
+from gateway.models.allowed import Admission
 from gateway.models.bill import CallCost, ResponseMetadata
 from gateway.models.calibration import MESSAGE_TOKENS
 from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.models.turn import LedgerEntry, TurnCommit, TurnStatus
 from gateway.ports import Clock
+from gateway.quota.costs import billed, owed
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
@@ -71,6 +73,8 @@ class MeteredCall:
     error_code: str | None = None
     status: TurnStatus = "failed"
     sent_at: float = 0.0
+    admission: Admission | None = None
+    """What it holds of budgets and limits, where any apply."""
 
 
 class RelayedBills:
@@ -131,20 +135,23 @@ class RelayedBills:
                 try:
                     entry = await self._entry(call)
                     self._unwritten[entry.request_id] = entry
-                    self._tasks.start(self._write(entry))
+                    self._tasks.start(self._write(entry, call.admission))
                 except Exception as fault:  # noqa: BLE001 - whatever is wrong with a body, the call was answered
                     log.fault("bill_not_recorded", fault, request_id=call.request_id)
                 finally:
                     del self._over[0], call
 
-    async def _write(self, entry: LedgerEntry) -> None:
+    async def _write(self, entry: LedgerEntry, admission: Admission | None) -> None:
         commit = TurnCommit(entry)
         try:
             await self._store.commit(commit)
+            if admission is not None:
+                billed(admission, entry)
             if self._hooks.is_listening:
                 self._hooks.settled(commit)
         except StorageUnavailable:
-            self._late.add(replace(commit, again=True))
+            then = owed(admission, entry) if admission is not None else None
+            self._late.add(replace(commit, again=True), then)
             log.warning("bill_not_recorded_yet", request_id=entry.request_id, waiting=len(self._late))
             return
         except Exception as fault:  # noqa: BLE001 - nobody waits for it

@@ -32,7 +32,7 @@ from gateway.storage.conversations.path import PastTurns
 from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.logs import get_logger
-from gateway.turn.pipeline import Pipeline
+from gateway.turn.limited import LimitedPipeline
 from gateway.turn.streaming import Chunks
 
 log = get_logger("gateway.turn.replay")
@@ -73,7 +73,9 @@ class _State:
 class Replayer:
     """Runs replays. It holds nothing between them."""
 
-    def __init__(self, pipeline: Pipeline, store: ConversationStore, replays: ReplayStore, past: PastTurns) -> None:
+    def __init__(
+        self, pipeline: LimitedPipeline, store: ConversationStore, replays: ReplayStore, past: PastTurns
+    ) -> None:
         self._pipeline = pipeline
         self._store = store
         self._replays = replays

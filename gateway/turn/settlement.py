@@ -33,6 +33,7 @@ from gateway.models.standing import Unlisted, unlisted_among
 from gateway.models.things import user_place
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.ports import Clock, Spans
+from gateway.quota.costs import billed, owed
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
@@ -89,8 +90,8 @@ class Settlement:
         self._store = store
         self._match = match
         self.metrics = metrics
-        self._hooks = hooks or Hooks()
-        self._usage = UsageCount(counters)
+        self.hooks = hooks or Hooks()
+        self.usage = UsageCount(counters)
         self.clock = clock
         self._tasks = BackgroundTasks()
         self._late = LateBills(store)
@@ -122,13 +123,14 @@ class Settlement:
         completion = outcome.completion or {}
         if isinstance(completion.get("id"), str):
             exchange.upstream_id = completion["id"]
-        calls = tuple(map(price_internal, exchange.internal))
+        calls = (*exchange.failed, *exchange.paid)
         usages = [call.usage for call in exchange.paid]
-        calls = (*exchange.paid, *calls)
         if exchange.called:
-            usage, primary = await self._usage.priced(exchange, outcome)
+            usage, primary = await self.usage.priced(exchange, outcome)
             usages.append(usage)
-            calls = (*exchange.paid, primary, *calls[len(exchange.paid) :])
+            exchange.written = int(usage["completion_tokens"])
+            calls = (*calls, primary)
+        calls = (*calls, *map(price_internal, exchange.internal))
         usage = usage_together(usages)
         sums = total_cost(calls)
         known = self._metadata(exchange)
@@ -152,7 +154,7 @@ class Settlement:
 
     async def settle_round(self, exchange: Exchange, rounds: RecallRounds, outcome: Outcome) -> None:
         """Notes what a round of the tool `recall` cost; the next call of the model is still to be made."""
-        rounds.paid.append((await self._usage.priced(exchange, outcome))[1])
+        rounds.paid.append((await self.usage.priced(exchange, outcome))[1])
         exchange.called = False
 
     @asynccontextmanager
@@ -189,14 +191,14 @@ class Settlement:
         most = output_limit(forward)[1] or exchange.facts.max_output_tokens
         most = most * exchange.request.choices if most else None
         # It loads a vocabulary at first, and a prompt may be long: streams of other requests must not wait for that.
-        prompt = await asyncio.to_thread(self._usage.prompt_tokens, exchange)
+        prompt = await asyncio.to_thread(self.usage.prompt_tokens, exchange)
         tier = forward.get("service_tier")
         costs = estimated_cost(exchange.facts.prices, prompt, most, tier if isinstance(tier, str) else None)
         calls, metadata = tuple(map(price_internal, exchange.internal)), self._metadata(exchange)
         add_bill(metadata, calls, total_cost(calls))
         return {
             "object": "context.dry_run",
-            "model": exchange.request.model,
+            "model": exchange.asked.model,
             "messages": messages,
             "response_metadata": with_plan(response_metadata(metadata), plan_of(exchange)),
             "estimated_cost": costs,
@@ -215,7 +217,7 @@ class Settlement:
 
     def learn_refusal(self, exchange: Exchange) -> None:
         """Learns from a prompt that upstream refused although it was to fit."""
-        self._usage.learn_refusal(exchange)
+        self.usage.learn_refusal(exchange)
 
     def abandon(self, exchange: Exchange) -> None:
         """Records an exchange whose client has left; does nothing once it is settled."""
@@ -223,12 +225,12 @@ class Settlement:
             self._tasks.start(self._record_failure(exchange, None, None))
 
     def _may_record(self, exchange: Exchange) -> bool:
-        """Whether the caller is to record the failure: once, if any model was called and no commit is under way."""
-        first = (
-            bool(exchange.called or exchange.paid or exchange.internal)
-            and not exchange.committing
-            and not exchange.given_up
-        )
+        """Whether the caller is to record the failure: once, if any model was called and no commit is under way. What
+        leaves no bill gives back what it held."""
+        has_cost = bool(exchange.called or exchange.paid or exchange.failed or exchange.internal)
+        if not has_cost and not exchange.committing and exchange.request.admission is not None:
+            exchange.request.admission.closed()
+        first = has_cost and not exchange.committing and not exchange.given_up
         exchange.given_up = exchange.given_up or first
         return first
 
@@ -253,7 +255,7 @@ class Settlement:
         code = error.code if error else "client_disconnected"
         if error is not None:
             self.metrics.upstream_failed(exchange.request.model, error)
-        outcome = Outcome("failed", error_code=code, charged=error is None or error.may_be_charged)
+        outcome = Outcome.failed(code, error, is_out=exchange.is_out)
         try:
             if record is not None and record.begun and exchange.delivered:
                 told = error.body()["error"] if error is not None else None
@@ -269,6 +271,8 @@ class Settlement:
                 await self.settle(exchange, Outcome("failed", error_code=code))
         finally:
             self.running.leave(exchange)
+            if not exchange.committing and exchange.request.admission is not None:
+                exchange.request.admission.closed()
         return False
 
     async def _commit(
@@ -279,7 +283,7 @@ class Settlement:
         document: bytes,
         calls: tuple[CallCost, ...],
     ) -> None:
-        request = exchange.request
+        request, model = exchange.request, exchange.asked.model
         turn = await self._turn(exchange, outcome) if exchange.conversation_id and exchange.built else None
         chains = await self._chains(exchange, outcome)
         entry = LedgerEntry(
@@ -287,7 +291,7 @@ class Settlement:
             tenant=request.caller.tenant,
             conversation_id=exchange.conversation_id,
             completion_id=exchange.completion_id,
-            model=request.model,
+            model=model,
             status=outcome.status,
             stream=request.stream,
             created_at=request.arrived_at,
@@ -311,12 +315,15 @@ class Settlement:
         try:
             with self.spans("commit"):
                 await self._store.commit(commit)
-            if self._hooks.is_listening:
-                self._hooks.settled(commit)
+            if request.admission is not None:
+                billed(request.admission, entry)
+            if self.hooks.is_listening:
+                self.hooks.settled(commit)
         except StorageUnavailable:
             billed_alone = replace(entry, error_code=entry.error_code or "turn_not_stored")
             claim = request.claim if turn is None else None
-            self._late.add(TurnCommit(billed_alone, chains=commit.chains, claim=claim, again=True))
+            late = TurnCommit(billed_alone, chains=commit.chains, claim=claim, again=True)
+            self._late.add(late, owed(request.admission, entry) if request.admission is not None else None)
             if turn is not None:
                 raise
             log.warning("bill_not_recorded_yet", request_id=request.request_id, waiting=len(self._late))
@@ -375,14 +382,15 @@ class Settlement:
         if utilization is None or request.options.mode == "off":
             strategy = utilization.strategy if utilization else "passthrough"
             utilization = ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
+        exchange.tell_warnings(utilization)
         if exchange.recall is not None:
             utilization.recall = exchange.recall.as_json()
         return ResponseMetadata(
             request_id=request.request_id,
             conversation_id=exchange.conversation_id,
             upstream_id=exchange.upstream_id,
-            model=request.model,
-            routing_path=[request.model, exchange.deployment.route],
+            model=exchange.asked.model,
+            routing_path=exchange.route,
             usage=None,
             cost=None,
             context_utilization=utilization,

@@ -85,6 +85,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome, user_place: str | None = N
         pins=_pins(exchange.request, history, new) if outcome.status != "failed" else (),
         things=_noted(exchange, history, exchange.conversation_id, user_place),
         branch=request.conversation.branch,
+        retention_days=request.caller.key.retention_days if request.caller.key is not None else None,
         open_step=open_step(history.messages[: history.stored]) if new and new[0].role in RESULT_ROLES else (),
     )
     return with_counts(turn, built.counting)

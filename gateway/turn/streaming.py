@@ -72,7 +72,7 @@ async def relay(
     batches = opened.batches()
 
     def first_fields() -> dict[str, Any]:
-        settlement.metrics.first_chunk(request.model, settlement.clock.monotonic() - request.started)
+        settlement.metrics.first_chunk(exchange.asked.model, settlement.clock.monotonic() - request.started)
         return settlement.first_chunk_fields(exchange)
 
     def passed(batch: Chunks) -> Chunks:

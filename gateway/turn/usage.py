@@ -1,10 +1,11 @@
 """The usage of an exchange: as upstream reported it, else counted here (guarantee §6)."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from gateway.accounting.cost import is_figure, price_call, usage_of
-from gateway.models.bill import CallCost
+from gateway.models.bill import FAILED_TRY, CallCost
 from gateway.models.calibration import Report
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange, Outcome
@@ -38,6 +39,10 @@ class UsageCount:
         model = exchange.deployment.route
         return usage, price_call("primary", model, known, exchange.facts.prices, estimated=estimated)
 
+    async def of_failure(self, exchange: Exchange) -> CallCost:
+        """A call that failed and may have been charged, as the gateway counts it; another call follows."""
+        return replace((await self.priced(exchange, Outcome("failed")))[1], purpose=FAILED_TRY)
+
     def learn_refusal(self, exchange: Exchange) -> None:
         """Learns that a prompt has more tokens than the budget, however few were counted: upstream refused it twice.
         Errors often name no figures, or those of prompt and answer together."""
@@ -48,6 +53,8 @@ class UsageCount:
         """Calibrates by prompts that were counted exactly and hold text alone: pictures are counted by formulas. More
         than was counted cannot be without the cached tokens, where the model's own tokenizer counted."""
         built, budget = exchange.built, exchange.budget.tokens
+        if exchange.surplus:  # what was sent is not what was counted
+            return
         if built is None or built.counting is None or not built.fitted.exact or budget is None or exchange.rounds:
             return
         if built.utilization.cleared:
@@ -92,9 +99,15 @@ class UsageCount:
         counter = self._counters.counter(exchange.facts)
         further = sum(counter.message(message) for message in exchange.rounds)
         if exchange.built is not None and exchange.built.fitted.exact:
-            return exchange.built.fitted.tokens + further
+            return exchange.built.fitted.tokens + exchange.surplus + further
         tools = counter.tools(exchange.request.forward)
-        return REPLY_TOKENS + tools + further + sum(counter.message(message) for message in exchange.messages)
+        return (
+            REPLY_TOKENS
+            + tools
+            + exchange.surplus
+            + further
+            + sum(counter.message(message) for message in exchange.messages)
+        )
 
 
 def _cached_tokens(usage: dict[str, Any]) -> int:

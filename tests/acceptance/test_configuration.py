@@ -127,7 +127,7 @@ def test_s9_a_litellm_file_serves(upstream: MockUpstream, tmp_path: Path, fork_s
         refused = client.post("/chat/completions", json={**body, "model": "gpt-4o"})
         assert refused.status_code == 404
         assert "AZURE_API_KEY_EU" in refused.json()["error"]["message"]
-    assert any("fallbacks" in str(line.get("warning")) for line in gateway.log_lines())
+    assert any("guardrails" in str(line.get("warning")) for line in gateway.log_lines())
     assert "sk-1234" not in gateway.log_text()
 
 

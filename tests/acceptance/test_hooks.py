@@ -36,6 +36,7 @@ PACKAGE = """
     def fail(given):
         raise RuntimeError("not today")
 """
+BUDGETS = {"limits": {"users": {"spender": {"budgets": [{"usd": "0.000001", "period": "day", "hard": False}]}}}}
 ENTRY_POINTS = """
     [context_gateway.hooks]
     message_added.broken = third_party:broken
@@ -43,6 +44,7 @@ ENTRY_POINTS = """
     team_task_changed = third_party:note
     request_settled.slow = third_party:slow
     request_settled.note = third_party:note
+    budget_exceeded = third_party:note
     no_such_event = third_party:note
     message_added.missing = third_party:missing
 
@@ -69,7 +71,7 @@ def gateway(upstream: MockUpstream, tmp_path: Path, hooked: Path) -> Iterator[Ga
     (info / "entry_points.txt").write_text(textwrap.dedent(ENTRY_POINTS))
     factory = GatewayFactory(upstream, tmp_path)
     try:
-        yield factory({}, {"PYTHONPATH": f"{package}{os.pathsep}{CODE}", "HOOKED": str(hooked)})
+        yield factory(BUDGETS, {"PYTHONPATH": f"{package}{os.pathsep}{CODE}", "HOOKED": str(hooked)})
     finally:
         factory.close()
 
@@ -135,3 +137,19 @@ def test_s11_2_assemblers_of_third_parties(gateway: GatewayProcess, upstream: Mo
         assert read("shouter") == ([{"role": "system", "content": "LOUD"}, user("HI")], [])
         assert read("failing") == ([user("Hi")], ["agent_assembler_failed"])
         assert read("absent") == ([user("Hi")], ["agent_type_unknown"])
+
+
+def test_s12_3_a_hook_is_told_once_of_a_budget_that_is_used_up(
+    gateway: GatewayProcess, upstream: MockUpstream, hooked: Path
+) -> None:
+    """Each process tells it once in a period."""
+    with http(gateway, "sk-hooks") as client:
+        body = {"model": "gpt-4o", "messages": [user("Hi")], "user": "spender", "store": False}
+        for _ in range(3):
+            upstream.reply(text="ok")
+            assert client.post("/chat/completions", json=body).status_code == 200
+    wait_until(lambda: bool(events(hooked, "budget_exceeded")), "the hook")
+    (told,) = events(hooked, "budget_exceeded")
+    assert (told["holder"], told["name"], told["period"], told["hard"]) == ("user", "spender", "day", False)
+    assert float(told["spent_usd"]) > float(told["budget_usd"]) == 0.000001
+    assert told["resets_at"].endswith("T00:00:00+00:00")

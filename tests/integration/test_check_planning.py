@@ -130,3 +130,17 @@ def test_s9_what_is_not_asked_is_told_by_how_it_is_called(
     told = {result.name: result.text for result in check(Settings.model_validate(config))}
     assert told["model small"].startswith("not asked: ")
     assert told["model small"].endswith(way)
+
+
+def test_s12_5_each_deployment_of_a_model_is_reached(upstream: MockUpstream, tmp_path: Path) -> None:
+    """One that is not there is a failure, although requests are answered by the other."""
+    config = {
+        "model_list": [entry(upstream), entry(upstream, api_base="http://127.0.0.1:9/v1")],
+        "storage": {"url": sqlite_url(tmp_path)},
+        "context": {"planning": "never"},
+    }
+    results = check(Settings.model_validate(config))
+    found = {result.name: result.ok for result in results if result.name.startswith("upstream")}
+    assert found == {f"upstream {upstream.base_url}": True, "upstream http://127.0.0.1:9/v1": False}
+    facts = [result.name for result in results if result.name.startswith("model small")]
+    assert facts == [f"model small at {upstream.base_url}"], "of one that is there"

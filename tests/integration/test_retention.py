@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from gateway.base.clock import SystemClock, days_before
 from gateway.config.settings import StorageSettings
 from gateway.errors import StorageUnavailable
+from gateway.models.conversation import ConversationRef
 from gateway.operations.purge import sweep, sweep_for_ever, sweep_seconds
 from gateway.storage.conversations import delete as module
 from gateway.storage.database import schema
@@ -154,6 +155,9 @@ class Flaky:
             raise self.faults.pop(0)
         return 1
 
+    async def expire_by_keys(self) -> tuple[int, float | None]:
+        return 1, None
+
     async def expire_things(self) -> int:
         return 1
 
@@ -177,3 +181,71 @@ async def test_whatever_goes_wrong_only_postpones_it_and_shutdown_ends_it() -> N
 def test_a_conversation_outlives_its_time_by_little(days: float | None, seconds: float) -> None:
     assert sweep_seconds(days) == pytest.approx(seconds)
     assert days_before(NOW, days or 1) < NOW
+
+
+async def kept_for(transactions: Transactions, tenant: str, name: str, age: float, *days: float | None) -> None:
+    """A conversation that keys of so many days made and continued, to which nothing was added for `age` days."""
+    store = ConversationStore(transactions, Late(-age))
+    for number, each in enumerate(days):
+        await store.commit(turn(tenant, name, created=number == 0, retention_days=each))
+
+
+async def days_of(transactions: Transactions, tenant: str) -> dict[str, float | None]:
+    found = await rows(transactions, schema.conversations, tenant=tenant)
+    return {row.id.removeprefix(f"{tenant}-"): row.retention_days for row in found}
+
+
+async def test_s12_13_the_shortest_time_of_the_keys_counts(transactions: Transactions, tenant: str) -> None:
+    for name, days in {
+        "none": (None,),
+        "one": (7,),
+        "shorter": (30, 7),
+        "longer": (7, 30, None),
+        "late": (None, 3),
+    }.items():
+        await kept_for(transactions, tenant, f"{tenant}-{name}", 0, *days)
+    found = await days_of(transactions, tenant)
+    assert found == {"none": None, "one": 7, "shorter": 7, "longer": 7, "late": 3}
+
+
+async def test_s12_13_a_keys_conversations_go_in_its_time(transactions: Transactions, tenant: str) -> None:
+    """Beside all others, whether or not there is a `conversation.retention_days`."""
+    for name, age, days in (
+        ("fresh", 6, (7.0,)),
+        ("old", 8, (7.0,)),
+        ("older", 31, (30.0,)),
+        ("kept", 29, (30.0,)),
+        ("forever", 900, (None,)),
+        ("half", 0.6, (0.5,)),
+    ):
+        await kept_for(transactions, tenant, f"{tenant}-{name}", age, *days)
+    retention = Retention(transactions, SystemClock(), Keeping())
+    assert await retention.expire_by_keys() == (3, 0.5)
+    assert await days_of(transactions, tenant) == {"fresh": 7, "kept": 30, "forever": None}
+    deleted, shortest = await retention.expire_by_keys()
+    assert deleted == 0
+    assert shortest is not None, "times of other tests may be there, too"
+    assert await sweep(retention, SystemClock(), None) == shortest
+
+
+async def test_s12_13_a_conversation_in_use_is_not_deleted(transactions: Transactions, tenant: str) -> None:
+    """A request that found it marks it: it outlives its time until its turn is stored."""
+    name = f"{tenant}-used"
+    await kept_for(transactions, tenant, name, 8, 7.0)
+    store = ConversationStore(transactions, SystemClock())
+    assert await store.find_conversation(tenant, ConversationRef(name), max_bytes=None) is not None
+    await Retention(transactions, SystemClock(), Keeping()).expire_by_keys()
+    assert await ids(transactions, tenant) == [name]
+
+
+async def test_s12_13_an_index_serves_the_sweep(transactions: Transactions, tenant: str) -> None:
+    if not transactions.remote:
+        plan = await transactions.run(
+            lambda c: c.execute(
+                sa.text(
+                    "EXPLAIN QUERY PLAN SELECT id FROM conversations WHERE retention_days = 7.0 "
+                    "AND updated_at < '2020-01-01' ORDER BY updated_at LIMIT 20"
+                )
+            ).all()
+        )
+        assert "ix_conversations_retention (retention_days=? AND updated_at<?)" in str(plan)

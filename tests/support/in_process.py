@@ -31,6 +31,7 @@ from gateway.models.exchange import (
     Native,
     StoredFile,
 )
+from gateway.models.routing import NO_HINT, Candidates, RouteHint
 from gateway.ports import Upstream
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.memory import MemoryCache
@@ -45,6 +46,7 @@ from gateway.turn.exchange import Exchange
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.recaller import Recaller
 from gateway.turn.settlement import Settlement
+from gateway.upstream.routing.candidates import Alone
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.router import ConfiguredRouter
@@ -64,16 +66,19 @@ class OneProvider(ConfiguredRouter):
     """Every model is served by the same function; facts by the model's name."""
 
     def __init__(self, facts: dict[str, ModelFacts]) -> None:
-        self._facts = facts
-        self._told = None
+        super().__init__(Settings(), Catalogue())
+        self._by_name = facts
 
     def deployment(self, model: str, caller: Caller) -> Deployment:
         return Deployment(
             model, model, f"openai/{model}", "http://127.0.0.1:9/v1", "sk-test", operator_key=True, has_responses=False
         )
 
+    def candidates(self, model: str, caller: Caller, hint: RouteHint = NO_HINT) -> Candidates:
+        return Alone(self.deployment(model, caller), self.health)
+
     def facts(self, model: str, deployment: Deployment | None = None) -> ModelFacts:
-        return self._facts[model]
+        return self._by_name[model]
 
 
 class Function:

@@ -1,11 +1,12 @@
 """Networks that spoil what they carry: between a client and a port of this machine, or before PostgreSQL."""
 
 import contextlib
+import itertools
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -41,6 +42,14 @@ class ForwardingProxy(Closing):
     def refuses(self) -> bool:
         """Whether new connections are closed at once."""
         return False
+
+    def connected(self) -> socket.socket:
+        """A new connection to the server.
+
+        Raises:
+            OSError: there is none.
+        """
+        return socket.create_connection(self._to, timeout=30)
 
     def carry(self, client: socket.socket, server: socket.socket) -> None:
         """Begin to carry what comes on a new connection, both ways."""
@@ -83,7 +92,7 @@ class ForwardingProxy(Closing):
                 try:
                     if self.refuses():
                         raise ConnectionRefusedError
-                    server = socket.create_connection(self._to, timeout=30)
+                    server = self.connected()
                 except OSError:  # as where nobody listens
                     client.close()
                     continue
@@ -108,6 +117,31 @@ class DelayingProxy(ForwardingProxy):
         if self.seconds:
             time.sleep(self.seconds)
         return True
+
+
+class Balancer(ForwardingProxy):
+    """Shares new connections out among `ports` in turn; a port that refuses one is passed over, as nginx does it.
+
+    `ports` may change at any time. What is sent is never sent again.
+    """
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self.ports = list(ports)
+        self._turn = itertools.count()
+        super().__init__(0)
+
+    @property
+    def base_url(self) -> str:
+        """What an OpenAI client takes as its base URL."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def connected(self) -> socket.socket:
+        """To the first that accepts, beginning with another each time."""
+        ports, begin = list(self.ports), next(self._turn)
+        for number in range(len(ports)):
+            with contextlib.suppress(ConnectionRefusedError):
+                return socket.create_connection(("127.0.0.1", ports[(begin + number) % len(ports)]), timeout=30)
+        raise ConnectionRefusedError
 
 
 class LossyProxy(ForwardingProxy):
@@ -198,6 +232,14 @@ class CuttingProxy(ForwardingProxy):
     def refuses(self) -> bool:
         """After a cut that said so."""
         return self._refusing
+
+    def connected(self) -> socket.socket:
+        """A new connection to the server.
+
+        Raises:
+            OSError: there is none.
+        """
+        return socket.create_connection(self._to, timeout=30)
 
     def carry(self, client: socket.socket, server: socket.socket) -> None:
         """Message by message."""

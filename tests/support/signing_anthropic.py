@@ -50,6 +50,8 @@ class SigningAnthropic:
         self.refused: list[str] = []
         self.thoughts: list[int] = []
         self.requests: list[Json] = []
+        self.thought: str | None = None
+        """What it thinks, where a test says."""
         self._serial = 0
 
     def answer(self, body: Json, *blocks: Json, thinks: bool = True) -> Json:
@@ -67,7 +69,7 @@ class SigningAnthropic:
         self._serial += 1
         said: list[Json] = []
         if thinks and _thinks(body):
-            thought = f"Thought number {self._serial}."
+            thought = self.thought or f"Thought number {self._serial}."
             mark = _signature(body, body["messages"], [], thought)
             said = [{"type": "thinking", "thinking": thought, "signature": mark}]
         stop = "tool_use" if any(block["type"] == "tool_use" for block in blocks) else "end_turn"

@@ -12,6 +12,7 @@ from gateway.config.classic_names import NAMES as CLASSIC_NAMES
 from gateway.config.loading import environment_names
 from gateway.config.settings import SECTIONS, Settings
 from gateway.http.inner.validation import CONTEXT_FIELDS
+from gateway.models.trail import ACTIONS
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs/configuration.md").read_text()
@@ -26,7 +27,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
     *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "deploy").glob("*/README.md")),
+    *sorted((ROOT / "deploy").rglob("README.md")),
 ]
 
 
@@ -46,6 +47,14 @@ def test_every_setting_is_documented_with_its_default(section: str) -> None:
             assert f"`{default}`" in row.group(), f"the default of {section}.{name} is {default}"
 
 
+def test_every_action_of_the_trail_is_documented_and_there_is_no_other() -> None:
+    page = (ROOT / "docs/trail.md").read_text()
+    assert not {action for action in ACTIONS if f"`{action}`" not in page}
+    recorded = set(re.findall(r'(?:recorded|NewEvent|_record|tell_trail|seen=)\(?[^"\n]*"([a-z]+\.[a-z_]+)"', SOURCE))
+    assert len(recorded) > 10
+    assert recorded <= ACTIONS
+
+
 def test_every_environment_name_is_documented() -> None:
     names = [*environment_names(), *(each.name for each in CLASSIC_NAMES)]
     missing = [name for name in names if f"`{name}`" not in CONFIGURATION]
@@ -62,7 +71,7 @@ def test_every_documented_setting_exists() -> None:
 def test_every_setting_that_a_page_names_exists(page: Path) -> None:
     """Not one that was renamed: `context.low_water` and the like, and the fields of a request's `context`."""
     known = {f"{s}.{k}" for s in SECTIONS for k in getattr(Settings.model_fields[s].annotation, "model_fields", {})}
-    known |= {f"context.{name}" for name in CONTEXT_FIELDS}
+    known |= {f"context.{name}" for name in CONTEXT_FIELDS} | ACTIONS
     named = set(re.findall(rf"`((?:{'|'.join(SECTIONS)})\.[a-z_]+)`", page.read_text()))
     assert not {name for name in named - known if not name.endswith((".py", ".md", ".yaml"))}
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config.exposure import operators_keys, refusal
+from gateway.config.exposure import has_page, operators_keys, refusal
 from gateway.config.settings import Settings
 
 OWN_KEY = {"upstream": {"api_key": "sk-own"}}
@@ -47,6 +47,15 @@ def test_s8_an_operators_key_without_gateway_keys_is_for_loopback_alone(
     reason = refusal(Settings.model_validate({**sections, "server": {"host": asked}}))
     assert (reason is None) is starts
     assert reason is None or ("auth.keys" in reason and "auth.mode: open" in reason and "sk-own" not in reason)
+
+
+def test_s12_1_a_server_that_wants_keys_made_at_runtime_is_guarded() -> None:
+    """`auth.mode: keys` says so without any in `auth.keys`; the page is there, for who logs in."""
+    said = {**OWN_KEY, "auth": {"mode": "keys"}, "server": {"host": "0.0.0.0"}}
+    settings = Settings.model_validate(said)
+    assert refusal(settings) is None
+    assert operators_keys(settings) == ""
+    assert has_page(settings)
 
 
 def test_the_keys_that_everyone_may_spend_are_named() -> None:

@@ -46,7 +46,7 @@ class Attachments:
 
     async def _delete(self, call: ApiCall) -> dict[str, Any]:
         name = _name(call)
-        await self._records.delete_attachment(call.tenant, call.conversation_id, name)
+        await self._records.delete_attachment(call.tenant, call.conversation_id, name, call.actor)
         return {"id": name, "object": "conversation.attachment.deleted", "deleted": True}
 
 

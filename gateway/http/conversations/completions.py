@@ -58,7 +58,7 @@ class StoredCompletions:
 
     async def _delete(self, call: ApiCall) -> dict[str, Any]:
         name = call.path["completion_id"]
-        if not await self._store.delete_completion(call.tenant, completion_of(name)):
+        if not await self._store.delete_completion(call.tenant, completion_of(name), call.actor):
             raise _unknown()
         return {"id": name, "object": "chat.completion.deleted", "deleted": True}
 

@@ -172,7 +172,7 @@ class Conversations:
         metadata = given_metadata(body.get("metadata"))
         team_task, warnings = given_team_task(body.get("team_task"))
         messages = await call.received.run(parse_items, body["items"]) if body.get("items") is not None else ()
-        new = NewConversation(new_id("conv_"), metadata, messages, team_task)
+        new = NewConversation(new_id("conv_"), metadata, messages, team_task, call.retention_days)
         made = await self._records.create(call.tenant, new, call.request_id)
         self._hooks.added(call.tenant, made.conversation_id, messages)
         if team_task is not None:
@@ -202,7 +202,7 @@ class Conversations:
     async def delete(self, call: ApiCall) -> dict[str, Any]:
         """Deletes one for good."""
         conversation_id = call.conversation_id
-        if not await self._store.delete_conversation(call.tenant, conversation_id):
+        if not await self._store.delete_conversation(call.tenant, conversation_id, call.actor):
             raise ConversationNotFound("No such conversation.", param="conversation_id")
         return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
 
@@ -227,7 +227,8 @@ class Conversations:
         conversation_id = call.conversation_id
         body = await call.body("items")
         messages = await call.received.run(parse_items, body.get("items"))
-        made = await self._records.add_items(call.tenant, conversation_id, messages, call.request_id)
+        asked = (call.request_id, call.retention_days)
+        made = await self._records.add_items(call.tenant, conversation_id, messages, *asked)
         self._hooks.added(call.tenant, conversation_id, messages)
         return listed(made, has_more=False)
 
@@ -243,5 +244,5 @@ class Conversations:
         return await self._records.set_pin(call.tenant, conversation_id, call.path["item_id"], pinned=pinned)
 
     async def _delete_item(self, call: ApiCall) -> dict[str, Any]:
-        found = await self._records.delete_item(call.tenant, call.conversation_id, call.path["item_id"])
+        found = await self._records.delete_item(call.tenant, call.conversation_id, call.path["item_id"], call.actor)
         return as_conversation(found)

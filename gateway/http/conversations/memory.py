@@ -92,7 +92,7 @@ class Memories:
         return await self._deleted(call, None)
 
     async def _deleted(self, call: ApiCall, place: str | None) -> dict[str, Any]:
-        await self._memory.delete(call.tenant, _name(call), place)
+        await self._memory.delete(call.tenant, _name(call), place, call.actor)
         return {"id": _name(call), "object": "memory.thing.deleted", "deleted": True}
 
     async def _conversations(self, call: ApiCall) -> dict[str, Any]:

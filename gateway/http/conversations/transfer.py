@@ -9,22 +9,26 @@ from gateway.http.auth import Authenticator
 from gateway.http.conversations.import_check import parse_export
 from gateway.http.edge import Receive, Scope, Send, answer_headers, send_json, send_start
 from gateway.models.records import Imported, ImportedConversation
+from gateway.models.trail import NewEvent, actor_of
 from gateway.storage.conversations.transfer import ConversationTransfer
+from gateway.storage.trail.append import Trail
 
 
 class ExportedConversation:
     """Sends everything that a conversation is, in pieces."""
 
-    def __init__(self, transfer: ConversationTransfer, auth: Authenticator) -> None:
+    def __init__(self, transfer: ConversationTransfer, auth: Authenticator, trail: Trail) -> None:
         self._transfer = transfer
+        self._trail = trail
         self._auth = auth
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        tenant = (await received(scope, receive, self._auth, None)).caller.tenant
+        caller = (await received(scope, receive, self._auth, None)).caller
         conversation_id: str = scope["path_params"]["conversation_id"]
-        pieces = await self._transfer.export_conversation(tenant, conversation_id)
+        pieces = await self._transfer.export_conversation(caller.tenant, conversation_id)
         if pieces is None:
             raise ConversationNotFound("No such conversation.", param="conversation_id")
+        await self._trail.saw(NewEvent(actor_of(caller), "conversation.exported", conversation_id, caller.tenant))
         await send_start(send, 200, {**answer_headers(conversation_id), "content-type": "application/json"})
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -42,7 +46,9 @@ class ImportedConversations:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         got = await received(scope, receive, self._auth, self._max_body_bytes)
         made = await asyncio.to_thread(parse_export, got.raw)
-        imported = await self._transfer.import_conversation(got.caller.tenant, made)
+        caller = got.caller
+        days = caller.key.retention_days if caller.key is not None else None
+        imported = await self._transfer.import_conversation(caller.tenant, made, actor_of(caller), days)
         await send_json(send, 200, as_imported(imported, made), answer_headers(imported.conversation_id))
 
 

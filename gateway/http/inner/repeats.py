@@ -21,6 +21,7 @@ MEANING = frozenset(
         b"x-context-mode",
         b"x-context-planning",
         b"x-context-max-input-tokens",
+        b"x-gateway-fallbacks",
         b"x-claude-code-session-id",
         b"anthropic-beta",
         *FORWARDED_HEADERS,

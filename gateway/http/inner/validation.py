@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, TypeAdapter
 
+from gateway.config.allowances import NO_DEFAULTS
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest
 from gateway.history.recognition import end_user_of
@@ -28,6 +29,10 @@ CONVERSATION_ID = re.compile(r"conv_[\w-]{1,58}\Z")
 NO_CONVERSATION = "conv_"
 """Stands for any malformed id: no conversation has it, so the request ends in a 404."""
 MAX_CHOICES = 128
+SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
+FALLBACKS = "x-gateway-fallbacks"
+PATIENCE_HEADERS = ("x-request-timeout", "x-stainless-timeout", "x-stainless-read-timeout")
+"""In which clients say how many seconds they wait for an answer to begin: any, and OpenAI's and Anthropic's SDKs."""
 OPTION_HEADERS = ("x-context-mode", "x-context-planning", "x-context-max-input-tokens")
 T = TypeVar("T")
 
@@ -59,6 +64,7 @@ CONTEXT_FIELDS = frozenset(ContextField.model_fields)
 NO_CONTEXT = ContextField()
 CHAT, SESSION = TypeAdapter(Chat), TypeAdapter(SessionName)
 MODE, PLANNING, LIMIT = TypeAdapter(Mode), TypeAdapter(Planning), TypeAdapter(Tokens)
+SWITCH: TypeAdapter[str] = TypeAdapter(Literal["on", "off"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,7 @@ def parse_chat_request(
         forward.pop("store", None)
         if kept is not None:
             del forward["metadata"]
+    has_tools = bool(body.get("tools") or body.get("functions"))
     request = ChatRequest(
         request_id=arrival.request_id,
         caller=caller,
@@ -123,7 +130,7 @@ def parse_chat_request(
         forward=forward,
         conversation=conversation,
         attachments=_attachments(fields.attachments),
-        options=_options(context, headers, settings, has_tools=bool(body.get("tools") or body.get("functions"))),
+        options=_options(context, headers, settings, caller, has_tools=has_tools),
         store=settings.conversation.store if fields.store is None else fields.store,
         stream=bool(fields.stream),
         include_usage=bool(fields.stream and (fields.stream_options or {}).get("include_usage")),
@@ -138,6 +145,8 @@ def parse_chat_request(
         log_facts=arrival.log_facts,
         has_left=arrival.has_left,
         known=known or KnownMessages(),
+        patience=_patience(headers),
+        fallbacks=FALLBACKS not in headers or _header(SWITCH, headers, FALLBACKS) != "off",
     )
     if "memory" not in body and not settings.memory.things:
         return request
@@ -162,13 +171,19 @@ def check_spelling(body: dict[str, Any], settings: Settings) -> None:
 
 
 def _options(
-    context: ContextField, headers: Mapping[str, str], settings: Settings, *, has_tools: bool
+    context: ContextField, headers: Mapping[str, str], settings: Settings, caller: Caller, *, has_tools: bool
 ) -> ContextOptions:
-    """The body outranks headers, and they outrank the configuration."""
-    defaults = settings.context
+    """The body outranks headers, they outrank the key, and that outranks the configuration."""
+    defaults, limit = settings.context, None
+    if caller.key is not None and caller.key.context != NO_DEFAULTS:
+        of_key = caller.key.context
+        said = of_key.model_dump(exclude={"max_input_tokens"}, exclude_none=True)
+        defaults, limit = defaults.model_copy(update=said), of_key.max_input_tokens
     goal = ContextGoal.REASONING if has_tools else ContextGoal.SYNTHESIS
     if context is NO_CONTEXT and headers.keys().isdisjoint(OPTION_HEADERS):
-        return ContextOptions(defaults.mode, defaults.planning, goal, memory=defaults.memory, recall=defaults.recall)
+        return ContextOptions(
+            defaults.mode, defaults.planning, goal, limit, memory=defaults.memory, recall=defaults.recall
+        )
     models = context.models.model_dump(exclude_none=True) if context.models else {}
     for role, name in models.items():
         if not (settings.serves_unlisted or settings.lists(name)):
@@ -178,7 +193,7 @@ def _options(
         context.mode or _header(MODE, headers, OPTION_HEADERS[0]) or defaults.mode,
         context.planning or _header(PLANNING, headers, OPTION_HEADERS[1]) or defaults.planning,
         goal if context.goal is None else ContextGoal(context.goal),
-        context.max_input_tokens or _header(LIMIT, headers, OPTION_HEADERS[2]),
+        context.max_input_tokens or _header(LIMIT, headers, OPTION_HEADERS[2]) or limit,
         bool(context.dry_run),
         models,
         context.profile,
@@ -194,6 +209,14 @@ def _header(adapter: TypeAdapter[T], headers: Mapping[str, str], name: str) -> T
         return None
     is_number = text.isascii() and text.isdigit() and len(text) <= 10
     return read(adapter, int(text) if is_number else text.lower(), name)
+
+
+def _patience(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the client waits; None where it says nothing that is a number of them."""
+    for name in PATIENCE_HEADERS:
+        if name in headers:
+            return float(headers[name]) if SECONDS.fullmatch(headers[name]) else None
+    return None
 
 
 def _conversation(

@@ -109,7 +109,7 @@ class McpEndpoint:
                 raise McpNotInstalled from None
             raise
         settings = self._settings
-        on_loopback = not settings.auth.keys and is_loopback(settings.server.host.strip("[]"))
+        on_loopback = not settings.auth.wants_keys and is_loopback(settings.server.host.strip("[]"))
         server, tools = made
         own = tools(self._past, self._things, settings.memory.things_days)
         found: McpServer = server(own, on_loopback=on_loopback, max_bytes=MAX_BYTES)

@@ -21,12 +21,14 @@ LINKS = {
 @cache
 def document() -> bytes:
     """The description as JSON. It is made when it is first asked for: nothing else needs it."""
+    from gateway.http.openapi.keys import key_schemas
     from gateway.http.openapi.messages import message_schemas
     from gateway.http.openapi.organization import organization_schemas
     from gateway.http.openapi.paths import paths
     from gateway.http.openapi.responses import response_schemas
     from gateway.http.openapi.schemas import schemas
     from gateway.http.openapi.things import thing_schemas
+    from gateway.http.openapi.trail import trail_schemas
     from gateway.http.openapi.turns import turn_schemas
     from gateway.http.openapi.windows import windows
 
@@ -43,6 +45,8 @@ def document() -> bytes:
                 **thing_schemas(),
                 **turn_schemas(),
                 **organization_schemas(),
+                **trail_schemas(),
+                **key_schemas(),
                 **response_schemas(),
             },
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},

@@ -40,6 +40,8 @@ def paths() -> dict[str, Any]:
         **_classic(),
         **_memory(),
         **_organization(),
+        **_trail(),
+        **_keys(),
     }
 
 
@@ -155,6 +157,37 @@ def _organization() -> dict[str, Any]:
     }
 
 
+def _trail() -> dict[str, Any]:
+    named = [_query("after", WHOLE, "The number of the last one seen."), _query("action", TEXT), _query("actor", TEXT)]
+    named += [_query(name, UNIX) for name in ("since", "until")]
+    paging = [each for each in _paging("asc") if each["name"] != "after"]
+    lines = {"application/x-ndjson": {"schema": ref("TrailEvent")}}
+    return {
+        "/v1/gateway/trail": {"get": _get("List what administrators did", "TrailEvents", *named, *paging)},
+        "/v1/gateway/trail/export": {"get": _operation("The same as lines of JSON, all of them", lines, named)},
+    }
+
+
+def _keys() -> dict[str, Any]:
+    every, named = "/v1/gateway/keys", _in_path("key_id")
+    one = f"{every}/{{key_id}}"
+    filters = [_query("tenant", TEXT), _query("owner", TEXT), _query("include_revoked", FLAG, "Also those.")]
+    paging = [each for each in _paging("desc") if each["name"] != "order"]
+    return {
+        every: {
+            "get": _get("List keys, the latest in front (admin)", "Keys", *paging, *filters),
+            "post": _post("Make a key, which is shown once (admin)", "KeyFields", "NewKey"),
+        },
+        f"{every}/self": {"get": _get("The key that asks", "Key")},
+        one: {
+            "get": _get("A key (admin)", "Key", *named),
+            "post": _post("Change a key; null takes a field back (admin)", "KeyFields", "Key", *named),
+            "delete": _get("Revoke a key for good (admin)", "Key", *named),
+        },
+        f"{one}/rotate": {"post": _post("Give a key another secret part (admin)", "Rotation", "NewKey", *named)},
+    }
+
+
 def _usage_parameters(kind: Kind) -> list[dict[str, Any]]:
     """Lists are `NAME[]`, once for each member."""
     most = max(width.most for width in kind.widths.values())
@@ -219,6 +252,7 @@ def _asking(summary: str, body: str, answer: str, streamed: dict[str, Any]) -> d
         "x-request-id": {"schema": TEXT},
         "x-conversation-id": {"schema": TEXT},
         "x-gateway-response-cost": {"schema": TEXT, "description": "USD; of answers that are not streamed."},
+        "x-gateway-model": {"schema": TEXT, "description": "The model that answered instead of the one asked for."},
     }
     parameters = [
         _header("X-Conversation-Id", "The conversation to continue."),
@@ -226,6 +260,7 @@ def _asking(summary: str, body: str, answer: str, streamed: dict[str, Any]) -> d
         _header("X-Context-Mode", "As `context.mode`."),
         _header("X-Context-Planning", "As `context.planning`."),
         _header("X-Context-Max-Input-Tokens", "As `context.max_input_tokens`."),
+        _header("X-Gateway-Fallbacks", "`off`: no other model answers where this one fails."),
         _header("Idempotency-Key", "The same request with the same key is answered and charged once."),
     ]
     found = _operation(summary, answered | {"text/event-stream": streamed}, parameters)

@@ -17,9 +17,11 @@ from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send, send_json
 from gateway.http.organization.parameters import COMPLETIONS, COSTS, EMBEDDINGS, Asked, Kind, asked
 from gateway.models.costs import CostQuery, CostReport, CostRow
+from gateway.models.trail import NewEvent, actor_of
 from gateway.ports import Clock
 from gateway.storage.database.engine import Transactions
 from gateway.storage.reports.costs import CostReports
+from gateway.storage.trail.append import Trail
 
 UNPRICED, MISSING = "x-gateway-unpriced-requests", "x-gateway-missing-bills"
 GROUPS = {"project_id": "project_id", "user_id": "user", "api_key_id": "key", "model": "model", "line_item": "model"}
@@ -33,7 +35,11 @@ Results = Callable[[Asked, CostRow, Named], Iterable[dict[str, Any]]]
 class OrganizationEndpoint:
     """One of them."""
 
-    def __init__(self, reports: CostReports, auth: Authenticator, clock: Clock, what: "What") -> None:
+    def __init__(
+        self, reports: CostReports, auth: Authenticator, clock: Clock, trail: Trail, what: "What", path: str
+    ) -> None:
+        self._trail = trail
+        self._path = path
         self._reports = reports
         self._auth = auth
         self._clock = clock
@@ -44,6 +50,8 @@ class OrganizationEndpoint:
         request = asked(scope["query_string"].decode("latin-1"), self._what.kind, self._clock.now())
         tenant = None if ADMIN in caller.roles else caller.tenant
         body, headers = await self._page(request, tenant)
+        if tenant is None:
+            await self._trail.saw(NewEvent(actor_of(caller), "organization.seen", self._path))
         await send_json(send, 200, body, headers)
 
     async def _page(self, request: Asked, tenant: str | None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -146,11 +154,13 @@ USAGE_OF_EMBEDDINGS = What(EMBEDDINGS, ("embeddings",), _embeddings)
 ALL_COSTS = What(COSTS, (), _costs)
 
 
-def organization_routes(transactions: Transactions, auth: Authenticator, clock: Clock) -> list[Route]:
+def organization_routes(transactions: Transactions, auth: Authenticator, clock: Clock, trail: Trail) -> list[Route]:
     """All of them."""
     reports = CostReports(transactions)
     usage = (("usage/completions", USAGE_OF_COMPLETIONS), ("usage/embeddings", USAGE_OF_EMBEDDINGS))
     return [
-        Route(f"/v1/organization/{path}", OrganizationEndpoint(reports, auth, clock, what), methods=["GET"])
+        Route(
+            f"/v1/organization/{path}", OrganizationEndpoint(reports, auth, clock, trail, what, path), methods=["GET"]
+        )
         for path, what in (("costs", ALL_COSTS), *usage)
     ]

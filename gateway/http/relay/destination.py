@@ -1,15 +1,16 @@
 """Where a relayed call goes: to the deployment of the model that it names, or the default upstream (guarantee §1)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl, unquote
 
 from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest, ModelNotFound, NotRelayed, UnsupportedMediaType
+from gateway.history.recognition import end_user_of
 from gateway.http.edge import Scope
 from gateway.http.fields import missing
 from gateway.http.receive import LARGE_BODY, check_encoding
-from gateway.http.relay.bodies import Body, understood
+from gateway.http.relay.bodies import Body, JsonBody, understood
 from gateway.http.relay.rules import is_operators, only_stores_files
 from gateway.http.relay.upload import Upload
 from gateway.models.exchange import Caller, Deployment
@@ -32,6 +33,11 @@ class Call:
     named: bool
 
     @property
+    def is_restricted(self) -> bool:
+        """Whether its key names the models that it may ask."""
+        return self.caller.key is not None and bool(self.caller.key.models)
+
+    @property
     def models_in_address(self) -> list[str]:
         """The models that path and query name."""
         path, _, query = self.target.partition("?")
@@ -47,11 +53,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The upstream, the body for it, and the content type of a body that was written anew."""
+    """The upstream, the body for it, and the content type of a body that was written anew. `model`: which it asks, and
+    `user`: for whom, as far as that is known."""
 
     deployment: Deployment
     body: bytes | Upload | None
     content_type: bytes | None = None
+    model: str = ""
+    user: str | None = None
 
 
 class Destinations:
@@ -61,6 +70,8 @@ class Destinations:
     def __init__(self, router: ConfiguredRouter, settings: Settings) -> None:
         self._router = router
         self._has_entries = bool(settings.model_list)
+        limits = settings.limits
+        self._limits_named = bool(limits.models or limits.users or limits.each_user.is_set)
         self._listed_only = self._has_entries and settings.upstream.unlisted == "refuse"
 
     def default(self, caller: Caller, *, named: bool) -> Deployment:
@@ -87,30 +98,40 @@ class Destinations:
         """
         if self._listed_only:
             self._check_address(call)
+        for name in call.models_in_address if call.is_restricted else ():
+            call.caller.check_model(name)
         if not upload.present:
             return self._without_model(call, None)
         if not self._reads(call):
             return Destination(self.default(call.caller, named=call.named), upload)
-        if self._listed_only:
+        if self._is_strict(call):
             check_encoding(call.scope)
         raw = await upload.read()
         body = await offload_if(len(raw) > LARGE_BODY, understood, raw, call.scope["headers"])
-        model = self._model(body)
+        model = self._model(body, strict=self._is_strict(call))
+        if isinstance(body, JsonBody):
+            call.caller.check_models_of(body.fields)
         if model is None:
-            return self._without_model(call, raw)
-        if not self._router.lists(model) and not self._listed_only:
-            return Destination(self.default(call.caller, named=call.named), raw)
-        return await self._listed(call, model, body, len(raw))
+            found = self._without_model(call, raw)
+        elif not self._router.lists(model) and not self._listed_only:
+            found = await self._unlisted(call, model, body, raw)
+        else:
+            found = await self._listed(call, model, body, len(raw))
+        return replace(found, user=end_user_of(body.fields)) if isinstance(body, JsonBody) else found
 
     def _reads(self, call: Call) -> bool:
         """Whether a body is read before it goes up. Where unlisted models are relayed, only what an operator's key may
         be used for."""
-        if self._listed_only:
+        if self._is_strict(call):
             return not only_stores_files(call.scope["method"], call.target.partition("?")[0])
-        return self._has_entries and call.named and call.scope["method"] == "POST"
+        return (self._has_entries or self._limits_named) and call.named and call.scope["method"] == "POST"
 
-    def _model(self, body: Body | None) -> str | None:
-        if not self._listed_only:
+    def _is_strict(self, call: Call) -> bool:
+        """Whether nothing may go up whose model is not known."""
+        return self._listed_only or call.is_restricted
+
+    def _model(self, body: Body | None, *, strict: bool) -> str | None:
+        if not strict:
             try:
                 return body.model if body else None
             except InvalidRequest:  # for the upstream to refuse
@@ -122,12 +143,22 @@ class Destinations:
 
     def _without_model(self, call: Call, raw: bytes | None) -> Destination:
         path = call.target.partition("?")[0]
-        if self._listed_only and is_operators(call.scope["method"], path):
+        if self._is_strict(call) and is_operators(call.scope["method"], path):
             raise missing("model")  # the upstream would choose one
         return Destination(self.default(call.caller, named=call.named), raw)
 
+    async def _unlisted(self, call: Call, model: str, body: Body | None, raw: bytes) -> Destination:
+        """As it came; with a key that names its models as it was understood."""
+        deployment = self.default(call.caller, named=call.named)
+        if body is None or not call.is_restricted:
+            return Destination(deployment, raw, model=model)
+        call.caller.check_model(model)
+        written, kind = await offload_if(len(raw) > LARGE_BODY, body.written, {}, model)
+        return Destination(deployment, written, kind, model)
+
     async def _listed(self, call: Call, model: str, body: Body | None, size: int) -> Destination:
         deployment = self._router.deployment(model, call.caller)
+        call.caller.check_model(model)
         call.scope["gateway"]["model"] = model
         if deployment.protocol not in OPENAIS:
             raise NotRelayed(f"The provider of {model!r} does not speak OpenAI's protocol; it serves chats alone.")
@@ -140,7 +171,7 @@ class Destinations:
         written, kind = await offload_if(
             size > LARGE_BODY, body.written, deployment.parameters, deployment.provider_model
         )
-        return Destination(deployment, written, kind)
+        return Destination(deployment, written, kind, model)
 
     def _check_address(self, call: Call) -> None:
         """

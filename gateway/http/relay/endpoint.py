@@ -4,14 +4,18 @@ from contextlib import nullcontext
 
 from gateway.config.settings import Settings
 from gateway.errors import MethodNotAllowed, NotFound, NotRelayed, UpstreamError
+from gateway.guards.opening import guards_are_on
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send, note_fault
 from gateway.http.receive import header, until_disconnect
-from gateway.http.relay.destination import Call, Destinations
+from gateway.http.relay.destination import Call, Destination, Destinations
 from gateway.http.relay.metering import MANAGED, Meter, Metering, marked, readable_only
 from gateway.http.relay.rules import OWN, PREFIX, QUERY, headers_down, headers_up, is_plain_path, named_calls, query_up
 from gateway.http.relay.upload import Upload
 from gateway.models.exchange import RelayedCall
+from gateway.models.guarding import SCOPE, GuardScope
+from gateway.quota.admitted import Admitted
+from gateway.turn.limited import LimitedPipeline
 from gateway.turn.relayed_bills import RelayedBills
 from gateway.upstream.openai.passthrough import Passthrough, RawAnswer
 from gateway.upstream.routing.router import ConfiguredRouter
@@ -32,14 +36,17 @@ class Relay:
         auth: Authenticator,
         settings: Settings,
         bills: RelayedBills,
+        limited: LimitedPipeline,
     ) -> None:
         self._destinations = Destinations(router, settings)
         self._upstream = upstream
         self._auth = auth
         self._metering = Metering(bills)
+        self._clock = bills.clock
+        self._limited = limited
         self._server = settings.server
         self._named = named_calls(settings.server.relay)
-        self._has_keys = bool(settings.auth.keys)
+        self.is_guarded = guards_are_on(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("latin-1")
@@ -47,6 +54,8 @@ class Relay:
             raise NotFound("There is nothing at this path.")
         caller = await self._auth.caller(scope)
         scope["gateway"]["tenant"] = caller.tenant
+        if self.is_guarded:
+            SCOPE.set(GuardScope(caller.tenant, scope["gateway"]["request_id"], "relayed"))
         target = _target(scope, path)
         upload = Upload(scope, receive, self._server.max_body_bytes, self._server.receive_timeout)
         named = any(pattern.fits(scope["method"], path) for pattern in self._named)
@@ -59,7 +68,7 @@ class Relay:
         scope = call.scope
         meter = self._metering.meter(call, upload)
         found = await self._destinations.of(call, upload)
-        headers = headers_up(scope["headers"], operator=found.deployment.operator_key or self._has_keys)
+        headers = headers_up(scope["headers"], operator=found.deployment.operator_key or call.caller.key is not None)
         if found.content_type is not None:
             headers = [pair for pair in headers if pair[0] not in BODY_HEADERS]
             headers.append((b"content-type", found.content_type))
@@ -67,19 +76,39 @@ class Relay:
             headers.append((b"content-length", upload.length.encode()))
         if meter is not None:
             headers = readable_only(headers)
+        admitted = await self._admit(call, found)
         try:
             relayed = RelayedCall(scope["method"], call.target, headers, found.body)
-            with meter.sent(found.deployment) if meter is not None else nullcontext():
+            with meter.sent(found.deployment, admitted) if meter is not None else nullcontext():
                 async with self._upstream.open(found.deployment, relayed) as answer:
-                    await self._pass_down(scope, send, answer, meter)
+                    await self._pass_down(scope, send, answer, meter, admitted)
         except UpstreamError as error:
             if upload.fault is not None:
                 raise upload.fault from None
             error.headers = {**error.headers, MANAGED[0].decode(): MANAGED[1].decode()}
             raise
+        finally:
+            if admitted is not None:
+                admitted.leave()
 
-    async def _pass_down(self, scope: Scope, send: Send, answer: RawAnswer, meter: Meter | None) -> None:
+    async def _admit(self, call: Call, found: Destination) -> Admitted | None:
+        """Lets a call in that may cost something, by what is known of it before its answer.
+
+        Raises:
+            BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left.
+        """
+        if call.scope["method"] != "POST":
+            return None
+        request_id, now = call.scope["gateway"]["request_id"], self._clock.now()
+        return await self._limited.relayed(request_id, call.caller, (found.model, found.user), now)
+
+    async def _pass_down(
+        self, scope: Scope, send: Send, answer: RawAnswer, meter: Meter | None, admitted: Admitted | None
+    ) -> None:
         headers = marked(headers_down(answer.headers))
+        if admitted is not None and admitted.headers:
+            ours = [(name.encode(), value.encode()) for name, value in admitted.headers.items()]
+            headers = [*(pair for pair in headers if pair[0].decode("latin-1") not in admitted.headers), *ours]
         if answer.status in WITHOUT_BODY:
             headers = [pair for pair in headers if pair[0] != b"content-length"]
         take = meter.began(answer) if meter is not None else None

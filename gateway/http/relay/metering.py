@@ -10,6 +10,7 @@ from gateway.errors import GatewayError
 from gateway.http.edge import ClientDisconnected
 from gateway.http.relay.destination import Call
 from gateway.http.relay.upload import Upload
+from gateway.models.allowed import Admission
 from gateway.models.exchange import Deployment, Headers
 from gateway.turn.relayed_bills import MeteredCall, RelayedBills
 from gateway.upstream.openai.glimpse import READABLE, Glimpse, Unpacking
@@ -54,7 +55,7 @@ class Meter:
         upload.seen = Glimpse(WHOLE_REQUEST)
 
     @contextmanager
-    def sent(self, deployment: Deployment) -> Iterator[None]:
+    def sent(self, deployment: Deployment, admission: Admission | None = None) -> Iterator[None]:
         """While the model is asked and its answer passed on. An upstream that refuses charges nothing."""
         scope, call = self._call.scope, self._call
         kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
@@ -69,6 +70,7 @@ class Meter:
             request=self._upload.seen or Glimpse(),
             is_form=kind.lower().startswith(FORM.encode()),
             sent_at=self._bills.clock.monotonic(),
+            admission=admission,
         )
         try:
             yield

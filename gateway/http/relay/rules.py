@@ -6,9 +6,10 @@ from urllib.parse import unquote
 
 from gateway.base.names import is_credential
 from gateway.models.exchange import Headers
+from gateway.models.keys import is_ours
 
 PREFIX = "/v1/"
-OWN = ("/v1/conversations/",)
+OWN = ("/v1/conversations/", "/v1/gateway/")
 """Prefixes that are never relayed: the gateway's ids mean nothing to an upstream."""
 OPERATORS = ("embeddings", "moderations", "audio/*", "images/*", "completions")
 """POST paths that an operator's key may be used for by default: they leave nothing that others could read."""
@@ -24,10 +25,17 @@ HOP_BY_HOP = frozenset(
 )
 KEPT_HERE = HOP_BY_HOP | {
     *(b"host", b"authorization", b"cookie", b"expect", b"content-length", b"forwarded", b"x-real-ip", b"via"),
-    *(b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-port"),
     *(b"x-conversation-id", b"x-context-session", b"x-context-mode", b"x-context-planning"),
-    b"x-context-max-input-tokens",
+    *(b"x-context-max-input-tokens", b"x-gateway-fallbacks"),
 }
+STEERING = frozenset(
+    {
+        *(b"x-http-method", b"x-http-method-override", b"x-method-override"),
+        *(b"x-original-method", b"x-original-url", b"x-original-uri", b"x-rewrite-url", b"x-original-host", b"x-host"),
+    }
+)
+"""Headers by which some servers take a request for another than the one that was looked at."""
+FORWARDED = b"x-forwarded-"
 CREDENTIAL_PARAMETERS = frozenset(("key", "api_key", "api-key", "apikey", "access_token", "token"))
 """Parameters of a query that carry a credential, as some providers take it."""
 KEPT_THERE = HOP_BY_HOP | {
@@ -106,17 +114,26 @@ def headers_up(headers: Headers, *, operator: bool) -> Headers:
     Args:
         operator: an operator's key is used, so no header that holds the client's key may go with it.
     """
-    dropped = KEPT_HERE | _named_by_connection(headers)
+    dropped = KEPT_HERE | _named_by_connection(headers) | (STEERING if operator else frozenset())
     kept = [
-        (name, value) for name, value in headers if name not in dropped and not is_credential(name.decode("latin-1"))
+        (name, value)
+        for name, value in headers
+        if (dashed := name.replace(b"_", b"-")) not in dropped  # some servers know no difference
+        and not dashed.startswith(FORWARDED)
+        and not is_credential(name.decode("latin-1"))
     ]
+    kept = [(name, value) for name, value in kept if not is_ours(value.decode("latin-1"))]
     tokens = [value.rpartition(b" ")[2] for name, value in headers if name == b"authorization"] if operator else []
     return [(name, value) for name, value in kept if not any(token and token in value for token in tokens)]
 
 
 def query_up(query: str) -> str:
-    """The query that goes to the upstream: as it came, without parameters that carry a credential."""
-    kept = [pair for pair in query.split("&") if unquote(pair.partition("=")[0]).lower() not in CREDENTIAL_PARAMETERS]
+    """The query that goes to the upstream: as it came, without parameters that carry a credential, or a key of ours."""
+    kept = [
+        pair
+        for pair in query.split("&")
+        if unquote(pair.partition("=")[0]).lower() not in CREDENTIAL_PARAMETERS and not is_ours(unquote(pair))
+    ]
     return "&".join(kept)
 
 

@@ -83,7 +83,7 @@ class StoredResponses:
 
     async def _delete(self, call: ApiCall) -> Json:
         name = call.path["response_id"]
-        if not await self._store.delete_completion(call.tenant, completion_of(name)):
+        if not await self._store.delete_completion(call.tenant, completion_of(name), call.actor):
             raise _unknown(name)
         return {"id": name, "object": "response", "deleted": True}
 

@@ -86,8 +86,8 @@ class Costs:
         """The page."""
         chosen = self._chosen(page)
         report = await self._report(replace(chosen, by="day") if chosen.is_whole else chosen)
-        names = await self._names(chosen.by)
         shown, others, left = report.at_most(MOST_ROWS)
+        names = await self._names(chosen.by, shown)
         if chosen.is_whole:
             shown = await self._reports.dearest_conversations(chosen.tenant, chosen.since, MOST_ROWS)
             others, left = Sums(), 0
@@ -138,12 +138,11 @@ class Costs:
     async def _report(self, chosen: Chosen) -> CostReport:
         return await self._reports.report(CostQuery((chosen.by,), chosen.since, None, chosen.tenant))
 
-    async def _names(self, by: str) -> Mapping[str, str]:
-        """What people call keys, by their ids."""
-        if by != "key" or not self._parts.settings.auth.keys:
+    async def _names(self, by: str, rows: Sequence[CostRow]) -> Mapping[str, str]:
+        """What people call the keys of these rows, by their ids."""
+        if by != "key":
             return {}
-        holders = await self._parts.auth.holders()
-        return {key_id: holder.name for key_id, holder in holders.items() if holder.name}
+        return await self._parts.auth.names([name for row in rows if (name := row.names[0]) is not None])
 
 
 def filled(report: CostReport, since: date | None, today: date) -> tuple[tuple[str, Sums], ...]:

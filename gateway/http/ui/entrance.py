@@ -18,6 +18,7 @@ from gateway.ports import CacheBackend, Clock
 from gateway.storage.conversations.path import PastTurns
 from gateway.storage.database.engine import Transactions
 from gateway.storage.store import ConversationStore
+from gateway.storage.trail.append import Trail
 from gateway.telemetry.metrics import Metrics
 from gateway.turn.pipeline import Pipeline
 from gateway.upstream.routing.router import ConfiguredRouter
@@ -44,6 +45,7 @@ class Parts:
     cache: CacheBackend
     started: datetime
     """When the process began."""
+    trail: Trail
 
 
 class Entrance:
@@ -63,7 +65,7 @@ class Entrance:
 
     def _is_here(self, scope: Scope) -> bool:
         settings = self._parts.settings
-        if settings.auth.keys or not has_page(settings):
+        if settings.auth.wants_keys or not has_page(settings):
             return has_page(settings)
         return is_local(scope)
 

@@ -16,6 +16,7 @@ from gateway.http.ui.entrance import Parts
 from gateway.http.ui.page import Answer, Page
 from gateway.storage.reports.health import StorageHealth, read_health
 from gateway.telemetry.metrics import Counts, Metrics, Trouble
+from gateway.upstream.routing.health import Health as DeploymentHealth
 
 PROBE = "ui:health"
 """A key that the cache does not have: asking for it shows whether it answers."""
@@ -45,6 +46,19 @@ class UpstreamState:
     last: Trouble | None
 
 
+@dataclass(frozen=True, slots=True)
+class DeploymentState:
+    """A deployment of `model_list` that was asked by this process. `since`: it rests since then, or has not answered
+    since its rest."""
+
+    name: str
+    rests: bool
+    since: datetime | None
+    in_flight: int
+    failures: int
+    last: tuple[str, datetime] | None
+
+
 class Health:
     """`GET /ui/health`"""
 
@@ -72,6 +86,7 @@ class Health:
             figures=parts.statistics.as_json(),
             counts=counts,
             upstreams=_upstreams(counts, parts.metrics, told),
+            deployments=_deployments(parts.router.health) if told is None else [],
             started=parts.started,
             resident=_resident(),
             versions=_versions(),
@@ -112,6 +127,15 @@ def _upstreams(counts: Counts, metrics: Metrics, told: Set[str] | None) -> list[
         errors = sum(number for (of, _), number in counts.upstream_errors.items() if of == model)
         found.append(UpstreamState(model, answered, failed, errors, troubles.get(model), latest.get(model)))
     return found
+
+
+def _deployments(health: DeploymentHealth) -> list[DeploymentState]:
+    """By name. They tell an operator's hosts: only for who sees all tenants."""
+    found = [
+        DeploymentState(each.name, rests, each.resting_since, each.in_flight, each.failures.total(), each.last)
+        for each, rests in health.watched()
+    ]
+    return sorted(found, key=lambda state: state.name)
 
 
 def _down_since(cache: Any) -> datetime | None:

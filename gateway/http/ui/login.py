@@ -12,11 +12,12 @@ from collections import deque
 
 from gateway.config.auth_settings import ADMIN, LOOKS
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthorized
-from gateway.http.auth import Holder
 from gateway.http.edge import Scope
 from gateway.http.receive import header
 from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.page import Answer, Page, Viewer, home, redirect
+from gateway.models.keys import KeyPolicy
+from gateway.models.trail import UNKNOWN_ACTOR, Actor, NewEvent
 from gateway.storage.ui_sessions import UiSessions
 
 SESSION, LOGIN = "gateway_ui", "gateway_ui_login"
@@ -52,7 +53,7 @@ class Logins:
         self._parts = parts
         self._sessions = UiSessions(parts.transactions, parts.clock, parts.store)
         self._guesses = Guesses()
-        self._has_keys = bool(parts.settings.auth.keys)
+        self._has_keys = parts.settings.auth.wants_keys
 
     async def viewer(self, scope: Scope) -> Viewer | None:
         """Who looks; None if that is nobody who may. A key that is gone, or has other roles now, counts as it is."""
@@ -60,7 +61,7 @@ class Logins:
             return Viewer(None)
         token = cookie(scope, SESSION)
         key_id = await self._sessions.key_of(token) if token else None
-        holder = (await self._parts.auth.holders()).get(key_id) if key_id else None
+        holder = await self._parts.auth.holder_of(key_id) if key_id else None
         return _viewer(holder) if holder is not None else None
 
     async def token(self, scope: Scope) -> str:
@@ -106,13 +107,20 @@ class Logins:
             holder = await self._parts.auth.holder(page.form.get("key", "").strip())
         except Unauthorized:
             self._guesses.failed(address, now)
+            await self._refused(Actor(UNKNOWN_ACTOR), address, "unknown key")
             return await page.render("login.html", 401, next=to, failed=True)
+        actor = Actor(holder.key_id, holder.name)
         if not holder.roles & LOOKS:
+            await self._refused(actor, address, "no role")
             raise Forbidden("This key may use models, and not look: it has no role 'viewer' or 'admin'.")
         hours = self._parts.settings.server.ui_session_hours
-        token = await self._sessions.begin(holder.key_id, hours)
+        token = await self._sessions.begin(str(holder.key_id), hours, actor, address=address)
         kept = set_cookie(page.scope, SESSION, token, PATH, int(hours * 3600))
         return redirect(to, (kept, _forget(page.scope, LOGIN, LOGIN_PATH)))
+
+    async def _refused(self, actor: Actor, address: str, reason: str) -> None:
+        details = {"address": address, "reason": reason}
+        await self._parts.trail.saw(NewEvent(actor, "ui.login", details=details, ok=False))
 
     async def log_out(self, page: Page) -> Answer:
         """`POST /ui/logout`; with `everywhere` in the form, all sessions of the key end."""
@@ -120,9 +128,9 @@ class Logins:
         if token is None or page.viewer is None or page.viewer.key_id is None:
             return redirect(home())
         if page.form.get("everywhere"):
-            await self._sessions.revoke_all(page.viewer.key_id)
+            await self._sessions.revoke_all(page.viewer.key_id, page.viewer.actor)
         else:
-            await self._sessions.revoke(token)
+            await self._sessions.revoke(token, page.viewer.actor)
         return redirect(LOGIN_PATH, (_forget(page.scope, SESSION, PATH),))
 
 
@@ -191,8 +199,8 @@ def _next(given: str | None) -> str:
     return given if given and NEXT.fullmatch(given) and not given.startswith(LOGIN_PATH) else home()
 
 
-def _viewer(holder: Holder) -> Viewer | None:
+def _viewer(holder: KeyPolicy) -> Viewer | None:
     if not holder.roles & LOOKS:
         return None
     tenant = None if ADMIN in holder.roles else holder.tenant
-    return Viewer(tenant, holder.roles, holder.key_id, holder.name, holder.tenant, holder.project)
+    return Viewer(tenant, holder.roles, holder.key_id, holder.name, holder.tenant, holder.project, holder)

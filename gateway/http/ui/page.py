@@ -30,6 +30,8 @@ from gateway.http.relay.bodies import FormBody, Part, understood
 from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.rendering import rendered
 from gateway.models.exchange import Caller
+from gateway.models.keys import KeyPolicy
+from gateway.models.trail import LOCAL, Actor
 
 HTML = {"content-type": "text/html; charset=utf-8"}
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
@@ -47,17 +49,23 @@ class Viewer:
     name: str | None = None
     own_tenant: str | None = None
     project: str | None = None
+    key: KeyPolicy | None = None
 
     @property
     def sees_all(self) -> bool:
         """Whether all tenants' data may be seen."""
         return self.tenant is None
 
+    @property
+    def actor(self) -> Actor:
+        """Who looks, as the trail tells it."""
+        return Actor(self.key_id or LOCAL, self.name)
+
     def caller(self) -> Caller:
         """As whom the viewer's own requests to models are made and billed."""
         if self.own_tenant is None:
             return Caller(ANONYMOUS)
-        return Caller(self.own_tenant, None, {}, self.key_id, self.project, self.roles)
+        return Caller(self.own_tenant, None, {}, self.key_id, self.project, self.roles, key=self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,8 @@ Handler = Callable[["Page"], Awaitable[Answer]]
 @dataclass(frozen=True, slots=True)
 class PageRoute:
     """One page. `path` is below `/ui`, with `{name}` for a part of it; `nav` is its title in the navigation; `is_open`:
-    it is for those, too, who are not logged in; `max_body`: bytes of what is posted to it."""
+    it is for those, too, who are not logged in; `max_body`: bytes of what is posted to it; `seen`: the action by
+    which the trail has it that somebody saw the page."""
 
     method: str
     path: str
@@ -85,6 +94,7 @@ class PageRoute:
     nav: str | None = None
     is_open: bool = False
     max_body: int = 64 * 1024
+    seen: str | None = None
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from gateway.http.ui.login import LOGIN_PATH, Logins
 from gateway.http.ui.page import Answer, Page, PageRoute, redirect
 from gateway.http.ui.rendering import files
 from gateway.http.ui.routes import page_routes
+from gateway.http.ui.seen import SeenPages
 
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; connect-src 'self'; "
@@ -39,6 +40,7 @@ class Site:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._logins = Logins(parts)
+        self._seen = SeenPages(parts.trail, parts.clock)
         own = (
             PageRoute("GET", "/login", self._logins.show, is_open=True),
             PageRoute("POST", "/login", self._logins.log_in, is_open=True),
@@ -76,7 +78,9 @@ class Site:
         if route.method not in LOOKING:
             page.body = await read_body(scope, page.receive, route.max_body)
             await self._logins.check_form(page)
-        return await route.handler(page)
+        answer = await route.handler(page)
+        await self._seen.note(page, route)
+        return answer
 
     def _find(self, page: Page) -> tuple[PageRoute, dict[str, str]]:
         """

@@ -73,7 +73,7 @@ class TryIt:
         settings, viewer = self._parts.settings, page.viewer
         models = list(dict.fromkeys(e.model_name for e in settings.model_list if "*" not in e.model_name))
         has_patterns = any("*" in entry.model_name for entry in settings.model_list)
-        has_keys = bool(settings.auth.keys)
+        has_keys = settings.auth.wants_keys
         given: Json = {"problem": None, "draft": "", "question": None, "answer": None, "bill": (), **shown}
         return await page.render(
             "try.html",

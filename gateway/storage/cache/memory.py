@@ -5,14 +5,16 @@ from collections.abc import Sequence
 
 from gateway.config.settings import CacheSettings
 from gateway.ports import ClaimingCache, Clock
+from gateway.storage.encryption.vault import Vault
 
 
-def open_cache(settings: CacheSettings, clock: Clock) -> ClaimingCache:
-    """Redis if `cache.url` names one, else memory; nothing is connected yet."""
+def open_cache(settings: CacheSettings, clock: Clock, vault: Vault | None = None) -> ClaimingCache:
+    """Redis if `cache.url` names one, else memory; nothing is connected yet. What leaves the process is sealed under
+    the key of `vault`."""
     if settings.url:
         from gateway.storage.cache.redis import RedisCache
 
-        return RedisCache(settings.url, settings.timeout, clock)
+        return RedisCache(settings.url, settings.timeout, clock, vault)
     return MemoryCache(settings.max_bytes, clock)
 
 

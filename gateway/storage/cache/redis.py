@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from gateway.ports import Clock
+from gateway.storage.encryption.vault import Vault
 from gateway.telemetry.logs import get_logger
 
 PAUSE_SECONDS = 2.0
@@ -159,23 +160,27 @@ OWED_AT_ONCE = 500
 class RedisCache:
     """Every fault is a miss; after one, it is left alone until it answers again (`RedisLink`)."""
 
-    def __init__(self, url: str, timeout_seconds: float, clock: Clock) -> None:
+    def __init__(self, url: str, timeout_seconds: float, clock: Clock, vault: Vault | None = None) -> None:
+        """`vault`: values are sealed with its key, and one that is not, or does not open, is a miss."""
         self._link = RedisLink(url, timeout_seconds, clock)
+        self._vault = vault
         self._owed: dict[str, None] = {}
 
     async def get(self, key: str) -> bytes | None:
         """The value, or None if it is unknown or the cache cannot be asked."""
-        return _bytes(await self._run("GET", PREFIX + key))
+        return self._opened(key, await self._run("GET", PREFIX + key))
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """The value of each key; None for all of them if the cache cannot be asked."""
         values = await self._run("MGET", *(PREFIX + key for key in keys)) if keys else []
         if not isinstance(values, list) or len(values) != len(keys):
             return [None] * len(keys)
-        return [_bytes(value) for value in values]
+        return [self._opened(key, value) for key, value in zip(keys, values, strict=True)]
 
     async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
         """Keeps a value for `ttl` seconds, if the cache can be reached."""
+        if self._vault is not None:
+            value = self._vault.seal_bytes(value, key)
         if group is None:
             await self._run("SET", PREFIX + key, value, "PX", _milliseconds(ttl))
         else:
@@ -195,7 +200,10 @@ class RedisCache:
     async def get_or_claim(self, key: str, claim: str, owner: str, ttl: float) -> tuple[bytes | None, bool]:
         """The value, or whether `claim` is `owner`'s now, or nobody can be asked."""
         found = await self._run("EVAL", GET_OR_CLAIM, 2, PREFIX + claim, PREFIX + key, owner, _milliseconds(ttl))
-        return (found, False) if isinstance(found, bytes) else (None, found != 0)
+        if isinstance(found, bytes):
+            value = self._opened(key, found)
+            return value, value is None  # one that cannot be read is made anew, by whoever finds it
+        return None, found != 0
 
     async def release(self, key: str, owner: str) -> None:
         """Gives a claim up, if it is still that owner's."""
@@ -210,6 +218,11 @@ class RedisCache:
         """Since when every read is a miss, because Redis does not answer in time; None while it does."""
         return self._link.down_since
 
+    def _opened(self, key: str, value: Any) -> bytes | None:
+        if not isinstance(value, bytes) or self._vault is None:
+            return value if isinstance(value, bytes) else None
+        return self._vault.open_bytes(value, key)
+
     async def _evict_owed(self) -> bool:
         """Whether nothing is left that is to be forgotten."""
         while groups := list(self._owed)[:OWED_AT_ONCE]:
@@ -222,10 +235,6 @@ class RedisCache:
 
     async def _run(self, *command: Any) -> Any:
         return await self._link.send(*command) if await self._evict_owed() else None
-
-
-def _bytes(value: Any) -> bytes | None:
-    return value if isinstance(value, bytes) else None
 
 
 def _milliseconds(seconds: float) -> int:

@@ -10,6 +10,7 @@ from gateway.base import jsons
 from gateway.models.artifacts import cache_group
 from gateway.models.bill import CLIENTS_WORDS, nameless
 from gateway.storage.database import schema
+from gateway.storage.encryption.columns import OfRow, sealed, vault_of
 from gateway.storage.turns.roll_ups import rename_users
 
 BATCH = 500
@@ -82,10 +83,13 @@ def anonymise_bills(
     table = schema.ledger.c
     query = sa.select(table.request_id, table.response_metadata)
     named = sa.or_(*(table.response_metadata.contains(each, autoescape=True) for each in NAMED))
+    if vault_of(connection.dialect) is not None:
+        named = sa.or_(named, sealed(table.response_metadata))
     query = query.where(where, named).order_by(table.request_id)
     after = ""
     while page := connection.execute(query.where(table.request_id > after).limit(BATCH)).all():
-        changed = [{"request": row.request_id, "text": _anonymous(row.response_metadata, of)} for row in page]
+        texts = {row.request_id: _anonymous(row.response_metadata, of) for row in page}
+        changed = [{"request": name, "text": OfRow(text, name)} for name, text in texts.items()]
         connection.execute(_UPDATE_METADATA, changed)
         after = page[-1].request_id
 

@@ -18,6 +18,7 @@ from gateway.storage.conversations.delete import unheld_groups
 from gateway.storage.conversations.items import instructions_in_force, read_item, require_conversation, require_message
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
+from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.digests import backfill_digests
 from gateway.storage.lookup.pins import unpin
 from gateway.storage.turns.message_rows import message_row
@@ -125,7 +126,8 @@ def _shorten(connection: sa.Connection, left: ConversationMessage, now: datetime
     """A message without one of its items."""
     fresh = message_row(left, str(left.message_id), None, 0, now)
     values = {name: fresh[name] for name in ("body", "weight", "tokens")} | {"digest": message_digest(left.body)}
-    connection.execute(MESSAGES.update().where(MESSAGES.c.id == left.message_id).values(**values))
+    of_it = for_row(MESSAGES, values, left.message_id)
+    connection.execute(MESSAGES.update().where(MESSAGES.c.id == left.message_id).values(**of_it))
 
 
 def _delete_derived(connection: sa.Connection, conversation_id: str, ids: list[str]) -> None:
@@ -162,7 +164,8 @@ def _delete_step(connection: sa.Connection, ids: list[str], call_id: str, result
                 if event.get("tool_call_id") != call_id or event.get("result_message_id", "") not in {"", *results}
             ]
             text = jsons.dumps_stored(kept) if kept else None
-            connection.execute(MESSAGES.update().where(MESSAGES.c.id == each.id).values(reasoning_events=text))
+            values = for_row(MESSAGES, {"reasoning_events": text}, each.id)
+            connection.execute(MESSAGES.update().where(MESSAGES.c.id == each.id).values(**values))
 
 
 def delete_plans(connection: sa.Connection, conversation_id: str) -> None:
@@ -191,7 +194,8 @@ def _delete_from_completion(connection: sa.Connection, stored: Any, *, removed: 
             bare = {name: value for name, value in choice.get("message", {}).items() if not value}
             choices.append({"index": stored.choice, "finish_reason": choice.get("finish_reason"), "message": bare})
     text = jsons.dumps_stored({**envelope, "choices": choices})
-    connection.execute(table.update().where(table.c.request_id == stored.request_id).values(body=text))
+    values = for_row(table, {"body": text}, stored.request_id)
+    connection.execute(table.update().where(table.c.request_id == stored.request_id).values(**values))
 
 
 def _delete_instruction(connection: sa.Connection, row: Any, item_id: str) -> str | None:
@@ -220,7 +224,7 @@ def _store_instructions(connection: sa.Connection, conversation_id: str, left: l
         return None
     body = jsons.dumps_stored(left)
     values = {"conversation_id": conversation_id, "digest": content_digest(body), "body": body}
-    connection.execute(insert_if_new(connection, schema.instructions), values)
+    connection.execute(insert_if_new(connection, schema.instructions), for_row(schema.instructions, values))
     return values["digest"]
 
 

@@ -13,6 +13,7 @@ from gateway.models.tool_steps import RESULT_ROLES
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.database.transactions import RowInsert
+from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.digests import INSERT_LINKS, ChainEnd, digest_columns, link_rows
 from gateway.storage.things.write import insert_things, thing_row
 from gateway.storage.turns.message_rows import message_row
@@ -174,7 +175,7 @@ def write_import(connection: sa.Connection, made: ImportRows) -> Imported:
     """All of it. A session's name that the tenant has already stays with the conversation that has it."""
     if not results_apart(connection):
         _into_messages(made)
-    connection.execute(schema.conversations.insert().values(**made.conversation))
+    connection.execute(schema.conversations.insert().values(**for_row(schema.conversations, made.conversation)))
     for start in range(0, len(made.messages), BATCH):
         INSERT_MESSAGES(connection, made.messages[start : start + BATCH])
     for start in range(0, len(made.steps), BATCH):
@@ -186,7 +187,7 @@ def write_import(connection: sa.Connection, made: ImportRows) -> Imported:
         (schema.pins, made.pins),
     ):
         for start in range(0, len(found), BATCH):
-            connection.execute(table.insert(), found[start : start + BATCH])
+            connection.execute(table.insert(), [for_row(table, row) for row in found[start : start + BATCH]])
     INSERT_LINKS(connection, made.links)
     insert_things(connection, made.things)
     owner = {"tenant": made.conversation["tenant"], "conversation_id": made.conversation["id"]}

@@ -22,6 +22,7 @@ from gateway.models.tool_steps import RESULT_ROLES
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
+from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.digests import INSERT_LINKS, backfill_digests, chain_digest, digest_columns, link_rows
 from gateway.storage.lookup.pins import marked, pin, pinned_ids, unpin
 from gateway.storage.lookup.walk import MESSAGES, fewer_than, messages_of, upwards, whole_messages
@@ -236,6 +237,7 @@ def add(
     if row.question is None:
         changed |= question_columns(message.body for message in messages)
     table = schema.conversations
+    changed = for_row(table, changed, conversation_id)
     connection.execute(table.update().where(table.c.id == conversation_id).values(**changed))
     return made
 
@@ -278,5 +280,5 @@ def _instruct(connection: sa.Connection, row: Any, new: Sequence[dict[str, Any]]
         return row.instructions_digest, []
     body = jsons.dumps_stored([*before, *new])
     values = {"conversation_id": row.id, "digest": content_digest(body), "body": body}
-    connection.execute(insert_if_new(connection, schema.instructions), values)
+    connection.execute(insert_if_new(connection, schema.instructions), for_row(schema.instructions, values))
     return values["digest"], instruction_items(row.id, [*before, *new])[len(before) :]

@@ -25,6 +25,7 @@ from gateway.storage import rows
 from gateway.storage.conversations.path import read_path
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from gateway.storage.encryption.columns import vault_of
 from gateway.storage.lookup.frames import read_frame_then
 from gateway.storage.lookup.segments import all_segments, segment_of
 from gateway.storage.turns.bills import calls_of
@@ -191,9 +192,11 @@ def _texts(connection: sa.Connection, message_ids: Sequence[str]) -> dict[str, s
     """How these messages' stored bodies begin."""
     found: dict[str, str] = {}
     for start in range(0, len(message_ids), BATCH):
-        begin = sa.func.substr(MESSAGES.c.body, 1, TEXT_CHARS)
+        begin: Any = sa.func.substr(MESSAGES.c.body, 1, TEXT_CHARS)
+        if vault_of(connection.dialect) is not None:
+            begin = MESSAGES.c.body
         query = sa.select(MESSAGES.c.id, begin).where(MESSAGES.c.id.in_(message_ids[start : start + BATCH]))
-        found |= {row[0]: beginning(row[1]) for row in connection.execute(query)}
+        found |= {row[0]: beginning(row[1][:TEXT_CHARS]) for row in connection.execute(query)}
     return found
 
 

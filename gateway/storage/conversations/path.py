@@ -86,7 +86,7 @@ def read_details(
         if bill is None or answer is None or answer.committed_at is None:
             continue
         way = {each.message.message_id for each in path.messages if each is not answer}
-        model = bill.completion.ledger.model
+        model = bill.completion.ledger.window_model
         frames[request.request_id] = read_frame_then(connection, path.conversation_id, model, way, answer.committed_at)
     return TurnDetails(bills, frames)
 

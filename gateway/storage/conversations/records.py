@@ -22,6 +22,7 @@ from gateway.models.records import (
     RecordQuery,
     WindowRecord,
 )
+from gateway.models.trail import Actor
 from gateway.ports import CacheBackend, Clock
 from gateway.storage import rows
 from gateway.storage.conversations import attachments, delete_item, items
@@ -29,9 +30,11 @@ from gateway.storage.conversations.totals import read_totals
 from gateway.storage.conversations.window import read_window
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.secret import storable
-from gateway.storage.turns.completions import behind, holds
+from gateway.storage.trail.append import recorded
+from gateway.storage.turns.completions import behind, having
 
 TABLE = schema.conversations
 
@@ -66,11 +69,9 @@ class ConversationRecords:
 
         def work(connection: sa.Connection) -> ConversationRecord:
             values = {"id": conversation_id, "tenant": tenant, "created_at": now, "updated_at": now, "attachments": 0}
-            connection.execute(
-                TABLE.insert().values(
-                    **values, metadata=_written(new.metadata), team_task=storable(new.team_task or "") or None
-                )
-            )
+            said = {"metadata": _written(new.metadata), "team_task": storable(new.team_task or "") or None}
+            values["retention_days"] = new.retention_days
+            connection.execute(TABLE.insert().values(**for_row(TABLE, {**values, **said})))
             if new.messages:
                 items.add(connection, tenant, conversation_id, new.messages, request_id, now)
             return read_record(connection, tenant, conversation_id)
@@ -110,7 +111,7 @@ class ConversationRecords:
 
         def work(connection: sa.Connection) -> ConversationRecord:
             where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
-            connection.execute(TABLE.update().where(*where).values(**values))
+            connection.execute(TABLE.update().where(*where).values(**for_row(TABLE, values, conversation_id)))
             return read_record(connection, tenant, conversation_id)
 
         return await self._transactions.run(work, write=True)
@@ -132,14 +133,23 @@ class ConversationRecords:
         )
 
     async def add_items(
-        self, tenant: str, conversation_id: str, messages: Sequence[ConversationMessage], request_id: str
+        self,
+        tenant: str,
+        conversation_id: str,
+        messages: Sequence[ConversationMessage],
+        request_id: str,
+        retention_days: float | None = None,
     ) -> list[Item]:
-        """Appends messages at the head; returns the items that they are."""
+        """Appends messages at the head; returns the items that they are. `retention_days` is that of the key."""
         now = self._clock.now()
-        return await self._transactions.run(
-            lambda connection: items.add(connection, tenant, conversation_id, messages, request_id, now),
-            write=True,
-        )
+
+        def work(connection: sa.Connection) -> list[Item]:
+            made = items.add(connection, tenant, conversation_id, messages, request_id, now)
+            if retention_days is not None:
+                _keep_no_longer(connection, conversation_id, retention_days)
+            return made
+
+        return await self._transactions.run(work, write=True)
 
     async def set_pin(self, tenant: str, conversation_id: str, item_id: str, *, pinned: bool) -> Item:
         """Pins the message of an item, or takes its pin away; returns the item."""
@@ -149,13 +159,18 @@ class ConversationRecords:
             write=True,
         )
 
-    async def delete_item(self, tenant: str, conversation_id: str, item_id: str) -> ConversationRecord:
-        """Deletes an item and everything that repeats its words; returns the conversation."""
+    async def delete_item(
+        self, tenant: str, conversation_id: str, item_id: str, by: Actor | None = None
+    ) -> ConversationRecord:
+        """Deletes an item and everything that repeats its words; returns the conversation. `by` is who does it, as the
+        trail tells it."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> tuple[ConversationRecord, tuple[str, ...]]:
             groups = delete_item.delete(connection, tenant, conversation_id, item_id, now)
-            return read_record(connection, tenant, conversation_id), groups
+            record = read_record(connection, tenant, conversation_id)
+            recorded(connection, by, now, "item.deleted", item_id, tenant, conversation=conversation_id)
+            return record, groups
 
         record, groups = await self._transactions.run(work, write=True)
         await self._forget(groups)
@@ -173,13 +188,16 @@ class ConversationRecords:
             lambda connection: attachments.read_one(connection, tenant, conversation_id, name)
         )
 
-    async def delete_attachment(self, tenant: str, conversation_id: str, name: str) -> None:
-        """Deletes a document and everything that repeats its words, but for answers."""
+    async def delete_attachment(self, tenant: str, conversation_id: str, name: str, by: Actor | None = None) -> None:
+        """Deletes a document and everything that repeats its words, but for answers. `by` as for an item."""
         now = self._clock.now()
-        groups = await self._transactions.run(
-            lambda connection: attachments.delete(connection, tenant, conversation_id, name, now), write=True
-        )
-        await self._forget(groups)
+
+        def work(connection: sa.Connection) -> tuple[str, ...]:
+            groups = attachments.delete(connection, tenant, conversation_id, name, now)
+            recorded(connection, by, now, "attachment.deleted", name, tenant, conversation=conversation_id)
+            return groups
+
+        await self._forget(await self._transactions.run(work, write=True))
 
     async def _forget(self, groups: tuple[str, ...]) -> None:
         """After a deletion, what this process, the cache and the database's files keep of it."""
@@ -188,6 +206,11 @@ class ConversationRecords:
         if groups:
             await self._cache.evict(*groups)
         await self._transactions.wipe()
+
+
+def _keep_no_longer(connection: sa.Connection, conversation_id: str, days: float) -> None:
+    longer = sa.or_(TABLE.c.retention_days.is_(None), TABLE.c.retention_days > days)
+    connection.execute(TABLE.update().where(TABLE.c.id == conversation_id, longer).values(retention_days=days))
 
 
 def read_record(connection: sa.Connection, tenant: str, conversation_id: str) -> ConversationRecord:
@@ -204,7 +227,6 @@ def read_record(connection: sa.Connection, tenant: str, conversation_id: str) ->
 
 def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> RecordPage:
     where = [TABLE.c.tenant == tenant, *_during(query)]
-    where += [holds(connection, TABLE.c.metadata, pair) for pair in query.metadata]
     if query.session is not None:
         named = schema.sessions
         of_name = sa.select(named.c.conversation_id).where(named.c.tenant == tenant, named.c.name == query.session)
@@ -217,6 +239,10 @@ def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> Re
             raise ConversationNotFound("No such conversation.", param="after")
         where.append(behind(columns, last, newest_first=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
+    if query.metadata:
+        own = (TABLE.c.id, TABLE.c.metadata)
+        chosen = sa.select(*own).where(*where).order_by(*order)
+        where += having(connection, chosen, own, query.metadata, query.limit + 1)
     found = connection.execute(_RECORDS.where(*where).order_by(*order).limit(query.limit + 1)).all()
     return RecordPage(tuple(_record(row) for row in found[: query.limit]), len(found) > query.limit)
 

@@ -14,6 +14,7 @@ from gateway.storage import rows
 from gateway.storage.conversations.items import require_conversation
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, insert_if_new
+from gateway.storage.encryption.columns import for_row
 
 TABLE, CONVERSATIONS = schema.replays, schema.conversations
 HELD_FOR = timedelta(seconds=60)
@@ -53,7 +54,7 @@ class ReplayStore:
 
         def work(connection: sa.Connection) -> None:
             require_conversation(connection, tenant, replay.conversation_id)
-            if connection.execute(insert_if_new(connection, TABLE).values(**row)).rowcount != 1:
+            if connection.execute(insert_if_new(connection, TABLE).values(**for_row(TABLE, row))).rowcount != 1:
                 raise ReplayRunning
 
         await self._transactions.run(work, write=True)

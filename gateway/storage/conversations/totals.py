@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gateway.models.bill import OF_MODELS
 from gateway.models.records import ConversationTotals, Spending, TurnTotal
 from gateway.storage import rows
 from gateway.storage.database import schema
@@ -71,7 +72,7 @@ def _bills(connection: sa.Connection, tenant: str, conversation_id: str) -> Iter
     internal = sa.select(CALLS.c.request_id, sa.func.sum(cost).label("planning"))
     internal = internal.join(LEDGER, LEDGER.c.request_id == CALLS.c.request_id)
     of_it = (LEDGER.c.tenant == tenant, LEDGER.c.conversation_id == conversation_id)
-    planned = internal.where(*of_it, CALLS.c.purpose != "primary").group_by(CALLS.c.request_id).subquery()
+    planned = internal.where(*of_it, CALLS.c.purpose.not_in(OF_MODELS)).group_by(CALLS.c.request_id).subquery()
     names = ("request_id", "status", "created_at", "prompt_tokens", "completion_tokens", "total_cost_picousd", "agent")
     columns = (*(LEDGER.c[name] for name in names), LEDGER.c.estimated, planned.c.planning)
     joined = LEDGER.outerjoin(planned, planned.c.request_id == LEDGER.c.request_id)

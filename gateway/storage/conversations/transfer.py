@@ -11,12 +11,14 @@ from gateway.base import jsons
 from gateway.base.jsons import Fragment
 from gateway.models.records import KIND, VERSION, Imported, ImportedConversation
 from gateway.models.standing import UNLISTED, Said, said_by
+from gateway.models.trail import Actor
 from gateway.ports import Clock
 from gateway.storage import rows
 from gateway.storage.conversations.import_rows import rows_of, write_import
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.lookup.pins import pinned_ids
+from gateway.storage.trail.append import recorded
 from gateway.storage.turns.standing import StoredPaths, needed_messages, whole
 
 PAGE = 500
@@ -45,10 +47,21 @@ class ConversationTransfer:
         found = await self._transactions.run(lambda connection: _read(connection, tenant, conversation_id))
         return None if found is None else _document(found)
 
-    async def import_conversation(self, tenant: str, made: ImportedConversation) -> Imported:
-        """Stores a new conversation: all of it, or nothing."""
-        rows = await asyncio.to_thread(rows_of, tenant, made, self._clock.now())
-        return await self._transactions.run(lambda connection: write_import(connection, rows), write=True)
+    async def import_conversation(
+        self, tenant: str, made: ImportedConversation, by: Actor | None = None, retention_days: float | None = None
+    ) -> Imported:
+        """Stores a new conversation: all of it, or nothing. `by` is who does it, as the trail tells it;
+        `retention_days` is that of the key."""
+        now = self._clock.now()
+        rows = await asyncio.to_thread(rows_of, tenant, made, now)
+        rows.conversation["retention_days"] = retention_days
+
+        def work(connection: sa.Connection) -> Imported:
+            imported = write_import(connection, rows)
+            recorded(connection, by, now, "conversation.imported", imported.conversation_id, tenant)
+            return imported
+
+        return await self._transactions.run(work, write=True)
 
 
 @dataclass(frozen=True, slots=True)

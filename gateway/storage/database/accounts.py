@@ -18,6 +18,8 @@ from sqlalchemy import (
 )
 from sqlalchemy import text as sa_text
 
+from gateway.storage.encryption.columns import Content
+
 NOT_YET = "rolled_up IS NULL"
 NOT_COMPLETE = "status <> 'complete'"
 
@@ -56,7 +58,7 @@ ledger = Table(
     Column("completion_tokens", BigInteger, nullable=False),
     Column("total_cost_picousd", BigInteger),
     Column("estimated", Boolean, nullable=False),
-    Column("response_metadata", Text, nullable=False),
+    Column("response_metadata", Content("ledger.response_metadata", row="request_id"), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("end_user", String(256)),
     Column("agent", Text),
@@ -113,6 +115,10 @@ usage_days = Table(
     *sum_columns("cost_picousd", "priced", "unpriced", "planning_cost_picousd", "planning_unpriced"),
     *sum_columns("estimated", "saved_picousd"),
     Index(None, "tenant", "day"),
+    index_where("ix_usage_days_key_id_day", "key_id", "day", where="key_id IS NOT NULL"),
+    index_where("ix_usage_days_project_day", "project", "day", where="project IS NOT NULL"),
+    index_where("ix_usage_days_end_user_day", "tenant", "end_user", "day", where="end_user IS NOT NULL"),
+    Index(None, "model", "day"),
     sqlite_with_rowid=False,
 )
 """Daily roll-ups of the ledger, by the day (UTC) on which requests came and by who asked for what. `digest` names these

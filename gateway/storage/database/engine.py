@@ -14,6 +14,7 @@ from gateway.config.settings import StorageSettings
 from gateway.storage.database.postgres import PostgresTransactions
 from gateway.storage.database.sqlite import SqliteTransactions
 from gateway.storage.database.transactions import Transactions, Work
+from gateway.storage.encryption.vault import open_vault
 
 __all__ = ["Transactions", "Work", "insert_for", "insert_if_new", "open_transactions", "parse_url"]
 
@@ -21,15 +22,18 @@ LIBPQ_ONLY = ("sslmode", "channel_binding", "gssencmode", "target_session_attrs"
 
 
 def open_transactions(settings: StorageSettings) -> Transactions:
-    """The database that `storage.url` names; nothing is connected yet.
+    """The database that `storage.url` names, with the keys of its content; nothing is connected yet.
 
     Raises:
-        ValueError: the URL is none, or of a database that is not supported. The message holds no password.
+        ValueError: the URL is none, or of a database that is not supported, or keys cannot be used. The message holds
+            no password.
     """
     url = parse_url(settings.url)
-    if url.get_backend_name() == "sqlite":
-        return SqliteTransactions(url, settings.timeout)
-    return PostgresTransactions(url, settings)
+    is_file = url.get_backend_name() == "sqlite"
+    opened: Any = SqliteTransactions(url, settings.timeout) if is_file else PostgresTransactions(url, settings)
+    opened.use_vault(open_vault(settings))
+    found: Transactions = opened
+    return found
 
 
 def parse_url(text: str) -> URL:

@@ -12,6 +12,7 @@ from gateway.storage import rows
 from gateway.storage.conversations.items import open_step
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, insert_if_new
+from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.walk import MESSAGES, whole_messages
 from gateway.storage.turns.steps import SINCE, step_rows
 
@@ -52,7 +53,7 @@ def _move(connection: sa.Connection, after: str) -> tuple[int, str | None]:
     """Moves a batch of results behind the message `after`. Returns how many, and the last of them; None at the end."""
     found = connection.execute(_RESULTS, {"after": after, "limit": BATCH}).all()
     for row in found:
-        step = _step(connection, row)
+        step = for_row(STEPS, _step(connection, row))
         connection.execute(insert_if_new(connection, schema.reasoning_events), step)
         of_it = (STEPS.c.conversation_id == row.conversation_id, STEPS.c.message_id == row.id)
         connection.execute(STEPS.update().where(*of_it).values(result=step["result"]))

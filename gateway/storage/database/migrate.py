@@ -21,6 +21,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions, parse_url
 from gateway.storage.database.postgres import PostgresTransactions, sqlstate
 from gateway.storage.database.transactions import T
+from gateway.storage.encryption.keys import note_key, require_keys
 
 SECRET = re.compile(r"(?<=[?&])(password|passfile|sslpassword)=[^&]*")
 
@@ -98,12 +99,14 @@ async def require_current(transactions: Transactions) -> None:
     """
     Raises:
         StorageUnavailable: it cannot be reached, or this version may not run on its schema.
+        ContentUnreadable: its content is under a key that is not configured.
     """
     state = await transactions.run(schema_state)
     if not state.serves:
         found = f"schema {state}" if state.revision else "no schema"
         then = ": run `gateway migrate`" if state.older else ", or one that this version may run on"
         raise StorageUnavailable(f"The storage has {found}; {schema.REVISION} is needed{then}.")
+    await require_keys(transactions)
 
 
 async def open_current(settings: StorageSettings) -> Transactions:
@@ -119,6 +122,7 @@ async def open_current(settings: StorageSettings) -> Transactions:
     transactions = open_transactions(settings)
     try:
         await require_current(transactions)
+        await note_key(transactions)
     except StorageUnavailable:
         await transactions.close()
         raise
@@ -228,9 +232,12 @@ def _build_indexes(connection: sa.Connection) -> None:
     """Those of large tables are built before the upgrade and without stopping who writes to them. One whose building
     was cut off is no index, and is built anew."""
     quote = connection.dialect.identifier_preparer.quote
+    known = sa.text("SELECT to_regclass(:name) IS NOT NULL")
     broken = sa.text("SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(:name) AND NOT indisvalid")
     for script in _scripts(_config(), revision_of(connection)):
         for name, table, columns, where in getattr(script.module, "INDEXES", ()):
+            if not connection.execute(known, {"name": table}).scalar():
+                continue  # a revision between makes it, with its indexes
             if connection.execute(broken, {"name": name}).scalar():
                 connection.execute(sa.text(f"DROP INDEX CONCURRENTLY {quote(name)}"))
             of = f"{quote(table)} ({', '.join(map(quote, columns))}){f' WHERE {where}' if where else ''}"

@@ -16,6 +16,8 @@ from gateway.base.ids import new_id
 from gateway.config.settings import StorageSettings
 from gateway.errors import StorageUnavailable
 from gateway.storage.database.transactions import CommitUnknown, T, Work
+from gateway.storage.encryption.columns import use_vault
+from gateway.storage.encryption.vault import Vault
 from gateway.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -75,6 +77,10 @@ class PostgresTransactions:
             return connect
         names = {"prepared_statement_name_func": lambda: new_id("stmt_")}
         return {**connect, "statement_cache_size": 0, "prepared_statement_cache_size": 0, **names}
+
+    def use_vault(self, vault: Vault | None) -> None:
+        """Content is under these keys."""
+        use_vault(self._engine.sync_engine, vault)
 
     async def run(self, work: Work[T], *, write: bool = False) -> T:
         """One transaction. What has a connection runs to its end even if the caller is cancelled meanwhile: breaking

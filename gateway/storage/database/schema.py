@@ -18,14 +18,20 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from gateway.storage.database.accounts import index_where, sum_columns
 from gateway.storage.database.accounts import ledger as ledger
 from gateway.storage.database.accounts import ledger_calls as ledger_calls
 from gateway.storage.database.accounts import metadata as metadata
-from gateway.storage.database.accounts import sum_columns
 from gateway.storage.database.accounts import ui_sessions as ui_sessions
 from gateway.storage.database.accounts import usage_days as usage_days
+from gateway.storage.database.administration import admin_events as admin_events
+from gateway.storage.database.administration import api_keys as api_keys
+from gateway.storage.database.administration import budget_leases as budget_leases
+from gateway.storage.database.administration import rate_counters as rate_counters
+from gateway.storage.database.administration import rate_slots as rate_slots
+from gateway.storage.encryption.columns import Content, Withheld
 
-REVISION = "0008"
+REVISION = "0009"
 """The Alembic revision that this version of the code needs."""
 
 secrets = Table(
@@ -44,33 +50,36 @@ conversations = Table(
     Column("attachments", Integer, nullable=False, default=0),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("updated_at", DateTime(timezone=True), nullable=False),
-    Column("metadata", Text),
+    Column("metadata", Content("conversations.metadata")),
     Column("instructions_digest", String(64)),
     Column("forgotten_at", DateTime(timezone=True)),
     Column("used_until", DateTime(timezone=True)),
     Column("framed", Boolean),
-    Column("team_task", Text),
+    Column("team_task", Content("conversations.team_task")),
     Column("profile", String(32)),
     Column("pins", Integer),
     Column("summarized", Boolean),
-    Column("question", String(200)),
-    Column("question_folded", String(200)),
+    Column("question", Content("conversations.question", length=200)),
+    Column("question_folded", Withheld(200)),
     Column("end_user", String(256)),
     Column("model", Text),
+    Column("retention_days", Float),
     *sum_columns("requests", "prompt_tokens", "completion_tokens"),
     *sum_columns("cost_picousd", "planning_cost_picousd", "unpriced", "estimated"),
     Index(None, "tenant", "updated_at"),
     Index(None, "tenant", "created_at"),
     Index(None, "updated_at"),
+    index_where("ix_conversations_retention", "retention_days", "updated_at", where="retention_days IS NOT NULL"),
 )
 
-"""`instructions_digest`: the system messages in force while there is no message that could name them. `forgotten_at`:
-when an item of it was last deleted, which a request that began before may quote. `used_until`: a request is at work on
-it, so it is not deleted as unused; set where its time could be over before the request is. `framed`: there are frames
-of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt profile. `pins`: how many of its
-messages are pinned. `summarized`: there are summaries of it. `question`: how its first user message begins;
-`question_folded`: the same for a search that ignores case; empty once a message of it was deleted. `end_user`, `model`:
-of its latest request. The sums are over those rows of the ledger that are in the daily roll-ups."""
+"""`instructions_digest`: the system messages in force while there is no message that could name them.
+`forgotten_at`: when an item of it was last deleted, which a request that began before may quote. `used_until`: a
+request is at work on it, so it is not deleted as unused; set where its time could be over before the request is.
+`framed`: there are frames of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt
+profile. `pins`: how many of its messages are pinned. `summarized`: there are summaries of it. `question`: how its
+first user message begins; `question_folded`: the same for a search that ignores case; empty once a message of it was
+deleted. `end_user`, `model`: of its latest request. `retention_days`: the fewest that the keys say with which it was
+made or continued. The sums are over those rows of the ledger that are in the daily roll-ups."""
 
 sessions = Table(
     "sessions",
@@ -85,7 +94,7 @@ instructions = Table(
     metadata,
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
     Column("digest", String(64), primary_key=True),
-    Column("body", Text, nullable=False),
+    Column("body", Content("instructions.body", row="conversation_id"), nullable=False),
 )
 
 messages = Table(
@@ -97,12 +106,12 @@ messages = Table(
     Column("sequence_number", Integer, nullable=False),
     Column("role", String(32), nullable=False),
     Column("status", String(16), nullable=False),
-    Column("body", Text, nullable=False),
+    Column("body", Content("messages.body"), nullable=False),
     Column("digest", String(64), nullable=False),
     Column("weight", Integer, nullable=False),
-    Column("rendered", Text),
-    Column("standing", Text),
-    Column("reasoning_events", Text),
+    Column("rendered", Content("messages.rendered")),
+    Column("standing", Content("messages.standing")),
+    Column("reasoning_events", Content("messages.reasoning_events")),
     Column("instructions_digest", String(64)),
     Column("request_id", String(64), nullable=False, index=True),
     Column("choice", Integer),
@@ -130,8 +139,8 @@ reasoning_events = Table(
     Column("position", Integer),
     Column("tool", Text),
     Column("tool_call_id", Text, nullable=False),
-    Column("arguments", Text),
-    Column("result", Text),
+    Column("arguments", Content("reasoning_events.arguments", row="message_id")),
+    Column("result", Content("messages.body", row="message_id")),
     Column("answer_id", String(64)),
     Column("called_at", DateTime(timezone=True)),
     Column("answered_at", DateTime(timezone=True), nullable=False),
@@ -177,7 +186,7 @@ frames = Table(
     Column("message_id", String(64), nullable=False),
     Column("sequence_number", Integer, nullable=False),
     Column("full", Boolean, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("body", Content("frames.body"), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Index(None, "conversation_id", "sequence_number"),
 )
@@ -205,7 +214,7 @@ summaries = Table(
     Column("first_turn", Integer, nullable=False),
     Column("last_turn", Integer, nullable=False),
     Column("size", Integer, nullable=False),
-    Column("text", Text, nullable=False),
+    Column("text", Content("summaries.text"), nullable=False),
     Column("prompt_version", Integer, nullable=False),
     Column("request_id", String(64), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
@@ -223,7 +232,7 @@ replays = Table(
     Column("source_id", String(64), nullable=False),
     Column("from_turn", Integer, nullable=False),
     Column("to_turn", Integer, nullable=False),
-    Column("asked", Text, nullable=False),
+    Column("asked", Content("replays.asked"), nullable=False),
     Column("at_id", String(64)),
     Column("turn", Integer),
     Column("request", Integer),
@@ -254,7 +263,7 @@ attachments = Table(
     Column("number", Integer, primary_key=True),
     Column("artifact_id", String(64), nullable=False),
     Column("size", Integer, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("body", Content("attachments.body", row="conversation_id"), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("said_digest", LargeBinary),
 )
@@ -278,8 +287,8 @@ things = Table(
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE")),
     Column("type", String(64), nullable=False),
     Column("thing_id", String(256), nullable=False),
-    Column("name", Text, nullable=False),
-    Column("aliases", Text, nullable=False),
+    Column("name", Content("things.name"), nullable=False),
+    Column("aliases", Content("things.aliases"), nullable=False),
     Column("action", String(64), nullable=False),
     Column("times", Integer, nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
@@ -315,7 +324,7 @@ imported_requests = Table(
     metadata,
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
     Column("request_id", String(64), primary_key=True),
-    Column("body", Text, nullable=False),
+    Column("body", Content("imported_requests.body", row="request_id"), nullable=False),
 )
 """Bills and completions that came with an imported conversation, for information: they were paid elsewhere."""
 
@@ -324,9 +333,9 @@ completions = Table(
     metadata,
     Column("request_id", ForeignKey("ledger.request_id", ondelete="CASCADE"), primary_key=True),
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("body", Text, nullable=False),
-    Column("metadata", Text),
-    Column("plan", Text),
+    Column("body", Content("completions.body", row="request_id"), nullable=False),
+    Column("metadata", Content("completions.metadata", row="request_id")),
+    Column("plan", Content("completions.plan", row="request_id")),
 )
 
 claims = Table(

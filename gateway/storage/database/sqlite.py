@@ -15,6 +15,8 @@ from sqlalchemy.pool import StaticPool
 
 from gateway.errors import StorageUnavailable
 from gateway.storage.database.transactions import T, Work
+from gateway.storage.encryption.columns import use_vault
+from gateway.storage.encryption.vault import Vault
 
 BEGIN_READ = "BEGIN"
 """Whoever else writes to the file, what was committed can be read."""
@@ -64,6 +66,10 @@ class SqliteTransactions:
         self._connection: sa.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._owes_wipe = False
+
+    def use_vault(self, vault: Vault | None) -> None:
+        """Content is under these keys."""
+        use_vault(self._engine, vault)
 
     async def run(self, work: Work[T], *, write: bool = False) -> T:
         """One transaction on SQLite's thread. A write runs to its end even if the caller is cancelled meanwhile, also

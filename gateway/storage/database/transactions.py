@@ -4,6 +4,7 @@ import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
@@ -11,6 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from gateway.errors import StorageUnavailable
+from gateway.storage.encryption.columns import Content, for_row, vault_of, with_id
+from gateway.storage.encryption.vault import Vault
 
 T = TypeVar("T")
 Work = Callable[[sa.Connection], T]
@@ -48,17 +51,22 @@ class Transactions(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Statement:
     """An insert as the driver takes it. `pick` gives a row's values in its order, `converts` are the columns, by their
-    position, whose values the driver does not take as they are."""
+    position, whose values the driver does not take as they are. `sealed`: those whose values are sealed, each with the
+    column that tells the row."""
 
     text: str
     pick: Callable[[dict[str, Any]], tuple[Any, ...]]
     converts: tuple[tuple[int, Callable[[Any], Any]], ...]
+    sealed: tuple[tuple[int, int, Callable[[str, str], str]], ...] = ()
 
     def values(self, rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
         """The rows for the driver. By columns, and each value once: most rows of a request have the same in them."""
-        if not self.converts:
+        if not self.converts and not self.sealed:
             return list(map(self.pick, rows))
         columns: list[Sequence[Any]] = list(zip(*map(self.pick, rows), strict=True))
+        for position, row, seal in self.sealed:
+            pairs = zip(columns[position], columns[row], strict=True)
+            columns[position] = [seal(value, of_row) if value else value for value, of_row in pairs]
         for position, convert in self.converts:
             made = {value: convert(value) for value in set(columns[position])}
             columns[position] = [made[value] for value in columns[position]]
@@ -75,7 +83,7 @@ class RowInsert:
     def __init__(self, table: sa.Table, conflict: str = "") -> None:
         self._table = table
         self._conflict = conflict
-        self._compiled: dict[str, _Statement] = {}
+        self._compiled: dict[tuple[str, Vault | None], _Statement] = {}
 
     def __call__(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
         """Inserts the rows; each names every column of the table."""
@@ -94,16 +102,19 @@ class RowInsert:
         return connection.exec_driver_sql(statement.text, statement.values([row])[0]).first()
 
     def _for(self, dialect: sa.Dialect) -> _Statement:
-        if dialect.name not in self._compiled:
+        key = (dialect.name, vault_of(dialect))
+        if key not in self._compiled:
             compiled = self._table.insert().compile(dialect=dialect)
             types = {column.name: column.type.dialect_impl(dialect) for column in self._table.columns}
             names = compiled.positiontup or []
             found = ((number, types[name].bind_processor(dialect)) for number, name in enumerate(names))
             converts = tuple((number, convert) for number, convert in found if convert is not None)
-            self._compiled[dialect.name] = _Statement(
-                f"{compiled} {self._conflict}".rstrip(), itemgetter(*names), converts
-            )
-        return self._compiled[dialect.name]
+            sealed = _sealed(self._table, names, key[1])
+            mine = {position for position, _, _ in sealed}
+            converts = tuple((number, convert) for number, convert in converts if number not in mine)
+            text = f"{compiled} {self._conflict}".rstrip()
+            self._compiled[key] = _Statement(text, itemgetter(*names), converts, sealed)
+        return self._compiled[key]
 
 
 class RowUpdate:
@@ -111,17 +122,20 @@ class RowUpdate:
 
     def __init__(self, table: sa.Table) -> None:
         self._table = table
-        self._compiled: dict[tuple[str, ...], tuple[str, list[Callable[[Any], Any] | None]]] = {}
+        self._compiled: dict[Any, tuple[str, list[Callable[[Any], Any] | None]]] = {}
 
     def __call__(self, connection: sa.Connection, key: str, values: dict[str, Any]) -> None:
         """Sets these columns."""
+        vault = vault_of(connection.dialect)
+        if vault is not None:
+            values = for_row(self._table, values, key)
         if connection.dialect.name != "sqlite":
             connection.execute(self._table.update().where(self._table.c.id == key).values(**values))
             return
         names = tuple(values)
-        known = self._compiled.get(names)
+        known = self._compiled.get((names, vault))
         if known is None:
-            known = self._compiled[names] = self._for(connection.dialect, names)
+            known = self._compiled[names, vault] = self._for(connection.dialect, names)
         text, converts = known
         pairs = zip(values.values(), converts, strict=True)
         given = [value if convert is None else convert(value) for value, convert in pairs]
@@ -145,7 +159,7 @@ class RowRead:
         self._query = query.with_for_update() if lock else query
         self._text = f"SELECT {', '.join(names)} FROM {table.name} WHERE id = ?"  # noqa: S608 - as above
         self._row = namedtuple("Row", names)  # type: ignore[misc]
-        self._converts: list[Callable[[Any], Any] | None] | None = None
+        self._converts: dict[Vault | None, list[Callable[[Any], Any] | None]] = {}
 
     def __call__(self, connection: sa.Connection, key: str) -> Any:
         """The row with these columns as its attributes; None if there is none."""
@@ -157,11 +171,33 @@ class RowRead:
         cursor.close()
         if found is None:
             return None
-        if self._converts is None:
+        vault = vault_of(connection.dialect)
+        converts = self._converts.get(vault)
+        if converts is None:
             types = [column.type.dialect_impl(connection.dialect) for column in self._columns]
-            self._converts = [each.result_processor(connection.dialect, None) for each in types]
-        pairs = zip(found, self._converts, strict=True)
+            converts = self._converts[vault] = [each.result_processor(connection.dialect, None) for each in types]
+        if vault is not None:
+            found = [with_id(column, value, key) for column, value in zip(self._columns, found, strict=True)]
+        pairs = zip(found, converts, strict=True)
         return self._row(*(value if convert is None else convert(value) for value, convert in pairs))
+
+
+def _sealed(
+    table: sa.Table, names: Sequence[str], vault: Vault | None
+) -> tuple[tuple[int, int, Callable[[str, str], str]], ...]:
+    """The columns of content by their positions, each with that of the column that tells the row, and what seals."""
+    if vault is None or vault.current is None:
+        return ()
+    kinds = ((number, table.c[name].type) for number, name in enumerate(names))
+    return tuple(
+        (number, names.index(kind.row), partial(_seal, vault, kind.column))
+        for number, kind in kinds
+        if isinstance(kind, Content)
+    )
+
+
+def _seal(vault: Vault, column: str, text: str, row: str) -> str:
+    return vault.seal(text, column, row)
 
 
 def _insert_by_driver(connection: sa.Connection, text: str, values: list[tuple[Any, ...]]) -> None:

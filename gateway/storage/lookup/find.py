@@ -95,7 +95,7 @@ def find(
         found = replace(found, segments=read_segments(connection, row.id, found.path))
     if row.pins:
         found = with_pins(connection, row, found)
-    return replace(found, updated_at=rows.utc(row.updated_at))
+    return replace(found, updated_at=rows.utc(row.updated_at), retention_days=row.retention_days)
 
 
 def _branch_point(connection: sa.Connection, conversation_id: str, branch: BranchPoint) -> ResumePoint | None:

@@ -6,9 +6,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.storage.database import schema
+from gateway.storage.encryption.columns import Content
 
 MESSAGES, STEPS = schema.messages, schema.reasoning_events
 Condition = sa.ColumnElement[bool]
+BODY = Content("messages.body", source=MESSAGES.c.id)
+"""Of a message, wherever it stands."""
 
 
 def upwards(
@@ -44,7 +47,8 @@ def body_of_message() -> sa.Label[str]:
     """The body of a message wherever it stands: a tool's result is read from its step. NULL where that is gone."""
     of_it = (STEPS.c.conversation_id == MESSAGES.c.conversation_id, STEPS.c.message_id == MESSAGES.c.id)
     result = sa.select(STEPS.c.result).where(*of_it).scalar_subquery()
-    return sa.case((MESSAGES.c.body != "", MESSAGES.c.body), else_=result).label("body")
+    found = sa.case((MESSAGES.c.body != "", MESSAGES.c.body), else_=result)
+    return sa.type_coerce(found, BODY).label("body")
 
 
 def whole_messages() -> sa.Select[Any]:

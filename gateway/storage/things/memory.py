@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 import sqlalchemy as sa
 
 from gateway.models.things import NotedThings, Phrases, Thing, ThingNote, ThingPage, ThingQuery, user_place
+from gateway.models.trail import Actor
 from gateway.ports import Clock
 from gateway.storage.conversations.items import require_conversation
 from gateway.storage.database.engine import Transactions
@@ -12,6 +13,7 @@ from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.things import records
 from gateway.storage.things.search import find_things
 from gateway.storage.things.write import write_things
+from gateway.storage.trail.append import recorded
 
 
 class ThingMemory:
@@ -106,14 +108,18 @@ class ThingMemory:
 
         return await self._transactions.run(work, write=True)
 
-    async def delete(self, tenant: str, memory_id: str, conversation_id: str | None = None) -> None:
-        """Deletes a memory for good, with what was forwarded of it beside questions."""
+    async def delete(
+        self, tenant: str, memory_id: str, conversation_id: str | None = None, by: Actor | None = None
+    ) -> None:
+        """Deletes a memory for good, with what was forwarded of it beside questions. `by` is who does it, as the trail
+        tells it."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> None:
             if conversation_id is not None:
                 require_conversation(connection, tenant, conversation_id)
             records.delete_one(connection, tenant, memory_id, now, conversation_id)
+            recorded(connection, by, now, "memory.deleted", memory_id, tenant, conversation=conversation_id)
 
         await self._transactions.run(work, write=True)
         if self._paths is not None:

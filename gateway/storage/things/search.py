@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from gateway.base import jsons
 from gateway.models.things import MOST_RECALLED, Phrases, Thing
 from gateway.storage.database import schema
+from gateway.storage.encryption.columns import vault_of
 from gateway.storage.things.write import thing_of
 
 THINGS, ALIASES = schema.things, schema.thing_aliases
@@ -40,6 +41,9 @@ def find_things(
     if not (owners and (phrases.whole or phrases.words)):
         return ()
     given = {"owners": owners, "phrases": phrases.whole, **({"words": phrases.words} if phrases.words else {})}
+    if (vault := vault_of(connection.dialect)) is not None:
+        sought = {name: each for name, each in given.items() if name != "owners"}
+        given |= {name: [word for one in each for word in vault.words(one, tenant)] for name, each in sought.items()}
     values = {name: jsons.dumps_text(each) for name, each in given.items()}
     kind, by_words, by_place = connection.dialect.name, bool(phrases.words), places is not None
     query = lookup_query(kind, of_each, most, words=by_words, by_place=by_place)

@@ -12,6 +12,8 @@ from gateway.base.ids import new_id
 from gateway.models.things import MAX_ALIASES, NotedThings, Thing, ThingNote, lookup_key
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
+from gateway.storage.encryption.columns import for_row, vault_of
+from gateway.storage.encryption.vault import Vault
 from gateway.storage.rows import utc
 
 THINGS, ALIASES = schema.things, schema.thing_aliases
@@ -96,12 +98,15 @@ def thing_row(tenant: str, place: str, thing: Thing) -> dict[str, Any]:
     }
 
 
-def alias_rows(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """By which words the thing of a row is found: its aliases, and each word in them."""
+def alias_rows(vault: Vault | None, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """By which words the thing of a row is found: its aliases, and each word in them; with a key, what stands for
+    them."""
     aliases: list[str] = jsons.loads(row["aliases"])
     shared = {"tenant": row["tenant"], "place": row["place"], "mentioned_at": row["mentioned_at"]}
     keys = [(True, lookup_key(alias)) for alias in aliases]
     keys += [(False, lookup_key(word)) for alias in aliases for word in alias.split(" ")]
+    if vault is not None:
+        keys = [(whole, vault.word(alias, row["tenant"])) for whole, alias in keys]
     return [{"memory_id": row["id"], "whole": whole, "alias": alias, **shared} for whole, alias in dict.fromkeys(keys)]
 
 
@@ -110,7 +115,8 @@ def insert_things(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> 
     for start in range(0, len(rows), BATCH):
         page = rows[start : start + BATCH]
         INSERT_THINGS(connection, page)
-        INSERT_ALIASES(connection, [alias for row in page for alias in alias_rows(row)])
+        vault = vault_of(connection.dialect)
+        INSERT_ALIASES(connection, [alias for row in page for alias in alias_rows(vault, row)])
 
 
 def _wanted(noted: NotedThings) -> dict[Key, _Wanted]:
@@ -166,7 +172,7 @@ def _note_again(connection: sa.Connection, row: Any, wanted: _Wanted, now: datet
         "mentioned_at": now,
         "expires_at": expires,
     }
-    connection.execute(THINGS.update().where(THINGS.c.id == row.id).values(**values))
+    connection.execute(THINGS.update().where(THINGS.c.id == row.id).values(**for_row(THINGS, values, row.id)))
     if set(aliases) == set(known):
         own = ALIASES.c.memory_id == row.id
         connection.execute(ALIASES.update().where(own).values(mentioned_at=now))
@@ -176,7 +182,7 @@ def _note_again(connection: sa.Connection, row: Any, wanted: _Wanted, now: datet
 
 
 def _write_aliases(connection: sa.Connection, row: dict[str, Any]) -> None:
-    INSERT_ALIASES(connection, alias_rows(row))
+    INSERT_ALIASES(connection, alias_rows(vault_of(connection.dialect), row))
 
 
 def _merged(new: Sequence[str], old: Sequence[str]) -> tuple[str, ...]:

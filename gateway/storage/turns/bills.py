@@ -12,6 +12,7 @@ from gateway.models.turn import LedgerEntry, TurnCommit
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
+from gateway.storage.encryption.columns import for_row
 from gateway.storage.rows import pico, whole
 from gateway.storage.secret import storable, user_name
 from gateway.storage.turns.roll_ups import add_to_days, replaced
@@ -137,7 +138,8 @@ def amend_bill(connection: sa.Connection, request_id: str, amend: Amend) -> None
     changed = {name: values[name] for name in ("total_cost_picousd", "estimated", "response_metadata", *FIGURES)}
     if not row.rolled_up:  # whoever adds it to the sums counts what stands in it by then
         changed = {name: value for name, value in changed.items() if name not in FIGURES}
-    connection.execute(table.update().where(table.c.request_id == request_id).values(**changed))
+    of_it = for_row(table, changed, request_id)
+    connection.execute(table.update().where(table.c.request_id == request_id).values(**of_it))
     replaced(connection, row._asdict(), {**row._asdict(), **changed})
     INSERT_CALLS(connection, _call_rows(fresh)[len(before.calls) :])
 

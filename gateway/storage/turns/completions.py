@@ -11,11 +11,13 @@ from gateway.models.items import BOUND, instruction_items
 from gateway.models.turn import ASKED, CompletionPage, CompletionQuery, LedgerEntry, StoredCompletion
 from gateway.storage import rows
 from gateway.storage.database import schema
+from gateway.storage.encryption.columns import for_row, vault_of
 from gateway.storage.lookup.walk import MESSAGES, messages_of, upwards
 from gateway.storage.turns.bills import calls_of
 from gateway.storage.turns.standing import whole_entries
 
 Condition = sa.ColumnElement[bool]
+BATCH = 500
 _CHAIN = messages_of(upwards())
 
 
@@ -42,13 +44,17 @@ def read_page(connection: sa.Connection, tenant: str, query: CompletionQuery) ->
         where.append(table.model == query.model)
     if query.agent is not None:
         where.append(table.agent == query.agent)
-    where += [holds(connection, schema.completions.c.metadata, pair) for pair in query.metadata]
     if query.after is not None:
         last = connection.execute(sa.select(*columns).where(_is(tenant, query.after))).first()
         if last is None:
             return None
         where.append(behind(columns, last, newest_first=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
+    if query.metadata:
+        kept = schema.completions.c.metadata
+        rows_of = sa.select(table.request_id, kept).select_from(schema.ledger.join(schema.completions))
+        pairs, most = query.metadata, query.limit + 1
+        where += having(connection, rows_of.where(*where).order_by(*order), (table.request_id, kept), pairs, most)
     found = _read(connection, where, order, query.limit + 1)
     return CompletionPage(tuple(found[: query.limit]), len(found) > query.limit)
 
@@ -62,7 +68,8 @@ def write_metadata(
         return None
     table = schema.completions
     text = jsons.dumps_text(metadata)
-    connection.execute(table.update().where(table.c.request_id == request_id).values(metadata=text))
+    values = for_row(table, {"metadata": text}, request_id)
+    connection.execute(table.update().where(table.c.request_id == request_id).values(**values))
     return read_completion(connection, tenant, request_id)
 
 
@@ -136,6 +143,33 @@ def holds(connection: sa.Connection, column: sa.ColumnElement[Any], pair: tuple[
     member = jsons.dumps_text(dict([pair]))[1:-1]
     found = sa.func.instr if connection.dialect.name == "sqlite" else sa.func.strpos
     return sa.or_(found(column, "{" + member) > 0, found(column, "," + member) > 0)
+
+
+def having(
+    connection: sa.Connection,
+    found: sa.Select[Any],
+    columns: tuple[sa.ColumnElement[Any], sa.ColumnElement[Any]],
+    pairs: Sequence[tuple[str, str]],
+    most: int,
+) -> list[Condition]:
+    """Chooses rows whose metadata holds all the pairs. Where metadata may be sealed, it is read row by row.
+
+    Args:
+        found: the ids and metadata of the rows to choose from, in the order in which they are wanted.
+        columns: those of id and metadata.
+        most: how many are wanted.
+    """
+    if vault_of(connection.dialect) is None:
+        return [holds(connection, columns[1], pair) for pair in pairs]
+    ids: list[str] = []
+    with connection.execute(found.where(columns[1].is_not(None)).execution_options(yield_per=BATCH)) as result:
+        for name, text in result:
+            metadata = jsons.loads(text)
+            if all(metadata.get(key) == value for key, value in pairs):
+                ids.append(name)
+                if len(ids) == most:
+                    break
+    return [columns[0].in_(ids)]
 
 
 def _read(

@@ -11,6 +11,7 @@ from gateway.models.turn import LedgerEntry
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from gateway.storage.encryption.columns import for_row
 from gateway.storage.turns.bills import calls_of, figure_columns
 from gateway.storage.turns.questions import FORGOTTEN, question_columns
 from gateway.storage.turns.roll_ups import add_to_conversation, add_to_days
@@ -72,6 +73,7 @@ def _name(connection: sa.Connection, bills: Sequence[dict[str, Any]]) -> None:
     for conversation_id in list(connection.execute(unnamed.with_for_update()).scalars()):
         bill = latest[conversation_id]
         told = {name: bill[name] for name in ("model", "end_user")} | _question(connection, conversation_id)
+        told = for_row(CONVERSATIONS, told, conversation_id)
         connection.execute(CONVERSATIONS.update().where(CONVERSATIONS.c.id == conversation_id).values(**told))
 
 

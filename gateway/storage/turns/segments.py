@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from gateway.models.memory import NewSegment
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
+from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.segments import Segments, all_segments, end_before
 from gateway.storage.rows import utc
 from gateway.storage.turns.message_rows import leads_to
@@ -48,7 +49,8 @@ def write_segment(connection: sa.Connection, row: Any, request_id: str, new: New
         "request_id": request_id,
         "created_at": now,
     }
-    stored = connection.execute(insert_if_new(connection, schema.summaries), values).rowcount == 1
+    new_row = for_row(schema.summaries, values)
+    stored = connection.execute(insert_if_new(connection, schema.summaries), new_row).rowcount == 1
     connection.execute(CONVERSATIONS.update().where(CONVERSATIONS.c.id == row.id).values(summarized=True))
     return stored
 

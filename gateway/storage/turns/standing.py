@@ -21,6 +21,7 @@ from gateway.models.tool_steps import calls_of
 from gateway.models.turn import LedgerEntry
 from gateway.storage import rows
 from gateway.storage.database import schema
+from gateway.storage.encryption.columns import OfRow, sealed, vault_of
 from gateway.storage.lookup.walk import MESSAGES, body_of_message, upwards
 
 BATCH = 500
@@ -95,9 +96,10 @@ def note_deletion(connection: sa.Connection, tenant: str, deleted: Any, below: I
     table, ends = schema.ledger, {deleted.id, *below}
     calls = bool(calls_of(rows.body_of(deleted)))
     of_it = (table.c.tenant == tenant, table.c.conversation_id == deleted.conversation_id)
-    query = sa.select(table.c.request_id, table.c.response_metadata).where(
-        *of_it, table.c.response_metadata.contains(f'"{UNLISTED}":', autoescape=True)
-    )
+    marked = table.c.response_metadata.contains(f'"{UNLISTED}":', autoescape=True)
+    if vault_of(connection.dialect) is not None:
+        marked = sa.or_(marked, sealed(table.c.response_metadata))
+    query = sa.select(table.c.request_id, table.c.response_metadata).where(*of_it, marked)
     query, after = query.order_by(table.c.request_id), ""
     while page := connection.execute(query.where(table.c.request_id > after).limit(BATCH)).all():
         changed = []
@@ -111,7 +113,7 @@ def note_deletion(connection: sa.Connection, tenant: str, deleted: Any, below: I
                 short = without_message(metadata, deleted.sequence_number, deleted.parent_id, ends=is_last, calls=calls)
             except SPOILT:
                 continue
-            changed.append({"request": row.request_id, "text": jsons.dumps_text(short)})
+            changed.append({"request": row.request_id, "text": OfRow(jsons.dumps_text(short), row.request_id)})
         if changed:
             connection.execute(_UPDATE, changed)
         after = page[-1].request_id

@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.base import jsons
+from gateway.base.clock import fewest_days
 from gateway.base.ids import content_digest
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
@@ -14,6 +15,7 @@ from gateway.storage.claims import settle_claims
 from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert, RowRead, RowUpdate
+from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.digests import INSERT_LINKS
 from gateway.storage.lookup.frames import write_frame
 from gateway.storage.lookup.pins import pin
@@ -36,13 +38,21 @@ NOTHING_MORE = {
     "pins": None,
     "question": None,
     "question_folded": None,
+    "retention_days": None,
 }
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
 
 INSERT_CONVERSATION = RowInsert(schema.conversations)
 UPDATE_CONVERSATION = RowUpdate(schema.conversations)
 LOCKED = RowRead(
-    schema.conversations, "head_id", "attachments", "forgotten_at", "question", *OF_A_CONVERSATION, lock=True
+    schema.conversations,
+    "head_id",
+    "attachments",
+    "forgotten_at",
+    "question",
+    "retention_days",
+    *OF_A_CONVERSATION,
+    lock=True,
 )
 INSERT_MESSAGES = RowInsert(schema.messages)
 INSERT_COMPLETION = RowInsert(schema.completions)
@@ -114,9 +124,12 @@ def _write_turn(
     told, sums = _told(turn, bill, row), conversation_sums(bill)
     if row is None:
         named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now}
+        named["retention_days"] = turn.retention_days
         INSERT_CONVERSATION(connection, [{**NOTHING_MORE, **values, **told, **sums, **named}])
     else:
         values |= told | with_more(row, sums)
+        if turn.retention_days is not None:
+            values["retention_days"] = fewest_days(row.retention_days, turn.retention_days)
         UPDATE_CONVERSATION(connection, turn.conversation_id, values)
     if instructions is not None:
         INSERT_INSTRUCTIONS(connection, [instructions])
@@ -199,7 +212,7 @@ def _write_attachments(connection: sa.Connection, turn: StoredTurn, first: int, 
         for number, artifact in enumerate(turn.attachments, first)
     ]
     if values:
-        connection.execute(schema.attachments.insert(), values)
+        connection.execute(schema.attachments.insert(), [for_row(schema.attachments, row) for row in values])
 
 
 def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: str) -> None:

@@ -96,7 +96,9 @@ def _translation(error: httpx.HTTPError | httpx.InvalidURL, origin: Origin | Non
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
         return UpstreamUnreachable("The upstream's address is not usable.")
     if isinstance(error, httpx.PoolTimeout):
-        return UpstreamTimeout("All connections to upstreams are in use (upstream.max_connections).")
+        waited = UpstreamTimeout("All connections to upstreams are in use (upstream.max_connections).")
+        waited.may_be_charged = False  # nothing was sent
+        return waited
     if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
         return UpstreamTimeout(TOO_LONG)
     if isinstance(error, httpx.LocalProtocolError):

@@ -56,7 +56,7 @@ class HttpUpstream:
         """The JSON of a whole answer of any endpoint.
 
         Raises:
-            UpstreamError: as drawn in `errors.py`.
+            UpstreamError: as drawn in `errors`.
         """
         connection = await self._open(deployment, path, body, headers)
         try:
@@ -73,7 +73,7 @@ class HttpUpstream:
         """The answer of another endpoint beside the completions, as it came.
 
         Raises:
-            UpstreamError: as drawn in `errors.py`; also if the answer exceeds `max_bytes`.
+            UpstreamError: as drawn in `errors`; also if the answer exceeds `max_bytes`.
         """
         connection = await self._open(deployment, path, body, {})
         try:
@@ -97,7 +97,7 @@ class HttpUpstream:
         """The stream of any endpoint, which `reader` reads.
 
         Raises:
-            UpstreamError: as drawn in `errors.py`, also where there is no stream.
+            UpstreamError: as drawn in `errors`, also where there is no stream.
         """
         connection = await self._open(deployment, path, body, headers)
         done = False

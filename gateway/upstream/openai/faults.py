@@ -5,7 +5,7 @@ What a provider's error body says (its message, its code, that the window is exc
 
 import re
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -81,6 +81,19 @@ def is_sane_wait(name: str, value: str, clock: Clock | None = None) -> bool:
     except ValueError:  # the 31st of February, the 25th hour
         return False
     return when - (clock or SystemClock()).now() <= LONGEST
+
+
+def waited_for(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds that an upstream wants to be left alone, by its headers in lower case; None where it does not say, or
+    nothing sane."""
+    for name, units in reversed(WAITS.items()):  # milliseconds are more exact
+        value = headers.get(name, "").strip()
+        if not value or not is_sane_wait(name, value):
+            continue
+        if NUMBER.fullmatch(value):
+            return float(value) / units
+        return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
+    return None
 
 
 def without_insane_waits(headers: Headers) -> Headers:

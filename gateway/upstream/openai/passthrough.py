@@ -30,7 +30,7 @@ class Passthrough:
         """The answer once it has begun; leaving the context closes the connection.
 
         Raises:
-            UpstreamError: as drawn in `errors.py`; error answers in OpenAI's shape are answers.
+            UpstreamError: as drawn in `errors`; error answers in OpenAI's shape are answers.
         """
         answer = await self._send(deployment, call)
         try:

@@ -103,7 +103,7 @@ class UpstreamFiles:
 
         Raises:
             NotFound: no such file, or not for this caller.
-            UpstreamError: as drawn in `errors.py`.
+            UpstreamError: as drawn in `errors`.
         """
         deployment = self._router.default("", caller)
         if deployment.operator_key or not FILE_ID.match(file_id):

@@ -1,15 +1,22 @@
-"""Which deployment serves a model, with whose key (guarantee §1, §8)."""
+"""Which deployments serve a model, with whose key (guarantee §1, §8), and which of them is asked (§12.5)."""
 
+import random
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from gateway.base.clock import SystemClock
 from gateway.config.model_list import ModelEntry
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, ModelNotFound, Unauthorized
 from gateway.models.exchange import ANTHROPICS_KEY, Caller, Deployment, ModelFacts
+from gateway.models.routing import NO_HINT, Candidates, RouteHint
+from gateway.ports import Clock
 from gateway.upstream.openai.told_facts import ToldFacts, completed, lacks
+from gateway.upstream.routing.candidates import Alone, Chooser
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.deployments import RESPONSES, Access, by_responses, deployment_of
+from gateway.upstream.routing.groups import MAX_REMEMBERED, Group, Groups, Member
+from gateway.upstream.routing.health import Health
 from gateway.upstream.routing.protocols import ANTHROPIC_BASE
 from gateway.upstream.routing.providers import (
     AZURE,
@@ -22,40 +29,50 @@ from gateway.upstream.routing.providers import (
     provider_of,
     unsupported,
 )
+from gateway.upstream.routing.stickiness import Placements, sticks
 
 ACCOUNT = ("openai-organization", "openai-project")
 ANTHROPICS = "claude-"
 """How the names of Anthropic's models begin."""
-MAX_REMEMBERED = 1000
-"""Models whose deployment or facts are remembered: names come from clients where there are patterns."""
 
 
 class ConfiguredRouter:
     """Models of `model_list`; all others, where they may be asked for, at the default upstream."""
 
-    def __init__(self, settings: Settings, catalogue: Catalogue, told: ToldFacts | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        catalogue: Catalogue,
+        told: ToldFacts | None = None,
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        """
+        Args:
+            chance: what a choice is left to that nothing else decides.
+        """
         self._settings = settings
         self._told = told
         self._catalogue = catalogue
-        entries: dict[str, ModelEntry] = {}
-        for entry in settings.model_list:  # of several with one name, the first that can be served
-            known = entries.setdefault(entry.model_name, entry)
-            if unsupported(known) and not unsupported(entry):
-                entries[entry.model_name] = entry
-        self._patterns = [entry for name, entry in entries.items() if "*" in name]
-        self._entries = {name: entry for name, entry in entries.items() if "*" not in name}
-        self._facts: dict[str, ModelFacts] = {}
-        self._deployments: dict[str, Deployment] = {}
+        self._groups = Groups(settings.model_list)
+        clock = clock or SystemClock()
+        self.health = Health(settings.routing, clock)
+        self._chooser = Chooser(settings.routing.strategy, self.health, Placements(clock), chance or random.Random())
+        self._facts: dict[tuple[str, str], ModelFacts] = {}
+        """By model and deployment."""
+        self._alone: dict[str, Alone] = {}
+        self._several: dict[str, dict[str, Deployment]] = {}
         """Those that are the same for every caller: with the operator's key."""
+        self._sticks: dict[str, bool] = {}
 
     @property
     def names(self) -> list[str]:
         """Configured model names, in their order; patterns are none."""
-        return list(self._entries)
+        return self._groups.names
 
     def lists(self, model: str) -> bool:
         """Whether an entry of `model_list` serves that model."""
-        return self._entry(model) is not None
+        return model in self._alone or bool(self._groups.find(model))
 
     @property
     def serves_unlisted(self) -> bool:
@@ -67,33 +84,92 @@ class ConfiguredRouter:
         return ModelNotFound(self._settings.unknown(model), param="model")
 
     def deployment(self, model: str, caller: Caller) -> Deployment:
-        """Where `model` is served for this caller.
+        """Where `model` is served for this caller: of several deployments, the one that is chosen for a request that
+        tells nothing of itself.
+
+        Raises: as `candidates`.
+        """
+        known = self._alone.get(model)
+        return known.first if known is not None else self.candidates(model, caller).first
+
+    def alone(self, model: str) -> Candidates | None:
+        """The one deployment of a model that has no other and is the same for every caller, once it was asked for."""
+        return self._alone.get(model)
+
+    def candidates(self, model: str, caller: Caller, hint: RouteHint = NO_HINT) -> Candidates:
+        """Where `model` is served for this caller, and where it may be asked if that fails.
 
         Raises:
             ModelNotFound: not in `model_list`, and either that is all that is served (`upstream.unlisted`) or the
                 default upstream is not for this caller; or of a provider that cannot be served.
             Unauthorized: neither the entry nor the request has a key, and the provider wants one.
         """
-        known = self._deployments.get(model)
+        known = self._alone.get(model)
         if known is not None:
             return known
-        entry = self._entry(model)
-        if entry is None:
-            if not self.serves_unlisted:
-                raise self.unknown(model)
-            if model.startswith(ANTHROPICS) and self.asks_anthropic(caller):
-                return self.anthropic(model, caller)
-            return self.default(model, caller)
+        group = self._groups.find(model)
+        if not group:
+            return Alone(self._unlisted(model, caller), self.health)
+        if len(group) == 1:
+            found = Alone(self._served(model, group[0], caller), self.health)
+            if found.first.operator_key and len(self._alone) < MAX_REMEMBERED:
+                self._alone[model] = found
+            return found
+        deployments = self._all(model, group, caller)
+        return self._chooser.choose(group, deployments, hint if self._is_sticky(model, group) else None)
+
+    def all_of(self, model: str, caller: Caller) -> list[Deployment]:
+        """Every deployment of a model that this caller may be answered by, in the order of `model_list`.
+
+        Raises: as `candidates`.
+        """
+        group = self._groups.find(model)
+        return list(self._all(model, group, caller).values()) if group else [self._unlisted(model, caller)]
+
+    def _all(self, model: str, group: Group, caller: Caller) -> dict[str, Deployment]:
+        """The deployments of a group by their ids, without those that are not for this caller."""
+        known = self._several.get(model)
+        if known is not None:
+            return known
+        found, errors = {}, []
+        for member in group:
+            try:
+                found[member.id] = self._served(model, member, caller)
+            except GatewayError as error:
+                errors.append(error)
+        if not found:
+            raise errors[0]
+        if all(each.operator_key for each in found.values()) and not errors and len(self._several) < MAX_REMEMBERED:
+            self._several[model] = found
+        return found
+
+    def _is_sticky(self, model: str, group: Group) -> bool:
+        known = self._sticks.get(model)
+        if known is None:
+            if len(self._sticks) >= MAX_REMEMBERED:
+                self._sticks.clear()
+            facts = (self._known_facts(model, member) for member in group)
+            known = self._sticks[model] = sticks(self._settings.routing.sticky, facts)
+        return known
+
+    def _served(self, model: str, member: Member, caller: Caller) -> Deployment:
+        """A member of a group as this caller may call it."""
+        entry = member.entry
         provider, name = provider_of(entry)
         base = self._base(entry, provider)
         access = self._access(entry, provider, base, caller)
         timeouts = entry.litellm_params.timeouts(self._settings.upstream)
-        found = deployment_of(model, entry, (provider, name), base, access, timeouts)
-        if (entry.model_info.model_extra or {}).get("mode") == RESPONSES or self._map_says_responses(found):
-            found = _only_by_responses(found)
-        if found.operator_key and len(self._deployments) < MAX_REMEMBERED:
-            self._deployments[model] = found
-        return found
+        found = replace(deployment_of(model, entry, (provider, name), base, access, timeouts), id=member.id)
+        says = (entry.model_info.model_extra or {}).get("mode") == RESPONSES
+        return _only_by_responses(found) if says or self._map_says_responses(found) else found
+
+    def _unlisted(self, model: str, caller: Caller) -> Deployment:
+        """The default upstream, or Anthropic where the client has a key for it."""
+        if not self.serves_unlisted:
+            raise self.unknown(model)
+        if model.startswith(ANTHROPICS) and self.asks_anthropic(caller):
+            return self.anthropic(model, caller)
+        return self.default(model, caller)
 
     def default(self, model: str, caller: Caller) -> Deployment:
         """The default upstream: with the operator's key if it has one, else with the client's own.
@@ -103,7 +179,7 @@ class ConfiguredRouter:
         """
         upstream = self._settings.upstream
         operator_key = upstream.api_key.get_secret_value() if upstream.api_key else None
-        if operator_key is None and self._settings.auth.keys:
+        if operator_key is None and (caller.key is not None or self._settings.auth.wants_keys):
             raise self.unknown(model)
         found = Deployment(
             model=model,
@@ -129,7 +205,7 @@ class ConfiguredRouter:
         """Whether LiteLLM's map knows the model as one that only Responses serve. It speaks of OpenAI's own servers and
         of Azure's: elsewhere a server of that name may well take chats."""
         is_theirs = deployment.api_base in OPENAI_BASES or deployment.provider == AZURE
-        return is_theirs and self.facts(deployment.model).mode == RESPONSES
+        return is_theirs and self.facts(deployment.model, deployment).mode == RESPONSES
 
     def asks_anthropic(self, caller: Caller) -> bool:
         """Whether Anthropic's models are asked for at Anthropic, with the client's own key. One that is not surely
@@ -175,7 +251,9 @@ class ConfiguredRouter:
                 return None
             provider, slash, _ = primary.route.partition("/")
             route = f"{provider}/{name}" if slash else name
-            found = replace(primary, model=name, provider_model=name, route=route, parameters={}, protocol="openai")
+            found = replace(
+                primary, model=name, provider_model=name, route=route, parameters={}, protocol="openai", id=""
+            )
         if (found.api_base, found.api_key) != (primary.api_base, primary.api_key):
             return found
         # What an internal model reads of a request stays with the organization and project that the client names.
@@ -189,13 +267,12 @@ class ConfiguredRouter:
         Args:
             deployment: where it is served; what its upstream told is added where the others say nothing.
         """
-        if model not in self._facts:
+        of = model, deployment.id if deployment is not None else ""
+        known = self._facts.get(of)
+        if known is None:
             if len(self._facts) > MAX_REMEMBERED:
                 self._facts.clear()
-            entry = self._entry(model)
-            served_at = self._settings.upstream.api_base if entry is None else named_base(entry)
-            self._facts[model] = replace(self._catalogue.facts(model, entry), served_at=served_at)
-        known = self._facts[model]
+            known = self._facts[of] = self._known_facts(model, self._member(model, deployment))
         if self._told is None or deployment is None or not lacks(known):
             return known
         return completed(known, self._told.known(deployment))
@@ -203,8 +280,20 @@ class ConfiguredRouter:
     async def learn(self, model: str, deployment: Deployment) -> None:
         """Lets the upstream tell what is known of a model nowhere else. It takes two seconds at most, never fails, and
         is done once in a while."""
-        if self._told is not None and lacks(self.facts(model)):
+        if self._told is not None and lacks(self.facts(model, deployment)):
             await self._told.ask(deployment)
+
+    def _member(self, model: str, deployment: Deployment | None) -> Member | None:
+        """The entry that a deployment of `model` is of; the first of the group for one that is of none."""
+        group = self._groups.find(model)
+        name = deployment.id if deployment is not None else ""
+        return next((each for each in group if each.id == name), group[0] if group else None)
+
+    def _known_facts(self, model: str, member: Member | None) -> ModelFacts:
+        """What was configured, or is in the map."""
+        entry = member.entry if member is not None else None
+        served_at = self._settings.upstream.api_base if entry is None else named_base(entry)
+        return replace(self._catalogue.facts(model, entry), served_at=served_at)
 
     def _base(self, entry: ModelEntry, provider: str) -> str:
         """The base URL of an entry: its own, its provider's, or the default upstream's; empty where litellm knows it.
@@ -239,20 +328,6 @@ class ConfiguredRouter:
             text = f"The model {entry.model_name!r} needs a key: none is configured, and the request has none."
             raise Unauthorized(text)
         return Access(own, operator=False)
-
-    def _entry(self, model: str) -> ModelEntry | None:
-        """The entry of that name, else the first whose pattern matches (`*`, `openai/*`: LiteLLM's wildcards), with
-        what the star matched in place of the star in the served model."""
-        if model in self._entries:
-            return self._entries[model]
-        for entry in self._patterns:
-            star = entry.star(model)
-            if star is not None:
-                served = entry.litellm_params.model.replace("*", star)
-                return entry.model_copy(
-                    update={"litellm_params": entry.litellm_params.model_copy(update={"model": served})}
-                )
-        return None
 
 
 def _only_by_responses(deployment: Deployment) -> Deployment:

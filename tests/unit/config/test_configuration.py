@@ -83,6 +83,11 @@ def test_an_unusable_value_is_named(tmp_path: Path, config: Any, where: str) -> 
     assert not re.search(r"[a-z][A-Z]|dictionary", message.replace(str(tmp_path), "")), "no names of classes"
 
 
+def test_a_short_key_is_told_how_long_it_must_be(tmp_path: Path) -> None:
+    message = refused(tmp_path, {"auth": {"keys": [{"key": "sk-1234", "tenant": "a"}]}})
+    assert message.endswith("auth.keys[0].key: must have at least 8 characters")
+
+
 @pytest.mark.parametrize("text", ["a: [", "- a", "text", "\x00"])
 def test_a_file_that_is_no_mapping_says_so(tmp_path: Path, text: str) -> None:
     refused(tmp_path, text)

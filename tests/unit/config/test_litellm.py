@@ -49,19 +49,20 @@ def test_s9_what_a_production_file_becomes() -> None:
     assert settings.auth.keys[0].roles == ("user", "admin"), "what it may do there"
     assert settings.upstream.first_byte == 120
     assert settings.storage.url.startswith("sqlite:"), "LiteLLM's database is not the gateway's"
-    assert [entry.model_name for entry in settings.model_list][-2:] == ["gpt-4", "best"]
+    assert [entry.model_name for entry in settings.model_list][-3:] == ["gpt-4", "gpt-4", "best"], "all its entries"
     told = {
         "kept": ["general_settings.master_key", "credential_list", "environment_variables",
                  "router_settings.model_group_alias", "litellm_settings.set_verbose"],
         "replaced": ["general_settings.database_url", "general_settings.store_model_in_db", "callback_settings",
                      "litellm_settings.success_callback", "litellm_settings.request_timeout",
                      "router_settings.redis_host", "router_settings.enable_pre_call_checks",
+                     "router_settings.routing_strategy", "router_settings.retry_policy",
+                     "router_settings.cooldown_time",
                      "model_list[].litellm_params.cache_control_injection_points"],
-        "not supported": ["router_settings.fallbacks", "router_settings.routing_strategy", "litellm_settings.cache",
+        "not supported": ["litellm_settings.cache", "general_settings.max_parallel_requests",
                           "litellm_settings.a_setting_of_next_year", "a_section_of_next_year", "guardrails",
                           "mcp_servers", "vector_store_registry", "search_tools", "general_settings.custom_auth",
-                          "general_settings.alerting", "model_list[].litellm_params.rpm",
-                          "model_list[].litellm_params.tpm", "model_list[].litellm_params.weight"],
+                          "general_settings.alerting", "model_list[].litellm_params.max_retries"],
     }  # fmt: skip
     for group, paths in told.items():
         assert {path: found.get(path) for path in paths} == dict.fromkeys(paths, group)
@@ -71,7 +72,7 @@ def test_s9_what_a_production_file_becomes() -> None:
     assert house.headers["OpenAI-Organization"] == "org-1"
     assert not house.parameters
     assert router.deployment("team", Caller("a")).api_base == "http://127.0.0.1:9/v1"
-    assert any("'gpt-4o' has 2 entries" in warning for warning in settings.warnings)
+    assert not any("gpt-4o" in warning for warning in settings.warnings), "several entries are one group"
 
 
 def test_s9_a_model_whose_key_is_not_set_says_so_and_the_others_serve() -> None:
@@ -124,7 +125,7 @@ def test_s9_litellms_database_is_not_ours(tmp_path: Path, config: Any) -> None:
     assert load(tmp_path, {"litellm_settings": {"drop_params": True}}, given).storage.url == given["DATABASE_URL"]
 
 
-def test_s9_of_several_entries_the_first_that_can_be_served_does(tmp_path: Path) -> None:
+def test_s9_of_several_entries_those_that_can_be_served_do(tmp_path: Path) -> None:
     """As LiteLLM falls back on what is there: an entry whose key is not set does not hide the next of its name."""
 
     def entry(name: str, base: str, key: str) -> dict[str, Any]:
@@ -133,15 +134,17 @@ def test_s9_of_several_entries_the_first_that_can_be_served_does(tmp_path: Path)
     models = [
         entry("m", "http://127.0.0.1:1/v1", "os.environ/NOT_SET"),
         entry("m", "http://127.0.0.1:2/v1", "sk-2"),
-        entry("m", "http://127.0.0.1:3/v1", "sk-3"),
+        entry("m", "http://127.0.0.1:3/v1", "os.environ/NOT_SET"),
+        entry("m", "http://127.0.0.1:4/v1", "sk-4"),
         entry("team/*", "http://127.0.0.1:1/v1", "os.environ/NOT_SET"),
         entry("team/*", "http://127.0.0.1:2/v1", "sk-2"),
         entry("n", "http://127.0.0.1:1/v1", "os.environ/NOT_SET"),
     ]
     settings = load(tmp_path, {"model_list": models, "router_settings": {"model_group_alias": {"alias": "m"}}})
     router = ConfiguredRouter(settings, Catalogue())
-    for name in ("m", "alias", "team/a"):
-        assert router.deployment(name, Caller("a")).api_base == "http://127.0.0.1:2/v1"
+    for name, places in {"m": (2, 4), "alias": (2, 4), "team/a": (2,)}.items():
+        served = router.all_of(name, Caller("a"))
+        assert [each.api_base for each in served] == [f"http://127.0.0.1:{place}/v1" for place in places]
     assert router.names == ["m", "n", "alias"]
     with pytest.raises(ModelNotFound, match="the environment has no NOT_SET"):
         router.deployment("n", Caller("a"))

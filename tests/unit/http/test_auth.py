@@ -1,5 +1,6 @@
 """Whose a request is: tenant, key and project (guarantee §8, §13.2)."""
 
+import hmac
 from typing import Any
 
 import pytest
@@ -73,8 +74,8 @@ async def test_whose_a_key_is() -> None:
     keyed = authenticator(Secret(), *KEYS)
     holder = await keyed.holder("gw-first-key")
     assert (holder.name, holder.tenant, holder.project) == ("First", "a", "search")
-    assert (await keyed.holders())[holder.key_id] == holder
-    assert len(await keyed.holders()) == 2
+    assert await keyed.holder_of(str(holder.key_id)) == holder
+    assert len(await keyed.configured()) == 2
     for unknown in ("", "gw-first-key ", "gw-third-key"):
         with pytest.raises(Unauthorized):
             await keyed.holder(unknown)
@@ -98,3 +99,48 @@ def test_what_a_key_says_of_itself_is_plain(other: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="keys"):
         authenticator(Secret(), KEYS[0], {**KEYS[0], **other})
     authenticator(Secret(), KEYS[0], {**KEYS[0], "roles": ["admin", "user", "user"]})
+
+
+@pytest.mark.parametrize("token", ["gw-first-key", "gw-second-key", "gw-first-keX", "nothing like one", ""])
+async def test_s8_2_every_configured_key_is_compared_whichever_it_is(
+    monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    """Timing of look-ups: no early end, and digests of one length alone are compared, in constant time."""
+    compared: list[tuple[int, int]] = []
+    honest = hmac.compare_digest
+
+    def counted(one: bytes, other: bytes) -> bool:
+        compared.append((len(one), len(other)))
+        return honest(one, other)
+
+    auth = authenticator(Secret(), *KEYS)
+    monkeypatch.setattr(hmac, "compare_digest", counted)
+    try:
+        await auth.caller(request(token, "GET"))
+    except Unauthorized:
+        assert token not in ("gw-first-key", "gw-second-key")
+    assert compared == [(32, 32)] * len(KEYS)
+
+
+@pytest.mark.parametrize("name", [b"authorization", b"x-api-key"])
+async def test_s8_2_of_two_keys_none_counts(name: bytes) -> None:
+    """Which of them something in front had looked at, nobody can tell."""
+    auth = authenticator(Secret(), *KEYS)
+    values = [b"Bearer gw-first-key", b"Bearer gw-second-key"] if name == b"authorization" else [b"gw-first-key", b"x"]
+    same = {"method": "GET", "headers": [(name, values[0]), (b"accept", b"*/*"), (name, values[0])]}
+    assert (await auth.caller(same)).tenant == "a"
+    for pair in (values, values[::-1]):
+        with pytest.raises(Unauthorized, match="two different"):
+            await auth.caller({"method": "GET", "headers": [(name, each) for each in pair]})
+
+
+@pytest.mark.parametrize("blank", ["\xa0", "\x85", "\x1c", "\x0c"])
+async def test_s12_1_a_padded_key_is_none(blank: str) -> None:
+    """Blanks of HTTP may stand around a key, nothing else that somewhere counts as white space."""
+    auth = authenticator(Secret(), *KEYS)
+    for token in (f"gw-first-key{blank}", f"{blank}gw-first-key"):
+        scope = {"method": "GET", "headers": [(b"authorization", f"Bearer {token}".encode("latin-1"))]}
+        with pytest.raises(Unauthorized):
+            await auth.caller(scope)
+    spaced = {"method": "GET", "headers": [(b"authorization", b"Bearer  gw-first-key\t ")]}
+    assert (await auth.caller(spaced)).tenant == "a"

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from starlette.routing import Match, Router
+from starlette.routing import Match, Route, Router
 
 from gateway.app import Gateway
 from gateway.config.settings import Settings
@@ -21,6 +21,11 @@ def endpoint(name: str, taken: list[str]) -> App:
     return take
 
 
+ROUTES = [
+    Route(path, endpoint("a route", [])) for path in ("/", "/v1/messages", "/v1/conversations", "/v1/{a}/{b}/items")
+]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "taken"),
     [
@@ -29,12 +34,15 @@ def endpoint(name: str, taken: list[str]) -> App:
         ("GET", "/v1/messages", "others /v1/messages"),
         ("POST", "/v1/files", "others /v1/files"),
         ("POST", "/v1/files/", "others /v1/files/"),
+        ("GET", "/v1/conversations/", "others /v1/conversations"),
+        ("GET", "/v1/conversations/x/items//", "others /v1/conversations/x/items"),
+        ("GET", "/", "others /"),
     ],
 )
 def test_only_what_is_posted_to_the_path_goes_past_the_router(method: str, path: str, taken: str) -> None:
     found: list[str] = []
-    direct = Direct({"/v1/messages": endpoint("own", found)}, endpoint("others", found))
-    scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode()}
+    direct = Direct({"/v1/messages": endpoint("own", found)}, endpoint("others", found), ROUTES)
+    scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "headers": []}
     nothing: Any = None
     asyncio.run(direct(scope, nothing, nothing))
     assert found == [taken]

@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from gateway.base.clock import SystemClock
+from gateway.config.routing import RoutingSettings
 from gateway.history.rebuild import new_history
 from gateway.history.recognition import sent_chain
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
 from gateway.turn.exchange import Exchange
 from gateway.turn.running import RunningTurns
+from gateway.upstream.routing.candidates import Alone
+from gateway.upstream.routing.health import Health
 from gateway.window.budget import Budget
 from tests.unit.making import assistant, chat, user
 
@@ -24,7 +28,8 @@ def request(number: int, *messages: dict[str, Any], ref: ConversationRef = NAMED
 
 def under_way(running: RunningTurns, made: ChatRequest) -> Exchange:
     deployment = Deployment(made.model, made.model, "route", "base", None, operator_key=False)
-    exchange = Exchange(made, deployment, ModelFacts(made.model), Budget(None, None))
+    candidates = Alone(deployment, Health(RoutingSettings(), SystemClock()))
+    exchange = Exchange(made, deployment, ModelFacts(made.model), Budget(None, None), made, candidates, deployment)
     exchange.history, exchange.conversation_id = new_history(made), "conv_1"
     running.enter(exchange)
     return exchange

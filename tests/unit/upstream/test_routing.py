@@ -114,10 +114,10 @@ def test_what_a_deployment_adds_to_a_request() -> None:
     assert (found.connect_timeout, found.first_byte_timeout, found.idle_timeout) == (3, 30, 4)
 
 
-def test_of_two_entries_with_one_name_the_first_counts() -> None:
+def test_two_entries_with_one_name_are_one_model() -> None:
     both = router(entry(api_base="http://one/v1"), entry(api_base="http://two/v1"))
     assert both.names == ["m"]
-    assert both.deployment("m", CLIENT).api_base == "http://one/v1"
+    assert [each.api_base for each in both.all_of("m", CLIENT)] == ["http://one/v1", "http://two/v1"]
 
 
 @pytest.mark.parametrize(

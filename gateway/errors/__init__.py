@@ -1,0 +1,97 @@
+"""The error tree. Each class has its HTTP status, OpenAI `type` and `code`; the docstring says when it is raised.
+
+GatewayError
+├── InvalidRequest 400                bad input, names the field in `param`
+│   ├── ContextLengthExceeded 400     cannot be made to fit (guarantee §4 I1)
+│   ├── ContentRefused 400            by a guard (guarantee §12.9)
+│   ├── RequestTooLarge 413
+│   ├── HeadersTooLarge 431
+│   ├── RequestTimeout 408
+│   ├── UnsupportedMediaType 415
+│   ├── InvalidHttp 400               not HTTP/1.1
+│   ├── IdempotencyKeyInUse 409       its request is being answered
+│   ├── IdempotencyKeyMismatch 422    it was used with another request
+│   ├── AnswerNotKept 409             answered already, and the answer is gone
+│   ├── ReplayRunning 409             it is under way
+│   ├── KeyNotChangeable 409          it stands in the configuration, or was revoked
+│   └── NotFound 404
+│       ├── ConversationNotFound      unknown, deleted or another tenant's (guarantee §2)
+│       ├── ItemNotFound
+│       ├── TurnNotFound
+│       ├── ReplayNotFound
+│       ├── CompletionNotFound
+│       ├── MemoryNotFound
+│       ├── KeyNotFound
+│       ├── ModelNotFound
+│       └── NotRelayed                not for this key (guarantee §1)
+├── Unauthorized 401
+├── Forbidden 403                     not with this key
+│   └── ModelNotAllowed 403           this key may not ask that model
+├── RateLimitExceeded 429             more than a key, user, model or project may ask (guarantee §12.4)
+├── BudgetExceeded 429                more than it may spend (guarantee §12.3)
+├── LimitsUnavailable 503             nobody can tell what is left, and `limits.when_down` is `closed`
+├── GuardUnavailable 503              it cannot be asked, and its `on_failure` is `closed`
+├── StorageUnavailable 503
+│   └── ContentUnreadable 503         stored content does not decrypt with the keys (guarantee §12.11)
+├── ShuttingDown 503                  no new requests after SIGTERM (guarantee §9)
+├── Overloaded 503                    too many large requests at once
+├── InternalError 500
+└── UpstreamError 502
+    ├── UpstreamUnreachable 502
+    ├── UpstreamTimeout 504
+    ├── UpstreamAuth 502              the operator's key was refused; body withheld (guarantee §7)
+    ├── UpstreamInvalidResponse 502   not the JSON or SSE that was promised
+    ├── UpstreamInterrupted 502       the answer broke off
+    └── UpstreamRefused               upstream's own status, Retry-After and body
+        └── UpstreamOverflow 400      the provider says that the window is exceeded
+"""
+
+from gateway.errors.access import BudgetExceeded as BudgetExceeded
+from gateway.errors.access import Forbidden as Forbidden
+from gateway.errors.access import GuardUnavailable as GuardUnavailable
+from gateway.errors.access import LimitsUnavailable as LimitsUnavailable
+from gateway.errors.access import ModelNotAllowed as ModelNotAllowed
+from gateway.errors.access import RateLimitExceeded as RateLimitExceeded
+from gateway.errors.access import Unauthorized as Unauthorized
+from gateway.errors.base import ContentUnreadable as ContentUnreadable
+from gateway.errors.base import GatewayError as GatewayError
+from gateway.errors.base import InternalError as InternalError
+from gateway.errors.base import Overloaded as Overloaded
+from gateway.errors.base import ShuttingDown as ShuttingDown
+from gateway.errors.base import StorageUnavailable as StorageUnavailable
+from gateway.errors.requests import REQUIRED as REQUIRED
+from gateway.errors.requests import AnswerNotKept as AnswerNotKept
+from gateway.errors.requests import CompletionNotFound as CompletionNotFound
+from gateway.errors.requests import ContentRefused as ContentRefused
+from gateway.errors.requests import ContextLengthExceeded as ContextLengthExceeded
+from gateway.errors.requests import ConversationNotFound as ConversationNotFound
+from gateway.errors.requests import HeadersTooLarge as HeadersTooLarge
+from gateway.errors.requests import IdempotencyKeyInUse as IdempotencyKeyInUse
+from gateway.errors.requests import IdempotencyKeyMismatch as IdempotencyKeyMismatch
+from gateway.errors.requests import InvalidHttp as InvalidHttp
+from gateway.errors.requests import InvalidRequest as InvalidRequest
+from gateway.errors.requests import ItemNotFound as ItemNotFound
+from gateway.errors.requests import KeyNotChangeable as KeyNotChangeable
+from gateway.errors.requests import KeyNotFound as KeyNotFound
+from gateway.errors.requests import MemoryNotFound as MemoryNotFound
+from gateway.errors.requests import MethodNotAllowed as MethodNotAllowed
+from gateway.errors.requests import ModelNotFound as ModelNotFound
+from gateway.errors.requests import NotFound as NotFound
+from gateway.errors.requests import NotRelayed as NotRelayed
+from gateway.errors.requests import ReplayNotFound as ReplayNotFound
+from gateway.errors.requests import ReplayRunning as ReplayRunning
+from gateway.errors.requests import RequestTimeout as RequestTimeout
+from gateway.errors.requests import RequestTooLarge as RequestTooLarge
+from gateway.errors.requests import TurnNotFound as TurnNotFound
+from gateway.errors.requests import UnsupportedMediaType as UnsupportedMediaType
+from gateway.errors.requests import invalid as invalid
+from gateway.errors.requests import missing as missing
+from gateway.errors.requests import overflow_text as overflow_text
+from gateway.errors.upstream import UpstreamAuth as UpstreamAuth
+from gateway.errors.upstream import UpstreamError as UpstreamError
+from gateway.errors.upstream import UpstreamInterrupted as UpstreamInterrupted
+from gateway.errors.upstream import UpstreamInvalidResponse as UpstreamInvalidResponse
+from gateway.errors.upstream import UpstreamOverflow as UpstreamOverflow
+from gateway.errors.upstream import UpstreamRefused as UpstreamRefused
+from gateway.errors.upstream import UpstreamTimeout as UpstreamTimeout
+from gateway.errors.upstream import UpstreamUnreachable as UpstreamUnreachable

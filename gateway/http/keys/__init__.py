@@ -1,0 +1,1 @@
+"""Keys at runtime: made, listed, changed, rotated and revoked by administrators."""

@@ -1,0 +1,1 @@
+"""`/v1/gateway/trail`: what administrators did, listed and exported (guarantee §12.12)."""

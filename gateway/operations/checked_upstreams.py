@@ -1,0 +1,266 @@
+"""What `gateway check` says of upstreams, models, planner and summarizer."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import httpx
+
+from gateway.accounting.cost import price_internal
+from gateway.base.clock import SystemClock
+from gateway.config.settings import ContextSettings, Settings
+from gateway.errors import GatewayError, Unauthorized
+from gateway.models.bill import InternalCall
+from gateway.models.exchange import Caller, Deployment
+from gateway.models.memory import EXTRACTS
+from gateway.planning.processor import DEFAULT_INTERNAL
+from gateway.upstream.http.client import new_client
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.openai.resources import ProbeResult, probed, reach
+from gateway.upstream.openai.told_facts import ToldFacts, lacks
+from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.providers import unsupported
+from gateway.upstream.routing.router import ConfiguredRouter
+
+CALLER = Caller("check")
+MOST_NAMED = 5
+"""Models named in one line of the report."""
+SET = "set model_info.max_input_tokens"
+SET_PRICES = "set its prices in model_info"
+WAYS = {"responses": "by Responses", "anthropic": "by Anthropic's Messages", "litellm": "through litellm"}
+"""How a model is called, by its deployment's `protocol`, where that is not by chat completions."""
+OWN_KEY = "the client's own key will be used"
+WITHOUT = {
+    "planner": "contexts are made without a plan (`no_planner`)",
+    "summarizer": "nothing is summarized, extracts stand for it (`no_summarizer`)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One line of the report; a failed optional check is a warning."""
+
+    name: str
+    ok: bool
+    text: str
+    optional: bool = False
+
+
+class Reaching:
+    """Probes upstreams, each address with each key once."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+        self._known: dict[tuple[str, str | None], ProbeResult] = {}
+        self._told: set[tuple[str, str | None]] = set()
+
+    def knows(self, deployment: Deployment) -> bool:
+        """Whether it has been probed."""
+        return (deployment.api_base, deployment.api_key) in self._known
+
+    def told(self, deployment: Deployment) -> bool:
+        """Whether the report has a line for it."""
+        return (deployment.api_base, deployment.api_key) in self._told
+
+    def tell(self, deployment: Deployment) -> None:
+        """Notes that the report has one."""
+        self._told.add((deployment.api_base, deployment.api_key))
+
+    async def reached(self, deployment: Deployment) -> ProbeResult:
+        """The result of the probe."""
+        key = deployment.api_base, deployment.api_key
+        if key not in self._known:
+            self._known[key] = await reach(self._client, deployment)
+        return self._known[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Internal:
+    """An internal model and its roles. `chosen`: the configuration names it; it is not the default."""
+
+    name: str
+    roles: tuple[str, ...]
+    chosen: bool
+
+    @property
+    def title(self) -> str:
+        return f"{' and '.join(self.roles)} {self.name}"
+
+    @property
+    def without(self) -> str:
+        return "; ".join(WITHOUT[role] for role in self.roles)
+
+
+async def _planning(settings: Settings, router: ConfiguredRouter, reaching: Reaching) -> AsyncIterator[Result]:
+    """Whether planner and summarizer are served, and at what price (guarantee §5). A default model that is not served
+    is a warning, one that the configuration names a failure. Defaults are not checked where nobody would ask them."""
+    context = settings.context
+    for internal in _internals(context):
+        summarizes = context.memory != EXTRACTS and "summarizer" in internal.roles
+        if not internal.chosen and (context.mode != "auto" or (context.planning == "never" and not summarizes)):
+            continue
+        async for result in _served(settings, router, reaching, internal):
+            yield result
+
+
+def _internals(context: ContextSettings) -> list[_Internal]:
+    named = {"planner": context.planner_model, "summarizer": context.summarizer_model}
+    names = dict.fromkeys(name or DEFAULT_INTERNAL for name in named.values())
+    return [
+        _Internal(
+            name,
+            tuple(role for role, model in named.items() if (model or DEFAULT_INTERNAL) == name),
+            name in named.values(),
+        )
+        for name in names
+    ]
+
+
+async def _served(
+    settings: Settings, router: ConfiguredRouter, reaching: Reaching, internal: _Internal
+) -> AsyncIterator[Result]:
+    try:
+        where, places = _places(settings, router, internal)
+    except Unauthorized:
+        where, places = f"in model_list; {OWN_KEY}", []
+    except GatewayError as error:
+        text = f"{_clause(error.message)}: {internal.without}"
+        yield Result(internal.title, False, text, optional=not internal.chosen)
+        return
+    if not where:
+        text = f"not in model_list, and not at the upstream of a model in it: {internal.without}"
+        yield Result(internal.title, False, text, optional=not internal.chosen)
+        return
+    for place in places:
+        asked = probed(place)
+        if asked is None:
+            continue
+        found = await reaching.reached(asked)
+        if found.problem:
+            # The upstream's own line fails the check already where a model that clients ask for is served there.
+            text = f"{where}, which is not reached: {internal.without}"
+            yield Result(internal.title, False, text, optional=not internal.chosen or reaching.told(asked))
+            return
+        if found.lacks(place.provider_model):
+            text = f"{where}, whose list of models does not have {place.provider_model}"
+            yield Result(internal.title, False, text, optional=True)
+            return
+    keyless = any(place.api_key is None and not place.operator_key for place in places)
+    yield Result(internal.title, True, f"{where}; {OWN_KEY}" if keyless else where)
+    for warning in _prices(settings.context, router, internal):
+        yield Result(internal.title, False, warning, optional=True)
+
+
+def _places(settings: Settings, router: ConfiguredRouter, internal: _Internal) -> tuple[str, list[Deployment]]:
+    """Where the model is served, in words, and its deployments there.
+
+    Raises:
+        Unauthorized: the client's key will be used.
+        GatewayError: its entry cannot be served.
+    """
+    if router.lists(internal.name):
+        return "in model_list", router.all_of(internal.name, CALLER)
+    found: dict[str, list[Deployment]] = {}
+    for model, primary in _primaries(settings, router):
+        served = router.internal(internal.name, internal.chosen, primary, CALLER)
+        if served is not None:
+            found.setdefault(model, []).append(served)
+    places = [each for served in found.values() for each in served]
+    if not settings.model_list:
+        return ("at the default upstream" if found else ""), places
+    return (f"at the upstream of {_some(list(found))}" if found else ""), places
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _primaries(settings: Settings, router: ConfiguredRouter) -> Iterator[tuple[str, Deployment]]:
+    """The models that answer, as far as the configuration names them; the default upstream where it names none."""
+    names = dict.fromkeys(entry.model_name for entry in settings.model_list if unsupported(entry) is None)
+    for name in names or [""]:
+        try:
+            for each in router.all_of(name, CALLER) if name else [router.default(name, CALLER)]:
+                yield name, each
+        except GatewayError:  # named by the other checks
+            continue
+
+
+def _prices(context: ContextSettings, router: ConfiguredRouter, internal: _Internal) -> Iterator[str]:
+    usage = {"prompt_tokens": 1, "completion_tokens": 1}
+    call = InternalCall("planner", internal.name, usage, router.facts(internal.name).prices)
+    if price_internal(call).total is not None:
+        return
+    if context.planning_max_cost is not None:
+        yield f"never called: its price is not known, and `planning_max_cost` is set: {internal.without}"
+    else:
+        yield "its price is not known: what a request that it works for cost in all is not told (`total_cost` is null)"
+
+
+async def check_upstreams(settings: Settings) -> AsyncIterator[Result]:
+    client = new_client(ConnectionPool(10))
+    told = ToldFacts(client, SystemClock())
+    router, reaching = ConfiguredRouter(settings, Catalogue(), told), Reaching(client)
+    names = dict.fromkeys(entry.model_name for entry in settings.model_list if unsupported(entry) is None)
+    try:
+        for name in names or [None]:
+            try:
+                deployments = router.all_of(name, CALLER) if name else [router.default("", CALLER)]
+            except Unauthorized:
+                yield Result(f"model {name}", True, OWN_KEY)
+                continue
+            except GatewayError:
+                yield Result("models", False, "model_list is empty, and the default upstream has no key")
+                continue
+            for deployment in deployments:
+                asked = probed(deployment)
+                if asked is None:
+                    text = f"not asked: {deployment.route} is called {WAYS[deployment.protocol]}"
+                    yield Result(f"model {name}", True, text)
+                    continue
+                if reaching.knows(asked):
+                    continue
+                problem = _clause((await reaching.reached(asked)).problem)
+                reaching.tell(asked)
+                text = problem or ("reached" if asked.api_key is not None else f"reached; {OWN_KEY}")
+                yield Result(f"upstream {_address(asked.api_base)}", not problem, text, optional=name is None)
+        async for result in _facts(settings, router, reaching):
+            yield result
+        async for result in _planning(settings, router, reaching):
+            yield result
+    finally:
+        await told.close()
+        await client.aclose()
+
+
+async def _facts(settings: Settings, router: ConfiguredRouter, reaching: Reaching) -> AsyncIterator[Result]:
+    """Models whose window or price is not configured and not in the price map: what their upstreams tell."""
+    for name in router.names:
+        try:
+            deployments = router.all_of(name, CALLER)
+        except GatewayError:  # named by the other checks
+            continue
+        for deployment in deployments:
+            if not lacks(router.facts(name, deployment)) or settings.context.embedding_model == name:
+                continue
+            asked = probed(deployment)
+            if asked is None or (reaching.knows(asked) and (await reaching.reached(asked)).problem):
+                continue
+            await router.learn(name, deployment)
+            facts = router.facts(name, deployment)
+            window, price = facts.context_window or facts.max_input_tokens, facts.prices
+            texts = [f"window {window:,} tokens" if window else f"its window is not known, so it is not managed: {SET}"]
+            texts.append("priced" if price else f"its price is not known, so no cost is told: {SET_PRICES}")
+            where = f" at {_address(deployment.api_base)}" if len(deployments) > 1 else ""
+            yield Result(f"model {name}{where}", bool(window and price), "; ".join(texts), optional=True)
+
+
+def _clause(sentence: str | None) -> str:
+    """A sentence as a part of another."""
+    return (sentence or "").rstrip(". ")
+
+
+def _address(base: str) -> str:
+    """A base URL without what may be a secret in it."""
+    return re.sub(r"(?<=://)[^/@]*@", "***@", base.partition("?")[0])

@@ -1,0 +1,83 @@
+"""`gateway encrypt`: puts what is stored already under the current key; and what `gateway check` says of keys."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import TextIO
+
+from gateway.config.settings import Settings
+from gateway.errors import StorageUnavailable
+from gateway.operations.actor import tell_trail
+from gateway.storage.database.engine import Transactions
+from gateway.storage.database.migrate import open_current, shown
+from gateway.storage.encryption.keys import note_key, require_keys
+from gateway.storage.encryption.rewrite import find_others, forget_before, seal_all
+
+CONTENT = "content"
+"""What `check` calls it."""
+
+
+def encrypt(settings: Settings, out: TextIO, err: TextIO) -> int:
+    """Seals all, and says of each table how many rows were not under the current key. Returns 1 if the storage cannot
+    be used; run again it goes on from there.
+
+    Raises:
+        ValueError: no key is set, or the package for it is not installed.
+    """
+    if settings.storage.encryption_key is None:
+        raise ValueError("storage.encryption_key is not set: there is no key to encrypt under")
+    try:
+        asyncio.run(_encrypt(settings, out))
+    except StorageUnavailable as error:
+        err.write(f"{shown(settings.storage.url)}: {error.message}\n")
+        return 1
+    return 0
+
+
+async def _encrypt(settings: Settings, out: TextIO) -> None:
+    transactions = await open_current(settings.storage)
+    try:
+        await note_key(transactions)
+        sealed = 0
+        async for found in seal_all(transactions):
+            sealed += found.rows.total()
+            told = _told(found.rows)
+            out.write(f"{found.table}: {f'{told}, sealed now' if told else 'nothing to do'}\n")
+            out.flush()
+        gone = await forget_before(transactions)
+        if gone:
+            out.write(f"nothing is under these keys any more: {', '.join(sorted(gone))}\n")
+        if sealed or gone:
+            await tell_trail(transactions, "storage.encrypted", None, rows=sealed, keys_gone=sorted(gone))
+        await transactions.wipe()
+        await transactions.wipe_owed()
+    finally:
+        await transactions.close()
+
+
+async def check_content(settings: Settings, transactions: Transactions) -> AsyncIterator[tuple[bool, str, bool]]:
+    """What `check` says of keys and content: whether it is well, in words, and whether it is a warning only."""
+    try:
+        await require_keys(transactions)
+    except StorageUnavailable as error:
+        yield False, error.message, False
+        return
+    if settings.storage.encryption_key is None:
+        return
+    plain: Counter[str] = Counter()
+    async for found in find_others(transactions):
+        plain += found.rows
+    if plain:
+        yield False, f"{_told(plain)}: run `gateway encrypt`", True
+    else:
+        yield True, "all of it is under storage.encryption_key", False
+
+
+def _told(rows: Counter[str]) -> str:
+    """Counts in words: `2 rows plain, 1 row under key 0a1b…`."""
+    words = {"plain": "plain", "others": "with words to look them up that are not under the key"}
+    return ", ".join(
+        f"{count} {'row' if count == 1 else 'rows'} {words.get(kind, f'under key {kind}')}"
+        for kind, count in sorted(rows.items())
+        if count
+    )

@@ -1,0 +1,1 @@
+"""`gateway keys`: makes, lists, changes, rotates and revokes keys beside running servers."""

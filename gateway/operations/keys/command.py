@@ -1,0 +1,186 @@
+"""`gateway keys`: what the API says, by whoever reaches the storage (guarantee §12.1)."""
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TextIO
+
+from gateway.config.auth_settings import KeyFields
+from gateway.config.settings import Settings
+from gateway.errors import InvalidRequest, KeyNotFound, StorageUnavailable
+from gateway.http.keys.wording import as_key, changed_fields, grace_of, new_fields
+from gateway.models.keys import StoredKey
+from gateway.operations.actor import command_actor
+from gateway.operations.keys.options import said, seconds_of
+from gateway.operations.listed import FAINT, ID_STYLE, WHO_STYLE, when_text
+from gateway.operations.reading import why_not
+from gateway.operations.screen import Column, Piece, Screen
+from gateway.ports import Clock
+from gateway.storage.database.migrate import open_current
+from gateway.storage.keys import KeyQuery, KeyStore, Record
+from gateway.storage.store import ConversationStore
+from gateway.storage.trail.append import recorder
+
+COLUMNS = (
+    Column("key", ID_STYLE),
+    Column("hint", drop=6),
+    Column("tenant", drop=1),
+    Column("owner", WHO_STYLE, drop=2),
+    Column("project", drop=5),
+    Column("roles", drop=3),
+    Column("made (UTC)", drop=7),
+    Column("ends (UTC)", drop=4),
+    Column("name", is_flexible=True),
+)
+PAGE = 100
+ONCE = "this key is shown once: whoever loses it needs another"
+Work = Callable[["_Keys"], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """One command, with what it works on. `record`: who is told of a change, in its transaction."""
+
+    store: KeyStore
+    options: argparse.Namespace
+    now: datetime
+    screen: Screen
+    err: TextIO
+    record: Record | None = None
+
+    async def create(self) -> None:
+        """Makes a key."""
+        fields = new_fields(said(self.options, self.now), self.options.tenant)
+        made, key = await self.store.create(fields, None, self.record)
+        self._show_once(made, key)
+
+    async def list(self) -> None:
+        """All that there are, page by page."""
+        options = self.options
+        query = KeyQuery(options.tenant, options.owner, options.revoked, limit=PAGE)
+        found: list[StoredKey] = []
+        while (page := await self.store.page(query)) is not None and page.keys:
+            found += page.keys
+            if not page.has_more:
+                break
+            query = KeyQuery(options.tenant, options.owner, options.revoked, page.keys[-1].key_id, PAGE)
+        if options.json:
+            self.screen.json({"object": "list", "data": [as_key(each.policy, each) for each in found]})
+        elif found:
+            self.screen.table(COLUMNS, [_row(each, self.now) for each in found])
+        else:
+            self.err.write("no keys\n")
+
+    async def show(self) -> None:
+        """One key."""
+        self._show(await self.store.get(self.options.id))
+
+    async def update(self) -> None:
+        """Changes what the arguments name."""
+
+        def change(was: KeyFields) -> KeyFields:
+            before = was.model_dump(include={"limits", "context"}, exclude_none=True)
+            return changed_fields(was, said(self.options, self.now, before))
+
+        self._show(_lasting(await self.store.update(self.options.id, change, self.record)))
+
+    async def rotate(self) -> None:
+        """Gives it another secret part."""
+        grace = grace_of({"grace_seconds": seconds_of("--grace", self.options.grace)})
+        done = await self.store.rotate(self.options.id, grace, self.record)
+        rotated = _lasting(done[0] if done is not None else None)
+        self._show_once(rotated, str(done[1]) if done is not None else "")
+
+    async def revoke(self) -> None:
+        """Ends it."""
+        self._show(await self.store.revoke(self.options.id, self.record))
+
+    def _show(self, key: StoredKey | None, secret: str | None = None) -> None:
+        """
+        Raises:
+            KeyNotFound: there is none.
+        """
+        if key is None:
+            raise KeyNotFound("No such key was made at runtime.")
+        shown = as_key(key.policy, key) | ({"key": secret} if secret is not None else {})
+        if self.options.json:
+            self.screen.json(shown)
+            return
+        for name, value in shown.items():
+            if name not in ("object", "source") and (text := _said(value)):
+                self.screen.line((f"{name:<15}", FAINT), text)
+
+    def _show_once(self, key: StoredKey, secret: str) -> None:
+        if self.options.quiet:
+            self.screen.line(secret)
+            return
+        self._show(key, secret)
+        self.err.write(f"{ONCE}\n")
+
+
+def keys(
+    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
+) -> int:
+    """Runs one command; returns 1 if there is no such key or the storage cannot be used, 2 if the arguments cannot be.
+
+    Raises:
+        ValueError: an argument cannot be read.
+    """
+    try:
+        asyncio.run(_with_store(settings, options, clock, Screen(out, environ), err))
+    except StorageUnavailable as error:
+        err.write(f"{why_not(settings, error)}\n")
+        return 1
+    except KeyNotFound as error:
+        err.write(f"{options.id}: {error.message}\n")
+        return 1
+    except InvalidRequest as error:
+        err.write(f"{error.message}\n")
+        return 2
+    return 0
+
+
+async def _with_store(
+    settings: Settings, options: argparse.Namespace, clock: Clock, screen: Screen, err: TextIO
+) -> None:
+    transactions = await open_current(settings.storage)
+    try:
+        store = KeyStore(transactions, clock, ConversationStore(transactions, clock))
+        command = _Keys(store, options, clock.now(), screen, err, recorder(command_actor(), clock))
+        await getattr(command, options.action)()
+    finally:
+        await transactions.close()
+
+
+def _lasting(key: StoredKey | None) -> StoredKey:
+    """
+    Raises:
+        KeyNotFound: there is none, or it was revoked.
+    """
+    if key is None or key.revoked_at is not None:
+        raise KeyNotFound("No such key was made at runtime." if key is None else "This key was revoked, and stays so.")
+    return key
+
+
+def _row(key: StoredKey, now: datetime) -> list[Piece]:
+    policy = key.policy
+    ends = when_text(policy.expires_at) if policy.expires_at is not None else ""
+    if policy.ended(now):
+        ends = f"expired {ends}"
+    if key.revoked_at is not None:
+        ends = f"revoked {when_text(key.revoked_at)}"
+    who = (policy.tenant, policy.owner or "", policy.project or "", ",".join(sorted(policy.roles)))
+    return [key.key_id, f"…{key.hint}", *who, when_text(key.created_at), ends, policy.name or ""]
+
+
+def _said(value: object) -> str:
+    """A value in words; a budget as `--budget` takes it."""
+    if isinstance(value, dict) and "usd" in value:
+        return f"{value['usd']:g}/{value['period']}{'' if value['hard'] else ':soft'}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items() if each is not None)
+    if isinstance(value, list):
+        return ", ".join(_said(each) for each in value)
+    return "" if value is None else str(value)

@@ -1,0 +1,115 @@
+"""The arguments of `gateway keys`, and what they say of a key."""
+
+import argparse
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gateway.base.clock import AGO, UNITS, parse_when
+
+Json = dict[str, Any]
+NAMED = ("tenant", "name", "owner", "project")
+LIMITS = ("rpm", "tpm", "concurrent")
+CLEARED = (*NAMED[1:], "roles", "models", "expires_at", "budgets", "limits", "context", "retention_days")
+
+
+def add_key_commands(parser: argparse.ArgumentParser) -> tuple[argparse.ArgumentParser, ...]:
+    """Adds the commands below `gateway keys`; each has its name in `action`."""
+    actions = parser.add_subparsers(required=True, metavar="action", dest="action")
+    create = actions.add_parser("create", help="make a key; it is shown once")
+    create.add_argument("--quiet", action="store_true", help="write the key alone")
+    listing = actions.add_parser("list", help="list keys, the latest in front")
+    listing.add_argument("--tenant", metavar="T", help="those of this tenant")
+    listing.add_argument("--owner", metavar="O", help="those of this owner")
+    listing.add_argument("--revoked", action="store_true", help="also those that were revoked")
+    show = actions.add_parser("show", help="what is known of a key")
+    update = actions.add_parser("update", help="change what is said of a key")
+    clear = f"take back to its default: {', '.join(CLEARED)}"
+    update.add_argument("--clear", metavar="FIELD", action="append", choices=CLEARED, help=clear)
+    rotate = actions.add_parser("rotate", help="give a key another secret part, which is shown once")
+    rotate.add_argument("--grace", metavar="TIME", default="0s", help="how long the one before counts: 1h (at most 7d)")
+    rotate.add_argument("--quiet", action="store_true", help="write the key alone")
+    revoke = actions.add_parser("revoke", help="end a key for good")
+    for command in (show, update, rotate, revoke):
+        command.add_argument("id", metavar="ID", help="key_…")
+    for command in (create, update):
+        _add_fields(command, is_new=command is create)
+    commands = (create, listing, show, update, rotate, revoke)
+    for command in commands:
+        command.add_argument("--json", action="store_true", help="one JSON object")
+    return commands
+
+
+def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
+    parser.add_argument("--tenant", metavar="T", required=is_new, help="whose it is")
+    parser.add_argument("--name", metavar="N", help="what people call it")
+    parser.add_argument("--owner", metavar="O", help="who answers for it")
+    parser.add_argument("--project", metavar="P", help="what it is for")
+    parser.add_argument("--role", metavar="R", action="append", help="user (default), viewer or admin; several times")
+    parser.add_argument("--model", metavar="M", action="append", help="a model that it may ask, as in gpt-*")
+    parser.add_argument("--expires", metavar="WHEN", help="a date or time (UTC where it names no zone), or in 12h, 90d")
+    parser.add_argument("--budget", metavar="USD/PERIOD", action="append", help="as in 5/day, 100/month:soft")
+    for name in LIMITS:
+        parser.add_argument(f"--{name}", metavar="N", type=int, help=f"limits.{name}")
+    parser.add_argument("--context", metavar="NAME=VALUE", action="append", help="a default, as in mode=simple")
+    parser.add_argument("--retention-days", metavar="D", type=float, help="conversations made with it are kept so long")
+
+
+def said(options: argparse.Namespace, now: datetime, before: Json | None = None) -> Json:
+    """What the arguments say of a key, as a request to the API would.
+
+    Args:
+        before: the key's limits and defaults of context, of which those that are not named stay.
+
+    Raises:
+        ValueError: an argument cannot be read.
+    """
+    found: Json = {name: value for name in NAMED if (value := getattr(options, name)) is not None}
+    lists = {"roles": options.role, "models": options.model}
+    found |= {name: value for name, value in lists.items() if value}
+    if options.expires is not None:
+        found["expires_at"] = _expiry(options.expires, now)
+    if options.budget:
+        found["budgets"] = [_budget(text) for text in options.budget]
+    kept = before or {}
+    limits = {name: value for name in LIMITS if (value := getattr(options, name)) is not None}
+    if limits:
+        found["limits"] = {**kept.get("limits", {}), **limits}
+    if options.context:
+        found["context"] = {**kept.get("context", {}), **dict(map(_pair, options.context))}
+    if options.retention_days is not None:
+        found["retention_days"] = options.retention_days
+    return found | dict.fromkeys(getattr(options, "clear", None) or ())
+
+
+def seconds_of(option: str, text: str) -> float:
+    """How long `90s`, `1h` or `7d` is.
+
+    Raises:
+        ValueError: it is no such time.
+    """
+    span = AGO.fullmatch(text.strip())
+    if span is None:
+        raise ValueError(f"{option}: {text!r} is no time as in 30m, 12h, 7d")
+    return timedelta(**{UNITS[span.group(2)]: int(span.group(1))}).total_seconds()
+
+
+def _expiry(text: str, now: datetime) -> str:
+    if AGO.fullmatch(text.strip()):
+        return (now + timedelta(seconds=seconds_of("--expires", text))).isoformat()
+    at = parse_when("--expires", text, now)
+    return (at or now).astimezone(UTC).isoformat()
+
+
+def _budget(text: str) -> Json:
+    amount, _, rest = text.partition("/")
+    period, _, kind = rest.partition(":")
+    if not amount or not period or kind not in ("", "soft", "hard"):
+        raise ValueError(f"--budget: {text!r} does not read USD/PERIOD, as in 5/day, 100/month:soft")
+    return {"usd": amount, "period": period, "hard": kind != "soft"}
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--context: {text!r} does not read NAME=VALUE, as in mode=simple")
+    return name, value

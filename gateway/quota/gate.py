@@ -1,0 +1,246 @@
+"""What a request may do: admitted when it comes, reserved before a model is asked, settled by its bill."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from gateway.base.tasks import BackgroundTasks
+from gateway.config.allowances import LimitSettings
+from gateway.errors import BudgetExceeded, GatewayError, LimitsUnavailable, StorageUnavailable
+from gateway.models.allowed import Ask
+from gateway.models.keys import KeyPolicy
+from gateway.ports import BudgetStore, Clock, LocalRateStore, RateStore
+from gateway.quota.admitted import Admitted
+from gateway.quota.budgets import Budgets, Spending
+from gateway.quota.holders import has_own
+from gateway.quota.plans import Counted, Plan, Plans
+from gateway.quota.wording import What, budget_exceeded, rate_exceeded, too_many_at_once, unavailable
+from gateway.telemetry.hooks import Hooks
+from gateway.telemetry.logs import get_logger
+from gateway.telemetry.metrics import Metrics
+
+log = get_logger("gateway.quota")
+T = TypeVar("T")
+EVERY_SECONDS = 5.0
+RENEW_EVERY = 4
+SWEEP_EVERY = 60
+"""Of `EVERY_SECONDS`."""
+LOG_SECONDS = 60.0
+"""Between two lines of the log that say that limits cannot be checked."""
+DOWN = (LimitsUnavailable, StorageUnavailable)
+
+
+class Quota:
+    """Budgets and limits of this process. What needs nobody to be asked is done without a step of the event loop: most
+    requests are far from their limits."""
+
+    def __init__(
+        self,
+        settings: LimitSettings,
+        budgets: BudgetStore,
+        open_rates: Callable[[], RateStore],
+        clock: Clock,
+        metrics: Metrics,
+        hooks: Hooks,
+    ) -> None:
+        """`open_rates` is called once a request comes that has a limit: what it needs is loaded then."""
+        self._settings = settings
+        self._plans = Plans(settings)
+        self._limits_all = settings.is_set
+        self._clock = clock
+        self._store = budgets
+        self.budgets = Budgets(budgets, clock)
+        self._open_rates = open_rates
+        self._rates: RateStore | None = None
+        self.local: LocalRateStore | None = None
+        """Where rates are counted, if that is this process's memory."""
+        self._metrics = metrics
+        self._hooks = hooks
+        self.tasks = BackgroundTasks()
+        self._keeping: asyncio.Task[None] | None = None
+        self.running: set[tuple[str, str]] = set()
+        self._logged = -LOG_SECONDS
+
+    @property
+    def rates(self) -> RateStore:
+        """Where rates are counted."""
+        if self._rates is None:
+            self._rates = self._open_rates()
+        return self._rates
+
+    def may_limit(self, key: KeyPolicy | None) -> bool:
+        """Whether anything can be limited for requests with that key, whatever they ask."""
+        return self._limits_all or has_own(key)
+
+    async def admit(self, ask: Ask, key: KeyPolicy | None) -> Admitted | None:
+        """Lets a request in, or not; None where nothing limits it. `leave` is to be called when it is over.
+
+        Raises:
+            RateLimitExceeded: too many requests, within a minute or at once.
+            BudgetExceeded: a hard budget that it counts for is used up.
+            LimitsUnavailable: nobody can tell, and `limits.when_down` is `closed`.
+        """
+        plan = self._plans.of(ask, key)
+        nobodys = key is not None and ask.key_id is None and self.may_limit(key)
+        if plan.is_empty and not nobodys:
+            return None
+        if self._keeping is None:
+            self._keeping = asyncio.ensure_future(self._keep())
+        if self._rates is None and (plan.requests or plan.tokens or plan.at_once):
+            self.local = self.rates.local  # opened here, for whatever counts
+        admitted = Admitted(self, ask.request_id, plan)
+        try:
+            if nobodys:
+                self.down(admitted)  # whose it is cannot be told, as the storage is away
+            for each in plan.at_once:
+                await self._enter(admitted, each)
+            for each in plan.requests:
+                await self.take(admitted, each, "requests", 1)
+            if plan.hard or plan.soft:
+                await self._check(admitted, plan)
+        except BaseException as error:
+            if isinstance(error, GatewayError):
+                error.headers = {**admitted.headers, **error.headers}
+            admitted.leave()
+            raise
+        return admitted
+
+    async def _enter(self, admitted: Admitted, counted: Counted) -> None:
+        slot = (counted.key, admitted.request_id)
+        admitted.slots.append(slot)  # also where nobody knows whether it got it
+        local = self.local
+        if local is not None:
+            entered: bool | None = local.enter(*slot, counted.limit)
+        else:
+            entered = await self.asked(admitted, self.rates.enter(*slot, counted.limit))
+            self.running.add(slot)
+        if entered is False:
+            self._metrics.limited(counted.allowed.holder.kind, "concurrent")
+            raise too_many_at_once(counted.allowed, counted.limit)
+
+    async def take(self, admitted: Admitted, counted: Counted, what: What, amount: int) -> None:
+        """Counts for a limit within a minute; what was counted is given back if another limit refuses the request.
+
+        Raises:
+            RateLimitExceeded: it does not fit.
+        """
+        local, at = self.local, time.time()
+        if local is not None:
+            fits, window = local.take(counted.key, counted.limit, amount, at)
+        else:
+            found = await self.asked(admitted, self.rates.take(counted.key, counted.limit, amount))
+            if found is not None and not found[0]:  # perhaps what was charged too much was still to be given back
+                await self.tasks.caught_up()
+                found = await self.asked(admitted, self.rates.take(counted.key, counted.limit, amount))
+            if found is None:
+                return
+            fits, window = found
+        if counted.allowed.holder.kind == "key":
+            admitted.windows.append((what, counted.limit, window))
+        if not fits:
+            self._metrics.limited(counted.allowed.holder.kind, what)
+            admitted.give_back(what)
+            raise rate_exceeded(counted.allowed, what, counted.limit, amount, window)
+        admitted.note(what, counted.key, amount, at)
+
+    async def _check(self, admitted: Admitted, plan: Plan) -> None:
+        budgets, now = self.budgets, self._clock.monotonic()
+        for account, sum_ in plan.hard:
+            spending = budgets.spending(account, sum_, now)
+            admitted.hard.append(spending)
+            if spending.free(now) <= 0:
+                left = await self.asked(admitted, budgets.check(spending))
+                if left is False:
+                    raise self.spent(spending)
+        for account, sum_ in plan.soft:
+            spending = budgets.spending(account, sum_, now)
+            admitted.soft.append(spending)
+            if not spending.is_fresh(now):
+                await self.asked(admitted, budgets.look(spending))
+            if spending.is_spent:
+                self._tell(spending, hard=False)
+                admitted.warn_of(spending)
+
+    def spent(self, spending: Spending) -> BudgetExceeded:
+        """The error of a budget that is used up."""
+        self._tell(spending, hard=True)
+        return budget_exceeded(spending.account, spending.budget, self._clock.now(), spent=True)
+
+    def held(self, spending: Spending) -> BudgetExceeded:
+        """The error of a budget of which running requests hold the rest."""
+        self._metrics.limited(spending.account.holder.kind, "budget")
+        return budget_exceeded(spending.account, spending.budget, self._clock.now(), spent=False)
+
+    def _tell(self, spending: Spending, *, hard: bool) -> None:
+        """Counts it, and tells hooks once of each budget and period."""
+        self._metrics.limited(spending.account.holder.kind, "budget" if hard else "budget_soft")
+        if not spending.told:
+            spending.told = True
+            spent = spending.spent + spending.used
+            self._hooks.budget_exceeded(spending.account, spending.budget, spent, hard=hard)
+
+    async def asked(self, admitted: Admitted, work: Awaitable[T]) -> T | None:
+        """What the limiter says; None where it cannot be asked and requests pass.
+
+        Raises:
+            LimitsUnavailable: it cannot be asked, and they do not.
+        """
+        try:
+            return await work
+        except DOWN:
+            self.down(admitted)
+            return None
+
+    def down(self, admitted: Admitted) -> None:
+        """Something cannot be checked.
+
+        Raises:
+            LimitsUnavailable: requests do not pass then.
+        """
+        self._metrics.limits_down()
+        now = self._clock.monotonic()
+        if now - self._logged >= LOG_SECONDS:
+            self._logged = now
+            log.warning("limits_unavailable", requests="pass" if self._settings.when_down == "open" else "refused")
+        if self._settings.when_down == "closed":
+            raise unavailable()
+        admitted.warn("limits_unavailable")
+
+    def behind(self, work: Awaitable[None]) -> None:
+        """Does something behind an answer, which nobody waits for."""
+        self.tasks.start(self._quietly(work))
+
+    async def _quietly(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except DOWN:
+            self._metrics.limits_down()
+
+    async def _keep(self) -> None:
+        rounds = 0
+        while True:
+            await asyncio.sleep(EVERY_SECONDS)
+            rounds += 1
+            try:
+                await self.budgets.keep()
+                if self._rates is not None and rounds % RENEW_EVERY == 0 and self.running:
+                    await self._rates.renew(list(self.running))
+                if rounds % SWEEP_EVERY == 0:
+                    await self._store.sweep()
+                    if self._rates is not None:
+                        await self._rates.sweep()
+            except DOWN:
+                pass
+            except Exception as fault:  # noqa: BLE001 - whatever it is, leases are still to be renewed
+                log.fault("limits_not_kept", fault)
+
+    async def close(self) -> None:
+        """Gives back what this process holds."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait({self._keeping})
+        await self.tasks.finish()
+        await self.budgets.close()
+        if self._rates is not None:
+            await self._rates.close()

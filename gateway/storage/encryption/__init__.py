@@ -1,0 +1,1 @@
+"""Encryption of stored content at rest (guarantee §12.11, ADR 30)."""

@@ -1,0 +1,191 @@
+"""Seals what is stored already: plain rows, and those under keys of before (`gateway encrypt`).
+
+In small transactions beside a running server. What is under the current key is passed over, so that it may be cut off
+at any time and goes on where it was.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.errors import ContentUnreadable
+from gateway.storage.database import schema
+from gateway.storage.database.transactions import Transactions
+from gateway.storage.encryption.columns import Content, Withheld, vault_of
+from gateway.storage.encryption.keys import forget_keys
+from gateway.storage.encryption.vault import HEAD, PREFIX, Vault
+from gateway.storage.things.write import INSERT_ALIASES, alias_rows
+
+LOOKED_AT = 500
+"""Rows of which one transaction reads how their values begin."""
+REWRITTEN = 50
+"""Rows that one transaction seals: writers wait for no more than that."""
+PAUSE_SECONDS = 0.01
+THINGS, ALIASES = schema.things, schema.thing_aliases
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """A table with its columns of content, and those that are withheld where content is sealed."""
+
+    table: sa.Table
+    columns: tuple[sa.Column[Any], ...]
+    withheld: tuple[sa.Column[Any], ...]
+
+    @property
+    def key(self) -> tuple[sa.Column[Any], ...]:
+        return tuple(self.table.primary_key.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows of a table that are not under the current key, by what they are under: `plain`, or the id of a key."""
+
+    table: str
+    rows: Counter[str]
+
+
+def contents() -> list[_Contents]:
+    """All tables with content."""
+    found = []
+    for table in schema.metadata.sorted_tables:
+        columns = tuple(each for each in table.columns if isinstance(each.type, Content))
+        withheld = tuple(each for each in table.columns if isinstance(each.type, Withheld))
+        if columns:
+            found.append(_Contents(table, columns, withheld))
+    return found
+
+
+async def find_others(transactions: Transactions) -> AsyncIterator[Found]:
+    """What of each table is not under the current key.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    for each in contents():
+        rows: Counter[str] = Counter()
+        after: Key | None = ()
+        while after is not None:
+            others, after = await transactions.run(partial(_look, each, after))
+            rows.update(kind for _, kind in others)
+        yield Found(each.table.name, rows)
+    yield Found(ALIASES.name, Counter({"others": await _aliases(transactions, write=False)}))
+
+
+async def seal_all(transactions: Transactions) -> AsyncIterator[Found]:
+    """Puts all content under the current key, a table after the other; says of each what was not.
+
+    Raises:
+        ContentUnreadable: no key is current, or content is under a key that is not configured.
+        StorageUnavailable: the storage cannot be reached; what was sealed by then is.
+    """
+    for each in contents():
+        rows: Counter[str] = Counter()
+        after: Key | None = ()
+        while after is not None:
+            others, after = await transactions.run(partial(_look, each, after))
+            rows.update(kind for _, kind in others)
+            for start in range(0, len(others), REWRITTEN):
+                keys = [key for key, _ in others[start : start + REWRITTEN]]
+                await transactions.run(partial(_seal, each, keys), write=True)
+                await asyncio.sleep(PAUSE_SECONDS)
+        yield Found(each.table.name, rows)
+    yield Found(ALIASES.name, Counter({"others": await _aliases(transactions, write=True)}))
+
+
+async def forget_before(transactions: Transactions) -> set[str]:
+    """Takes the keys of before out of the storage's notes, if nothing is under them any more. Returns their ids."""
+    async for found in find_others(transactions):
+        if found.rows.total() > found.rows["plain"]:
+            return set()
+    return await transactions.run(forget_keys, write=True)
+
+
+def current_vault(connection: sa.Connection) -> Vault:
+    """
+    Raises:
+        ContentUnreadable: nothing is sealed here.
+    """
+    vault = vault_of(connection.dialect)
+    if vault is None or vault.current is None:
+        raise ContentUnreadable("No storage.encryption_key is set.")
+    return vault
+
+
+def _look(each: _Contents, after: Key, connection: sa.Connection) -> tuple[list[tuple[Key, str]], Key | None]:
+    """The rows behind the one with the key `after` that are not under the current key, and what they are under; the
+    last row that was looked at, None at the end."""
+    head = current_vault(connection).head
+    begins = [sa.func.substr(sa.type_coerce(column, sa.Text), 1, HEAD) for column in each.columns]
+    kept = [column.is_not(None) for column in each.withheld]
+    query = sa.select(*each.key, *begins, *kept).order_by(*each.key).limit(LOOKED_AT)
+    if after:
+        query = query.where(sa.tuple_(*each.key) > after)
+    rows = connection.execute(query).all()
+    width = len(each.key)
+    found: list[tuple[Key, str]] = []
+    for row in rows:
+        values = row[width : width + len(begins)]
+        others = {_kind(value) for value in values if value and value != head}
+        others |= {"plain" for value in row[width + len(begins) :] if value}
+        if others:
+            found.append((tuple(row[:width]), min(others)))
+    return found, tuple(rows[-1][:width]) if len(rows) == LOOKED_AT else None
+
+
+def _kind(begin: str) -> str:
+    return begin.removeprefix(PREFIX) if begin.startswith(PREFIX) else "plain"
+
+
+def _seal(each: _Contents, keys: list[Key], connection: sa.Connection) -> None:
+    vault = current_vault(connection)
+    raw = [sa.type_coerce(column, sa.Text).label(f"raw_{column.name}") for column in each.columns]
+    rows_of = sorted({column.type.row for column in each.columns if isinstance(column.type, Content)})
+    named = [each.table.c[name].label(f"row_{name}") for name in rows_of]
+    for key in keys:
+        own = [column == value for column, value in zip(each.key, key, strict=True)]
+        row = connection.execute(sa.select(*named, *raw).where(*own).with_for_update()).first()
+        if row is None:
+            continue
+        values: dict[Any, Any] = dict.fromkeys(each.withheld)
+        for column in each.columns:
+            kind, text = column.type, row._mapping[f"raw_{column.name}"]
+            if not isinstance(kind, Content) or not text or text.startswith(vault.head):
+                continue
+            name = row._mapping[f"row_{kind.row}"]
+            fresh = vault.seal(vault.open(text, kind.column, name), kind.column, name)
+            values[column] = sa.bindparam(f"new_{column.name}", fresh, type_=sa.Text())
+        if values:
+            connection.execute(each.table.update().where(*own).values(values))
+
+
+async def _aliases(transactions: Transactions, *, write: bool) -> int:
+    """Goes through the words by which things are found. Returns of how many things they are not under the current
+    key, and makes them anew."""
+    found, after = 0, ""
+    while True:
+        count, last = await transactions.run(partial(_words, after, write), write=write)
+        found += count
+        if last is None:
+            return found
+        after = last
+
+
+def _words(after: str, write: bool, connection: sa.Connection) -> tuple[int, str | None]:
+    vault = current_vault(connection)
+    query = sa.select(THINGS.c.id).where(THINGS.c.id > after).order_by(THINGS.c.id).limit(REWRITTEN)
+    ids = connection.execute(query).scalars().all()
+    is_other = sa.func.substr(ALIASES.c.alias, 1, HEAD) != vault.head
+    others = sa.select(ALIASES.c.memory_id).where(ALIASES.c.memory_id.in_(ids), is_other).distinct()
+    found = connection.execute(others).scalars().all()
+    if write and found:
+        things = connection.execute(sa.select(THINGS).where(THINGS.c.id.in_(found)).with_for_update()).all()
+        connection.execute(ALIASES.delete().where(ALIASES.c.memory_id.in_(found)))
+        INSERT_ALIASES(connection, [word for thing in things for word in alias_rows(vault, dict(thing._mapping))])
+    return len(found), ids[-1] if len(ids) == REWRITTEN else None

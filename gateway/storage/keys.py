@@ -1,0 +1,278 @@
+"""Keys made at runtime (ADR 28): rows of keyed digests, never a key."""
+
+import hmac
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+import sqlalchemy as sa
+from pydantic import ValidationError
+
+from gateway.base.ids import new_id
+from gateway.config.auth_settings import KeyFields
+from gateway.errors import StorageUnavailable
+from gateway.models.keys import KEY_PREFIX, KeyPage, StoredKey, policy_of
+from gateway.ports import Clock
+from gateway.storage.database.engine import Transactions
+from gateway.storage.database.schema import api_keys, ui_sessions
+from gateway.storage.rows import utc
+
+T = TypeVar("T")
+RANDOM_BYTES = 32
+WELL_FORMED = re.compile(KEY_PREFIX + r"[A-Za-z0-9_-]{43}", re.ASCII)
+HINT_CHARS = 4
+PURPOSE = b"api-key\0"
+MOST_GRACE = timedelta(days=7)
+"""For which a key may go on to count after its rotation."""
+Record = Callable[[sa.Connection, str, str, str, dict[str, Any]], None]
+"""Told of a change in its transaction: `key.created`, `key.updated`, `key.rotated` or `key.revoked`; the key's id; the
+tenant that it had before; what changed, without secrets."""
+
+
+class HoldsSecret(Protocol):
+    """Where the key of keyed hashes comes from."""
+
+    async def secret(self) -> bytes:
+        """The same for all replicas."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQuery:
+    """Which keys a list has; `after`: those behind the key of that id."""
+
+    tenant: str | None = None
+    owner: str | None = None
+    include_revoked: bool = False
+    after: str | None = None
+    limit: int = 20
+
+
+def is_well_formed(token: str) -> bool:
+    """Whether it can be a key that was made here."""
+    return WELL_FORMED.fullmatch(token) is not None
+
+
+class KeyStore:
+    """Each method is one short transaction.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached, or a newer version wrote what is there.
+    """
+
+    def __init__(self, transactions: Transactions, clock: Clock, secret: HoldsSecret) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._secret = secret
+
+    async def digest(self, key: str) -> bytes:
+        """What stands for a key: keyed, of all of it."""
+        return hmac.digest(await self._secret.secret(), PURPOSE + key.encode("utf-8", "replace"), "sha256")
+
+    async def find(self, digest: bytes) -> StoredKey | None:
+        """The key with that digest, or that had it before its last rotation; revoked ones, too."""
+        found = api_keys.c.digest == digest
+        query = sa.select(api_keys).where(sa.or_(found, api_keys.c.previous_digest == digest))
+        rows = await self._transactions.run(lambda connection: connection.execute(query).all())
+        for row in rows:
+            if hmac.compare_digest(bytes(row.digest), digest):
+                return _key(row)
+        for row in rows:
+            if row.previous_digest is not None and hmac.compare_digest(bytes(row.previous_digest), digest):
+                return _key(row, row.previous_until or row.updated_at)
+        return None
+
+    async def create(
+        self, fields: KeyFields, created_by: str | None = None, record: Record | None = None
+    ) -> tuple[StoredKey, str]:
+        """A new key, and what its holder sends: nobody can read that again."""
+        key, now = _new(), self._clock.now()
+        row = {
+            "id": new_id("key_"),
+            "digest": await self.digest(key),
+            "hint": key[-HINT_CHARS:],
+            **_columns(fields),
+            "created_by": created_by,
+            "created_at": now,
+            "updated_at": now,
+        }
+
+        def work(connection: sa.Connection) -> StoredKey:
+            connection.execute(api_keys.insert().values(**row))
+            if record is not None:
+                record(connection, "key.created", row["id"], fields.tenant, _said(fields))
+            return _key(_row(connection, row["id"]))
+
+        return await self._transactions.run(work, write=True), key
+
+    async def get(self, key_id: str) -> StoredKey | None:
+        """The key of that id; None if there is none."""
+        found = await self.by_ids((key_id,))
+        return found.get(key_id)
+
+    async def by_ids(self, key_ids: Sequence[str]) -> dict[str, StoredKey]:
+        """The keys of these ids, as far as they were made here."""
+        wanted = [each for each in key_ids if "\x00" not in each]
+        query = sa.select(api_keys).where(api_keys.c.id.in_(wanted))
+        rows = await self._transactions.run(lambda connection: connection.execute(query).all())
+        return {row.id: _key(row) for row in rows}
+
+    async def page(self, query: KeyQuery) -> KeyPage | None:
+        """A page of a list, the latest in front; None if `query.after` is no key."""
+        if "\x00" in f"{query.tenant}{query.owner}{query.after}":
+            return KeyPage((), has_more=False) if query.after is None else None
+        return await self._transactions.run(lambda connection: _page(connection, query))
+
+    async def update(
+        self, key_id: str, change: Callable[[KeyFields], KeyFields], record: Record | None = None
+    ) -> StoredKey | None:
+        """Changes what is said of a key; None if there is none. One that is revoked stays as it is.
+
+        Args:
+            change: makes the new fields out of those that are there; it may raise.
+        """
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> StoredKey | None:
+            row = _row(connection, key_id, locked=True)
+            if row is None or row.revoked_at is not None:
+                return None if row is None else _key(row)
+            before = _fields(row)
+            fields = change(before)
+            where = api_keys.update().where(api_keys.c.id == key_id)
+            connection.execute(where.values(**_columns(fields), updated_at=now))
+            if record is not None:
+                old, new = _said(before), _said(fields)
+                changed = {name: new.get(name) for name in {**old, **new} if old.get(name) != new.get(name)}
+                record(connection, "key.updated", key_id, row.tenant, changed)
+            return _key(_row(connection, key_id))
+
+        return await self._write(key_id, work)
+
+    async def rotate(
+        self, key_id: str, grace: timedelta, record: Record | None = None
+    ) -> tuple[StoredKey, str | None] | None:
+        """Gives a key another secret part, and returns it; None if there is no such key, and None in its place if that
+        is revoked. The one before counts for `grace`, those before it not any more; sessions on the page end."""
+        key, now = _new(), self._clock.now()
+        digest = await self.digest(key)
+        keeps = grace > timedelta(0)
+
+        def work(connection: sa.Connection) -> tuple[StoredKey, bool] | None:
+            row = _row(connection, key_id, locked=True)
+            if row is None or row.revoked_at is not None:
+                return None if row is None else (_key(row), False)
+            values = {
+                "previous_digest": row.digest if keeps else None,
+                "previous_until": now + grace if keeps else None,
+                "digest": digest,
+                "hint": key[-HINT_CHARS:],
+                "rotated_at": now,
+                "updated_at": now,
+            }
+            connection.execute(api_keys.update().where(api_keys.c.id == key_id).values(**values))
+            _end_sessions(connection, key_id, now)
+            if record is not None:
+                record(connection, "key.rotated", key_id, row.tenant, {"grace_seconds": grace.total_seconds()})
+            return _key(_row(connection, key_id)), True
+
+        done = await self._write(key_id, work)
+        return None if done is None else (done[0], key if done[1] else None)
+
+    async def revoke(self, key_id: str, record: Record | None = None) -> StoredKey | None:
+        """Ends a key for good, with its sessions on the page; None if there is none."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> StoredKey | None:
+            row = _row(connection, key_id, locked=True)
+            if row is None or row.revoked_at is not None:
+                return None if row is None else _key(row)
+            values = {"revoked_at": now, "updated_at": now, "previous_digest": None, "previous_until": None}
+            connection.execute(api_keys.update().where(api_keys.c.id == key_id).values(**values))
+            _end_sessions(connection, key_id, now)
+            if record is not None:
+                record(connection, "key.revoked", key_id, row.tenant, {})
+            return _key(_row(connection, key_id))
+
+        return await self._write(key_id, work)
+
+    async def _write(self, key_id: str, work: Callable[[sa.Connection], T | None]) -> T | None:
+        return None if "\x00" in key_id else await self._transactions.run(work, write=True)
+
+
+def count_keys(connection: sa.Connection, now: datetime) -> int:
+    """How many keys there are that were neither revoked nor have expired."""
+    columns = api_keys.c
+    lives = (columns.revoked_at.is_(None), sa.or_(columns.expires_at.is_(None), columns.expires_at > now))
+    return int(connection.execute(sa.select(sa.func.count()).select_from(api_keys).where(*lives)).scalar_one())
+
+
+def _new() -> str:
+    return KEY_PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+
+
+def _row(connection: sa.Connection, key_id: str, *, locked: bool = False) -> Any:
+    query = sa.select(api_keys).where(api_keys.c.id == key_id)
+    return connection.execute(query.with_for_update() if locked else query).one_or_none()
+
+
+def _page(connection: sa.Connection, query: KeyQuery) -> KeyPage | None:
+    columns = api_keys.c
+    wanted = []
+    if query.tenant is not None:
+        wanted.append(columns.tenant == query.tenant)
+    if query.owner is not None:
+        wanted.append(columns.owner == query.owner)
+    if not query.include_revoked:
+        wanted.append(columns.revoked_at.is_(None))
+    if query.after is not None:
+        last = _row(connection, query.after)
+        if last is None:
+            return None
+        earlier = sa.and_(columns.created_at == last.created_at, columns.id < last.id)
+        wanted.append(sa.or_(columns.created_at < last.created_at, earlier))
+    found = sa.select(api_keys).where(*wanted).order_by(columns.created_at.desc(), columns.id.desc())
+    rows = connection.execute(found.limit(query.limit + 1)).all()
+    return KeyPage(tuple(map(_key, rows[: query.limit])), len(rows) > query.limit)
+
+
+def _columns(fields: KeyFields) -> dict[str, Any]:
+    """What a row says of a key: all of it as JSON, and in columns what lists look for."""
+    named = {name: getattr(fields, name) for name in ("tenant", "name", "owner", "project", "expires_at")}
+    return {**named, "policy": fields.model_dump_json(exclude_defaults=True)}
+
+
+def _said(fields: KeyFields) -> dict[str, Any]:
+    return fields.model_dump(mode="json", exclude_defaults=True)
+
+
+def _fields(row: Any) -> KeyFields:
+    try:
+        return KeyFields.model_validate_json(row.policy)
+    except ValidationError as error:  # a newer version knows more limits; without them it would not be that key
+        raise StorageUnavailable("What may be done with this key was written by a newer version.") from error
+
+
+def _key(row: Any, replaced_until: datetime | None = None) -> StoredKey:
+    return StoredKey(
+        policy=policy_of(row.id, _fields(row)),
+        hint=row.hint,
+        created_at=utc(row.created_at),
+        updated_at=utc(row.updated_at),
+        created_by=row.created_by,
+        rotated_at=_utc(row.rotated_at),
+        revoked_at=_utc(row.revoked_at),
+        replaced_until=_utc(replaced_until),
+    )
+
+
+def _utc(value: datetime | None) -> datetime | None:
+    return None if value is None else utc(value)
+
+
+def _end_sessions(connection: sa.Connection, key_id: str, now: datetime) -> None:
+    update = ui_sessions.update().where(ui_sessions.c.key_id == key_id, ui_sessions.c.revoked_at.is_(None))
+    connection.execute(update.values(revoked_at=now))

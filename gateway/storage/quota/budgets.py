@@ -1,0 +1,173 @@
+"""Budgets out of the ledger's sums, and what processes hold of them (adapter of `ports.BudgetStore`; ADR 28)."""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.models.allowed import LEASE_SECONDS, Account, Leased
+from gateway.ports import Clock
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions, insert_for
+from gateway.storage.rows import MOST
+from gateway.storage.secret import Users, user_digest, user_name
+
+PAST_SECONDS = 30.0
+"""For how long the sum of past days is kept. A bill is of the day on which its request came, so that yesterday's sum
+may still grow: it is always read."""
+SHARE = 10
+"""A process holds one part in so many of what is left, beside what its requests need."""
+MOST_PAST = 10_000
+DAYS = schema.usage_days
+LEASES = schema.budget_leases
+
+
+class SqlBudgets:
+    """Leases of one process. PostgreSQL takes an advisory lock for each account, SQLite has one writer at a time: what
+    is read of an account's bills and leases belongs together, as no process lessens its lease meanwhile."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        clock: Clock,
+        secret: Callable[[], Awaitable[bytes]],
+        process: str,
+        users: Users = "plain",
+    ) -> None:
+        """`secret`: of keyed hashes. `users`: how a request's user stands in the ledger."""
+        self._transactions = transactions
+        self._clock = clock
+        self._secret = secret
+        self._process = process
+        self._users = users
+        self._past: dict[tuple[bytes, date], tuple[float, date, int]] = {}
+
+    async def spent(self, account: Account) -> int:
+        """Picodollars of all bills since the account's period began (`ports.BudgetStore`)."""
+        count = await self._count(account)
+        spent, remember = await self._transactions.run(count)
+        remember()
+        return spent
+
+    async def lease(self, account: Account, budget: int, held: int, more: int) -> Leased:
+        """Writes down what this process holds, and what more it gets (`ports.BudgetStore`)."""
+        count = await self._count(account)
+        now = self._clock.now()
+        mine = _of(account, self._process)
+
+        def work(connection: sa.Connection) -> tuple[Leased, Callable[[], None]]:
+            _lock(connection, account)
+            spent, remember = count(connection)
+            others = _others(connection, account, self._process, now)
+            found = granted(budget, spent, others, held, more)
+            if found.granted:
+                _write(connection, {**mine, "amount_picousd": min(found.granted, MOST), "expires_at": _until(now)})
+            else:
+                connection.execute(LEASES.delete().where(*_where(mine)))
+            return found, remember
+
+        found, remember = await self._transactions.run(work, write=True)
+        remember()
+        return found
+
+    async def give_back(self, account: Account) -> None:
+        """This process holds nothing of it any more."""
+        delete = LEASES.delete().where(*_where(_of(account, self._process)))
+
+        def work(connection: sa.Connection) -> None:
+            _lock(connection, account)
+            connection.execute(delete)
+
+        await self._transactions.run(work, write=True)
+
+    async def sweep(self) -> None:
+        """Deletes leases that are over."""
+        delete = LEASES.delete().where(LEASES.c.expires_at <= self._clock.now() - timedelta(seconds=LEASE_SECONDS))
+        await self._transactions.run(lambda connection: connection.execute(delete), write=True)
+
+    async def _count(self, account: Account) -> Callable[[sa.Connection], tuple[int, Callable[[], None]]]:
+        """Reads what was spent, and says how the past part of it is remembered."""
+        where, key = await self._whose(account), (account.digest, account.start)
+        now, yesterday = self._clock.monotonic(), self._clock.now().astimezone(UTC).date() - timedelta(days=1)
+        kept = self._past.get(key)
+        ended = [DAYS.c.day < account.resets_at.date()] if account.resets_at is not None else []
+        past = kept[2] if kept is not None and kept[1] == yesterday and now < kept[0] else None
+
+        def count(connection: sa.Connection) -> tuple[int, Callable[[], None]]:
+            of_past = past
+            if of_past is None:
+                of_past = 0
+                if account.start < yesterday:
+                    of_past = _sum(connection, where, DAYS.c.day >= account.start, DAYS.c.day < yesterday)
+            late = _sum(connection, where, DAYS.c.day >= max(account.start, yesterday), *ended)
+            return of_past + late, lambda: self._remember(key, (now + PAST_SECONDS, yesterday, of_past), past is None)
+
+        return count
+
+    def _remember(self, key: tuple[bytes, date], found: tuple[float, date, int], is_new: bool) -> None:
+        if is_new:
+            if len(self._past) >= MOST_PAST:
+                self._past.clear()
+            self._past[key] = found
+
+    async def _whose(self, account: Account) -> list[sa.ColumnElement[bool]]:
+        holder, columns = account.holder, DAYS.c
+        if holder.kind == "all":
+            return []
+        if holder.kind == "user":
+            name = user_name(holder.name)
+            if self._users == "hashed":
+                name = user_digest(await self._secret(), holder.name)
+            return [columns.tenant == holder.tenant, columns.end_user == name]
+        column = {"key": columns.key_id, "model": columns.model, "project": columns.project}[holder.kind]
+        return [column == holder.name]
+
+
+def granted(budget: int, spent: int, others: int, held: int, more: int) -> Leased:
+    """What a process may hold, given what is spent and what others hold: what its requests hold, what they need, and a
+    share of the rest. A request that is alone may go over the budget while less than that is spent."""
+    room = budget - spent - others
+    need = held + more
+    if need <= room:
+        return Leased(spent, others, need + (room - need) // SHARE, fits=True)
+    is_alone = not held and not others and spent < budget
+    return Leased(spent, others, need if is_alone else held, fits=is_alone or not more)
+
+
+def _sum(connection: sa.Connection, whose: list[sa.ColumnElement[bool]], *days: sa.ColumnElement[bool]) -> int:
+    query = sa.select(sa.func.sum(DAYS.c.cost_picousd)).where(*whose, *days)
+    return int(connection.execute(query).scalar() or 0)
+
+
+def _others(connection: sa.Connection, account: Account, process: str, now: datetime) -> int:
+    columns = LEASES.c
+    of_account = (columns.holder == account.digest, columns.period_start == account.start)
+    query = sa.select(sa.func.sum(columns.amount_picousd))
+    query = query.where(*of_account, columns.process != process, columns.expires_at > now)
+    return int(connection.execute(query).scalar() or 0)
+
+
+def _lock(connection: sa.Connection, account: Account) -> None:
+    """Until the transaction ends; by a statement of its own, so that the next one sees what others have committed."""
+    if connection.dialect.name != "sqlite":
+        number = int.from_bytes(account.digest[:8], "big", signed=True)
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(number)))
+
+
+def _of(account: Account, process: str) -> dict[str, Any]:
+    return {"holder": account.digest, "period_start": account.start, "process": process}
+
+
+def _where(mine: dict[str, Any]) -> list[sa.ColumnElement[bool]]:
+    return [LEASES.c[name] == value for name, value in mine.items()]
+
+
+def _write(connection: sa.Connection, row: dict[str, Any]) -> None:
+    insert = insert_for(connection.dialect, LEASES).values(**row)
+    new = {name: insert.excluded[name] for name in ("amount_picousd", "expires_at")}
+    connection.execute(insert.on_conflict_do_update(index_elements=list(LEASES.primary_key), set_=new))
+
+
+def _until(now: datetime) -> datetime:
+    return now + timedelta(seconds=LEASE_SECONDS)

@@ -1,0 +1,100 @@
+"""`gateway keys`, beside a running server that knows no key of the configuration (guarantee §12.1, §12.2)."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.answers import Json, http, user
+from tests.support.command import gateway_command
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.process import wait_until
+
+WITHIN = 5.0
+
+
+@pytest.fixture(scope="module")
+def module_keyed(module_start_gateway: GatewayFactory) -> GatewayProcess:
+    """Only keys made at runtime are accepted, and there are none."""
+    return module_start_gateway({"auth": {"mode": "keys"}})
+
+
+@pytest.fixture
+def keyed(module_keyed: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    return module_keyed
+
+
+def run(gateway: GatewayProcess, *arguments: str, status: int = 0) -> Any:
+    done = gateway_command(*arguments, "--config", str(gateway.config_path), directory=gateway.directory)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def read(gateway: GatewayProcess, *arguments: str) -> Json:
+    found: Json = json.loads(run(gateway, "keys", *arguments, "--json").stdout)
+    return found
+
+
+def status_of(gateway: GatewayProcess, key: str | None) -> int:
+    with http(gateway, key) as client:
+        return client.post("/chat/completions", json={"model": "small", "messages": [user("hi")]}).status_code
+
+
+def test_s12_1_the_first_key_is_made_by_the_command(keyed: GatewayProcess) -> None:
+    """An administrator's; with it the API makes others."""
+    assert [status_of(keyed, each) for each in (None, "sk-own", "sk-gw-" + "x" * 43)] == [401, 401, 401]
+    key = run(keyed, "keys", "create", "--tenant", "ops", "--role", "admin", "--quiet").stdout.strip()
+    with http(keyed, key) as client:
+        made = client.post("/gateway/keys", json={"name": "Ann's"}).json()
+    assert (made["tenant"], made["created_by"] is not None) == ("ops", True)
+    assert status_of(keyed, made["key"]) == 200
+    assert "made at runtime" in gateway_check(keyed)
+
+
+def gateway_check(gateway: GatewayProcess) -> str:
+    done = gateway_command("check", "--config", str(gateway.config_path), directory=gateway.directory)
+    return next(line for line in done.stdout.splitlines() if " keys: " in line)
+
+
+def test_s12_2_what_commands_change_holds_in_a_running_server(keyed: GatewayProcess) -> None:
+    made = read(keyed, "create", "--tenant", "acme", "--name", "a", "--budget", "5/day", "--budget", "9/month:soft",
+                "--rpm", "60", "--context", "mode=simple", "--expires", "90d", "--model", "small")  # fmt: skip
+    assert made["budgets"] == [
+        {"usd": 5.0, "period": "day", "hard": True},
+        {"usd": 9.0, "period": "month", "hard": False},
+    ]
+    assert status_of(keyed, made["key"]) == 200
+    changed = read(keyed, "update", made["id"], "--tpm", "100000", "--clear", "name", "--context", "recall=true")
+    assert changed["limits"] == {"rpm": 60, "tpm": 100_000, "concurrent": None}
+    assert (changed["name"], changed["context"]) == (None, {"mode": "simple", "recall": True})
+    shown = read(keyed, "show", made["id"])
+    assert shown == changed
+    assert "5/day, 9/month:soft" in run(keyed, "keys", "show", made["id"]).stdout
+    new = read(keyed, "rotate", made["id"], "--grace", "1h")
+    assert [status_of(keyed, each["key"]) for each in (made, new)] == [200, 200]
+    assert read(keyed, "revoke", made["id"])["revoked_at"] is not None
+    for each in (made, new):
+        wait_until(lambda key=each["key"]: status_of(keyed, key) == 401, "it is refused", timeout=WITHIN)  # type: ignore[misc]
+    assert made["id"] not in run(keyed, "keys", "list", "--tenant", "acme").stdout
+    assert "revoked" in run(keyed, "keys", "list", "--revoked").stdout
+    assert "revoked" in run(keyed, "keys", "rotate", made["id"], status=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["create", "--tenant", "a b"], "tenant"),
+        (["create", "--tenant", "a", "--budget", "5"], "--budget"),
+        (["create", "--tenant", "a", "--budget", "x/day"], "budgets[0].usd"),
+        (["create", "--tenant", "a", "--expires", "soon"], "--expires"),
+        (["create", "--tenant", "a", "--role", "root"], "roles[0]"),
+        (["create", "--tenant", "a", "--context", "mode"], "--context"),
+        (["create", "--tenant", "a", "--context", "speed=1"], "context.speed"),
+    ],
+)
+def test_what_cannot_be_said_of_a_key_is_told(keyed: GatewayProcess, arguments: list[str], said: str) -> None:
+    done = run(keyed, "keys", *arguments, status=2)
+    assert said in done.stderr
+    assert not done.stdout

@@ -1,0 +1,124 @@
+"""Nothing that a request holds of budgets and limits stays behind it, however it ends (guarantee §12.3, §12.4)."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.base.ids import new_id
+from gateway.config.allowances import RateLimits, SpendBudget
+from gateway.config.settings import Settings, StorageSettings
+from gateway.errors import BudgetExceeded, GatewayError, UpstreamRefused
+from gateway.http.inner.validation import Arrival, parse_chat_request
+from gateway.models.exchange import Caller, ChatRequest, Deployment, JsonAnswer, ModelFacts
+from gateway.models.keys import KeyPolicy
+from gateway.storage.quota.local import LocalRates
+from gateway.tokens.counter import CounterRegistry
+from gateway.turn.limited import LimitedPipeline, open_limited
+from tests.support.factory import sqlite_url
+from tests.support.in_process import InProcess
+
+PRICES = {"input_cost_per_token": Decimal("0.001"), "output_cost_per_token": Decimal("0.001")}
+FACTS = {"m": ModelFacts("m", 8000, 1000, 8000, prices=PRICES)}
+KEY = KeyPolicy(
+    "key_1",
+    "t",
+    budgets=(SpendBudget(usd=Decimal(1000)),),
+    limits=RateLimits(rpm=10**6, tpm=10**9, concurrent=10**6),
+)
+
+
+class Slow:
+    """A provider that takes its time, and sometimes refuses."""
+
+    def __init__(self) -> None:
+        self.chance = random.Random(3)
+        self.answered = 0
+
+    async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
+        for _ in range(self.chance.randrange(6)):
+            await asyncio.sleep(0)
+        if self.chance.random() < 0.2:
+            raise UpstreamRefused(500, {"error": {"message": "no"}}, {})
+        self.answered += 1
+        choice = {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}
+        return JsonAnswer({"id": "c", "object": "chat.completion", "choices": [choice], "usage": usage}, {})
+
+    def stream(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> Any:
+        raise NotImplementedError
+
+
+@asynccontextmanager
+async def world(directory: Path, upstream: Any) -> AsyncIterator[tuple[InProcess, LimitedPipeline]]:
+    """A pipeline behind limits, in this process."""
+    settings = Settings(storage=StorageSettings(url=sqlite_url(directory)))
+    inside = await InProcess(settings, FACTS, lambda body: {"content": "ok"}).prepare()
+    pipeline, settlement = inside._pipeline, inside._settlement
+    pipeline._sender._upstream = upstream
+    limited = open_limited(settings, inside.transactions, inside.store, pipeline, settlement, CounterRegistry())
+    try:
+        yield inside, limited
+    finally:
+        await limited.close()
+        await inside.close()
+
+
+def request(settings: Settings, key: KeyPolicy = KEY, **more: Any) -> ChatRequest:
+    body = {"model": "m", "messages": [{"role": "user", "content": new_id("q")}], "max_tokens": 10, **more}
+    arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), 100)
+    caller = Caller("t", key_id=key.key_id, key=key)
+    return parse_chat_request(body, {}, caller, settings, arrival, None)
+
+
+async def test_s12_3_requests_that_are_cancelled_anywhere_hold_nothing(tmp_path: Path) -> None:
+    """Two thousand, each left at another moment; what was billed is what is spent."""
+    chance, slow = random.Random(5), Slow()
+    async with world(tmp_path, slow) as (inside, limited):
+        quota = limited._quota
+        for _ in range(40):
+            tasks = [
+                asyncio.ensure_future(limited.answer(request(inside.settings, store=chance.random() < 0.2)))
+                for _ in range(50)
+            ]
+            for task in tasks:
+                for _ in range(chance.randrange(3)):
+                    await asyncio.sleep(0)
+                if chance.random() < 0.7:
+                    task.cancel()
+            found = await asyncio.gather(*tasks, return_exceptions=True)
+            for each in found:
+                assert not isinstance(each, BaseException) or isinstance(each, GatewayError | asyncio.CancelledError)
+        await inside._settlement.drain(30)
+        assert slow.answered
+        (spending,) = quota.budgets.held()
+        assert spending.reserved == 0
+        assert isinstance(quota.rates, LocalRates)
+        assert quota.rates.local.running == 0
+        spent = await quota.budgets._store.spent(spending.account)
+        assert spending.used + spending.spent == spent
+        assert spent >= slow.answered * 5 * 10**9 - 1
+
+
+async def test_s12_3_a_planner_is_not_paid_for_a_budget_that_is_used_up(tmp_path: Path) -> None:
+    """It is looked at before anything is read or planned."""
+    async with world(tmp_path, Slow()) as (inside, limited):
+        key = replace(KEY, budgets=(SpendBudget(usd=Decimal("0.001")),))
+        while True:
+            try:
+                await limited.answer(request(inside.settings, key))
+            except BudgetExceeded:
+                break
+            except GatewayError:
+                continue
+        inside._pipeline._prepare = None  # type: ignore[method-assign, assignment]
+        with pytest.raises(BudgetExceeded):
+            await limited.answer(request(inside.settings, key))

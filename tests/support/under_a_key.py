@@ -1,0 +1,18 @@
+"""A plugin of pytest: every database that a test opens has the same key. `pytest -p tests.support.under_a_key`."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.storage import ledger
+from gateway.storage.database import engine
+from gateway.storage.encryption.vault import Vault
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _under_a_key() -> Iterator[None]:
+    vault = Vault(b"k" * 32)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (engine, ledger):
+            patch.setattr(module, "open_vault", lambda _: vault)
+        yield

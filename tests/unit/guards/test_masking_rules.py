@@ -1,0 +1,136 @@
+"""What each rule finds, and what it leaves alone (guarantee §12.10)."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.config.files import ConfigurationError
+from gateway.config.guards import RULES, MaskingSettings
+from gateway.guards.masking.finding import Finder
+from gateway.guards.masking.rules import rules_of
+from gateway.guards.masking.vault import PLACEHOLDER, Vault
+from tests.unit.guards.values import SECRET, VALUES, vault
+
+LEFT_ALONE = [
+    "at 12:30:45 on 2024-01-15, build 1700000000000",
+    "std::vector and a::b, ratio 3.14159, version 1.2.3",
+    "order 1234567890123456 and 4111111111111112",
+    "sk-learn-is-a-library-for-python and basic understanding of things",
+    "call me at 555-1234, room 12-34-5678, ISBN 978-3-16-148410-0",
+    "user@localhost, @mention, a@b, http://example.org:8080/path",
+    "127.0.0.1 and ::1 and 0.0.0.0 and 300.1.2.3",
+    "DE89370400440532013001 has a wrong sum; 000-12-3456 and 666-12-3456 are none",
+    "<EMAIL_abcdefg2> stands for something",
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), VALUES)
+def test_each_rule_finds_its_values_and_nothing_beside(kind: str, value: str) -> None:
+    held = vault()
+    masked = held.mask(f"It is {value}, as he said.")
+    found = PLACEHOLDER.findall(masked)
+    assert value not in masked
+    assert masked.startswith("It is <")
+    assert masked.endswith(", as he said.")
+    assert [name.rpartition("_")[0] for name in found] == [f"<{kind}"]
+    assert held.unmask(masked) == f"It is {value}, as he said."
+
+
+@pytest.mark.parametrize("text", LEFT_ALONE)
+def test_what_is_none_stays(text: str) -> None:
+    assert vault().mask(text) == text
+
+
+@pytest.mark.parametrize(("kind", "value"), VALUES)
+def test_a_value_is_found_again_wherever_it_was_put_back(kind: str, value: str) -> None:
+    """§12.10: what stands around it does not decide."""
+    name = vault().placeholder(kind, value)
+    for text in ("{}", "({})", '"{}"', "see {} there", "a: {}\n", "'{}',"):
+        assert vault().mask(text.format(value)) == text.format(name)
+
+
+def test_the_same_value_has_one_placeholder_and_another_tenant_another() -> None:
+    text = "Write to ann@example.org."
+    assert vault().mask(text) == vault().mask(text)
+    assert vault().mask(text) != vault(tenant="b").mask(text)
+    assert vault().mask(text) != Vault(Finder(rules_of(MaskingSettings())), b"other", "a").mask(text)
+
+
+def test_rules_are_switched() -> None:
+    settings = MaskingSettings(rules=("card",))
+    held = Vault(Finder(rules_of(settings)), SECRET, "a")
+    assert held.mask("ann@example.org 4111 1111 1111 1111").startswith("ann@example.org <CARD_")
+
+
+def test_rules_of_the_operators_own() -> None:
+    settings = MaskingSettings.model_validate({"custom": [{"name": "STAFF", "pattern": r"\bE\d{6}\b"}]})
+    held = Vault(Finder(rules_of(settings)), SECRET, "a")
+    assert held.mask("ask E123456 or E12").startswith("ask <STAFF_")
+    assert held.mask("ask E123456 or E12").endswith(" or E12")
+
+
+@pytest.mark.parametrize("pattern", ["(", "a*", "(?=x)x"])
+def test_a_pattern_that_cannot_be_used_is_refused_by_its_place(pattern: str) -> None:
+    settings = MaskingSettings.model_validate({"custom": [{"name": "OWN", "pattern": pattern}]})
+    with pytest.raises(ConfigurationError, match=r"masking.custom\[0\].pattern"):
+        rules_of(settings)
+
+
+HOSTILE = [
+    "a.",
+    "a@",
+    "1 ",
+    "1-",
+    "+1",
+    "1:",
+    "1.",
+    "AB12 ",
+    "sk-",
+    "://a:",
+    "-----BEGIN PRIVATE KEY-----",
+    "eyJa.",
+    "=",
+    "Bearer ",
+    "a" * 30 + "@",
+    "(((",
+    "0",
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_time_grows_with_the_text_alone(piece: str) -> None:
+    """Twice the text may take four times as long at most, where the machine is busy: not for ever."""
+
+    def seconds(length: int) -> float:
+        text, held = (piece * length)[:length], vault()
+        started = time.process_time()
+        held.mask(text)
+        return time.process_time() - started
+
+    seconds(1000)
+    small, large = max(seconds(20_000), 0.002), seconds(160_000)
+    assert large / small < 40
+
+
+@given(st.lists(st.one_of(st.sampled_from([value for _, value in VALUES]), st.text(max_size=12)), max_size=6))
+def test_masking_twice_changes_nothing_and_unmasking_gives_the_text(parts: list[str]) -> None:
+    held, text = vault(), " ".join(parts)
+    masked = held.mask(text)
+    assert held.unmask(masked) == text
+    assert held.mask(masked) == masked
+
+
+def test_what_was_searched_before_is_masked_the_same() -> None:
+    long = " ".join(f"{value} and so on" for _, value in VALUES) * 3
+    finder = Finder(rules_of(MaskingSettings()))
+    first, again = (Vault(finder, SECRET, "a").mask(long) for _ in range(2))
+    assert first == again == Vault(Finder(rules_of(MaskingSettings())), SECRET, "a").mask(long)
+    assert not any(value in first for _, value in VALUES)
+
+
+def test_all_rules_have_examples() -> None:
+    kinds = {kind for kind, _ in VALUES}
+    assert kinds == {rule.kind for rule in rules_of(MaskingSettings())}
+    assert {name.upper() for name in RULES} == kinds

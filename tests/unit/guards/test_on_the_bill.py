@@ -1,0 +1,66 @@
+"""What guards cost, and what placeholders take, is accounted for (guarantees §12.9, §12.10)."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.accounting.audit import repriced
+from gateway.accounting.cost import price_internal, total_cost
+from gateway.base import jsons
+from gateway.config.guards import MaskingSettings
+from gateway.guards.masking.bodies import BodyMasker
+from gateway.guards.masking.masker import Masker
+from gateway.models.exchange import ModelFacts
+from gateway.models.guarding import NOBODY, SCOPE, GuardScope, made_for
+from gateway.tokens.calibration import Margins
+from gateway.tokens.counter import CounterRegistry
+from tests.support.hand_clock import HandClock
+from tests.unit.guards.values import SECRET, VALUES
+
+USD = st.decimals(0, 1000, places=12, allow_nan=False)
+
+
+@given(USD)
+def test_a_guards_cost_is_exact_and_is_priced_again_as_it_was(usd: Decimal) -> None:
+    scope = GuardScope("a")
+    scope.charge("mine", usd)
+    (call,) = map(price_internal, scope.calls)
+    assert (call.total, call.purpose, call.model) == (usd, "guard", "guard/mine")
+    assert total_cost((call,))[1].guard_cost == usd
+    stored = replace(call, usage=jsons.loads_decimal(jsons.dumps(call.usage)))
+    assert repriced(stored).total == usd
+
+
+def test_calls_are_marked_where_somebody_asks_alone() -> None:
+    calls: list[object] = []
+    with made_for("planner", calls):  # type: ignore[arg-type]
+        assert SCOPE.get() is NOBODY
+    token = SCOPE.set(GuardScope("a", "req_1"))
+    try:
+        with made_for("planner", calls):  # type: ignore[arg-type]
+            scope = SCOPE.get()
+            assert (scope.tenant, scope.request_id, scope.purpose) == ("a", "req_1", "planner")
+            assert scope.calls is calls
+        assert SCOPE.get().purpose == "primary"
+    finally:
+        SCOPE.reset(token)
+
+
+async def _secret() -> bytes:
+    return SECRET
+
+
+PARTS = st.one_of(st.sampled_from([value for _, value in VALUES]), st.text(max_size=20))
+
+
+@given(st.lists(st.lists(PARTS, max_size=5).map(" ".join), max_size=4))
+async def test_what_placeholders_take_is_counted_as_it_is(texts: list[str]) -> None:
+    """§4 I1: what was counted and the surplus together are what is sent."""
+    masker = Masker(MaskingSettings(enabled=True), _secret)
+    counter = CounterRegistry(Margins(HandClock())).counter(ModelFacts("gpt-4o"))
+    messages = [{"role": "user", "content": text} for text in texts]
+    surplus = await masker.surplus(messages, "a", counter)
+    sent = BodyMasker(await masker.vault("a"), refuse=False).masked({"messages": messages})["messages"]
+    assert sum(map(counter.message, messages)) + surplus == sum(map(counter.message, sent))

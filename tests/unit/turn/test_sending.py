@@ -1,0 +1,295 @@
+"""Tries and waits of the sender, with candidates, clock and upstream of the test's own (guarantee §12.6)."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.base.clock import SystemClock
+from gateway.config.routing import RoutingSettings
+from gateway.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamTimeout, UpstreamUnreachable
+from gateway.models.bill import CallCost
+from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
+from gateway.telemetry.metrics import Metrics
+from gateway.turn.exchange import Exchange
+from gateway.turn.sending import Sender
+from gateway.window.budget import Budget
+from tests.unit.making import chat, user
+
+ANSWER = JsonAnswer({"choices": [{"message": {"content": "yes"}}], "usage": {"completion_tokens": 1}}, {})
+
+
+def deployment(name: str) -> Deployment:
+    return Deployment(name, name, f"openai/{name}", f"http://{name}", "sk", operator_key=True, id=name)
+
+
+class Places:
+    """Candidates in an order, and an attempt that notes how it ended."""
+
+    exhausted = False
+
+    def __init__(self, *names: str) -> None:
+        self._left = [deployment(name) for name in names]
+        self.several = len(names) > 1
+        self.first = self._left.pop(0)
+        self.log: list[tuple[str, Any]] = []
+
+    def next(self, after: Deployment, error: GatewayError) -> Deployment | None:
+        return self._left.pop(0) if self._left else None
+
+    def rests(self, deployment: Deployment) -> bool:
+        return False
+
+    def began(self, deployment: Deployment, tokens: int = 0) -> "Places":
+        self.log.append((deployment.id, None))
+        return self
+
+    def answered(self) -> None:
+        self.log.append(("answered", None))
+
+    def ended(self, error: BaseException | None = None, tokens: int = 0) -> None:
+        self.log.append(("ended", error))
+
+    def remember(self, completion_id: str, deployment: Deployment) -> None:
+        return None
+
+
+class Script:
+    """An upstream that answers what it is told, then well."""
+
+    def __init__(self, *errors: GatewayError) -> None:
+        self._errors = list(errors)
+        self.asked: list[str] = []
+
+    async def complete(self, deployment: Deployment, body: Any, headers: dict[str, str]) -> JsonAnswer:
+        self.asked.append(deployment.id)
+        if self._errors:
+            raise self._errors.pop(0)
+        return ANSWER
+
+    def stream(self, deployment: Deployment, body: Any, headers: dict[str, str]) -> Any:
+        raise NotImplementedError
+
+
+class Bills:
+    """What the sender needs of a settlement."""
+
+    def __init__(self) -> None:
+        self.clock, self.metrics, self.usage = SystemClock(), Metrics(()), self
+
+    async def of_failure(self, exchange: Exchange) -> CallCost:
+        return CallCost("failed_try", exchange.deployment.route, {}, None, None, estimated=True)
+
+
+class Anew:
+    """Contexts that cost nothing."""
+
+    def candidates(self, request: ChatRequest) -> Any:
+        return Places(request.model)
+
+    async def anew(self, exchange: Exchange, request: ChatRequest, candidates: Any, at: Deployment) -> Exchange:
+        return exchange_of(request, candidates, at)
+
+    async def refit(self, exchange: Exchange, built: Any, overflow: Any) -> None:
+        raise NotImplementedError
+
+
+def exchange_of(request: ChatRequest, places: Any, at: Deployment) -> Exchange:
+    return Exchange(request, at, ModelFacts(request.model), Budget(None, None), request, places, at)
+
+
+def sender_of(upstream: Any, **settings: Any) -> tuple[Sender, list[float]]:
+    bills: Any = Bills()
+    protocols: Any = None
+    made = Sender(upstream, bills, protocols, RoutingSettings(**settings), Anew(), lambda exchange: {})
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    made.sleep, made.random = sleep, lambda: 1.0
+    return made, waits
+
+
+def new_exchange(places: Places, **more: Any) -> Exchange:
+    return exchange_of(replace(chat([user("hello")]), **more), places, places.first)
+
+
+DOWN, LATE, CUT = UpstreamUnreachable("down"), UpstreamTimeout("late"), UpstreamInterrupted("cut")
+BUSY = UpstreamRefused(503, {"error": {"message": "busy"}}, {})
+
+
+async def test_s12_6_each_other_deployment_once_and_what_may_be_charged_is_kept() -> None:
+    places, upstream = Places("a", "b", "c"), Script(LATE, DOWN)
+    sender, waits = sender_of(upstream)
+    exchange = new_exchange(places)
+    assert await sender.whole(exchange) is ANSWER
+    assert (upstream.asked, waits) == (["a", "b", "c"], [])
+    assert [(call.purpose, call.model) for call in exchange.failed] == [("failed_try", "openai/a")]
+    assert exchange.route == ["gpt-4o", "openai/a", "openai/b", "openai/c"]
+    assert places.log == [
+        ("a", None),
+        ("ended", LATE),
+        ("b", None),
+        ("ended", DOWN),
+        ("c", None),
+        ("answered", None),
+        ("ended", None),
+    ]
+
+
+async def test_s12_6_other_deployments_first_then_again_with_backoff() -> None:
+    upstream = Script(BUSY, BUSY, BUSY)
+    sender, waits = sender_of(upstream, retries=3, backoff=1.0)
+    exchange = new_exchange(Places("a", "b"))
+    await sender.whole(exchange)
+    assert (upstream.asked, waits) == (["a", "b", "b", "b"], [1.0, 2.0])
+    assert exchange.route == ["gpt-4o", "openai/a", "openai/b"]
+
+
+@pytest.mark.parametrize("error", [DOWN, LATE, CUT, BUSY])
+async def test_a_single_deployment_is_asked_once_by_default(error: GatewayError) -> None:
+    upstream = Script(error)
+    sender, _ = sender_of(upstream)
+    with pytest.raises(type(error)):
+        await sender.whole(new_exchange(Places("a")))
+    assert upstream.asked == ["a"]
+
+
+async def test_s12_6_nothing_is_tried_for_a_client_that_has_left_or_has_got_something() -> None:
+    for exchange in (new_exchange(Places("a", "b"), has_left=lambda: True), new_exchange(Places("a", "b"))):
+        exchange.delivered = not exchange.asked.has_left()
+        upstream = Script(DOWN)
+        sender, _ = sender_of(upstream, retries=5)
+        with pytest.raises(UpstreamUnreachable):
+            await sender.whole(exchange)
+        assert upstream.asked == ["a"]
+
+
+@pytest.mark.parametrize("error", [LATE, BUSY])
+async def test_s12_6_a_client_that_leaves_during_a_wait_pays_for_what_was_asked(error: GatewayError) -> None:
+    """Once, and nothing if that cost nothing: what is out is settled, and nothing is noted beside it."""
+    upstream = Script(error, error)
+    sender, _ = sender_of(upstream, retries=1)
+    waiting = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        waiting.set()
+        await asyncio.sleep(60)
+
+    sender.sleep = sleep
+    exchange = new_exchange(Places("a"))
+    task = asyncio.ensure_future(sender.whole(exchange))
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert upstream.asked == ["a"]
+    assert (exchange.is_out, exchange.failed) == (error.may_be_charged, [])
+
+
+async def test_s12_6_who_has_left_by_the_end_of_a_wait_is_not_asked_for() -> None:
+    left: list[bool] = []
+    upstream = Script(LATE)
+    sender, _ = sender_of(upstream, retries=1, default_fallbacks=["other"])
+
+    async def sleep(seconds: float) -> None:
+        left.append(True)
+
+    sender.sleep = sleep
+    exchange = new_exchange(Places("a"), has_left=lambda: bool(left))
+    with pytest.raises(UpstreamTimeout):
+        await sender.whole(exchange)
+    assert (upstream.asked, exchange.failed) == (["a"], [])
+
+
+async def test_s12_6_an_outage_is_not_hammered() -> None:
+    """A hundred requests, each with two further tries: no more than the budget's share asks again at once."""
+    gate, most = asyncio.Event(), 0
+
+    class Down(Script):
+        async def complete(self, deployment: Deployment, body: Any, headers: dict[str, str]) -> JsonAnswer:
+            self.asked.append(deployment.id)
+            await asyncio.sleep(0)
+            raise DOWN
+
+    upstream = Down()
+    sender, _ = sender_of(upstream, retries=2, retry_share=0.1, retry_minimum=3)
+
+    async def sleep(seconds: float) -> None:
+        nonlocal most
+        most = max(most, sender.budget.retrying)
+        await gate.wait()
+
+    sender.sleep = sleep
+    tasks = [asyncio.ensure_future(sender.whole(new_exchange(Places("a")))) for _ in range(100)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    gate.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(each, UpstreamUnreachable) for each in found)
+    assert most == 10
+    assert len(upstream.asked) <= 100 + 2 * 10
+    assert (sender.under_way, sender.budget.retrying) == (0, 0)
+
+
+@given(
+    errors=st.lists(st.sampled_from([DOWN, LATE, CUT, BUSY]), max_size=20),
+    retries=st.one_of(st.none(), st.integers(0, 5)),
+    places=st.integers(1, 4),
+)
+def test_s12_6_never_more_tries_than_allowed(errors: list[GatewayError], retries: int | None, places: int) -> None:
+    async def run() -> None:
+        upstream = Script(*errors)
+        sender, _ = sender_of(upstream, retries=retries)
+        exchange = new_exchange(Places(*"abcd"[:places]))
+        most = places if retries is None else retries + 1
+        failed = (await asyncio.gather(sender.whole(exchange), return_exceptions=True))[0]
+        asked = len(upstream.asked)
+        if isinstance(failed, BaseException):
+            assert (failed, asked) == (errors[asked - 1], most)
+        else:
+            assert asked == len(errors) + 1 <= most
+        may_be_charged = [error for error in errors[: asked - 1] if error.may_be_charged]
+        assert len(exchange.failed) == len(may_be_charged)
+
+    asyncio.run(run())
+
+
+async def test_a_stream_that_does_not_open_holds_nothing() -> None:
+    class Refusing(Script):
+        def stream(self, deployment: Deployment, body: Any, headers: dict[str, str]) -> Any:
+            raise DOWN
+
+    sender, _ = sender_of(Refusing())
+    async with AsyncExitStack() as stack:
+        with pytest.raises(UpstreamUnreachable):
+            await sender.opened(new_exchange(Places("a")), stack)
+    assert sender.under_way == 0
+
+
+async def test_s12_7_a_model_that_rests_is_not_asked_where_another_can_answer() -> None:
+    for fallbacks, asked in ((True, ["other"]), (False, ["a"])):
+        upstream = Script()
+        sender, _ = sender_of(upstream, default_fallbacks=["other"])
+        places = Places("a")
+        places.exhausted = True
+        exchange = new_exchange(places, fallbacks=fallbacks)
+        await sender.whole(exchange)
+        assert upstream.asked == asked
+        assert exchange.route == ["gpt-4o", f"openai/{asked[0]}"], "who was not asked is not named"
+
+
+async def test_s12_7_one_model_after_the_other_and_the_error_of_the_last() -> None:
+    upstream = Script(BUSY, DOWN, LATE)
+    sender, _ = sender_of(upstream, fallbacks={"gpt-4o": ["b", "c"]}, max_fallbacks=2, default_fallbacks=["d"])
+    exchange = new_exchange(Places("a"))
+    with pytest.raises(UpstreamTimeout):
+        await sender.whole(exchange)
+    assert upstream.asked == ["a", "b", "c"]
+    assert exchange.route == ["gpt-4o", "openai/a", "openai/b", "openai/c"]
+    assert exchange.asked.model == "gpt-4o"
