@@ -237,7 +237,7 @@ def test_s12_1_what_other_gateways_manage_themselves_by_is_not_there(
     guardrail (CVE-2026-40217), proxies past the checks: no such path is served or relayed, to nobody."""
     body: Json = {
         "template": "{{ cycler.__init__.__globals__ }}",
-        "prompt": "{{7*7}}",
+        "prompt": "{{7919*7907}}",
         "command": "touch",
         "args": ["/tmp/x"],
         "code": "import os",
@@ -256,7 +256,8 @@ def test_s12_1_what_other_gateways_manage_themselves_by_is_not_there(
 
 def test_s2_templates_in_what_a_client_says_are_text(attacked: GatewayProcess, upstream: MockUpstream) -> None:
     """Whatever is rendered for a client runs in the gateway (CVE-2026-1868, CVE-2026-42203): nothing is."""
-    evil = "{{7*7}} ${7*7} {% import os %} <%= 7*7 %> #{7*7} {0.__class__} %(x)s $(id) `id` {{ config }}"
+    counted = "{{7919*7907}} ${7919*7907} <%= 7919*7907 %> #{7919*7907}"
+    evil = counted + " {% import os %} {0.__class__} %(x)s $(id) `id` {{ config }}"
     body: Json = {
         **CHAT,
         "messages": [{"role": "system", "content": evil}, user(evil)],
@@ -268,11 +269,11 @@ def test_s2_templates_in_what_a_client_says_are_text(attacked: GatewayProcess, u
     sent = upstream.last.body["messages"]
     assert sent[0]["content"] == evil
     assert sent[-1]["content"].endswith(evil)
-    assert "49" not in upstream.last.raw.decode()
+    assert "62615533" not in upstream.last.raw.decode()
     conversation = answer.json()["conversation"]["id"]
     items = asked(attacked, "GET", f"/conversations/{conversation}/items").text
     assert json.dumps(evil)[1:-1] in items
-    assert "49" not in items.replace(conversation, "")
+    assert "62615533" not in items.replace(conversation, "")
 
 
 def test_s7_4_no_key_stands_in_log_or_error(attacked: GatewayProcess, upstream: MockUpstream) -> None:

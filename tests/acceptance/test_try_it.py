@@ -245,8 +245,9 @@ def test_whoever_leaves_ends_the_call(visit: Visits, one_gateway: GatewayProcess
         request = answer.headers["x-request-id"]
     wait_until(lambda: upstream.in_flight == 0, "the end of the upstream's call")
     assert one_gateway.logged(request)["error_code"] == "client_disconnected"
-    found = httpx.get(f"{one_gateway.base_url}/chat/completions/{request}").json()
-    assert found["response_metadata"]["cost"]["estimated"] is True
+    kept = f"{one_gateway.base_url}/chat/completions/{request}"
+    wait_until(lambda: httpx.get(kept).status_code == 200, "the bill")
+    assert httpx.get(kept).json()["response_metadata"]["cost"]["estimated"] is True
 
 
 def test_what_is_no_text_goes_as_a_part_of_the_message(

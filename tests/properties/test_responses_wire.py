@@ -61,6 +61,9 @@ def streamed(events: list[Json], *, as_items: bool, hosted: bool = False) -> Jso
     return {**record.completion(), "usage": record.usage}
 
 
+EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
+
+
 def shown(message: Json) -> Json:
     """A message for comparison: what is null or empty is not there, and kept items stand in one list."""
     found = {k: v for k, v in message.items() if v and k not in ("reasoning_items", "output_items")}
@@ -73,7 +76,7 @@ def test_the_mock_sends_what_openai_sends(output: list[Json]) -> None:
     made = response(output)
     Response.model_validate(made)
     for number, event in enumerate(events_of(made)):
-        TypeAdapter(ResponseStreamEvent).validate_python(event)
+        EVENT.validate_python(event)
         assert event["sequence_number"] == number
 
 
