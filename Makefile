@@ -56,7 +56,7 @@ demo: $(VENV)/.demo ## the main job against a real local model, no key and no se
 # Twice as many processes as cores: half of the time a test waits for what it has asked a gateway.
 # What is compiled is kept, also where the environment forbids it: each worker compiles hundreds of modules else.
 test: $(VENV)/.dev ## every test, with real PostgreSQL and Valkey
-	@echo "running every test in four processes: about eight minutes on two cores (a dot for each, the long ones first)"
+	@echo "running every test in four processes: about ten minutes on two cores (a dot for each, the long ones first)"
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not chaos and not compat and not browser"
 
 check: $(VENV)/.dev ## ruff, mypy --strict, import rules
