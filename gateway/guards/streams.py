@@ -1,6 +1,6 @@
 """Streamed answers on their way back: values put back in them, and looked at by guards."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -9,7 +9,7 @@ from gateway.guards.api import GuardedCall, Said
 from gateway.guards.chain import GuardChain
 from gateway.guards.masking.restoring import ChoiceRestorer
 from gateway.guards.masking.vault import Vault
-from gateway.models.exchange import ChunkStream
+from gateway.models.exchange import ChunkStream, StreamAround
 
 Json = dict[str, Any]
 Chunks = list[Json]
@@ -17,26 +17,12 @@ SHOWN_BEFORE = 4000
 """Characters of what the client got that a guard is shown."""
 
 
-class Passing:
-    """A `ChunkStream` around another, whose chunks change on their way. They are not given in the moment in which they
-    come."""
+class Passing(StreamAround):
+    """A stream whose chunks change on their way."""
 
     def __init__(self, opened: ChunkStream) -> None:
-        self._opened = opened
+        super().__init__(opened)
         self._last: Json = {}
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Those of the stream."""
-        return self._opened.headers
-
-    @property
-    def done(self) -> bool:
-        """Whether upstream said `[DONE]`."""
-        return self._opened.done
-
-    async def push(self, take: Callable[[Chunks], bool]) -> None:
-        """See `ChunkStream.push`: `batches` tells all."""
 
     async def batches(self) -> AsyncGenerator[Chunks, None]:
         """See `ChunkStream.batches`."""

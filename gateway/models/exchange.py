@@ -349,6 +349,27 @@ class ChunkStream(Protocol):
         ...
 
 
+class StreamAround:
+    """A `ChunkStream` around another: its head, and whether that is done. Chunks are not given in the moment in which
+    they come, unless a subclass says so."""
+
+    def __init__(self, opened: ChunkStream) -> None:
+        self._opened = opened
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of the stream within."""
+        return self._opened.headers
+
+    @property
+    def done(self) -> bool:
+        """Whether upstream said `[DONE]` in it."""
+        return self._opened.done
+
+    async def push(self, take: Callable[[list[dict[str, Any]]], bool]) -> None:
+        """See `ChunkStream.push`: `batches` tells all."""
+
+
 StreamOpener = AbstractAsyncContextManager[ChunkStream]
 
 Headers = list[tuple[bytes, bytes]]

@@ -3,6 +3,7 @@
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from gateway.errors import GatewayError
 from gateway.models.allowed import Window
 from gateway.quota.budgets import NotLeft, Spending
 from gateway.quota.plans import Plan
@@ -105,6 +106,12 @@ class Admitted:
             for spending in (*self.hard, *self.soft):
                 if id(spending) not in held:
                     release(spending, 0, cost)
+
+    def failed(self, error: BaseException) -> None:
+        """The request is over; its client is told with the error what is left."""
+        if isinstance(error, GatewayError):
+            error.headers = {**error.headers, **self.headers}
+        self.leave()
 
     def leave(self) -> None:
         """The request is over, for its client: it is no longer one of those at once."""

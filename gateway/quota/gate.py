@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from gateway.base.tasks import BackgroundTasks
 from gateway.config.allowances import LimitSettings
-from gateway.errors import BudgetExceeded, GatewayError, LimitsUnavailable, StorageUnavailable
+from gateway.errors import BudgetExceeded, LimitsUnavailable, StorageUnavailable
 from gateway.models.allowed import Ask
 from gateway.models.keys import KeyPolicy
 from gateway.ports import BudgetStore, Clock, LocalRateStore, RateStore
@@ -100,9 +100,7 @@ class Quota:
             if plan.hard or plan.soft:
                 await self._check(admitted, plan)
         except BaseException as error:
-            if isinstance(error, GatewayError):
-                error.headers = {**admitted.headers, **error.headers}
-            admitted.leave()
+            admitted.failed(error)
             raise
         return admitted
 

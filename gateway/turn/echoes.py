@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
-from gateway.models.exchange import ChunkStream, JsonAnswer
+from gateway.models.exchange import ChunkStream, JsonAnswer, StreamAround
 
 Chunks = list[dict[str, Any]]
 
@@ -17,22 +17,12 @@ def without_echoes(answer: JsonAnswer) -> JsonAnswer:
     return JsonAnswer({**answer.body, "choices": kept}, answer.headers) if kept and len(kept) < len(choices) else answer
 
 
-class StreamWithoutEchoes:
+class StreamWithoutEchoes(StreamAround):
     """A stream without what it says as the user; usage and all else that stands beside that stays."""
 
     def __init__(self, opened: ChunkStream) -> None:
-        self._opened = opened
+        super().__init__(opened)
         self._of_user: set[int] = set()
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Those of the stream."""
-        return self._opened.headers
-
-    @property
-    def done(self) -> bool:
-        """Whether upstream said `[DONE]`."""
-        return self._opened.done
 
     async def batches(self) -> AsyncGenerator[Chunks, None]:
         """See `ChunkStream.batches`."""

@@ -1,12 +1,12 @@
 """Requests that budgets or limits apply to: let in before the pipeline, reserved before a model is asked (guarantee
 §12.3, §12.4)."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from gateway.base.ids import new_id
 from gateway.config.settings import ContextSettings, Settings
-from gateway.errors import GatewayError
 from gateway.history.recognition import end_user_of
 from gateway.models.allowed import Ask
 from gateway.models.exchange import Caller, ChatRequest
@@ -84,15 +84,13 @@ class LimitedPipeline:
             return await self._pipeline.answer(request)
         try:
             completion = await self._pipeline.answer(request)
-        except GatewayError as error:
-            error.headers = {**error.headers, **admitted.headers}
+        except BaseException as error:
+            admitted.failed(error)
             raise
-        finally:
-            admitted.leave()
+        admitted.leave()
         if not (ours := admitted.headers):
             return completion
-        headers = {**completion.headers, **ours}
-        return Completion(completion.body, headers, completion.conversation_id, completion.cost)
+        return replace(completion, headers={**completion.headers, **ours})
 
     async def stream(self, request: ChatRequest) -> StreamedAnswer:
         """As `Pipeline.stream`. Until `aclose` it is one of the requests at once.
@@ -106,9 +104,7 @@ class LimitedPipeline:
         try:
             answer = await self._pipeline.stream(request)
         except BaseException as error:
-            if isinstance(error, GatewayError):
-                error.headers = {**error.headers, **admitted.headers}
-            admitted.leave()
+            admitted.failed(error)
             raise
 
         end = answer.aclose

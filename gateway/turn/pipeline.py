@@ -26,7 +26,7 @@ from gateway.models.memory import EXTRACTS
 from gateway.models.routing import Candidates, hint_of
 from gateway.ports import FileStore, Spans, Upstream
 from gateway.storage.store import ConversationStore
-from gateway.turn.body import as_it_goes_up, body_of
+from gateway.turn.body import as_it_goes_up
 from gateway.turn.echoes import StreamWithoutEchoes
 from gateway.turn.exchange import Exchange, Outcome, Paused
 from gateway.turn.guarded import GuardedTurns
@@ -81,7 +81,7 @@ class Pipeline:
         self._protocols = protocols
         self._recaller = recaller
         self._summaries = summaries
-        self._sender = Sender(upstream, settlement, protocols, routing, self, body_of)
+        self._sender = Sender(upstream, settlement, protocols, routing, self)
         self.spans: Spans = nullcontext
         self.guarded: GuardedTurns | None = None
         self.reserve: Callable[[Exchange], Awaitable[None]] | None = None

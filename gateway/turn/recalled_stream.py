@@ -9,14 +9,14 @@ from contextlib import aclosing
 from typing import Any
 
 from gateway.accounting.stream import StreamRecord
-from gateway.models.exchange import ChunkStream
+from gateway.models.exchange import ChunkStream, StreamAround
 from gateway.models.recall import finish_of, is_recall
 from gateway.turn.exchange import Exchange
 from gateway.turn.recaller import PARTED, SHOWN_CHARS, Recaller
 from gateway.turn.streaming import Chunks, next_batch
 
 
-class StreamWithRecall:
+class StreamWithRecall(StreamAround):
     """The stream of all rounds (a `ChunkStream`). `again` ends the call that is open, and asks the model anew."""
 
     def __init__(
@@ -26,23 +26,10 @@ class StreamWithRecall:
         recaller: Recaller,
         again: Callable[[], Awaitable[ChunkStream]],
     ) -> None:
-        self._opened = opened
+        super().__init__(opened)
         self._exchange = exchange
         self._recaller = recaller
         self._again = again
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Those of the first round."""
-        return self._opened.headers
-
-    @property
-    def done(self) -> bool:
-        """Whether upstream said `[DONE]` in the last round."""
-        return self._opened.done
-
-    async def push(self, take: Callable[[Chunks], bool]) -> None:
-        """Chunks are not given in the moment in which they come."""
 
     async def batches(self) -> AsyncGenerator[Chunks, None]:
         """See `ChunkStream.batches`."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gateway.base.ids import new_id
 from gateway.config.routing import RoutingSettings
@@ -19,6 +19,7 @@ from gateway.models.recall import never_offered, own_tools
 from gateway.models.routing import Attempt
 from gateway.ports import Upstream
 from gateway.telemetry.logs import get_logger
+from gateway.turn.body import body_of
 from gateway.turn.echoes import without_echoes
 from gateway.turn.exchange import Exchange
 from gateway.turn.settlement import Settlement
@@ -47,15 +48,12 @@ class Sender:
         protocols: Protocols,
         settings: RoutingSettings,
         contexts: Contexts,
-        body: Callable[[Exchange], dict[str, Any]],
     ) -> None:
-        """`body` gives what goes upstream."""
         self._upstream = upstream
         self._settlement = settlement
         self._protocols = protocols
         self._settings = settings
         self._contexts = contexts
-        self._body = body
         self.budget = RetryBudget(settings.retry_share, settings.retry_minimum)
         self._has_fallbacks = has_fallbacks(settings)
         self.under_way = 0
@@ -82,7 +80,7 @@ class Sender:
         """
 
         async def opening(exchange: Exchange, attempt: Attempt) -> ChunkStream:
-            stream = self._upstream.stream(exchange.deployment, self._body(exchange), self._headers(exchange))
+            stream = self._upstream.stream(exchange.deployment, body_of(exchange), self._headers(exchange))
             opened = await stack.enter_async_context(stream)
             stack.push(_ending(attempt, exchange))
             return opened
@@ -299,7 +297,7 @@ class Sender:
 
     async def _complete(self, exchange: Exchange, attempt: Attempt) -> JsonAnswer:
         request = exchange.request
-        answer = await self._upstream.complete(exchange.deployment, self._body(exchange), self._headers(exchange))
+        answer = await self._upstream.complete(exchange.deployment, body_of(exchange), self._headers(exchange))
         attempt.answered()
         usage = answer.body.get("usage")
         written = usage.get("completion_tokens") if isinstance(usage, dict) else None

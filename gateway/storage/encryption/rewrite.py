@@ -70,9 +70,7 @@ async def find_others(transactions: Transactions) -> AsyncIterator[Found]:
     """
     for each in contents():
         rows: Counter[str] = Counter()
-        after: Key | None = ()
-        while after is not None:
-            others, after = await transactions.run(partial(_look, each, after))
+        async for others in _others(transactions, each):
             rows.update(kind for _, kind in others)
         yield Found(each.table.name, rows)
     yield Found(ALIASES.name, Counter({"others": await _aliases(transactions, write=False)}))
@@ -87,9 +85,7 @@ async def seal_all(transactions: Transactions) -> AsyncIterator[Found]:
     """
     for each in contents():
         rows: Counter[str] = Counter()
-        after: Key | None = ()
-        while after is not None:
-            others, after = await transactions.run(partial(_look, each, after))
+        async for others in _others(transactions, each):
             rows.update(kind for _, kind in others)
             for start in range(0, len(others), REWRITTEN):
                 keys = [key for key, _ in others[start : start + REWRITTEN]]
@@ -116,6 +112,14 @@ def current_vault(connection: sa.Connection) -> Vault:
     if vault is None or vault.current is None:
         raise ContentUnreadable("No storage.encryption_key is set.")
     return vault
+
+
+async def _others(transactions: Transactions, each: _Contents) -> AsyncIterator[list[tuple[Key, str]]]:
+    """The rows of a table that are not under the current key, and what each is under; a part after the other."""
+    after: Key | None = ()
+    while after is not None:
+        others, after = await transactions.run(partial(_look, each, after))
+        yield others
 
 
 def _look(each: _Contents, after: Key, connection: sa.Connection) -> tuple[list[tuple[Key, str]], Key | None]:

@@ -10,7 +10,7 @@ from typing import Any
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
 from gateway.accounting.stream import StreamRecord
-from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer, RelayedCall, StreamOpener
+from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer, RelayedCall, StreamAround, StreamOpener
 from gateway.ports import Upstream
 from gateway.telemetry.otel.attributes import (
     OPERATIONS,
@@ -188,26 +188,16 @@ class TracedHttp(HttpUpstream):
             return await super().post(replace(deployment, headers=headers), path, body, max_bytes)
 
 
-class WatchedStream:
+class WatchedStream(StreamAround):
     """A `ChunkStream` that tells its call what it brings."""
 
-    def __init__(self, inner: ChunkStream, call: ModelCall) -> None:
-        self._inner = inner
+    def __init__(self, opened: ChunkStream, call: ModelCall) -> None:
+        super().__init__(opened)
         self._call = call
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Those of the stream."""
-        return self._inner.headers
-
-    @property
-    def done(self) -> bool:
-        """Whether upstream said `[DONE]`."""
-        return self._inner.done
 
     async def batches(self) -> AsyncGenerator[Chunks, None]:
         """See `ChunkStream.batches`."""
-        async with aclosing(self._inner.batches()) as batches:
+        async with aclosing(self._opened.batches()) as batches:
             async for batch in batches:
                 self._call.saw(batch)
                 yield batch
@@ -220,7 +210,7 @@ class WatchedStream:
             self._call.saw(batch)
             return take(batch)
 
-        await self._inner.push(arrived)
+        await self._opened.push(arrived)
 
 
 class TracedPassthrough(Passthrough):

@@ -105,7 +105,7 @@ def exchange_of(request: ChatRequest, places: Any, at: Deployment) -> Exchange:
 def sender_of(upstream: Any, **settings: Any) -> tuple[Sender, list[float]]:
     bills: Any = Bills()
     protocols: Any = None
-    made = Sender(upstream, bills, protocols, RoutingSettings(**settings), Anew(), lambda exchange: {})
+    made = Sender(upstream, bills, protocols, RoutingSettings(**settings), Anew())
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
