@@ -7,6 +7,7 @@ is made as new for each test: `upstream` is cleared, and a gateway that a test h
 import gc
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +20,9 @@ from tests.support.patches import leave_out_local_constants, read_certificates_o
 from tests.support.postgres import Postgres, PostgresProcess
 from tests.support.services import own_postgres, own_valkey, postgres_server, valkey_server
 from tests.support.valkey import Valkey, ValkeyProcess
+
+if TYPE_CHECKING:
+    from tests.support.faults.ways import Crossing
 
 gc.disable()  # until everything is collected
 leave_out_local_constants()
@@ -146,6 +150,16 @@ def start_gateway(upstream: MockUpstream, tmp_path: Path, fork_server: ForkServe
     factory = GatewayFactory(upstream, tmp_path, fork_server=fork_server)
     yield factory
     factory.close()
+
+
+@pytest.fixture(scope="module")
+def crossing(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> "Iterator[Crossing]":
+    """A gateway of all ways on which faults of upstreams go, for those who ask for it."""
+    from tests.support.faults.ways import Crossing, config
+
+    found = Crossing(module_start_gateway(config(module_upstream)), module_upstream)
+    yield found
+    found.close()
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,19 @@ def one_gateway(module_one_gateway: GatewayProcess, upstream: MockUpstream) -> G
     return module_one_gateway
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def module_guarded(module_start_gateway: GatewayFactory, request: pytest.FixtureRequest) -> GatewayProcess:
+    """The module's gateway with its `KEYS`, once on each kind of storage; tests take `guarded`."""
+    storage = {} if request.param == "sqlite" else {"url": request.getfixturevalue("postgres").new_database()}
+    return module_start_gateway({"auth": {"keys": request.module.KEYS}, "storage": storage})
+
+
+@pytest.fixture
+def guarded(module_guarded: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    """A gateway with the keys that its module names."""
+    return module_guarded
+
+
 @pytest.fixture(scope="module")
 def module_own_key_gateway(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
     """The module's gateway without any key of an operator's; tests take `own_key_gateway`."""

@@ -19,18 +19,6 @@ ALICE, BOB, ALICE_TOO = "gw-alice-key-1", "gw-bob-key-22", "gw-alice-key-3"
 KEYS = [{"key": ALICE, "tenant": "alice"}, {"key": BOB, "tenant": "bob"}, {"key": ALICE_TOO, "tenant": "alice"}]
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def module_guarded(module_start_gateway: GatewayFactory, request: pytest.FixtureRequest) -> GatewayProcess:
-    storage = {} if request.param == "sqlite" else {"url": request.getfixturevalue("postgres").new_database()}
-    return module_start_gateway({"auth": {"keys": KEYS}, "storage": storage})
-
-
-@pytest.fixture
-def guarded(module_guarded: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway with keys of two tenants, once on each kind of storage."""
-    return module_guarded
-
-
 PATHS = ["/chat/completions/chatcmpl-x", "/chat/completions?conversation=conv_x", "/models", "/models/gpt-4o"]
 
 

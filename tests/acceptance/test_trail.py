@@ -27,17 +27,6 @@ KEYS: list[Json] = [
 SECRET_WORDS = "the launch code is heliotrope"
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def module_guarded(module_start_gateway: GatewayFactory, request: pytest.FixtureRequest) -> GatewayProcess:
-    storage = {} if request.param == "sqlite" else {"url": request.getfixturevalue("postgres").new_database()}
-    return module_start_gateway({"auth": {"keys": KEYS}, "storage": storage})
-
-
-@pytest.fixture
-def guarded(module_guarded: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    return module_guarded
-
-
 def ask(gateway: GatewayProcess, key: str | None = USER) -> Json:
     with http(gateway, key) as client:
         answer = client.post("/chat/completions", json={"model": "small", "messages": [user(SECRET_WORDS)]})

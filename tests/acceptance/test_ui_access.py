@@ -25,18 +25,6 @@ KEYS: list[Json] = [
 PAGES = ["/ui/conversations", "/ui/health"]
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def module_guarded(module_start_gateway: GatewayFactory, request: pytest.FixtureRequest) -> GatewayProcess:
-    storage = {} if request.param == "sqlite" else {"url": request.getfixturevalue("postgres").new_database()}
-    return module_start_gateway({"auth": {"keys": KEYS}, "storage": storage})
-
-
-@pytest.fixture
-def guarded(module_guarded: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway with keys of each role, once on each kind of storage."""
-    return module_guarded
-
-
 @pytest.fixture
 def browser(guarded: GatewayProcess) -> Iterator[PageClient]:
     with PageClient(guarded.url) as opened:

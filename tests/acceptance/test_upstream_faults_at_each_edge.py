@@ -1,20 +1,9 @@
 """One fault of each class through each API, over each API of the upstream's (guarantee §7, §10): `make chaos` has all
 of them (`tests/chaos/test_upstream_faults.py`)."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.support.factory import GatewayFactory
-from tests.support.faults.ways import CLASSES, WAYS, Crossing, Way, config, flooded
-from tests.support.mock_upstream import MockUpstream
-
-
-@pytest.fixture(scope="module")
-def crossing(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> Iterator[Crossing]:
-    found = Crossing(module_start_gateway(config(module_upstream)), module_upstream)
-    yield found
-    found.close()
+from tests.support.faults.ways import CLASSES, WAYS, Crossing, Way, flooded
 
 
 @pytest.mark.parametrize("kind", CLASSES)

@@ -1,21 +1,10 @@
 """Each fault of an upstream through each API of the gateway's, over each API of the upstream's (guarantee §7, §10)."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.support.factory import GatewayFactory
-from tests.support.faults.ways import CLASSES, WAYS, Crossing, Way, config
-from tests.support.mock_upstream import MockUpstream
+from tests.support.faults.ways import CLASSES, WAYS, Crossing, Way
 
 pytestmark = pytest.mark.chaos
-
-
-@pytest.fixture(scope="module")
-def crossing(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> Iterator[Crossing]:
-    found = Crossing(module_start_gateway(config(module_upstream)), module_upstream)
-    yield found
-    found.close()
 
 
 @pytest.mark.parametrize("kind", CLASSES)

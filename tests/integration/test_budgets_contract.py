@@ -21,30 +21,18 @@ from gateway.storage.quota.budgets import SqlBudgets
 from gateway.storage.secret import Users
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill
+from tests.support.hand_clock import DayClock
 
 USD = 10**12
 
 
-class Hands:
-    """A clock that a test turns."""
-
-    def __init__(self) -> None:
-        self.at = NOW
-
-    def now(self) -> datetime:
-        return self.at
-
-    def monotonic(self) -> float:
-        return self.at.timestamp()
+@pytest.fixture
+def clock() -> DayClock:
+    return DayClock(NOW)
 
 
 @pytest.fixture
-def clock() -> Hands:
-    return Hands()
-
-
-@pytest.fixture
-def budgets(transactions: Transactions, clock: Hands, store: ConversationStore) -> list[SqlBudgets]:
+def budgets(transactions: Transactions, clock: DayClock, store: ConversationStore) -> list[SqlBudgets]:
     """Of two processes."""
     return [SqlBudgets(transactions, clock, store.secret, new_id("proc_")) for _ in range(2)]
 
@@ -91,7 +79,7 @@ async def test_s12_3_a_period_begins_with_its_first_day(
 
 
 async def test_todays_spend_is_always_read_and_past_days_are_kept_a_while(
-    budgets: list[SqlBudgets], store: ConversationStore, tenant: str, clock: Hands
+    budgets: list[SqlBudgets], store: ConversationStore, tenant: str, clock: DayClock
 ) -> None:
     assert await budgets[0].spent(account(tenant)) == 0
     await spend(store, "1", key_id=tenant)
@@ -104,7 +92,7 @@ async def test_todays_spend_is_always_read_and_past_days_are_kept_a_while(
 
 @pytest.mark.parametrize("users", ["plain", "hashed"])
 async def test_a_user_is_found_as_bills_have_it(
-    transactions: Transactions, clock: Hands, tenant: str, users: Users
+    transactions: Transactions, clock: DayClock, tenant: str, users: Users
 ) -> None:
     store = ConversationStore(transactions, clock, users=users)
     budgets = SqlBudgets(transactions, clock, store.secret, "proc_1", users)
@@ -141,7 +129,7 @@ async def test_a_spent_budget_has_no_room_for_a_lone_request(
     assert (found.fits, found.spent, found.granted) == (False, USD, 0)
 
 
-async def test_s12_3_a_lease_ends_with_its_process(budgets: list[SqlBudgets], tenant: str, clock: Hands) -> None:
+async def test_s12_3_a_lease_ends_with_its_process(budgets: list[SqlBudgets], tenant: str, clock: DayClock) -> None:
     one, two = budgets
     assert (await one.lease(account(tenant), 1000, 0, 900)).fits
     clock.at += timedelta(seconds=LEASE_SECONDS - 1)
@@ -153,7 +141,7 @@ async def test_s12_3_a_lease_ends_with_its_process(budgets: list[SqlBudgets], te
 
 
 async def test_s12_3_many_at_once_hold_no_more_than_there_is(
-    module_storage_url: str, transactions: Transactions, store: ConversationStore, tenant: str, clock: Hands
+    module_storage_url: str, transactions: Transactions, store: ConversationStore, tenant: str, clock: DayClock
 ) -> None:
     """Each process over connections of its own."""
     opened = [open_transactions(StorageSettings(url=module_storage_url)) for _ in range(3)]

@@ -13,35 +13,23 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill, turn
+from tests.support.hand_clock import DayClock
 
 SOON, DAY = timedelta(seconds=30), timedelta(days=1)
 
 
-class Hands:
-    """A clock that a test turns."""
-
-    def __init__(self) -> None:
-        self.at = NOW
-
-    def now(self) -> datetime:
-        return self.at
-
-    def monotonic(self) -> float:
-        return self.at.timestamp()
+@pytest.fixture
+def clock() -> DayClock:
+    return DayClock(NOW)
 
 
 @pytest.fixture
-def clock() -> Hands:
-    return Hands()
-
-
-@pytest.fixture
-def claims(transactions: Transactions, clock: Hands) -> ClaimStore:
+def claims(transactions: Transactions, clock: DayClock) -> ClaimStore:
     return ClaimStore(transactions, clock)
 
 
 @pytest.fixture
-def store(transactions: Transactions, clock: Hands) -> ConversationStore:
+def store(transactions: Transactions, clock: DayClock) -> ConversationStore:
     return ConversationStore(transactions, clock)
 
 
@@ -72,7 +60,7 @@ async def test_s3_a_claim_is_one_requests(claims: ClaimStore, tenant: str) -> No
 
 
 async def test_s3_the_commit_makes_it_a_record(
-    claims: ClaimStore, store: ConversationStore, tenant: str, clock: Hands
+    claims: ClaimStore, store: ConversationStore, tenant: str, clock: DayClock
 ) -> None:
     """In one transaction with turn and bill; it counts for its time, then the key is free."""
     held = claim(tenant)
@@ -132,7 +120,7 @@ async def test_s2_that_a_key_was_used_is_remembered_without_content(
 
 
 async def test_s3_the_dead_hold_nothing(
-    claims: ClaimStore, store: ConversationStore, tenant: str, clock: Hands
+    claims: ClaimStore, store: ConversationStore, tenant: str, clock: DayClock
 ) -> None:
     """A process that said nothing for its time has died: its claim is another's to take, and no longer its own."""
     held, heir = claim(tenant), claim(tenant, "proc_2")

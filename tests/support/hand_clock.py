@@ -16,3 +16,18 @@ class HandClock:
     def monotonic(self) -> float:
         """Whatever the test says."""
         return self.seconds
+
+
+class DayClock:
+    """`at` is what it says, as a time and as seconds."""
+
+    def __init__(self, at: datetime) -> None:
+        self.at = at
+
+    def now(self) -> datetime:
+        """Whatever the test says."""
+        return self.at
+
+    def monotonic(self) -> float:
+        """The same in seconds."""
+        return self.at.timestamp()

@@ -67,6 +67,14 @@ def known(store: Any) -> tuple[RuntimeKeys, Hands]:
     return RuntimeKeys(store, clock), clock
 
 
+async def under_way(keys: RuntimeKeys) -> "asyncio.Future[Any]":
+    """A request's look at its key, which waits for the storage by now."""
+    asking = asyncio.ensure_future(keys.policy(KEY))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return asking
+
+
 def revoked(store: Store) -> None:
     assert store.key is not None
     store.key = replace(store.key, revoked_at=NOW)
@@ -101,9 +109,7 @@ async def test_s12_2_what_was_asked_holds_from_when_it_was_asked() -> None:
     store = Store()
     keys, clock = known(store)
     store.gate = asyncio.Event()
-    asking = asyncio.ensure_future(keys.policy(KEY))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    asking = await under_way(keys)
     clock.seconds = KNOWN_SECONDS + 1
     revoked(store)
     store.gate.set()
@@ -117,9 +123,7 @@ async def test_s12_2_a_change_in_this_process_counts_at_once() -> None:
     store = Store()
     keys, _ = known(store)
     store.gate = asyncio.Event()
-    asking = asyncio.ensure_future(keys.policy(KEY))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    asking = await under_way(keys)
     revoked(store)
     keys.changed()
     store.gate.set()

@@ -14,6 +14,7 @@ from gateway.storage.claims import ClaimStore
 from gateway.storage.store import ConversationStore
 from gateway.turn.idempotency import ALIVE_FOR, Decision, IdempotencyGate, Permit, decide
 from tests.integration.commits import NOW, bill
+from tests.support.hand_clock import DayClock
 
 NAMED = RequestIdentity("tenant", b"key", b"body")
 OTHER_KEY = RequestIdentity("tenant", b"other key", b"body")
@@ -42,23 +43,10 @@ def test_s3_what_becomes_of_it(identity: RequestIdentity, known: ClaimRecord | N
     assert decide(identity, known) == expected
 
 
-class Hands:
-    """A clock that a test turns."""
-
-    def __init__(self) -> None:
-        self.at = NOW
-
-    def now(self) -> Any:
-        return self.at
-
-    def monotonic(self) -> float:
-        return self.at.timestamp()
-
-
 class Storage:
     """Claims and completions in memory, as one process (`shared` False) or several see them."""
 
-    def __init__(self, clock: Hands, *, shared: bool) -> None:
+    def __init__(self, clock: DayClock, *, shared: bool) -> None:
         self.shared = shared
         self.down = False
         self.kept = True
@@ -107,17 +95,17 @@ class Storage:
 
 
 @pytest.fixture
-def clock() -> Hands:
-    return Hands()
+def clock() -> DayClock:
+    return DayClock(NOW)
 
 
 @pytest.fixture(params=[False, True], ids=["one process", "several"])
-async def storage(request: pytest.FixtureRequest, clock: Hands) -> Storage:
+async def storage(request: pytest.FixtureRequest, clock: DayClock) -> Storage:
     return Storage(clock, shared=request.param)
 
 
 @pytest.fixture
-async def once(storage: Storage, clock: Hands) -> IdempotencyGate:
+async def once(storage: Storage, clock: DayClock) -> IdempotencyGate:
     return IdempotencyGate(cast(ClaimStore, storage), cast(ConversationStore, storage), clock, 24.0)
 
 
@@ -234,7 +222,7 @@ async def test_s3_a_client_that_leaves_while_it_is_looked_up(once: IdempotencyGa
     assert isinstance(await next_one, Permit)
 
 
-async def test_s3_who_holds_claims_says_that_it_lives(clock: Hands) -> None:
+async def test_s3_who_holds_claims_says_that_it_lives(clock: DayClock) -> None:
     """With the first claim, then as long as there are any; nobody is told of a process without."""
     storage = Storage(clock, shared=True)
     once = IdempotencyGate(cast(ClaimStore, storage), cast(ConversationStore, storage), clock, 24.0)
