@@ -97,7 +97,7 @@ class Relay:
         Raises:
             BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left.
         """
-        if call.scope["method"] != "POST":
+        if call.scope["method"] != "POST" or not self._limited.may_limit(call.caller.key):
             return None
         request_id, now = call.scope["gateway"]["request_id"], self._clock.now()
         return await self._limited.relayed(request_id, call.caller, (found.model, found.user), now)
@@ -106,9 +106,9 @@ class Relay:
         self, scope: Scope, send: Send, answer: RawAnswer, meter: Meter | None, admitted: Admitted | None
     ) -> None:
         headers = marked(headers_down(answer.headers))
-        if admitted is not None and admitted.headers:
-            ours = [(name.encode(), value.encode()) for name, value in admitted.headers.items()]
-            headers = [*(pair for pair in headers if pair[0].decode("latin-1") not in admitted.headers), *ours]
+        if admitted is not None and (ours := admitted.headers):
+            kept = (pair for pair in headers if pair[0].decode("latin-1") not in ours)
+            headers = [*kept, *((name.encode(), value.encode()) for name, value in ours.items())]
         if answer.status in WITHOUT_BODY:
             headers = [pair for pair in headers if pair[0] != b"content-length"]
         take = meter.began(answer) if meter is not None else None
