@@ -90,6 +90,35 @@ async def test_a_storage_that_is_locked_is_waited_for_and_then_unavailable_and_h
     await locker.close()
 
 
+async def test_reads_pass_writes_that_wait_for_another_process(tmp_path: Path) -> None:
+    """§3.7: who waits for a lock keeps nobody from reading; they are written in their order, cancelled or not."""
+    url = f"sqlite:///{tmp_path / 'gateway.db'}"
+    transactions = open_transactions(StorageSettings(url=url, timeout=60))
+    store = ConversationStore(transactions, SystemClock())
+    await migrate(transactions)
+    await store.commit(turn("t", "conv_t", created=True))
+    locker = sqlite3.connect(tmp_path / "gateway.db", isolation_level=None)
+    locker.execute("BEGIN IMMEDIATE")
+    writes = [
+        asyncio.ensure_future(store.commit(turn("t", "conv_t", f"q{number}", [f"a{number}"]))) for number in range(3)
+    ]
+    while len(transactions._waiting) < len(writes):  # type: ignore[attr-defined]
+        await asyncio.sleep(0.01)
+    writes[1].cancel()
+    async with asyncio.timeout(30):  # half of what a writer waits
+        for _ in range(5):
+            found = await store.find_conversation("t", ConversationRef("conv_t"), max_bytes=None)
+            assert contents(found) == ["question", "answer"]
+    closing = asyncio.ensure_future(transactions.close())
+    locker.execute("ROLLBACK")
+    locker.close()
+    assert [type(each) for each in await asyncio.gather(*writes, return_exceptions=True)][1] is asyncio.CancelledError
+    await closing
+    with opened(url) as again:
+        found = await again.find_conversation("t", ConversationRef("conv_t"), max_bytes=None)
+    assert contents(found) == ["question", "answer", "q0", "a0", "q1", "a1", "q2", "a2"]
+
+
 async def test_a_writer_of_sqlites_file_is_in_no_readers_way(tmp_path: Path) -> None:
     """§3.6: a request that only reads does not wait for whoever else writes to the file, a new process included."""
     url = f"sqlite:///{tmp_path / 'gateway.db'}"

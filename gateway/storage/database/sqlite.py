@@ -4,9 +4,11 @@ import asyncio
 import os
 import sqlite3
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
@@ -28,6 +30,9 @@ LASTING = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, 
 
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 PAUSE_SECONDS = 0.01
+WAIT_SECONDS = 0.05
+"""How long the thread itself waits for another process's lock. Whoever waits longer stands aside meanwhile, so that
+reads pass."""
 
 WIPE_MILLISECONDS = 200
 """How long others are waited for when the log is to be emptied: so long nobody else gets the thread."""
@@ -36,6 +41,17 @@ VACUUM_LARGEST = 256 * 2**20
 """Bytes of a file that is written anew upon a deletion (a tenth of a second), and of one that is by the next sweep (a
 few seconds). Beyond that it is the operator's affair."""
 _SIZE = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A transaction that another process's lock keeps out. `outcome` gets its result, until `deadline` on the
+    monotonic clock."""
+
+    work: Work[Any]
+    begin: str
+    deadline: float
+    outcome: Future[Any]
 
 
 class SqliteTransactions:
@@ -53,7 +69,7 @@ class SqliteTransactions:
             url,
             hide_parameters=True,
             poolclass=StaticPool,
-            connect_args={"timeout": timeout, "check_same_thread": False},
+            connect_args={"timeout": WAIT_SECONDS, "check_same_thread": False},
         )
         sa.event.listen(engine, "connect", lambda connection, _record: _prepare(connection, timeout))
         self._use(engine, url.database or "", timeout)
@@ -66,6 +82,7 @@ class SqliteTransactions:
         self._connection: sa.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._owes_wipe = False
+        self._waiting: deque[_Waiting] = deque()
 
     def use_vault(self, vault: Vault | None) -> None:
         """Content is under these keys."""
@@ -73,14 +90,57 @@ class SqliteTransactions:
 
     async def run(self, work: Work[T], *, write: bool = False) -> T:
         """One transaction on SQLite's thread. A write runs to its end even if the caller is cancelled meanwhile, also
-        one that has not begun; a read that has not begun is given up."""
-        done = asyncio.get_running_loop().run_in_executor(self._executor, self._transaction, work, write)
-        return await (asyncio.shield(done) if write else done)
+        one that has not begun; a read that has not begun is given up. Another process's lock is waited for until
+        `storage.timeout`, and meanwhile reads pass."""
+        begin = BEGIN_WRITE if write else BEGIN_READ
+        done = asyncio.get_running_loop().run_in_executor(self._executor, self._first_try, work, begin)
+        result = await (asyncio.shield(done) if write else done)
+        if isinstance(result, _Waiting):
+            return cast(T, await asyncio.shield(asyncio.wrap_future(result.outcome)))
+        return result
 
-    def _transaction(self, work: Work[T], write: bool) -> T:
+    def _first_try(self, work: Work[T], begin: str) -> T | _Waiting:
+        if not self._waiting or begin is BEGIN_READ:
+            try:
+                return self._transaction(work, begin)
+            except _Busy:
+                pass
+        late = _Waiting(work, begin, time.monotonic() + self._timeout, Future())
+        self._waiting.append(late)
+        if len(self._waiting) == 1:
+            self._executor.submit(self._try_again)
+        return late
+
+    def _try_again(self) -> None:
+        """Runs those who wait in their order, until one finds the file locked still. What came meanwhile goes first."""
+        while self._waiting:
+            first = self._waiting[0]
+            try:
+                result = self._transaction(first.work, first.begin)
+            except _Busy as busy:
+                self._give_up(busy)
+                if self._waiting:
+                    self._executor.submit(self._try_again)
+                return
+            except BaseException as error:  # noqa: BLE001 - raised where the transaction is waited for
+                self._waiting.popleft().outcome.set_exception(error)
+            else:
+                self._waiting.popleft().outcome.set_result(result)
+
+    def _give_up(self, busy: "_Busy") -> None:
+        """Those whose time is over get the error."""
+        now = time.monotonic()
+        while self._waiting and self._waiting[0].deadline <= now:
+            unavailable = StorageUnavailable("The storage cannot be used right now.")
+            unavailable.__cause__ = busy.__cause__
+            self._waiting.popleft().outcome.set_exception(unavailable)
+
+    def _transaction(self, work: Work[T], begin: str) -> T:
         try:
-            return self._run(work, BEGIN_WRITE if write else BEGIN_READ)
+            return self._run(work, begin)
         except (OperationalError, sqlite3.OperationalError) as error:
+            if _code(error) in BUSY:
+                raise _Busy from error
             self._let_go(error)
             raise StorageUnavailable("The storage cannot be used right now.") from error
         except (DatabaseError, sqlite3.DatabaseError) as error:
@@ -120,8 +180,7 @@ class SqliteTransactions:
 
     def _let_go(self, error: DatabaseError | sqlite3.Error) -> None:
         """Opens the file anew at the next transaction, if this connection may not get well again."""
-        orig = error.orig if isinstance(error, DatabaseError) else error
-        if getattr(orig, "sqlite_errorcode", 0) & 0xFF in LASTING:
+        if _code(error) in LASTING:
             self._close_connection()
 
     async def wipe(self) -> bool:
@@ -152,13 +211,17 @@ class SqliteTransactions:
                     driver.execute("VACUUM").close()
                 busy, _, _ = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
-                driver.execute(f"PRAGMA busy_timeout = {int(1000 * self._timeout)}").close()
+                driver.execute(f"PRAGMA busy_timeout = {int(1000 * WAIT_SECONDS)}").close()
         except sqlite3.Error:
             return False
         return not busy and not largest < size <= VACUUM_LARGEST
 
     async def close(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._close_connection)
+        """Waits for what is under way, also for what waits for a lock."""
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            await loop.run_in_executor(self._executor, self._try_again)
+        await loop.run_in_executor(self._executor, self._close_connection)
         self._executor.shutdown()
 
     def _close_connection(self) -> None:
@@ -166,6 +229,16 @@ class SqliteTransactions:
             self._connection.close()
             self._connection = None
         self._engine.dispose()
+
+
+class _Busy(Exception):
+    """Another process holds the lock."""
+
+
+def _code(error: DatabaseError | sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 if the error has none."""
+    orig = error.orig if isinstance(error, DatabaseError) else error
+    return getattr(orig, "sqlite_errorcode", 0) & 0xFF
 
 
 def _identity(path: str) -> tuple[int, int] | None:
