@@ -5,9 +5,10 @@ What is left is text. It is read once: the conversation keeps the text.
 
 from dataclasses import replace
 
-from gateway.artifacts.documents import InlineFile, UnreadableDocument, encoded_document, stored_document
-from gateway.artifacts.reading import DocumentReader
 from gateway.base.tasks import offload_if
+from gateway.documents.document import DocumentFile, UnreadableDocument
+from gateway.documents.process import DocumentReader
+from gateway.documents.recognize import encoded_document, stored_document
 from gateway.errors import InvalidRequest, NotFound
 from gateway.models.artifacts import RequestAttachment
 from gateway.models.exchange import ChatRequest
@@ -61,9 +62,9 @@ async def _decoded(attachment: RequestAttachment, where: str, documents: Documen
     return attachment.model_copy(update={"content": await _text(document, where, where, documents)})
 
 
-async def _text(document: InlineFile, what: str, where: str, documents: DocumentReader) -> str:
+async def _text(document: DocumentFile, what: str, where: str, documents: DocumentReader) -> str:
     try:
-        text = await documents.text(document)
+        text = (await documents.read(document)).text
     except UnreadableDocument as error:
         raise _unreadable(what, error, where) from error
     if not text or text.isspace():

@@ -4,9 +4,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gateway.artifacts.documents import InlineFile, UnreadableDocument, inline_file
-from gateway.artifacts.reading import DocumentReader
 from gateway.base.tasks import offload_if
+from gateway.documents.document import DocumentFile, UnreadableDocument
+from gateway.documents.kinds import is_slow
+from gateway.documents.kinds import read as read_document
+from gateway.documents.process import DocumentReader
+from gateway.documents.recognize import inline_file
 from gateway.errors import InvalidRequest
 from gateway.models.artifacts import cache_group
 from gateway.models.conversation import ConversationMessage
@@ -46,16 +49,16 @@ class FileReader:
         if not parts:
             return {}, ()
         texts: dict[FilePlace, str] = {}
-        slow: dict[FilePlace, InlineFile] = {}
+        slow: dict[FilePlace, DocumentFile] = {}
 
         def read_quick() -> None:
             for place, file in parts.items():
                 with _unreadable_reported(place, first_new, texts):
                     document = inline_file(file, decode_pdf=decode_pdf)
-                    if document is not None and document.is_slow:
+                    if document is not None and is_slow(document):
                         slow[place] = document
                     elif document is not None:
-                        texts[place] = document.text()
+                        texts[place] = read_document(document).text
 
         chars = sum(len(str(file.get("file_data") or "")) for file in parts.values())
         await offload_if(chars > INLINE_CHARS or len(parts) > INLINE_FILES, read_quick)
@@ -66,10 +69,10 @@ class FileReader:
                     texts[place], digest = await self._kept_text(document, tenant)
                     kept[digest] = None
                 else:
-                    texts[place] = await self.documents.text(document)
+                    texts[place] = (await self.documents.read(document)).text
         return texts, tuple(kept)
 
-    async def _kept_text(self, document: InlineFile, tenant: str) -> tuple[str, str]:
+    async def _kept_text(self, document: DocumentFile, tenant: str) -> tuple[str, str]:
         """The text, from the cache if it is there, and the digest of the document."""
         digest = await offload_if(len(document.raw) >= INLINE_CHARS, lambda: document.digest)
         key = f"document:{tenant}:{digest}"
@@ -78,7 +81,7 @@ class FileReader:
         self.misses += known is None
         if known is not None:
             return known.decode("utf-8", "replace"), digest
-        text = await self.documents.text(document)
+        text = (await self.documents.read(document)).text
         await self._cache.set(key, text.encode("utf-8", "replace"), self._ttl, group=cache_group(tenant, digest))
         return text, digest
 

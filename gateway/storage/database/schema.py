@@ -29,9 +29,12 @@ from gateway.storage.database.administration import api_keys as api_keys
 from gateway.storage.database.administration import budget_leases as budget_leases
 from gateway.storage.database.administration import rate_counters as rate_counters
 from gateway.storage.database.administration import rate_slots as rate_slots
+from gateway.storage.database.files import file_chunks as file_chunks
+from gateway.storage.database.files import file_contents as file_contents
+from gateway.storage.database.files import files as files
 from gateway.storage.encryption.columns import Content, Withheld
 
-REVISION = "0009"
+REVISION = "0010"
 """The Alembic revision that this version of the code needs."""
 
 secrets = Table(
@@ -266,7 +269,10 @@ attachments = Table(
     Column("body", Content("attachments.body", row="conversation_id"), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("said_digest", LargeBinary),
+    Column("file_id", String(64)),
+    index_where("ix_attachments_file_id", "file_id", where="file_id IS NOT NULL"),
 )
+"""`file_id`: the file of our own that it was read from; with it goes what conversations hold of it."""
 
 cached_contents = Table(
     "cached_contents",

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.artifacts.documents import UnreadableDocument, inline_file
 from gateway.artifacts.in_messages import document_spans
+from gateway.documents.document import UnreadableDocument
+from gateway.documents.kinds import read
+from gateway.documents.recognize import inline_file
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
@@ -21,7 +23,7 @@ def part(content: bytes, name: str = "", media: str = "") -> dict[str, str]:
 
 def text(file: dict[str, str]) -> str | None:
     found = inline_file(dict(file), decode_pdf=True)
-    return None if found is None else found.text()
+    return None if found is None else read(found).text
 
 
 def docx(*paragraphs: str, head: str = "") -> bytes:

@@ -1,4 +1,4 @@
-"""Reads PDF and DOCX files, each in its own process with limited memory and time.
+"""Reads documents that are no plain text, each in its own process with limited memory and time.
 
 A valid file can be made to take all of both; then its process is ended, and no other request waits (guarantee §7).
 """
@@ -9,8 +9,11 @@ import os
 import sys
 from pathlib import Path
 
+import orjson
+
 import gateway
-from gateway.artifacts.documents import InlineFile, UnreadableDocument
+from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
+from gateway.documents.kinds import is_slow, read
 
 SECONDS = 60.0
 """Wall clock for one document, without the time for which it waits."""
@@ -24,8 +27,8 @@ UNREADABLE = 3
 TOO_MUCH = 4
 """Exit code: reading takes too much memory, or the text is too long."""
 TOO_MUCH_TEXT = "reading it takes too much time or memory"
-PROGRAM = "import sys; sys.path[:0] = sys.argv[2:]; from gateway.artifacts.reading import main; sys.exit(main())"
-"""Run with the kind of document and the folder that holds the package; `main` reads the kind from `sys.argv`."""
+PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from gateway.documents.process import main; sys.exit(main())"
+"""Run with the folder that holds the package, and the kind and name of the document."""
 
 
 class DocumentReader:
@@ -35,21 +38,21 @@ class DocumentReader:
         self._seconds = seconds
         self._slots = asyncio.Semaphore(max(2, os.cpu_count() or 1))
 
-    async def text(self, file: InlineFile) -> str:
-        """The document's text.
+    async def read(self, file: DocumentFile) -> Reading:
+        """What the document says.
 
         Raises:
             UnreadableDocument: it is no document of its kind, or takes too much time or memory.
         """
-        if not file.is_slow:
-            return await asyncio.to_thread(file.text)
+        if not is_slow(file):
+            return await asyncio.to_thread(read, file)
         async with self._slots:
-            return await self._text_from_process(file)
+            return await self._read_in_process(file)
 
-    async def _text_from_process(self, file: InlineFile) -> str:
+    async def _read_in_process(self, file: DocumentFile) -> Reading:
         folder = Path(gateway.__file__).parent.parent
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-c", PROGRAM, file.kind, str(folder)),
+            *(sys.executable, "-I", "-c", PROGRAM, str(folder), file.kind, file.name),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -69,18 +72,20 @@ class DocumentReader:
         if process.returncode:
             ended = process.returncode == TOO_MUCH or process.returncode < 0
             raise UnreadableDocument(TOO_MUCH_TEXT if ended else f"it is no readable {file.kind.upper()}")
-        return output.decode()
+        return Reading.from_json(orjson.loads(output))
 
 
 def main() -> int:
-    """Runs in the other process: reads a file from standard input and writes its text to standard output.
+    """Runs in the other process: reads a file from standard input and writes the reading to standard output, as JSON.
 
     Returns:
         The exit code: 0, `UNREADABLE` or `TOO_MUCH`.
     """
     _limit_resources()
     try:
-        text = InlineFile(sys.stdin.buffer.read(), sys.argv[1]).text().encode("utf-8", "replace")
+        kind, name = sys.argv[2:]
+        reading = read(DocumentFile(sys.stdin.buffer.read(), kind, name), ReadOptions())
+        text = reading.text.encode("utf-8", "replace")
     except UnreadableDocument as error:
         sys.stdout.write(str(error))
         return UNREADABLE
@@ -88,7 +93,8 @@ def main() -> int:
         return TOO_MUCH
     if len(text) > TEXT_BYTES:
         return TOO_MUCH
-    sys.stdout.buffer.write(text)
+    found = {**reading.as_json(), "text": text.decode()}
+    sys.stdout.buffer.write(orjson.dumps(found))
     return 0
 
 

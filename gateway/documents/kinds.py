@@ -1,0 +1,57 @@
+"""The kinds of documents: how each is known, and which module reads it (guarantee §14.2)."""
+
+from dataclasses import dataclass
+from importlib import import_module
+
+from gateway.documents.document import DocumentFile, Reading, ReadOptions
+
+PROSE = "txt md markdown rst tex log srt vtt diff patch ipynb"
+DATA = "csv tsv json jsonl ndjson xml yaml yml toml ini cfg conf env sql"
+CODE = """py js mjs ts jsx tsx java kt c h cc cpp hpp cs go rs rb php swift scala r lua pl css scss sh bat ps1"""
+TEXT_ENDINGS = tuple(f".{ending}" for ending in f"{PROSE} {DATA} {CODE}".split())
+TEXT_SUBTYPES = "json xml yaml x-yaml x-ndjson jsonl toml sql javascript x-sh csv"
+TEXT_TYPES = frozenset(f"application/{subtype}" for subtype in TEXT_SUBTYPES.split())
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentKind:
+    """How one kind of document is known and read.
+
+    `reader` is the module whose `read(raw, options)` gives a `Reading` and raises `UnreadableDocument`; it is imported
+    when it is first needed. `starts`: how its bytes begin, where they are no text. `apart`: it is read in a process of
+    its own with limits of memory and time (`documents/process.py`), since a valid file may be made to take all of both.
+    """
+
+    reader: str
+    endings: tuple[str, ...]
+    media_types: frozenset[str]
+    starts: bytes = b""
+    apart: bool = True
+
+
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+KINDS = {
+    "pdf": DocumentKind("pdf", (".pdf",), frozenset({"application/pdf"}), b"%PDF"),
+    "html": DocumentKind(
+        "html", (".html", ".htm", ".xhtml"), frozenset({"text/html", "application/xhtml+xml"}), apart=False
+    ),
+    "docx": DocumentKind("docx", (".docx",), frozenset({DOCX}), b"PK"),
+    "text": DocumentKind("plain", TEXT_ENDINGS, TEXT_TYPES, apart=False),
+}
+"""The first kind that a name or a media type belongs to counts."""
+
+
+def read(file: DocumentFile, options: ReadOptions = ReadOptions()) -> Reading:  # noqa: B008 - it is frozen
+    """What the document says.
+
+    Raises:
+        UnreadableDocument: the bytes are no document of that kind.
+    """
+    reader = import_module(f"gateway.documents.{KINDS[file.kind].reader}")
+    reading: Reading = reader.read(file.raw, options)
+    return reading
+
+
+def is_slow(file: DocumentFile) -> bool:
+    """Whether it is read in a process apart, and its text kept."""
+    return KINDS[file.kind].apart

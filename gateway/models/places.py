@@ -1,0 +1,112 @@
+"""Places in the text of a document: pages, sheets, slides, files, lines (guarantee §14.2).
+
+Readers mark a place by a line of its own, such as `[page 12]`. The text is all that is stored, so a place can be told
+of any stretch of it, at any time.
+
+| marker | what follows |
+|---|---|
+| `[page 12]`, `[slide 3]`, `[chapter 4]`, `[cell 5]` | that part of the document |
+| `[sheet Sales A4:F500]` | one line for each row, row 4 first, values of the columns A to F |
+| `[table customers]` | rows of a database's table |
+| `[file docs/a.txt]` | a file in an archive, or an attachment of a mail; other markers may follow in it |
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+KINDS = ("page", "slide", "chapter", "cell", "sheet", "table", "file")
+NAME_CHARS = 200
+"""Characters of a name in a marker at most."""
+MARKER = re.compile(rf"^\[({'|'.join(KINDS)}) ([^\]\n]{{1,{NAME_CHARS + 40}}})\]$", re.MULTILINE)
+SHEET = re.compile(r"(.+) ([A-Z]{1,3})(\d+):([A-Z]{1,3})(\d+)\Z")
+NUMBERED = frozenset({"page", "slide", "chapter", "cell"})
+PLAIN_NAME = re.compile(r"\w+\Z")
+
+
+def marker(kind: str, name: str) -> str:
+    """The line that marks a place. What a marker cannot hold of a name is left out."""
+    plain = " ".join(name.replace("[", "(").replace("]", ")").split())
+    return f"[{kind} {plain[:NAME_CHARS] or '?'}]"
+
+
+def sheet_marker(name: str, first_row: int, last_column: str, last_row: int, first_column: str = "A") -> str:
+    """The line above the rows `first_row` to `last_row` of a sheet."""
+    plain = marker("sheet", name)[1:-1]
+    return f"[{plain} {first_column}{first_row}:{last_column}{last_row}]"
+
+
+class _Marked(NamedTuple):
+    start: int
+    end: int
+    kind: str
+    name: str
+
+
+class Places:
+    """The places of one text; finding the markers is one pass over it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._marked = [_Marked(m.start(), m.end(), m[1], m[2]) for m in MARKER.finditer(text)]
+        self._starts = [each.start for each in self._marked]
+
+    def of(self, start: int, end: int) -> str:
+        """The place of the characters `start` to `end`: `page 12`, `pages 12-13`, `Sales!A4:F19`, `file a.txt, lines
+        3-9`, `lines 120-131`; "" for the only line of a text without marks."""
+        first = bisect_right(self._starts, start) - 1
+        last = max(first, bisect_right(self._starts, max(start, end - 1)) - 1)
+        file = next((each for each in reversed(self._marked[: first + 1]) if each.kind == "file"), None)
+        inner = self._inner(first, last, start, end)
+        return ", ".join(each for each in (f"file {file.name}" if file else "", inner) if each)
+
+    def _inner(self, first: int, last: int, start: int, end: int) -> str:
+        if first < 0:
+            return self._lines(0, start, end)
+        begin, until = self._marked[first], self._marked[last]
+        if begin.kind == "file":
+            return self._lines(begin.end + 1, start, end)
+        if begin.kind == "sheet":
+            return self._range(begin, start, min(end, self._end_of(first)))
+        if begin.kind in NUMBERED and until.kind == begin.kind and until.name != begin.name:
+            return f"{begin.kind}s {begin.name}-{until.name}"
+        return f"{begin.kind} {begin.name}"
+
+    def _end_of(self, number: int) -> int:
+        return self._starts[number + 1] if number + 1 < len(self._starts) else len(self._text)
+
+    def _range(self, begin: _Marked, start: int, end: int) -> str:
+        """The cells of a stretch of a sheet."""
+        found = SHEET.match(begin.name)
+        if found is None:
+            return f"sheet {begin.name}"
+        name, left, top, right, bottom = found.groups()
+        quoted = name if PLAIN_NAME.match(name) else "'" + name.replace("'", "''") + "'"
+        low, high = self._rows(begin.end + 1, start, end)
+        return f"{quoted}!{left}{min(int(top) + low, int(bottom))}:{right}{min(int(top) + high, int(bottom))}"
+
+    def _rows(self, origin: int, start: int, end: int) -> tuple[int, int]:
+        """Numbers of the first and the last line of a stretch, from 0, counted from `origin`."""
+        start = max(start, origin)
+        stretch = self._text[start:end].rstrip()
+        start += len(stretch) - len(stretch := stretch.lstrip("\n")) if stretch.startswith("\n") else 0
+        low = self._text.count("\n", origin, start)
+        return low, low + stretch.count("\n")
+
+    def _lines(self, origin: int, start: int, end: int) -> str:
+        low, high = self._rows(origin, start, end)
+        if low == high:
+            return f"line {low + 1}" if low or self._text.find("\n", origin) >= 0 else ""
+        return f"lines {low + 1}-{high + 1}"
+
+
+def page_list(numbers: Sequence[int]) -> str:
+    """Numbers for a sentence, neighbours joined: `3, 7-9`."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

@@ -1,0 +1,64 @@
+"""Files that clients upload.
+
+Only new tables, an index and a column that may be empty: the version before runs on beside it, and knows no files.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0010"
+down_revision = "0009"
+TIME = sa.DateTime(timezone=True)
+
+
+def upgrade() -> None:
+    """Adds them, and says that whichever version could run before may run on."""
+    _create_files()
+    op.add_column("attachments", sa.Column("file_id", sa.String(length=64), nullable=True))
+    only = sa.text("file_id IS NOT NULL")
+    op.create_index(
+        op.f("ix_attachments_file_id"), "attachments", ["file_id"], sqlite_where=only, postgresql_where=only
+    )
+    says = "INSERT INTO schema_revisions (revision, oldest) SELECT '0010', oldest FROM schema_revisions"
+    op.execute(f"{says} WHERE revision = '{down_revision}'")
+
+
+def _create_files() -> None:
+    op.create_table(
+        "files",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("tenant", sa.String(length=128), nullable=False),
+        sa.Column("key_id", sa.String(length=64), nullable=True),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("purpose", sa.String(length=64), nullable=False),
+        sa.Column("media_type", sa.Text(), nullable=False),
+        sa.Column("bytes", sa.BigInteger(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("status_details", sa.Text(), nullable=True),
+        sa.Column("progress", sa.Float(), nullable=True),
+        sa.Column("created_at", TIME, nullable=False),
+        sa.Column("expires_at", TIME, nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_files")),
+    )
+    op.create_index(op.f("ix_files_tenant_created_at_id"), "files", ["tenant", "created_at", "id"])
+    op.create_index(op.f("ix_files_tenant_digest"), "files", ["tenant", "digest"])
+    op.create_index(op.f("ix_files_expires_at"), "files", ["expires_at"])
+    op.create_table(
+        "file_contents",
+        sa.Column("tenant", sa.String(length=128), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("bytes", sa.BigInteger(), nullable=False),
+        sa.Column("place", sa.String(length=16), nullable=False),
+        sa.Column("created_at", TIME, nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "digest", name=op.f("pk_file_contents")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "file_chunks",
+        sa.Column("tenant", sa.String(length=128), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("data", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "digest", "number", name=op.f("pk_file_chunks")),
+    )
