@@ -55,7 +55,8 @@ def test_s12_11_whatever_is_changed_of_a_seal_is_refused() -> None:
     vault = Vault(KEY)
     sealed = vault.seal("said", "c", "r")
     for at in range(len(PREFIX), len(sealed)):
-        changed = sealed[:at] + ("A" if sealed[at] != "A" else "B") + sealed[at + 1 :]
+        # "z" for these: with "A" for "B" alone the last two bits change, which in the last character say nothing
+        changed = sealed[:at] + ("A" if sealed[at] not in "ABCD" else "z") + sealed[at + 1 :]
         with pytest.raises(ContentUnreadable):
             vault.open(changed, "c", "r")
     with pytest.raises(ContentUnreadable):
