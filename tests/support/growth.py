@@ -23,7 +23,6 @@ def is_linear(work: Callable[[int], object], size: int) -> bool:
 
 def _seconds(work: Callable[[int], object], size: int) -> float:
     """Processor time of this process, without that of looking for garbage among all that other tests left."""
-    gc.collect()
     gc.disable()
     try:
         began = time.process_time()
