@@ -13,6 +13,7 @@ from gateway.storage.conversations.delete import anonymise_bills, forget_blocks,
 from gateway.storage.conversations.delete_item import delete_plans
 from gateway.storage.conversations.items import require_conversation
 from gateway.storage.database import schema
+from gateway.storage.large.write import delete_unheld, held_by
 
 TABLE = schema.attachments
 
@@ -64,7 +65,9 @@ def delete(connection: sa.Connection, tenant: str, conversation_id: str, name: s
     _first_number(connection, conversation_id, name, "attachment_id")
     content_id = content_id_of(name)
     own = (TABLE.c.conversation_id == conversation_id, TABLE.c.artifact_id == content_id)
+    large = held_by(connection, *own)
     connection.execute(TABLE.delete().where(*own))
+    delete_unheld(connection, tenant, large)
     forget_blocks(connection, conversation_id, now)
     delete_plans(connection, conversation_id)
     ledger = schema.ledger.c
