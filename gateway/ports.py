@@ -1,7 +1,7 @@
 """The Protocols that the steps need. `app.py` wires the adapters, which are in `storage/`, `upstream/`, `embeddings/`,
 `tokens/` and `internal_models/`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from decimal import Decimal
@@ -12,7 +12,7 @@ from gateway.models.calibration import Calibration
 from gateway.models.conversation import ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, StoredFile, StreamOpener
 from gateway.models.internal import InternalAnswer, InternalRequest
-from gateway.models.large import IndexClaim, LargeIndex
+from gateway.models.large import LargeIndex
 from gateway.models.notes import MessageParts
 from gateway.models.regions import Region
 from gateway.models.relevance import Embeddings, Tariff
@@ -216,8 +216,7 @@ class FileStore(Protocol):
 
 
 class LargeTexts(Protocol):
-    """Large documents in the storage, and who makes their indexes (guarantee §14.7). A port since `context` reads what
-    `storage` keeps.
+    """Large documents in the storage (guarantee §14.7).
 
     Raises:
         StorageUnavailable: the storage cannot be reached.
@@ -229,24 +228,6 @@ class LargeTexts(Protocol):
 
     async def regions(self, tenant: str, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[Region]]:
         """These regions of documents, in order, as far as they are there."""
-        ...
-
-    async def claim(self, holder: str) -> IndexClaim | None:
-        """A document whose index this process makes from now on; None if there is none to be made."""
-        ...
-
-    async def texts(self, claim: IndexClaim, most: int) -> list[str]:
-        """The texts of the next regions to be indexed."""
-        ...
-
-    async def add_segment(
-        self, claim: IndexClaim, segment: int, many: int, data: Iterable[tuple[int, bytes]]
-    ) -> IndexClaim | None:
-        """Stores the index of the next regions; None if it is not this process's any more."""
-        ...
-
-    async def give_up(self, claim: IndexClaim, *, failed: bool) -> None:
-        """Lets a document go."""
         ...
 
 

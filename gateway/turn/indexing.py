@@ -6,7 +6,7 @@ import asyncio
 from gateway.base.ids import new_id
 from gateway.errors import StorageUnavailable
 from gateway.models.large import IndexClaim
-from gateway.ports import LargeTexts
+from gateway.storage.large.documents import LargeDocuments
 from gateway.telemetry.logs import get_logger
 
 log = get_logger("gateway.turn.indexing")
@@ -17,7 +17,7 @@ LOOK_SECONDS = 30.0
 class Indexing:
     """Runs until it is cancelled; `wake` tells that there is something to do."""
 
-    def __init__(self, texts: LargeTexts, seconds: float = LOOK_SECONDS) -> None:
+    def __init__(self, texts: LargeDocuments, seconds: float = LOOK_SECONDS) -> None:
         self._texts = texts
         self._seconds = seconds
         self._woken = asyncio.Event()

@@ -2,10 +2,12 @@
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import sqlalchemy as sa
 
+from gateway.models.artifacts import LARGE, Artifact
 from gateway.models.large import IndexClaim, LargeIndex
 from gateway.models.regions import Region
 from gateway.ports import Clock
@@ -17,6 +19,8 @@ DOCUMENTS, REGIONS, POSTINGS = schema.large_documents, schema.document_regions, 
 INSERT_POSTINGS = RowInsert(POSTINGS)
 HELD = timedelta(minutes=2)
 """How long a process that has died keeps others from a document: longer than a segment takes."""
+BEGINNING_CHARS = 400_000
+"""Characters of a large document that a page, or a search over past conversations, has of it."""
 TRIES = 3
 """Processes that may fail at a document before it is left as it is."""
 
@@ -142,3 +146,28 @@ def read_regions(connection: sa.Connection, tenant: str, digest: str, numbers: S
         found = REGIONS.c.number.between(numbers.start, numbers.stop - 1)
     query = sa.select(REGIONS).where(*own(REGIONS, tenant, digest), found).order_by(REGIONS.c.number)
     return [Region(row.number, row.start, row.text, row.place) for row in connection.execute(query)]
+
+
+def read_part(connection: sa.Connection, tenant: str, digest: str, offset: int, limit: int) -> str:
+    """Characters of a document's text, from `offset` on."""
+    begins = sa.select(sa.func.max(REGIONS.c.number)).where(*own(REGIONS, tenant, digest), REGIONS.c.start <= offset)
+    first = connection.execute(begins).scalar()
+    if first is None or limit <= 0:
+        return ""
+    until = (*own(REGIONS, tenant, digest), REGIONS.c.number >= first, REGIONS.c.start < offset + limit)
+    rows = connection.execute(sa.select(REGIONS).where(*until).order_by(REGIONS.c.number)).all()
+    at = offset - rows[0].start
+    return "".join(row.text for row in rows)[at : at + limit]
+
+
+def with_beginnings(connection: sa.Connection, conversation_id: str, documents: Iterable[Artifact]) -> list[Artifact]:
+    """A conversation's documents; of large ones as much as `BEGINNING_CHARS`."""
+    found = []
+    for each in documents:
+        if each.is_excerpt:
+            owner = sa.select(schema.conversations.c.tenant).where(schema.conversations.c.id == conversation_id)
+            tenant = connection.execute(owner).scalar() or ""
+            text = read_part(connection, tenant, each.metadata[LARGE], 0, BEGINNING_CHARS)
+            each = replace(each, content=text)
+        found.append(each)
+    return found
