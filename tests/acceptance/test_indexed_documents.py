@@ -98,7 +98,8 @@ def test_s14_7_a_window_that_has_room_for_all_that_was_read_calls_it_an_extract(
 
 def test_s14_7_its_text_is_read_in_parts_and_exported_whole(indexing: GatewayProcess) -> None:
     conversation = begun(indexing)
-    parts, at = [], 0
+    parts: list[str] = []
+    at: int | None = 0
     while at is not None:
         found = document(indexing, conversation, f"?offset={at}&limit=150000")
         assert found["offset"] == at

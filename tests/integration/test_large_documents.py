@@ -1,7 +1,6 @@
 """Large documents in the storage: their text, their index and who makes it, their end (guarantee §14.7)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 import pytest
@@ -77,23 +76,17 @@ async def rows(transactions: Transactions, tenant: str) -> list[int]:
     return await transactions.run(count)
 
 
-async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while not await is_so():
-            await asyncio.sleep(0.02)
-
-
 async def made(large: LargeDocuments, tenant: str) -> None:
     """Makes the index as a running gateway does."""
     indexing = Indexing(large)
     running = asyncio.ensure_future(indexing.run())
     indexing.wake()
 
-    async def is_ready() -> bool:
+    for _ in range(3_000):
         index = await known(large, tenant)
-        return index is not None and index.status == "ready"
-
-    await until(is_ready)
+        if index is not None and index.status == "ready":
+            break
+        await asyncio.sleep(0.02)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

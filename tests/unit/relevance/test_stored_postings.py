@@ -1,6 +1,7 @@
-"""The index of large documents: regions, their places, the compact form, and what a question reads (guarantee §14.7)."""
+"""The index of large documents: regions, their places, the compact form, what a question reads (guarantee §14.7)."""
 
 import random
+import zlib
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_s14_7_a_term_that_is_nowhere_is_nowhere() -> None:
     (bucket, data), *_ = segment(["gull"], Lexicon())
     assert not Bucket(data).of("zebra").regions.size
     assert bucket == bucket_of("gull")
-    with pytest.raises(Exception, match="."):
+    with pytest.raises(zlib.error):
         Bucket(data[:-4])
 
 
