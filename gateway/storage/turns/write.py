@@ -193,9 +193,9 @@ def _instructions(turn: StoredTurn) -> tuple[str | None, dict[str, Any] | None]:
 
 
 def _write_attachments(connection: sa.Connection, turn: StoredTurn, tenant: str, first: int, now: datetime) -> None:
-    for artifact in turn.attachments:
-        if artifact.is_excerpt:
-            write_text(connection, tenant, artifact.metadata[LARGE], artifact.content, now)
+    large = [each for each in turn.attachments if each.is_excerpt]
+    for artifact in sorted(large, key=lambda each: str(each.metadata[LARGE])):  # the order in which they are locked
+        write_text(connection, tenant, artifact.metadata[LARGE], artifact.content, now)
     values = [
         {
             "conversation_id": turn.conversation_id,
