@@ -56,6 +56,7 @@ from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.encryption.vault import open_vault
 from gateway.storage.keys import KeyStore
+from gateway.storage.large.documents import LargeDocuments
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
@@ -69,6 +70,7 @@ from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.guarded import GuardedTurns
 from gateway.turn.idempotency import IdempotencyGate
+from gateway.turn.indexing import Indexing
 from gateway.turn.limited import open_limited
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.recaller import Recaller
@@ -151,7 +153,11 @@ class Gateway:
         self.paths, self.resends = PathCache(*kept), Resends(*kept)
         self.paths.also_forget.append(self.resends.forget)
         users = settings.accounting.users
-        self.store = ConversationStore(self.transactions, clock, self.cache, days, self.paths, users)
+        chars = settings.documents.index_chars
+        self.store = ConversationStore(self.transactions, clock, self.cache, days, self.paths, users, chars)
+        self.large = LargeDocuments(self.transactions, clock)
+        self.indexing = Indexing(self.large)
+        self.store.large_stored = self.indexing.wake
         self.things = ThingMemory(self.transactions, clock, self.store.secret, self.paths)
         self.retention = Retention(self.transactions, clock, self.cache, self.paths)
         claims = ClaimStore(self.transactions, clock)
@@ -201,6 +207,7 @@ class Gateway:
             self.store,
             settings.prompt_profiles,
             self.things,
+            self.large,
         )
         self.telemetry.watch(internal, self.context)
 
@@ -281,6 +288,7 @@ class Gateway:
             asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, often)),
             asyncio.ensure_future(add_older_for_ever(self.transactions, sweep_seconds(days))),
             asyncio.ensure_future(self.idempotency.keep()),
+            asyncio.ensure_future(self.indexing.run()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
             asyncio.ensure_future(probe_for_ever(self.router.health, self.client, settings.routing.probe)),
         ]

@@ -20,6 +20,7 @@ from gateway.context.collect import INLINE_CHARS, NO_EARLIER, ContextInput, File
 from gateway.context.draft import Draft, Measured, make_draft, measure
 from gateway.context.fast_path import context_as_sent
 from gateway.context.for_agent import Room, for_agent
+from gateway.context.large_documents import with_excerpts
 from gateway.context.planned_fit import FinalFit, fit_as_planned
 from gateway.context.planner import (
     ContextPlanning,
@@ -41,7 +42,7 @@ from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.models.recall import own_tools
 from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
-from gateway.ports import ConversationReader, FileStore, Spans, ThingReader
+from gateway.ports import ConversationReader, FileStore, LargeTexts, Spans, ThingReader
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
@@ -66,6 +67,7 @@ class ContextManager:
         store: ConversationReader | None = None,
         profiles: PromptProfiles = NO_PROFILES,
         things: ThingReader | None = None,
+        large: LargeTexts | None = None,
     ) -> None:
         self._settings = settings
         self._counters = counters
@@ -75,6 +77,7 @@ class ContextManager:
         self._planning = planning
         self._store = store
         self._things = things
+        self._large = large
         self._assemblers = Assemblers()
         self._profiles = profiles if profiles.is_set else None
         self.spans: Spans = nullcontext
@@ -247,6 +250,8 @@ class ContextManager:
         access: PlannerAccess,
     ) -> ContextInput:
         """All that has to be read before the context is made."""
+        if self._large is not None and any(each.is_excerpt for each in history.attachments):
+            history = await with_excerpts(history, self._large, request.caller.tenant)
         tools = own_tools(request.forward) if request.options.recall else request.forward.get("tools")
         has_tools = bool(tools or request.forward.get("functions"))
         origin = access.deployment.origin if access.deployment else None

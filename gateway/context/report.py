@@ -8,7 +8,7 @@ from gateway.context.planned_fit import FinalFit
 from gateway.context.planner import PlanResult
 from gateway.embeddings.background import PendingVectors
 from gateway.errors import ContextLengthExceeded, overflow_text
-from gateway.models.artifacts import Artifact, ProcessingStrategy
+from gateway.models.artifacts import UNINDEXED, Artifact, ProcessingStrategy
 from gateway.models.bill import ContextUtilizationMetadata, LeftOut
 from gateway.models.exchange import ChatRequest
 from gateway.models.memory import MemoryMessage
@@ -104,6 +104,8 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
     utilization.strategy = _strategy(material, fitted)
     if (history.restored_count or history.unread or material.things) and utilization.strategy == "passthrough":
         utilization.strategy = "simple"
+    if any(each.metadata.get(UNINDEXED) for each in history.attachments):
+        utilization.warnings.append("document_index_unfinished")
     utilization.things = [{"memory_id": thing.memory_id, "type": thing.type} for thing in material.things]
     utilization.messages_excluded = len(material.messages) - included + history.unread + source.steps.removed
     new = material.attached[len(history.attachments) :]

@@ -58,6 +58,12 @@ DEFAULT_KIND = "document"
 """The `attachment_type` of an attachment that names none."""
 
 
+LARGE = "large_document"
+"""In an artifact's metadata: the digest of the large document that has its text (guarantee §14.7)."""
+UNINDEXED = "unindexed"
+"""In its metadata: the index of that document is not finished."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """The call behind a tool result that is shown as text: the result's stored `message_id`, the call's arguments."""
@@ -109,6 +115,11 @@ class Artifact:
     def is_file(self) -> bool:
         """Whether it is a file inside a message, of which a whole part is shown as text."""
         return self.place.part is not None and self.place.span is None
+
+    @property
+    def is_excerpt(self) -> bool:
+        """Whether its content is but the parts of a large document that a question needs."""
+        return LARGE in self.metadata
 
     @property
     def origin(self) -> str | None:

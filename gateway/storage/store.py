@@ -1,6 +1,7 @@
 """Conversations and bills, as requests read and commit them."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.base.clock import days_before, fewest_days
+from gateway.base.ids import content_digest
+from gateway.models.artifacts import LARGE, Artifact
 from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.memory import NewSegment, Uncovered
 from gateway.models.trail import Actor
@@ -54,8 +57,12 @@ class ConversationStore:
         retention_days: float | None = None,
         paths: PathCache | None = None,
         users: Users = "plain",
+        index_chars: int | None = None,
     ) -> None:
-        """`paths`: where paths that were read lately are kept. `users`: how a request's user stands in its bill."""
+        """`paths`: where paths that were read lately are kept. `users`: how a request's user stands in its bill.
+        `index_chars`: from how many characters an attachment is a large document; None: none is."""
+        self._index_chars = index_chars
+        self.large_stored: Callable[[], None] = _nothing
         self._transactions = transactions
         self._clock = clock
         self._cache = cache
@@ -134,6 +141,8 @@ class ConversationStore:
         """Stores a turn and its bill in one transaction (guarantee §3.6). It ends also if the caller is cancelled."""
         if self._users != "plain" and commit.ledger.end_user:
             commit = await self._without_name(commit)
+        if self._index_chars and commit.turn is not None and commit.turn.attachments:
+            commit = await self._with_large(commit, commit.turn, self._index_chars)
         if commit.claim is not None:
             await commit.claim.settle(self._commit(commit))
         else:
@@ -144,6 +153,13 @@ class ConversationStore:
         name = commit.ledger.end_user or ""
         user = user_digest(await self.secret(), name) if self._users == "hashed" else None
         return replace(commit, ledger=replace(commit.ledger, end_user=user), turn=_without_names(commit.turn))
+
+    async def _with_large(self, commit: TurnCommit, turn: StoredTurn, chars: int) -> TurnCommit:
+        """With its large documents marked as such: their texts are stored in regions (guarantee §14.7)."""
+        if all(each.size_chars < chars for each in turn.attachments):
+            return commit
+        marked = await asyncio.to_thread(lambda: tuple(_marked(each, chars) for each in turn.attachments))
+        return replace(commit, turn=replace(turn, attachments=marked))
 
     async def _commit(self, commit: TurnCommit) -> None:
         if commit.turn is not None and self._transactions.remote:
@@ -157,6 +173,8 @@ class ConversationStore:
         for commit in commits:
             if self._paths is not None and commit.turn is not None and commit.turn.counts:
                 self._paths.recount(commit.turn.conversation_id)  # its messages are kept without these counts
+            if commit.turn is not None and any(each.is_excerpt for each in commit.turn.attachments):
+                self.large_stored()
 
     async def _evict(self, groups: Sequence[str]) -> None:
         """Deletes what the cache keeps of contents that no conversation holds any more."""
@@ -285,6 +303,16 @@ class ConversationStore:
     async def ready(self) -> bool:
         """Whether the storage answers, and this version may run on its schema."""
         return (await self._transactions.run(schema_state)).serves
+
+
+def _marked(artifact: Artifact, chars: int) -> Artifact:
+    if artifact.size_chars < chars or artifact.is_excerpt:
+        return artifact
+    return replace(artifact, metadata={**artifact.metadata, LARGE: content_digest(artifact.content)})
+
+
+def _nothing() -> None:
+    pass
 
 
 def _without_names(turn: StoredTurn | None) -> StoredTurn | None:

@@ -85,7 +85,9 @@ def _conversations() -> dict[str, Any]:
         },
         f"{one}/attachments": {"get": _get("List attached documents", "Attachments", *named, *_paging("asc"))},
         f"{one}/attachments/{attachment}": {
-            "get": _get("An attached document with its text", "Attachment", *named, *_in_path("attachment_id")),
+            "get": _get(
+                "An attached document with its text", "Attachment", *named, *_in_path("attachment_id"), *_part()
+            ),
             "delete": _get("Delete an attached document", "DeletedAttachment", *named, *_in_path("attachment_id")),
         },
     }
@@ -337,6 +339,13 @@ def _paging(order: str) -> list[dict[str, Any]]:
         _query("limit", {**WHOLE, "minimum": 1, "maximum": 100, "default": 20}),
         _query("after", TEXT, "The id of the last one seen."),
         _query("order", {"enum": ["asc", "desc"], "default": order}),
+    ]
+
+
+def _part() -> list[dict[str, Any]]:
+    return [
+        _query("offset", {**WHOLE, "minimum": 0}, "First character of the text that is given."),
+        _query("limit", {**WHOLE, "minimum": 1}, "Characters of it; of a large document a million at most."),
     ]
 
 

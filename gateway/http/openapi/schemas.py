@@ -291,6 +291,9 @@ def _of_conversations() -> dict[str, Schema]:
         "attachment_type": TEXT,
         "size_chars": WHOLE,
         "number": WHOLE,
+        "index": obj(
+            "Of a large document: how far it is indexed.", "status progress", status=TEXT, progress={"type": "number"}
+        ),
     }
     item = {**ANY_OBJECT, "description": "OpenAI's item.", "required": ["type"]}
     pinned = {"pinned": {**FLAG, "description": "It stays in every window; left out where it is not pinned."}}
@@ -329,6 +332,8 @@ def _of_conversations() -> dict[str, Schema]:
             "id object title attachment_type",
             **attachment,
             content=TEXT,
+            offset=WHOLE,
+            next_offset=or_null(WHOLE),
         ),
         "Attachments": page("Attachment"),
         "DeletedAttachment": deleted("conversation.attachment.deleted"),

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -17,6 +17,7 @@ from gateway.storage import rows
 from gateway.storage.conversations.import_rows import rows_of, write_import
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from gateway.storage.large.write import whole_text
 from gateway.storage.lookup.pins import pinned_ids
 from gateway.storage.trail.append import recorded
 from gateway.storage.turns.standing import StoredPaths, needed_messages, whole
@@ -105,12 +106,30 @@ def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -
         those_of(schema.instructions, "digest"),
         those_of(schema.messages, "sequence_number", "id"),
         those_of(schema.reasoning_events),
-        those_of(schema.attachments, "number"),
+        [_with_text(connection, found.tenant, each) for each in those_of(schema.attachments, "number")],
         _pages(connection, requests.order_by(ledger.c.created_at, ledger.c.request_id)),
         those_of(schema.imported_requests, "request_id"),
         pinned_ids(connection, found),
         those_of(schema.things, "id"),
     )
+
+
+def _with_text(connection: sa.Connection, tenant: str, row: Any) -> Any:
+    """An attachment's row, of a large document with its text put back."""
+    if row.document is None:
+        return row
+    body = {**jsons.loads(row.body), "content": "".join(whole_text(connection, tenant, row.document))}
+    return _Attached(row.number, row.artifact_id, jsons.dumps_text(body), row.said_digest, row.created_at)
+
+
+class _Attached(NamedTuple):
+    """What an export tells of an attachment, as a row has it."""
+
+    number: int
+    artifact_id: str
+    body: str
+    said_digest: bytes | None
+    created_at: Any
 
 
 def _pages(connection: sa.Connection, query: sa.Select[Any]) -> list[Any]:

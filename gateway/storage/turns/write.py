@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from gateway.base import jsons
 from gateway.base.clock import fewest_days
 from gateway.base.ids import content_digest
+from gateway.models.artifacts import LARGE
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.storage.claims import settle_claims
@@ -16,6 +17,7 @@ from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert, RowRead, RowUpdate
 from gateway.storage.encryption.columns import for_row
+from gateway.storage.large.write import write_text
 from gateway.storage.lookup.digests import INSERT_LINKS
 from gateway.storage.lookup.frames import write_frame
 from gateway.storage.lookup.pins import pin
@@ -142,7 +144,7 @@ def _write_turn(
         links = [link for _, links in messages for link in links]
         insert_links = INSERT_LINKS if branch is None else INSERT_NEW_LINKS
         insert_links(connection, list({link["digest"]: link for link in reversed(links)}.values()))
-        _write_attachments(connection, turn, attached, now)
+        _write_attachments(connection, turn, entry.tenant, attached, now)
         pin(connection, turn.conversation_id, turn.pins)
     if turn.frame is not None and not failed:
         anchor = turn.new_messages[-1].message_id if turn.new_messages else point.parent
@@ -190,7 +192,10 @@ def _instructions(turn: StoredTurn) -> tuple[str | None, dict[str, Any] | None]:
     return digest, {"conversation_id": turn.conversation_id, "digest": digest, "body": body}
 
 
-def _write_attachments(connection: sa.Connection, turn: StoredTurn, first: int, now: datetime) -> None:
+def _write_attachments(connection: sa.Connection, turn: StoredTurn, tenant: str, first: int, now: datetime) -> None:
+    large = [each for each in turn.attachments if each.is_excerpt]
+    for artifact in sorted(large, key=lambda each: str(each.metadata[LARGE])):  # the order in which they are locked
+        write_text(connection, tenant, artifact.metadata[LARGE], artifact.content, now)
     values = [
         {
             "conversation_id": turn.conversation_id,
@@ -201,12 +206,13 @@ def _write_attachments(connection: sa.Connection, turn: StoredTurn, first: int, 
                 {
                     "title": artifact.title,
                     "source": artifact.source,
-                    "content": artifact.content,
+                    "content": "" if artifact.is_excerpt else artifact.content,
                     "label": artifact.metadata.get("label"),
                     "attachment_type": artifact.metadata.get("attachment_type", "document"),
                 }
             ),
             "created_at": now,
+            "document": artifact.metadata.get(LARGE),
             "said_digest": turn.digests[-1].said if turn.digests else turn.base.said,
         }
         for number, artifact in enumerate(turn.attachments, first)

@@ -1,0 +1,138 @@
+"""Large documents: indexed in the storage, read by regions (guarantee §14.7). Here they are large from 100,000
+characters on."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gateway.base.ids import artifact_id
+from tests.support.answers import Json, chat, http, used, user
+from tests.support.documents import keeper, lamps, text_of
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+LAMPS = 2_000
+TEXT = lamps(LAMPS, 90)
+BUDGET = 2_000
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def module_indexing(module_start_gateway: GatewayFactory, request: pytest.FixtureRequest) -> GatewayProcess:
+    """The module's gateway; tests take `indexing`."""
+    storage = {} if request.param == "sqlite" else {"url": request.getfixturevalue("postgres").new_database()}
+    return module_start_gateway({"documents": {"index_chars": 100_000}, "storage": storage})
+
+
+@pytest.fixture
+def indexing(module_indexing: GatewayProcess, upstream: MockUpstream) -> Iterator[GatewayProcess]:
+    """A gateway for which 100,000 characters are a large document."""
+    yield module_indexing
+    with http(module_indexing) as client:  # the same text is to be stored anew by each test
+        for each in client.get("/conversations").json()["data"]:
+            client.delete(f"/conversations/{each['id']}")
+
+
+def begun(gateway: GatewayProcess, text: str = TEXT, **more: Any) -> str:
+    """A conversation with the document, by its id."""
+    document = {"title": "Lamps", "content": text}
+    answer = chat(gateway, model="gpt-4o", messages=[user("Hello.")], attachments=[document], **more)
+    return str(answer["conversation"]["id"] if isinstance(answer["conversation"], dict) else answer["conversation"])
+
+
+def asked(gateway: GatewayProcess, conversation: str, question: str) -> Json:
+    return chat(
+        gateway,
+        model="gpt-4o",
+        messages=[user(question)],
+        conversation=conversation,
+        context={"max_input_tokens": BUDGET},
+    )
+
+
+def document(gateway: GatewayProcess, conversation: str, query: str = "") -> Json:
+    with http(gateway) as client:
+        answer = client.get(f"/conversations/{conversation}/attachments/{artifact_id(TEXT)}{query}")
+    found: Json = answer.json()
+    return found
+
+
+def indexed(gateway: GatewayProcess, conversation: str) -> Json:
+    """The document once its index is there."""
+    for _ in range(600):
+        found = document(gateway, conversation, "?limit=10")
+        if found["index"]["status"] == "ready":
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"it is still not indexed: {found}")
+
+
+def test_s14_7_a_fact_late_in_a_large_document_reaches_the_model(
+    indexing: GatewayProcess, upstream: MockUpstream
+) -> None:
+    conversation = begun(indexing, context={"max_input_tokens": BUDGET})
+    assert indexed(indexing, conversation)["index"] == {"status": "ready", "progress": 1.0}
+    for number in (1_733, 421):
+        answer = asked(indexing, conversation, f"Who is the keeper of lamp {number}?")
+        assert keeper(number) in text_of(upstream.last.body or {})
+        bill = used(answer)
+        assert "document_index_unfinished" not in bill["warnings"]
+        record = next(each for each in bill["artifacts_processed"] if each["artifact_id"] == artifact_id(TEXT))
+        assert record["strategy"] == "rag_extract"
+        assert record["original_size_chars"] == len(TEXT)
+
+
+def test_s14_7_a_window_that_has_room_for_all_that_was_read_calls_it_an_extract(
+    indexing: GatewayProcess, upstream: MockUpstream
+) -> None:
+    conversation = begun(indexing, context={"max_input_tokens": BUDGET})
+    indexed(indexing, conversation)
+    chat(indexing, model="bench", messages=[user("Who is the keeper of lamp 99?")], conversation=conversation)
+    sent = text_of(upstream.last.body or {})
+    assert keeper(99) in sent
+    assert f"of {len(TEXT):,} characters" in sent
+    assert 'shown="full"' not in sent
+
+
+def test_s14_7_its_text_is_read_in_parts_and_exported_whole(indexing: GatewayProcess) -> None:
+    conversation = begun(indexing)
+    parts: list[str] = []
+    at: int | None = 0
+    while at is not None:
+        found = document(indexing, conversation, f"?offset={at}&limit=150000")
+        assert found["offset"] == at
+        parts.append(found["content"])
+        at = found["next_offset"]
+    assert "".join(parts) == TEXT
+    assert document(indexing, conversation, "?offset=x")["error"]["param"] == "offset"
+    assert document(indexing, conversation, "?limit=0")["error"]["param"] == "limit"
+    with http(indexing) as client:
+        exported = client.get(f"/conversations/{conversation}/export").json()
+    assert exported["attachments"][0]["document"]["content"] == TEXT
+
+
+def test_s14_7_it_goes_with_the_last_conversation_that_holds_it(
+    indexing: GatewayProcess, upstream: MockUpstream
+) -> None:
+    first, second = begun(indexing), begun(indexing)
+    with http(indexing) as client:
+        assert client.delete(f"/conversations/{first}").status_code == 200
+        assert indexed(indexing, second)["index"]["status"] == "ready"
+        asked(indexing, second, "Who is the keeper of lamp 777?")
+        assert keeper(777) in text_of(upstream.last.body or {})
+        name = artifact_id(TEXT)
+        assert client.delete(f"/conversations/{second}/attachments/{name}").status_code == 200
+        assert client.get(f"/conversations/{second}/attachments/{name}").status_code == 404
+    third = begun(indexing)
+    assert indexed(indexing, third)["index"]["status"] == "ready"
+
+
+def test_s14_7_of_store_false_nothing_is_kept(indexing: GatewayProcess, upstream: MockUpstream) -> None:
+    question = "Who is the keeper of lamp 1500?"
+    body = {"messages": [user(question)], "attachments": [{"content": TEXT}], "context": {"max_input_tokens": BUDGET}}
+    chat(indexing, model="gpt-4o", store=False, **body)
+    assert keeper(1500) in text_of(upstream.last.body or {}), "it is looked through as it is"
+    with http(indexing) as client:
+        assert not client.get("/conversations").json()["data"]
