@@ -15,7 +15,6 @@ LEFT_OUT = frozenset({"del", "moveFrom", "Fallback", "instrText", "delText", "pP
 """What is no text of the document as it stands: tracked deletions, a second form of the same, properties."""
 BREAK = "\f"
 """Stands for a page break until pages are counted; XML cannot hold it."""
-BREAKS = re.compile(rf"[ \t\n]*{BREAK}[ \t\n]*")
 NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes", "commentReference": "comments"}
 
 
@@ -41,6 +40,7 @@ class _Document:
         self._related = package.relations(self._main)
         self._styles = Styles(self._part("styles"))
         self._numbering = Numbering(self._part("numbering"))
+        self._numbers: dict[str, dict[str, int]] = {kind: {} for kind in NOTES.values()}
         self._notes = {kind: {attribute(n, "id"): n for n in self._part(kind)} for kind in NOTES.values()}
         rendered = any(local(node.tag) == "lastRenderedPageBreak" for node in self._root.iter())
         self._breaks = "lastRenderedPageBreak" if rendered else "br"
@@ -49,7 +49,7 @@ class _Document:
         body = child(self._root, "body")
         blocks = list(self.blocks(self._root if body is None else body))
         headers, footers = self._marginal("header"), self._marginal("footer")
-        text = _paged("\n\n".join(blocks))
+        text = paged("\n\n".join(blocks))
         return "\n\n".join([*headers, text, *footers])
 
     def blocks(self, body: ElementTree.Element) -> Iterator[str]:
@@ -122,7 +122,9 @@ class _Document:
         author = attribute(note, "author")
         what = f"Comment by {author}" if kind == "comments" and author else kind[:-1].capitalize()
         said = " ".join(" ".join(self._said(p)[0] for p in note.iter() if local(p.tag) == "p").split())
-        return f"({what}{'' if kind == 'comments' else ' ' + number}: {said})"
+        numbers = self._numbers[kind]
+        shown = numbers.setdefault(number, len(numbers) + 1)
+        return f"({what}{'' if kind == 'comments' else f' {shown}'}: {said})"
 
     def _marginal(self, kind: str) -> list[str]:
         """The texts of all headers or footers, each once."""
@@ -131,7 +133,7 @@ class _Document:
             if self._is(each, kind):
                 said = " ".join("\n".join(self.blocks(self._package.xml(each.target))).split())
                 found[said.replace(BREAK, "")] = None
-        return [f"({kind.capitalize()}: {said})" for said in found if said]
+        return [f"({kind.capitalize()}: {said})" for said in found if said and not said.isdigit()]
 
     def _part(self, kind: str) -> ElementTree.Element:
         part = next((each.target for each in self._related.values() if self._is(each, kind)), f"word/{kind}.xml")
@@ -152,9 +154,8 @@ def _rows(table: ElementTree.Element) -> Iterator[ElementTree.Element]:
             waiting.extend(reversed(node))
 
 
-def _paged(text: str) -> str:
+def paged(text: str) -> str:
     """The text with a marker for each page, where there are page breaks."""
     if BREAK not in text:
         return text
-    pages = BREAKS.split(text)
-    return "\n\n".join(f"{marker('page', str(n))}\n{page.strip()}" for n, page in enumerate(pages, 1))
+    return "\n\n".join(f"{marker('page', str(n))}\n{page.strip()}" for n, page in enumerate(text.split(BREAK), 1))

@@ -52,7 +52,8 @@ class Numbering:
         self._levels = {
             attribute(number, "numId"): {
                 int(attribute(level, "ilvl", "0")): level
-                for level in children(abstract.get(_value(number, "abstractNumId"), number), "lvl")
+                for group in (abstract.get(_value(number, "abstractNumId"), number), *children(number, "lvlOverride"))
+                for level in children(group, "lvl")
             }
             for number in children(root, "num")
         }
@@ -90,6 +91,8 @@ def _start(level: ElementTree.Element) -> int:
 
 
 def _number(count: int, form: str) -> str:
+    if form == "none":
+        return ""
     if form in ("lowerLetter", "upperLetter"):
         letter = chr(ord("a") + (count - 1) % 26) * min(1 + (count - 1) // 26, 9)
         return letter.upper() if form == "upperLetter" else letter

@@ -20,6 +20,8 @@ MOST_UNPACKED = 2**30
 """Bytes of all files in a package once unpacked: a few kilobytes can unpack to gigabytes."""
 MOST_XML_BYTES = 64 * 2**20
 """Bytes of one XML file once unpacked."""
+MANIFEST = "META-INF/manifest.xml"
+"""Of ODF; it tells which files are under a password."""
 MOST_FILES = 100_000
 MOST_RELATIONS = 300
 """Files of relations that are looked through for what a package points to."""
@@ -69,6 +71,8 @@ class Package:
             raise UnreadableDocument(PROTECTED)
         self.names = [entry.filename for entry in entries if not entry.is_dir()]
         self._known = frozenset(self.names)
+        if MANIFEST in self and b"encryption-data" in self.content(MANIFEST):
+            raise UnreadableDocument(PROTECTED)
 
     def __contains__(self, name: str) -> bool:
         return name in self._known
@@ -83,6 +87,13 @@ class Package:
         if len(found) > MOST_XML_BYTES:
             raise UnreadableDocument("its text is too large")
         return found
+
+    def pieces(self, name: str, size: int, most: int) -> Iterator[bytes]:
+        """A large file of it, `size` bytes at a time, at most `most` bytes in all."""
+        with self._zip.open(name) as entry:
+            while most > 0 and (piece := entry.read(min(size, most))):
+                most -= len(piece)
+                yield piece
 
     def xml(self, name: str) -> ElementTree.Element:
         """
@@ -104,18 +115,23 @@ class Package:
     def notes(self) -> tuple[str, ...]:
         """What it holds beside its text: macros, embedded files, links to other files."""
         macros = any(name.lower().endswith(("vbaproject.bin", "/script-lc.xml")) for name in self.names)
-        embedded = sum("/embeddings/" in f"/{name}" for name in self.names)
+        outside, embedded = self._others()
         return (
             *(["It holds macros, which were not read."] if macros else []),
             *([f"It holds {embedded} embedded files, which were not read."] if embedded > 1 else []),
             *(["It holds an embedded file, which was not read."] if embedded == 1 else []),
-            *(["It points to other files, which were not fetched."] if self._points_outside() else []),
+            *(["It points to other files, which were not fetched."] if outside else []),
         )
 
-    def _points_outside(self) -> bool:
-        parts = [name for name in self.names if name.endswith(".rels")][:MOST_RELATIONS]
-        found = (self.relations(name.replace("_rels/", "").removesuffix(".rels")).values() for name in parts)
-        return any(each.external and each.kind != "hyperlink" for some in found for each in some)
+    def _others(self) -> tuple[bool, int]:
+        """Whether it points to other files, and how many it embeds; the figures behind a chart are none."""
+        outside, embedded = False, set()
+        for name in [name for name in self.names if name.endswith(".rels")][:MOST_RELATIONS]:
+            for each in self.relations(name.replace("_rels/", "").removesuffix(".rels")).values():
+                outside |= each.external and each.kind != "hyperlink"
+                if each.kind in ("package", "oleObject") and not each.external and "/charts/" not in f"/{name}":
+                    embedded.add(each.target)
+        return outside, len(embedded)
 
 
 def xml_of(content: bytes) -> ElementTree.Element:
