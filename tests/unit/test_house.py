@@ -9,6 +9,8 @@ SMALL_WITH_REASON = {
     "base/ids.py": "ids and digests",
     "base/names.py": "names in messages, credentials among them: asked by the edge, the settings and the routes",
     "base/tasks.py": "background tasks and threads",
+    "documents/legacy.py": "formats that are told and not read",
+    "documents/rtf.py": "one format, read by a library",
     "errors/access.py": "keys, budgets and limits",
     "base/printing.py": "figures and CSV: written by commands and by the page alike",
     "models/large.py": "large documents as the steps see them",
