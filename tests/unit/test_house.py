@@ -11,6 +11,7 @@ SMALL_WITH_REASON = {
     "base/tasks.py": "background tasks and threads",
     "documents/legacy.py": "formats that are told and not read",
     "documents/rtf.py": "one format, read by a library",
+    "documents/subtitles.py": "one kind of document, as each reader",
     "errors/access.py": "keys, budgets and limits",
     "base/printing.py": "figures and CSV: written by commands and by the page alike",
     "models/large.py": "large documents as the steps see them",
