@@ -109,7 +109,9 @@ def test_fields_of_forms_and_comments_are_read_and_embedded_files_told() -> None
     writer.add_attachment("a.txt", b"text")
     action = {NameObject("/S"): NameObject("/JavaScript"), NameObject("/JS"): TextStringObject("app.alert(1)")}
     scripts = ArrayObject([TextStringObject("first"), DictionaryObject(action)])
-    writer.root_object["/Names"][NameObject("/JavaScript")] = DictionaryObject({NameObject("/Names"): scripts})
+    names = writer.root_object["/Names"]
+    assert isinstance(names, DictionaryObject)
+    names[NameObject("/JavaScript")] = DictionaryObject({NameObject("/Names"): scripts})
     writer.write(changed)
     found = read(changed.getvalue(), PLAIN)
     assert "town: Bremen" in found.text
