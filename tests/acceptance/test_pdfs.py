@@ -56,6 +56,20 @@ def test_s14_1_two_pages_with_photos_are_counted_as_two_pages(
     assert used(answer)["tokens_used"] == pytest.approx(charged(texts), rel=0.01)
 
 
+def test_s14_1_the_other_apis_count_alike(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """`input_file` items of responses, and `document` blocks of Anthropic's API, are the same parts inside."""
+    texts = lamps(2)
+    data = base64.b64encode(with_photos(texts)).decode()
+    item = {"type": "input_file", "filename": "a.pdf", "file_data": f"data:application/pdf;base64,{data}"}
+    question = {"type": "input_text", "text": QUESTION["text"]}
+    block = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": data}}
+    with http(one_gateway) as client:
+        response = client.post("/responses", json={"model": "gpt-4o", "input": [user([item, question])]})
+        counted = client.post("/messages/count_tokens", json={"model": "gpt-4o", "messages": [user([block, QUESTION])]})
+    assert used(exact(response.text))["tokens_used"] == pytest.approx(charged(texts), rel=0.01)
+    assert counted.json()["input_tokens"] == pytest.approx(charged(texts), rel=0.01)
+
+
 def test_s14_1_over_budget_it_is_an_artifact_and_stays_one(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """200 pages with photos cost more than the window; what is asked for is found, and later requests begin alike."""
     texts = lamps(200)
