@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gateway.base.tasks import offload_if
+from gateway.config.documents_settings import DocumentSettings
 from gateway.documents.document import DocumentFile, UnreadableDocument
 from gateway.documents.kinds import is_slow
 from gateway.documents.kinds import read as read_document
@@ -17,6 +18,7 @@ from gateway.ports import CacheBackend
 
 FilePlace = tuple[int, int]
 """Indexes of a message and of a part of its content."""
+AS_USUAL = DocumentSettings()
 INLINE_CHARS = 100_000
 INLINE_FILES = 100
 """More than this is read in a thread, since it takes milliseconds for which other requests would wait."""
@@ -25,8 +27,8 @@ INLINE_FILES = 100
 class FileReader:
     """Texts of documents by (message, part). `hits` and `misses` count the texts that were looked for in the cache."""
 
-    def __init__(self, cache: CacheBackend, ttl: float) -> None:
-        self.documents = DocumentReader()
+    def __init__(self, cache: CacheBackend, ttl: float, documents: DocumentSettings = AS_USUAL) -> None:
+        self.documents = DocumentReader(documents.seconds, memory_bytes=documents.memory_bytes)
         self._cache = cache
         self._ttl = ttl
         self.hits = self.misses = 0
