@@ -266,7 +266,7 @@ class ContextManager:
         return await self._files.read(
             messages,
             first_new,
-            request.caller.tenant,
+            request.caller,
             decode_pdf=not facts.supports_pdf_input,
             keep=request.store and not request.options.dry_run,
         )
