@@ -106,24 +106,22 @@ class FileReader:
 
     async def _own_text(self, file_id: str, caller: Caller, *, keep: bool) -> tuple[str, str]:
         """The text of a file that is kept here, from the cache if it is there, and the digest of the document. Messages
-        keep the id alone: what was read of a file goes with the file."""
-        key = f"document:{caller.tenant}:{file_id}"
-        known = await self._cache.get(key) if keep else None
-        self.hits += known is not None
-        self.misses += keep and known is None
-        if known is not None:
-            digest, _, text = known.decode("utf-8", "replace").partition("\n")
-            return text, digest
+        keep the id alone: what was read of a file goes with the file (`cache_group` of its id, and of its digest)."""
+        named = f"file:{caller.tenant}:{file_id}"
+        known = await self._cache.get(named) if keep else None
+        text = await self._cache.get(f"document:{caller.tenant}:{known.decode()}") if known is not None else None
+        if known is not None and text is not None:
+            self.hits += 1
+            return text.decode("utf-8", "replace"), known.decode()
         if self.store is None:
             raise NotFound("There is no such file for this key.")
         file = await self.store.fetch(file_id, caller)
         document = await asyncio.to_thread(stored_document, file.name, file.media_type, file.content)
-        digest = await asyncio.to_thread(lambda: document.digest)
-        text = (await self.documents.read(document)).text
-        if keep:
-            value = f"{digest}\n{text}".encode("utf-8", "replace")
-            await self._cache.set(key, value, self._ttl, group=cache_group(caller.tenant, digest))
-        return text, digest
+        if not keep:
+            return (await self.documents.read(document)).text, ""
+        read, digest = await self._kept_text(document, caller.tenant)
+        await self._cache.set(named, digest.encode(), self._ttl, group=cache_group(caller.tenant, file_id))
+        return read, digest
 
 
 def _file_parts(messages: Sequence[ConversationMessage]) -> Iterator[tuple[FilePlace, dict[str, Any]]]:

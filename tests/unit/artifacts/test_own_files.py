@@ -40,7 +40,8 @@ def reading(kept: Kept) -> tuple[FileReader, MemoryCache]:
     return reader, cache
 
 
-async def test_s14_6_a_file_that_is_kept_here_is_read_and_stays_readable() -> None:
+@pytest.mark.parametrize("group", ["{}", "file-a"], ids=["the content's", "the file's"])
+async def test_s14_6_a_file_that_is_kept_here_is_read_and_stays_readable(group: str) -> None:
     """From the cache while that has it, else from the store; deleted, the stored message says so."""
     kept = Kept()
     reader, cache = reading(kept)
@@ -50,7 +51,7 @@ async def test_s14_6_a_file_that_is_kept_here_is_read_and_stays_readable() -> No
         assert len(cached) == 1
     assert kept.fetched == 1
     del kept.files["file-a"]
-    await cache.evict(cache_group("t", cached[0]))
+    await cache.evict(cache_group("t", group.format(cached[0])))
     texts, _ = await reader.read([NAMED], 1, OWNER, decode_pdf=False, keep=True)
     assert texts == {HERE: DELETED}
 
