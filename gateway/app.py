@@ -219,7 +219,7 @@ class Gateway:
         settings, store, clock = self.settings, self.store, self.clock
         match, max_bytes = settings.conversation.match, settings.server.max_body_bytes
         self.settlement = Settlement(store, self.counters, clock, self.metrics, match, self.hooks)
-        files = UpstreamFiles(self.client, self.router)
+        self.files.store = files = UpstreamFiles(self.client, self.router)
         self.pipeline = pipeline = Pipeline(
             self.router,
             self.upstream,

@@ -205,6 +205,10 @@ class Upstream(Protocol):
 class FileStore(Protocol):
     """Files that a client keeps with its upstream. A port since `artifacts` is beside `upstream`."""
 
+    def keeps(self, caller: Caller) -> bool:
+        """Whether this caller's files are kept here, so that no upstream knows their ids."""
+        ...
+
     async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
         """A file with its name and content.
 

@@ -126,7 +126,9 @@ def _context(source: ContextInput, document_min_chars: int) -> Context:
     placed = extract_artifacts_from_messages(history.messages, current, history.notes)
     placed += documents_in_messages(history.messages, current, document_min_chars, source.files.sent, history.spoken)
     old = [replace(artifact, historical=True) for artifact in history.attachments]
-    attached = without_repeats(old + attachments_to_artifacts(source.request.attachments, next_number(old)))
+    sent = {each.content_id for each in placed if each.is_file}
+    new = attachments_to_artifacts(source.request.attachments, next_number(old))
+    attached = without_repeats([*old, *(each for each in new if each.content_id not in sent)])
     unique = tuple(unique_ids([*placed, *restored, *attached]))
     first, last = len(placed), len(placed) + len(restored)
     return Context(history.messages, current, unique[:first], unique[first:last], unique[last:])

@@ -307,7 +307,7 @@ class ContextManager:
         return await self._files.read(
             messages,
             first_new,
-            request.caller.tenant,
+            request.caller,
             decode_pdf=True,
             keep=natives.tenant is not None,
             natively=natively,

@@ -194,7 +194,8 @@ class ItemQuery:
 @dataclass(frozen=True, slots=True)
 class AttachmentRecord:
     """An attached document with its number in the conversation and its client's `attachment_type`. `index` of a large
-    one; `part` where its content is a part of its text: where that begins."""
+    one; `part` where its content is a part of its text: where that begins. `file_id`: the file of our own that it was
+    read from."""
 
     document: Artifact
     number: int
@@ -202,6 +203,7 @@ class AttachmentRecord:
     created_at: datetime
     index: LargeIndex | None = None
     part: int | None = None
+    file_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

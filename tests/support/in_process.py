@@ -116,6 +116,10 @@ class NotingSettlement(Settlement):
 class NoFiles:
     """Nobody keeps any (adapter of `ports.FileStore`)."""
 
+    @staticmethod
+    def keeps(_caller: Caller) -> bool:
+        return False
+
     async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
         raise NotFound("No such file.")
 

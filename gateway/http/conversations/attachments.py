@@ -27,6 +27,7 @@ def as_attachment(record: AttachmentRecord) -> dict[str, Any]:
         "size_chars": document.size_chars,
         "number": record.number,
         **({"index": _index(record.index)} if record.index is not None else {}),
+        **({"file_id": record.file_id} if record.file_id is not None else {}),
     }
 
 

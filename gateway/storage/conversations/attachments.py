@@ -119,4 +119,4 @@ def _read(
 
 def _record(row: Any, document: Artifact, index: LargeIndex | None) -> AttachmentRecord:
     kind = document.metadata["attachment_type"]
-    return AttachmentRecord(document, row.number, kind, rows.utc(row.created_at), index)
+    return AttachmentRecord(document, row.number, kind, rows.utc(row.created_at), index, file_id=row.file_id)

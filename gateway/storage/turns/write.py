@@ -214,6 +214,7 @@ def _write_attachments(connection: sa.Connection, turn: StoredTurn, tenant: str,
             "created_at": now,
             "document": artifact.metadata.get(LARGE),
             "said_digest": turn.digests[-1].said if turn.digests else turn.base.said,
+            "file_id": artifact.metadata.get("file_id"),
         }
         for number, artifact in enumerate(turn.attachments, first)
     ]
