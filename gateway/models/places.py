@@ -14,13 +14,19 @@ of any stretch of it, at any time.
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 KINDS = ("page", "slide", "chapter", "cell", "sheet", "table", "file")
 NAME_CHARS = 200
 """Characters of a name in a marker at most."""
 MARKER = re.compile(rf"^\[({'|'.join(KINDS)}) ([^\]\n]{{1,{NAME_CHARS + 40}}})\]$", re.MULTILINE)
+BEGINS = re.compile(rf"\n\[(?:{'|'.join(KINDS)}) ")
+"""How a marker begins that is not at the beginning of a text. It is far faster to look for."""
 SHEET = re.compile(r"(.+) ([A-Z]{1,3})(\d+):([A-Z]{1,3})(\d+)\Z")
+NUMBERS_NAMED = re.compile(r"(page|slide|chapter|cell)s? (\d{1,7})(?:-(\d{1,7}))?\Z")
+LINES_NAMED = re.compile(r"lines? (\d{1,9})(?:-(\d{1,9}))?\Z")
+CELLS_NAMED = re.compile(r"(?:'((?:[^']|'')+)'|([^!']+))![A-Z]{1,3}(\d{1,7})(?::[A-Z]{1,3}(\d{1,7}))?\Z")
 NUMBERED = frozenset({"page", "slide", "chapter", "cell"})
 NOTE_START, NOTE_END = "(Note: ", ")"
 NOTES = re.compile(r"(?:\n\(Note: [^\n]*\))+\s*\Z")
@@ -28,6 +34,21 @@ NOTES_CHARS = 4000
 """Characters at the end of a text in which its notes stand."""
 NO_TEXT = re.compile(r"\bPages? ([\d, -]+) holds? no text")
 PLAIN_NAME = re.compile(r"\w+\Z")
+
+
+def is_marked(text: str) -> bool:
+    """Whether places are marked in a text."""
+    first = BEGINS.search(text)
+    return MARKER.match(text) is not None or (first is not None and MARKER.search(text, first.start()) is not None)
+
+
+def after_markers(text: str, start: int, end: int) -> int:
+    """Where a stretch begins that stands below its markers."""
+    while (found := MARKER.match(text, start, end)) is not None:
+        start = found.end()
+        while start < end and text[start] in "\r\n":
+            start += 1
+    return start
 
 
 def marker(kind: str, name: str) -> str:
@@ -56,15 +77,88 @@ class Places:
         self._text = text
         self._marked = [_Marked(m.start(), m.end(), m[1], m[2]) for m in MARKER.finditer(text)]
         self._starts = [each.start for each in self._marked]
+        files = (number if each.kind == "file" else -1 for number, each in enumerate(self._marked))
+        self._file_of = list(accumulate(files, max))
 
     def of(self, start: int, end: int) -> str:
         """The place of the characters `start` to `end`: `page 12`, `pages 12-13`, `Sales!A4:F19`, `file a.txt, lines
         3-9`, `lines 120-131`; "" for the only line of a text without marks."""
         first = bisect_right(self._starts, start) - 1
         last = max(first, bisect_right(self._starts, max(start, end - 1)) - 1)
-        file = next((each for each in reversed(self._marked[: first + 1]) if each.kind == "file"), None)
+        if 0 <= first < last and self._is_empty_file(first):
+            first += 1
+        file = self._file_of[first] if first >= 0 else -1
         inner = self._inner(first, last, start, end)
-        return ", ".join(each for each in (f"file {file.name}" if file else "", inner) if each)
+        return ", ".join(each for each in (f"file {self._marked[file].name}" if file >= 0 else "", inner) if each)
+
+    def find(self, place: str) -> tuple[int, int] | None:
+        """The characters of a place as `of` words it: None if the text has no such place."""
+        low, high, origin = 0, len(self._marked), 0
+        if place.startswith("file "):
+            file = self._file(place.removeprefix("file "))
+            if file is None:
+                return None
+            low, high = file
+            origin = self._marked[low].end + 1
+            place = place.removeprefix(f"file {self._marked[low].name}").removeprefix(", ")
+            if not place:
+                return self._marked[low].start, self._end_of(high - 1)
+        if found := NUMBERS_NAMED.match(place):
+            return self._numbered(found[1], int(found[2]), int(found[3] or found[2]), range(low, high))
+        if found := LINES_NAMED.match(place):
+            return self._lines_named(origin, int(found[1]), int(found[2] or found[1]), self._end_of_lines(origin))
+        if found := CELLS_NAMED.match(place):
+            name = found[1].replace("''", "'") if found[1] else found[2]
+            return self._cells(name, int(found[3]), int(found[4] or found[3]), range(low, high))
+        return None
+
+    def _file(self, wanted: str) -> tuple[int, int] | None:
+        """The numbers of a file's markers, from its own on; the longest name that fits counts."""
+        best: int | None = None
+        for number, each in enumerate(self._marked):
+            fits = each.kind == "file" and (wanted == each.name or wanted.startswith(f"{each.name}, "))
+            if fits and (best is None or len(each.name) > len(self._marked[best].name)):
+                best = number
+        if best is None:
+            return None
+        after = (n for n in range(best + 1, len(self._marked)) if self._marked[n].kind == "file")
+        return best, next(after, len(self._marked))
+
+    def _numbered(self, kind: str, first: int, last: int, among: range) -> tuple[int, int] | None:
+        """From the marker of one number to the end of another's section."""
+        numbers = [n for n in among if self._marked[n].kind == kind]
+        begin = next((n for n in numbers if self._marked[n].name == str(first)), None)
+        until = next(
+            (n for n in numbers if self._marked[n].name == str(last) and begin is not None and n >= begin), None
+        )
+        return None if begin is None or until is None else (self._marked[begin].start, self._end_of(until))
+
+    def _end_of_lines(self, origin: int) -> int:
+        number = bisect_right(self._starts, origin)
+        return self._starts[number] if number < len(self._starts) else len(self._text)
+
+    def _lines_named(self, origin: int, first: int, last: int, end: int) -> tuple[int, int] | None:
+        """The lines `first` to `last` of a stretch that ends at `end`, counted from 1."""
+        lines = self._text[origin:end].rstrip().split("\n")
+        if not 1 <= first <= last <= len(lines):
+            return None
+        begin = origin + sum(len(line) + 1 for line in lines[: first - 1])
+        return begin, begin + sum(len(line) + 1 for line in lines[first - 1 : last]) - 1
+
+    def _cells(self, name: str, top: int, bottom: int, among: range) -> tuple[int, int] | None:
+        """The rows `top` to `bottom` of a sheet."""
+        for number in among:
+            each = self._marked[number]
+            found = SHEET.match(each.name) if each.kind == "sheet" else None
+            if found and found[1] == name and int(found[3]) <= top <= bottom <= int(found[5]):
+                above = int(found[3]) - 1
+                return self._lines_named(each.end + 1, top - above, bottom - above, self._end_of(number))
+        return None
+
+    def _is_empty_file(self, number: int) -> bool:
+        """Whether it is a file that begins with a marker, such as that of its first page."""
+        here, after = self._marked[number], self._marked[number + 1]
+        return here.kind == "file" != after.kind and not self._text[here.end : after.start].strip()
 
     def _inner(self, first: int, last: int, start: int, end: int) -> str:
         if first < 0:
