@@ -14,7 +14,7 @@ RULE = re.compile(r"^- \*\*§([\d.]+(?: I\d)?)\*\* .*?\n  `([\w/]+\.py)::(\w+)`$
 NUMBERED = re.compile(r"^- \*\*§", re.MULTILINE)
 CITED = re.compile(r"§ ?(\d+(?:\.\d+)?)((?:(?:,| and)? ?[-–]?I\d)*)")
 INVARIANT = re.compile(r"I\d")
-PREFIX = re.compile(r"^test_s(1[0-3]|[1-9])(?:_(\d+)(?=_)|_(i\d)(?=_))?")
+PREFIX = re.compile(r"^test_s(1[0-4]|[1-9])(?:_(\d+)(?=_)|_(i\d)(?=_))?")
 """What a test's name cites: `test_s4_i7_…`, `test_s3_2_…`, `test_s6_…`; a longer number is a figure of its own."""
 CITED_ONE_BY_ONE = ("3", "4")
 READ = ("gateway", "tests", "docs", "migrations", "deploy")
