@@ -1,7 +1,7 @@
 """The Protocols that the steps need. `app.py` wires the adapters, which are in `storage/`, `upstream/`, `embeddings/`,
 `tokens/` and `internal_models/`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from decimal import Decimal
@@ -210,6 +210,35 @@ class FileStore(Protocol):
             NotFound: no such file, or not for this caller.
             UpstreamError: as drawn in `errors`.
         """
+        ...
+
+
+class ContentStore(Protocol):
+    """Where contents of files are kept, by names that are given once. A port since `files` is above `upstream`, which
+    speaks to buckets."""
+
+    async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
+        """Keeps all pieces, for good, or nothing if they end with an error.
+
+        Raises:
+            StorageUnavailable: it cannot be kept now.
+        """
+        ...
+
+    def open(self, name: str) -> AsyncIterator[bytes]:
+        """The content, in pieces of whichever size.
+
+        Raises:
+            StorageUnavailable: it cannot be read, or is not there.
+        """
+        ...
+
+    async def delete(self, *names: str) -> None:
+        """Deletes contents for good; one that is not there is no fault."""
+        ...
+
+    def names(self) -> AsyncIterator[list[str]]:
+        """What is kept, in batches."""
         ...
 
 
