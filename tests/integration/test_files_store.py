@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from gateway.storage.database.engine import Transactions
 from gateway.storage.encryption.vault import Vault
 from gateway.storage.files.chunks import DatabaseContents
 from gateway.storage.files.rows import FileRows
-from tests.support.hand_clock import HandClock
+from tests.support.hand_clock import DayClock
 
 NAMES = iter(range(1000))
 BIG = bytes(range(256)) * 4096 * 20  # 20 MiB: parts of a bucket, pieces of a database
@@ -63,12 +64,12 @@ Make = Callable[..., Files]
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> DayClock:
+    return DayClock(datetime(2026, 11, 21, tzinfo=UTC))
 
 
 @pytest.fixture
-def make(contents: ContentStore, transactions: Transactions, clock: HandClock) -> Make:
+def make(contents: ContentStore, transactions: Transactions, clock: DayClock) -> Make:
     """The store over it, with these settings."""
 
     def made(vault: Vault | None = None, **settings: Any) -> Files:
@@ -157,7 +158,7 @@ async def test_s14_5_bounds_and_quotas(make: Make, contents: ContentStore, tenan
 
 
 async def test_s14_5_what_expired_is_gone_at_once_and_deleted_by_the_upkeep(
-    make: Make, contents: ContentStore, clock: HandClock, tenant: str
+    make: Make, contents: ContentStore, clock: DayClock, tenant: str
 ) -> None:
     """And so is a content that a process left behind which was killed."""
     files = make(expires_after=3600)
@@ -166,7 +167,7 @@ async def test_s14_5_what_expired_is_gone_at_once_and_deleted_by_the_upkeep(
     left, running = f"{'c' * 16}/obj_{next(NAMES):012x}", f"{'c' * 16}/obj_{'f' * 12}"
     await contents.put(left, of(b"left behind"))
     await contents.put(running, of(b"of an upload that runs"))
-    clock.advance(3601)
+    clock.at += timedelta(seconds=3601)
     with pytest.raises(FileNotFound):
         await files.find(tenant, made.id)
     assert (await files.page(tenant, FileQuery(10))).files == ()

@@ -5,6 +5,8 @@ from tests.house.measure import measure
 SMALL_WITH_REASON = {
     "__main__.py": "`python -m gateway`",
     "accounting/cost_table.py": "sums as CSV and JSON: written by a command and by the page alike",
+    "storage/database/files.py": "tables of files, apart from those of conversations",
+    "http/openapi/files.py": "schemas of files",
     "base/clock.py": "the one clock, passed in everywhere",
     "base/ids.py": "ids and digests",
     "base/names.py": "names in messages, credentials among them: asked by the edge, the settings and the routes",
