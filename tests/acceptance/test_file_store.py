@@ -1,10 +1,13 @@
 """§14.5: `/v1/files` where files are kept here, by the official SDK's own methods, and what hostile forms get."""
 
+from collections.abc import Iterator
+
 import httpx
 import openai
 import pytest
 from openai import OpenAI
 
+from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -106,3 +109,34 @@ def test_s14_5_a_key_keeps_no_more_than_it_may(guarded: GatewayProcess) -> None:
         assert (refused.value.status_code, refused.value.code) == (413, "files_quota_exceeded")
         client.files.delete(kept.id)
         client.files.delete(client.files.create(file=("b", b"y" * 1000), purpose="user_data").id)
+
+
+def test_s14_5_an_upload_that_breaks_off_leaves_nothing(guarded: GatewayProcess) -> None:
+    """The client goes in the middle of its file."""
+
+    def broken() -> Iterator[bytes]:
+        yield part("file", b"x" * 3_000_000, "a.bin")[:-2]
+        raise RuntimeError("the client is gone")
+
+    with httpx.Client(base_url=guarded.base_url, headers=HEAD, timeout=30) as plain:
+        with pytest.raises(RuntimeError, match="gone"):
+            plain.post("/files", content=broken(), headers=BOUNDARY)
+        assert plain.get("/files").json()["data"] == []
+
+
+def test_s14_5_a_killed_upload_is_no_file(start_gateway: GatewayFactory) -> None:
+    """SIGKILL in the middle of an upload: no file, and the next one is kept."""
+    gateway = start_gateway({"auth": {"keys": KEYS}})
+
+    def killed() -> Iterator[bytes]:
+        yield part("purpose", b"vision") + part("file", b"x" * 3_000_000, "a.bin")[:-2]
+        gateway.kill9()
+        yield b"more"
+
+    with httpx.Client(base_url=gateway.base_url, headers=HEAD, timeout=30) as plain, pytest.raises(httpx.HTTPError):
+        plain.post("/files", content=killed(), headers=BOUNDARY)
+    gateway.start()
+    with sdk(gateway) as client:
+        assert list(client.files.list()) == []
+        made = client.files.create(file=("a", b"after"), purpose="vision")
+        assert client.files.content(made.id).content == b"after"

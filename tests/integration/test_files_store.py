@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 from pydantic import SecretStr
 
 from gateway.base.clock import SystemClock
@@ -20,8 +21,10 @@ from gateway.files.sealed import opened, sealed
 from gateway.files.store import Files, Said
 from gateway.models.exchange import Caller
 from gateway.models.files import FileQuery
+from gateway.models.trail import Actor
 from gateway.ports import ContentStore
 from gateway.storage.cache.memory import open_cache
+from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.encryption.vault import Vault
 from gateway.storage.files.chunks import DatabaseContents
@@ -144,6 +147,28 @@ async def test_s14_5_deleting_and_uploading_at_once_loses_nothing(make: Make, te
         added, _gone = await asyncio.gather(files.add(caller, of(b"same"), said), files.delete(tenant, last.id, None))
         assert await whole((await files.content(tenant, added.id))[1]) == b"same"
         last = added
+
+
+async def test_s14_5_a_deleted_file_leaves_conversations(make: Make, transactions: Transactions, tenant: str) -> None:
+    """What was attached by its id goes with it; what another file brought stays. The trail tells it."""
+    files = make()
+    made = await files.add(Caller(tenant, None, {}), of(b"words"), said)
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    conversation = {"id": f"conv_{tenant}", "tenant": tenant, "created_at": now, "updated_at": now}
+    held = {"conversation_id": f"conv_{tenant}", "size": 2, "body": "{}", "created_at": now}
+
+    def work(connection: sa.Connection) -> None:
+        connection.execute(schema.conversations.insert().values(**conversation))
+        for number, file_id in enumerate((made.id, "file-other")):
+            row = {**held, "number": number, "artifact_id": f"art_{number}", "file_id": file_id}
+            connection.execute(schema.attachments.insert().values(**row))
+
+    await transactions.run(work, write=True)
+    await files.delete(tenant, made.id, Actor("key_1"))
+    left = sa.select(schema.attachments.c.file_id).where(schema.attachments.c.conversation_id == f"conv_{tenant}")
+    told = sa.select(schema.admin_events.c.details).where(schema.admin_events.c.object == made.id)
+    assert await transactions.run(lambda c: list(c.execute(left).scalars())) == ["file-other"]
+    assert await transactions.run(lambda c: list(c.execute(told).scalars())) == ['{"conversations":1}']
 
 
 async def test_s14_5_bounds_and_quotas(make: Make, contents: ContentStore, tenant: str) -> None:
