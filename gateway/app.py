@@ -14,6 +14,8 @@ from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
+from gateway.files.opening import open_files, serving
+from gateway.files.store import OwnFiles
 from gateway.guards.opening import open_guards
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
@@ -29,6 +31,7 @@ from gateway.http.conversations.transfer import ExportedConversation, ImportedCo
 from gateway.http.conversations.turns import Turns
 from gateway.http.cors import CrossOrigin, Preflights
 from gateway.http.edge import App, Direct, Draining, Edge
+from gateway.http.files.endpoint import FileEndpoints
 from gateway.http.inner.resends import Resends
 from gateway.http.mcp.endpoint import McpEndpoint
 from gateway.http.messages.counting import CountTokens, ListedModels
@@ -39,7 +42,7 @@ from gateway.http.relay.endpoint import Relay
 from gateway.http.runtime_keys import RuntimeKeys
 from gateway.http.statistics import Observed, Statistics
 from gateway.internal_models.calls import InternalModels
-from gateway.operations.purge import sweep_for_ever, sweep_seconds
+from gateway.operations.purge import keep_files, sweep_for_ever, sweep_seconds
 from gateway.operations.storage_upkeep import add_older_for_ever, begin_preparing
 from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.planning.resting import PlannerRest
@@ -55,6 +58,7 @@ from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.encryption.vault import open_vault
+from gateway.storage.files.rows import FileRows
 from gateway.storage.keys import KeyStore
 from gateway.storage.large.documents import LargeDocuments
 from gateway.storage.lookup.path_cache import PathCache
@@ -219,7 +223,10 @@ class Gateway:
         settings, store, clock = self.settings, self.store, self.clock
         match, max_bytes = settings.conversation.match, settings.server.max_body_bytes
         self.settlement = Settlement(store, self.counters, clock, self.metrics, match, self.hooks)
-        self.files.store = files = UpstreamFiles(self.client, self.router)
+        rows = FileRows(self.transactions, clock, self.cache, self.paths)
+        self.kept_files = open_files(settings, self.transactions, rows, clock, self.client)
+        serves = serving(settings, self.router)
+        self.files.store = files = OwnFiles(self.kept_files, UpstreamFiles(self.client, self.router), serves)
         self.pipeline = pipeline = Pipeline(
             self.router,
             self.upstream,
@@ -271,6 +278,8 @@ class Gateway:
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
         passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
         self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited)
+        largest = settings.files.max_bytes
+        self.file_endpoints = FileEndpoints(self.kept_files, auth, self.relay, serves, largest)
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
@@ -287,6 +296,7 @@ class Gateway:
             asyncio.ensure_future(self.warm_up.run()),
             asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, often)),
             asyncio.ensure_future(add_older_for_ever(self.transactions, sweep_seconds(days))),
+            asyncio.ensure_future(keep_files(self.kept_files)),
             asyncio.ensure_future(self.idempotency.keep()),
             asyncio.ensure_future(self.indexing.run()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),

@@ -13,7 +13,7 @@ from gateway.errors import InvalidRequest, NotFound
 from gateway.models.artifacts import RequestAttachment
 from gateway.models.exchange import ChatRequest
 from gateway.models.places import MARKER
-from gateway.ports import FileStore
+from gateway.ports.documents import FileStore
 
 INLINE_CHARS = 100_000
 """A longer content is decoded in a thread."""

@@ -18,7 +18,8 @@ from gateway.errors import InvalidRequest, NotFound
 from gateway.models.artifacts import cache_group
 from gateway.models.conversation import ConversationMessage
 from gateway.models.exchange import Caller
-from gateway.ports import CacheBackend, FileStore
+from gateway.ports import CacheBackend
+from gateway.ports.documents import FileStore
 
 FilePlace = tuple[int, int]
 """Indexes of a message and of a part of its content."""

@@ -11,7 +11,7 @@ from gateway.models.conversation import ConversationMessage, History
 from gateway.models.large import LargeIndex
 from gateway.models.regions import REGION_CHARS, joined
 from gateway.models.tool_steps import text_of
-from gateway.ports import LargeTexts
+from gateway.ports.documents import LargeTexts
 
 QUESTION_CHARS = 4000
 """Characters of a question that are searched for, half of them from its end."""

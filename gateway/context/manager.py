@@ -43,7 +43,8 @@ from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.models.recall import own_tools
 from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
-from gateway.ports import ConversationReader, FileStore, LargeTexts, Spans, ThingReader
+from gateway.ports import ConversationReader, Spans, ThingReader
+from gateway.ports.documents import FileStore, LargeTexts
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget

@@ -302,13 +302,13 @@ class _Drain(asyncio.Protocol):
         self._protocol.resume_writing()
 
 
-def limited(settings: ServerSettings, max_connections: int) -> type[LimitedProtocol]:
+def limited(settings: ServerSettings, max_connections: int, max_file_bytes: int = 0) -> type[LimitedProtocol]:
     """The protocol with the configured limits; connections beyond `max_connections` are closed at once."""
     limits: dict[str, Any] = {
         "receive_timeout": settings.receive_timeout,
         "send_timeout": settings.send_timeout,
         "max_connections": max_connections,
         # Chunks have their own overhead; the body itself is measured where it is read.
-        "max_message_bytes": 2 * settings.max_body_bytes + 2**20,
+        "max_message_bytes": 2 * max(settings.max_body_bytes, max_file_bytes) + 2**20,
     }
     return type("ConfiguredProtocol", (LimitedProtocol,), limits)

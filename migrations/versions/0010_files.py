@@ -57,17 +57,18 @@ def _create_files() -> None:
         sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("bytes", sa.BigInteger(), nullable=False),
         sa.Column("place", sa.String(length=16), nullable=False),
+        sa.Column("object", sa.String(length=128), nullable=False),
         sa.Column("created_at", TIME, nullable=False),
         sa.PrimaryKeyConstraint("tenant", "digest", name=op.f("pk_file_contents")),
         sqlite_with_rowid=False,
     )
+    op.create_index(op.f("ix_file_contents_object"), "file_contents", ["object"])
     op.create_table(
         "file_chunks",
-        sa.Column("tenant", sa.String(length=128), nullable=False),
-        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("object", sa.String(length=128), nullable=False),
         sa.Column("number", sa.Integer(), nullable=False),
         sa.Column("data", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("tenant", "digest", "number", name=op.f("pk_file_chunks")),
+        sa.PrimaryKeyConstraint("object", "number", name=op.f("pk_file_chunks")),
     )
 
 

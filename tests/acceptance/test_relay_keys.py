@@ -68,6 +68,7 @@ def module_operator_gateway(module_start_gateway: GatewayFactory, module_upstrea
             ],
             "upstream": {"api_base": module_upstream.base_url, "api_key": OWN},
             "auth": {"keys": [{"key": KEY, "tenant": "acme"}]},
+            "files": {"serve": "off"},
             "server": {"relay": ["POST /v1/rerank", "threads/*/messages", "GET things/*"]},
         }
     )
@@ -202,7 +203,7 @@ def test_s8_with_keys_and_no_key_for_the_upstream(start_gateway: GatewayFactory,
     gateway = start_gateway({"auth": {"keys": [{"key": KEY, "tenant": "acme"}]}})
     upstream.routes["POST /v1/moderations"] = Reply(json={"results": []})
     with http(gateway, KEY) as plain:
-        for path, code in (("/embeddings", "model_not_found"), ("/files", "not_relayed"), ("/batches", "not_relayed")):
+        for path, code in (("/embeddings", "model_not_found"), ("/batches", "not_relayed")):
             answer = plain.post(path, json={"model": "unlisted"})
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, code)
         assert not upstream.requests
@@ -217,7 +218,7 @@ def test_s8_the_operators_key_outranks_the_clients(start_gateway: GatewayFactory
     with http(gateway, "sk-client") as plain:
         plain.post("/embeddings", json={"model": "m"})
         assert upstream.requests[-1].headers["authorization"] == f"Bearer {OWN}"
-        assert plain.get("/files").json()["error"]["code"] == "not_relayed"
+        assert plain.get("/batches").json()["error"]["code"] == "not_relayed"
 
 
 def test_s8_an_operators_model_beside_the_clients_own_upstream(

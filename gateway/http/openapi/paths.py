@@ -37,6 +37,7 @@ def paths() -> dict[str, Any]:
         **_responses(),
         **message_paths(),
         **_conversations(),
+        **_files(),
         **_classic(),
         **_memory(),
         **_organization(),
@@ -90,6 +91,25 @@ def _conversations() -> dict[str, Any]:
             ),
             "delete": _get("Delete an attached document", "DeletedAttachment", *named, *_in_path("attachment_id")),
         },
+    }
+
+
+def _files() -> dict[str, Any]:
+    named = _in_path("file_id")
+    largest = {**WHOLE, "minimum": 1, "maximum": 10_000, "default": 10_000}
+    paging = [_query("limit", largest), *_paging("desc")[1:], _query("purpose", TEXT)]
+    form = {"required": True, "content": {"multipart/form-data": {"schema": ref("FileUpload")}}}
+    content = {"application/octet-stream": {"schema": {**TEXT, "format": "binary"}}}
+    return {
+        "/v1/files": {
+            "get": _get("List files", "Files", *paging),
+            "post": {**_get("Upload a file", "File"), "requestBody": form},
+        },
+        "/v1/files/{file_id}": {
+            "get": _get("A file", "File", *named),
+            "delete": _get("Delete a file for good", "DeletedFile", *named),
+        },
+        "/v1/files/{file_id}/content": {"get": _operation("The content of a file", content, named)},
     }
 
 

@@ -35,16 +35,18 @@ file_contents = Table(
     Column("digest", LargeBinary, primary_key=True),
     Column("bytes", BigInteger, nullable=False),
     Column("place", String(16), nullable=False),
+    Column("object", String(128), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
+    Index(None, "object"),
     sqlite_with_rowid=False,
 )
-"""Contents, once a tenant however many files have it. `place`: `database`, `disk` or `s3`."""
+"""Contents, once a tenant however many files have it. `place`: `database`, `disk` or `s3`. `object`: what
+it is called there; no name is given twice, so that what is deleted is never what somebody else just stored."""
 
 file_chunks = Table(
     "file_chunks",
     metadata,
-    Column("tenant", String(128), primary_key=True),
-    Column("digest", LargeBinary, primary_key=True),
+    Column("object", String(128), primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
 )

@@ -10,11 +10,9 @@ from typing import Any, Protocol
 from gateway.models.allowed import Account, Leased, Window
 from gateway.models.calibration import Calibration
 from gateway.models.conversation import ConversationRef, Earlier, Lookup, StoredConversation
-from gateway.models.exchange import Caller, Deployment, JsonAnswer, StoredFile, StreamOpener
+from gateway.models.exchange import Caller, Deployment, JsonAnswer, StreamOpener
 from gateway.models.internal import InternalAnswer, InternalRequest
-from gateway.models.large import LargeIndex
 from gateway.models.notes import MessageParts
-from gateway.models.regions import Region
 from gateway.models.relevance import Embeddings, Tariff
 from gateway.models.things import Phrases, Thing
 
@@ -199,39 +197,6 @@ class Upstream(Protocol):
 
     def stream(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> StreamOpener:
         """An answer in chunks; leaving the context closes the connection."""
-        ...
-
-
-class FileStore(Protocol):
-    """Files that a client keeps with its upstream. A port since `artifacts` is beside `upstream`."""
-
-    def keeps(self, caller: Caller) -> bool:
-        """Whether this caller's files are kept here, so that no upstream knows their ids."""
-        ...
-
-    async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
-        """A file with its name and content.
-
-        Raises:
-            NotFound: no such file, or not for this caller.
-            UpstreamError: as drawn in `errors`.
-        """
-        ...
-
-
-class LargeTexts(Protocol):
-    """Large documents in the storage (guarantee §14.7).
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
-
-    async def indexes(self, tenant: str, digests: Sequence[str], buckets: Sequence[int] = ()) -> list[LargeIndex]:
-        """What is known of these documents, as far as they are there, with these buckets of their indexes."""
-        ...
-
-    async def regions(self, tenant: str, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[Region]]:
-        """These regions of documents, in order, as far as they are there."""
         ...
 
 

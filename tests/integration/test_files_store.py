@@ -1,0 +1,228 @@
+"""§14.5: one contract for contents of files, whoever keeps them: a folder, either database, a bucket of S3."""
+
+import asyncio
+import importlib
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy as sa
+from pydantic import SecretStr
+
+from gateway.base.clock import SystemClock
+from gateway.config.documents_settings import FileSettings, S3Settings
+from gateway.config.settings import CacheSettings
+from gateway.errors import ContentUnreadable, FileNotFound, FilesQuotaExceeded, RequestTooLarge, StorageUnavailable
+from gateway.files.disk import DiskContents
+from gateway.files.sealed import opened, sealed
+from gateway.files.store import Files, Said
+from gateway.models.exchange import Caller
+from gateway.models.files import FileQuery
+from gateway.models.trail import Actor
+from gateway.ports.documents import ContentStore
+from gateway.storage.cache.memory import open_cache
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions
+from gateway.storage.encryption.vault import Vault
+from gateway.storage.files.chunks import DatabaseContents
+from gateway.storage.files.rows import FileRows
+from tests.support.hand_clock import DayClock
+
+NAMES = iter(range(1000))
+BIG = bytes(range(256)) * 4096 * 20  # 20 MiB: parts of a bucket, pieces of a database
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Any:
+    """A bucket of moto's own S3."""
+    server = importlib.import_module("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    httpx.put(f"http://{host}:{port}/files")
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=["disk", "database", "s3"])
+async def contents(
+    request: pytest.FixtureRequest, tmp_path: Path, transactions: Transactions
+) -> AsyncIterator[ContentStore]:
+    if request.param == "disk":
+        yield DiskContents(tmp_path)
+    elif request.param == "database":
+        yield DatabaseContents(transactions)
+    else:
+        from gateway.upstream.s3 import S3Contents
+
+        where = {"endpoint": request.getfixturevalue("bucket"), "prefix": f"p{next(NAMES)} ä/"}
+        keys = {"access_key": SecretStr("k"), "secret_key": SecretStr("s")}
+        async with httpx.AsyncClient() as client:
+            yield S3Contents(S3Settings.model_validate({"bucket": "files", **where, **keys}), client)
+
+
+Make = Callable[..., Files]
+
+
+@pytest.fixture
+def clock() -> DayClock:
+    return DayClock(datetime(2026, 11, 21, tzinfo=UTC))
+
+
+@pytest.fixture
+def make(contents: ContentStore, transactions: Transactions, clock: DayClock) -> Make:
+    """The store over it, with these settings."""
+
+    def made(vault: Vault | None = None, **settings: Any) -> Files:
+        rows = FileRows(transactions, clock, open_cache(CacheSettings(), SystemClock()))
+        return Files(rows, {"it": contents}, "it", FileSettings.model_validate(settings), clock, vault)
+
+    return made
+
+
+async def of(*pieces: bytes) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+async def whole(pieces: AsyncIterator[bytes]) -> bytes:
+    return b"".join([piece async for piece in pieces])
+
+
+async def all_names(contents: ContentStore, tenant_folder: str = "") -> list[str]:
+    return [name async for batch in contents.names() for name in batch if name.startswith(tenant_folder)]
+
+
+def said() -> Said:
+    return Said("a.txt", "user_data", "text/plain")
+
+
+@pytest.mark.parametrize("content", [b"", b"x", BIG], ids=["empty", "small", "big"])
+async def test_s14_5_what_was_put_is_read_until_it_is_deleted(contents: ContentStore, content: bytes) -> None:
+    name = f"{'a' * 16}/obj_{next(NAMES):012x}"
+    pieces = [content[at : at + 700_001] for at in range(0, len(content), 700_001)]
+    await contents.put(name, of(*pieces))
+    assert await whole(contents.open(name)) == content
+    assert name in await all_names(contents)
+    await contents.delete(name, name)
+    assert name not in await all_names(contents)
+    with pytest.raises(StorageUnavailable):
+        await whole(contents.open(name))
+
+
+async def test_s14_5_what_breaks_off_leaves_nothing(contents: ContentStore) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield BIG
+        raise RuntimeError("the client left")
+
+    name = f"{'b' * 16}/obj_{next(NAMES):012x}"
+    with pytest.raises(RuntimeError, match="left"):
+        await contents.put(name, broken())
+    assert name not in await all_names(contents)
+
+
+async def test_s14_5_a_content_stands_once_and_goes_with_its_last_file(
+    make: Make, contents: ContentStore, tenant: str
+) -> None:
+    files, caller = make(), Caller(tenant, None, {})
+    before = len(await all_names(contents))
+    first = await files.add(caller, of(b"same"), said)
+    second = await files.add(caller, of(b"sa", b"me"), said)
+    assert len(await all_names(contents)) == before + 1
+    await files.delete(tenant, first.id, None)
+    record, pieces = await files.content(tenant, second.id)
+    assert (await whole(pieces), record.size) == (b"same", 4)
+    with pytest.raises(FileNotFound):
+        await files.content(f"{tenant}-other", second.id)
+    await files.delete(tenant, second.id, None)
+    assert len(await all_names(contents)) == before
+
+
+async def test_s14_5_deleting_and_uploading_at_once_loses_nothing(make: Make, tenant: str) -> None:
+    files, caller = make(), Caller(tenant, None, {})
+    last = await files.add(caller, of(b"same"), said)
+    for _ in range(8):
+        added, _gone = await asyncio.gather(files.add(caller, of(b"same"), said), files.delete(tenant, last.id, None))
+        assert await whole((await files.content(tenant, added.id))[1]) == b"same"
+        last = added
+
+
+async def test_s14_5_a_deleted_file_leaves_conversations(make: Make, transactions: Transactions, tenant: str) -> None:
+    """What was attached by its id goes with it; what another file brought stays. The trail tells it."""
+    files = make()
+    made = await files.add(Caller(tenant, None, {}), of(b"words"), said)
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    conversation = {"id": f"conv_{tenant}", "tenant": tenant, "created_at": now, "updated_at": now}
+    held = {"conversation_id": f"conv_{tenant}", "size": 2, "body": "{}", "created_at": now}
+
+    def work(connection: sa.Connection) -> None:
+        connection.execute(schema.conversations.insert().values(**conversation))
+        for number, file_id in enumerate((made.id, "file-other")):
+            row = {**held, "number": number, "artifact_id": f"art_{number}", "file_id": file_id}
+            connection.execute(schema.attachments.insert().values(**row))
+
+    await transactions.run(work, write=True)
+    await files.delete(tenant, made.id, Actor("key_1"))
+    left = sa.select(schema.attachments.c.file_id).where(schema.attachments.c.conversation_id == f"conv_{tenant}")
+    told = sa.select(schema.admin_events.c.details).where(schema.admin_events.c.object == made.id)
+    assert await transactions.run(lambda c: list(c.execute(left).scalars())) == ["file-other"]
+    assert await transactions.run(lambda c: list(c.execute(told).scalars())) == ['{"conversations":1}']
+
+
+async def test_s14_5_bounds_and_quotas(make: Make, contents: ContentStore, tenant: str) -> None:
+    files, caller = make(max_bytes=10, quota_bytes=12), Caller(tenant, None, {})
+    before = len(await all_names(contents))
+    with pytest.raises(RequestTooLarge):
+        await files.add(caller, of(b"x" * 11), said)
+    both = (files.add(caller, of(each * 7), said) for each in (b"a", b"b"))
+    found = await asyncio.gather(*both, return_exceptions=True)
+    assert sorted(isinstance(each, FilesQuotaExceeded) for each in found) == [False, True]
+    assert len(await all_names(contents)) == before + 1
+
+
+async def test_s14_5_what_expired_is_gone_at_once_and_deleted_by_the_upkeep(
+    make: Make, contents: ContentStore, clock: DayClock, tenant: str
+) -> None:
+    """And so is a content that a process left behind which was killed."""
+    files = make(expires_after=3600)
+    before = len(await all_names(contents))
+    made = await files.add(Caller(tenant, None, {}), of(b"short"), said)
+    left, running = f"{'c' * 16}/obj_{next(NAMES):012x}", f"{'c' * 16}/obj_{'f' * 12}"
+    await contents.put(left, of(b"left behind"))
+    await contents.put(running, of(b"of an upload that runs"))
+    clock.at += timedelta(seconds=3601)
+    with pytest.raises(FileNotFound):
+        await files.find(tenant, made.id)
+    assert (await files.page(tenant, FileQuery(10))).files == ()
+    assert await files.upkeep() >= 1
+    names = await all_names(contents)
+    assert left not in names
+    assert running in names
+    assert len(names) == before + 1
+    await contents.delete(running)
+
+
+async def test_s14_5_contents_are_sealed_under_the_storages_key(
+    make: Make, contents: ContentStore, tenant: str
+) -> None:
+    vault = Vault(b"k" * 32)
+    files = make(vault)
+    made = await files.add(Caller(tenant, None, {}), of(b"secret words " * 200_000), said)
+    assert await whole((await files.content(tenant, made.id))[1]) == b"secret words " * 200_000
+    for name in [each for each in await all_names(contents) if each.endswith(".s")]:
+        assert b"secret words" not in await whole(contents.open(name))
+    with pytest.raises(ContentUnreadable):
+        await whole((await make().content(tenant, made.id))[1])
+    await files.delete(tenant, made.id, None)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**20, 2**20 + 1, 3 * 2**20])
+async def test_s14_5_a_sealed_content_cannot_be_cut_or_moved(size: int) -> None:
+    vault, content = Vault(b"k" * 32), b"z" * size
+    raw = await whole(sealed(of(content), "a", vault))
+    assert await whole(opened(of(raw[:7], raw[7:]), "a", vault)) == content
+    for other, name in ((raw[:-1], "a"), (raw, "b"), (b"", "a"), (raw + raw, "a"), (raw[:-1] + b"!", "a")):
+        with pytest.raises(ContentUnreadable):
+            await whole(opened(of(other), name, vault))
