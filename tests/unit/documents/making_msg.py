@@ -47,7 +47,8 @@ def _compound(tree: Tree) -> bytes:
                 add(index, child)
 
     add(0, tree)
-    sectors, fat = b"", []
+    sectors = b""
+    fat: list[int] = []
     for index, content in contents:
         entries[index][4:] = [len(fat), len(content)]
         count = -(-len(content) // SECTOR)
