@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.corpus import flat
 from tests.corpus.facts import Fact, Json
-from tests.corpus.samples import FILES, MANIFEST
+from tests.corpus.samples import FILES, MANIFEST, REFUSED
 
 MOST_BYTES = 80_000
 """Of one file; all of them stay under half a megabyte."""
@@ -35,8 +35,6 @@ MEDIA = {
     "html": "text/html",
     "ipynb": "application/x-ipynb+json",
 }
-REFUSED = ("doc",)
-"""Kept to show that they are refused in words that help."""
 
 
 def by_libreoffice(folder: Path) -> Iterator[tuple[Path, list[Fact]]]:
@@ -57,7 +55,7 @@ def _converted(folder: Path, text: str, source: str, ending: str) -> Path:
     (folder / f"libreoffice.{source}").write_text(text)
     given = ["soffice", "--headless", f"-env:UserInstallation=file://{folder}/profile", "--convert-to", ending]
     # Its own name of the folder goes into no file.
-    subprocess.run([*given, f"libreoffice.{source}"], cwd=folder, check=True, capture_output=True, timeout=180)  # noqa: S603
+    subprocess.run([*given, f"libreoffice.{source}"], cwd=folder, check=True, capture_output=True, timeout=180)
     return folder / f"libreoffice.{ending}"
 
 
@@ -67,8 +65,8 @@ def by_pandoc(folder: Path) -> Iterator[tuple[Path, list[Fact]]]:
     (folder / "book.md").write_text(text)
     for ending in ("docx", "odt", "rtf", "epub", "html", "ipynb"):
         target = folder / f"pandoc.{ending}"
-        subprocess.run(  # noqa: S603
-            ["pandoc", "-s", "book.md", "-o", target.name],  # noqa: S607
+        subprocess.run(
+            ["pandoc", "-s", "book.md", "-o", target.name],
             cwd=folder,
             check=True,
             timeout=60,
@@ -78,7 +76,7 @@ def by_pandoc(folder: Path) -> Iterator[tuple[Path, list[Fact]]]:
 
 
 def _version(program: str) -> str:
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout  # noqa: S603
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
     return re.sub(r"\([^)]*\)", "", said.splitlines()[0]).split("Build")[0].strip()
 
 
@@ -88,7 +86,7 @@ def tells_of_its_maker(raw: bytes) -> list[str]:
     if zipfile.is_zipfile(io.BytesIO(raw)):
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             whole += [archive.read(name) for name in archive.namelist()]
-    names = ["/tmp/", "/home/", "/work/", "file:///"]  # noqa: S108
+    names = ["/tmp/", "/home/", "/work/", "file:///"]
     names += [host for host in (socket.gethostname(),) if len(host) > 4]  # shorter ones stand anywhere by chance
     return [name for name in names if any(name.encode() in part for part in whole)]
 

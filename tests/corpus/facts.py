@@ -8,13 +8,14 @@ from typing import Any
 from tests.support.documents import prose
 
 Json = dict[str, Any]
-CITIES = (
+_CITIES = (
     "Lisbon Tampere Osaka Graz Lyon Aqaba Cork Puebla Brno Hue Trieste Bergen Izmir Quito Gdansk Leiden Sofia Kobe "
     "Tartu Bilbao"
-).split()
+)
+_FIRST = "Odalys Ingvar Perpetua Lorcan Zdenka Amadou Fenna Istvan Maite Rurik Saskia Teodor Ulrike Vigdis Wendel"
+_LAST = "Brandt Okafor Silva Novak Moreau Haddad Jensen Kimura Larsen Petrov Quint Rossi Szabo Tanaka Urban"
+CITIES, FIRST, LAST = _CITIES.split(), _FIRST.split(), _LAST.split()
 THINGS = ("lighthouse", "weaving mill", "observatory", "salt works", "ferry line", "bell foundry")
-FIRST = "Odalys Ingvar Perpetua Lorcan Zdenka Amadou Fenna Istvan Maite Rurik Saskia Teodor Ulrike Vigdis Wendel".split()
-LAST = "Brandt Okafor Silva Novak Moreau Haddad Jensen Kimura Larsen Petrov Quint Rossi Szabo Tanaka Urban".split()
 NARROW = {"page", "slide", "chapter", "cell"}
 
 
@@ -92,10 +93,9 @@ def late(number: int) -> list[int]:
 
 
 def tells(text: str, fact: Fact) -> bool:
-    """Whether the last place named before the fact is the fact's own."""
-    if fact.place is None:
-        return True
-    return any(_covers(text[: match.start()], fact.place) for match in fact.pattern.finditer(text))
+    """Whether the fact is there, and the last place named before it is its own."""
+    places = fact.pattern.finditer(text)
+    return any(fact.place is None or _covers(text[: match.start()], fact.place) for match in places)
 
 
 def _covers(before: str, place: Place) -> bool:

@@ -24,7 +24,7 @@ BREAK = (
     'style:parent-style-name="Heading_20_1"><style:paragraph-properties fo:break-before="page"/></style:style>'
     "</office:automatic-styles>"
 )
-GOODS = "kettle lantern pump stool barrel blanket fan pan ladder bench".split()
+GOODS = ("kettle", "lantern", "pump", "stool", "barrel", "blanket", "fan", "pan", "ladder", "bench")
 
 
 def writer(seed: int) -> tuple[str, list[Section]]:
@@ -48,7 +48,9 @@ def _text_table() -> str:
         "</table:table-row>"
         for row in (("Lamp", "Oil"), ("north", "colza"), ("south", "whale"))
     )
-    return f'<table:table table:name="Lamps"><table:table-column table:number-columns-repeated="2"/>{rows}</table:table>'
+    return (
+        f'<table:table table:name="Lamps"><table:table-column table:number-columns-repeated="2"/>{rows}</table:table>'
+    )
 
 
 def stock(seed: int) -> tuple[list[str], list[list[str]]]:
@@ -111,7 +113,7 @@ def impress(seed: int) -> tuple[str, list[Section]]:
         pages.append(
             f'<draw:page draw:name="Slide{number}" draw:master-page-name="Default">'
             f"{_frame('title', 1, f'<text:p>{each.title}</text:p>')}{_frame('outline', 5, bullets)}"
-            f'<presentation:notes>{_frame("notes", 14, f"<text:p>{notes}</text:p>")}</presentation:notes></draw:page>'
+            f"<presentation:notes>{_frame('notes', 14, f'<text:p>{notes}</text:p>')}</presentation:notes></draw:page>"
         )
     layout = (
         '<office:automatic-styles><style:page-layout style:name="PM"><style:page-layout-properties '

@@ -9,7 +9,7 @@ from tests.corpus.facts import Fact, Place
 from tests.corpus.samples import Sample
 from tests.support.documents import prose
 
-PARTS = "billing shipping returns stock mail search".split()
+PARTS = ("billing", "shipping", "returns", "stock", "mail", "search")
 
 
 def samples() -> list[Sample]:

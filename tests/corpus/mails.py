@@ -23,7 +23,9 @@ def samples() -> list[Sample]:
     text = "\n\n".join(f"# {each.title}\n\n{each.text}" for each in told[7:])
     mail.add_attachment(text, filename="keepers.md", subtype="markdown")
     book = office.workbook()
-    mail.add_attachment(book.raw, "application", "vnd.openxmlformats-officedocument.spreadsheetml.sheet", filename="d.xlsx")
+    mail.add_attachment(
+        book.raw, "application", "vnd.openxmlformats-officedocument.spreadsheetml.sheet", filename="d.xlsx"
+    )
     facts = (
         told[12].fact("attachment", Place("file", "keepers.md")),
         told[5].fact("message"),

@@ -99,5 +99,3 @@ def photo_pdf(texts: list[str], edge: int) -> bytes:
         canvas.showPage()
     canvas.save()
     return out.getvalue()
-
-

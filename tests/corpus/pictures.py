@@ -1,9 +1,11 @@
 """Scans: pages that are pictures of text, at 200 dpi, a little crooked and noisy."""
 
 import io
+import textwrap
 
-from tests.corpus import flat
-from tests.corpus.facts import Fact, Place, sections
+from PIL import Image, ImageDraw, ImageFont
+
+from tests.corpus.facts import Place, sections
 from tests.corpus.samples import Sample
 
 DPI = 200
@@ -11,9 +13,7 @@ PAGES = 5
 
 
 def samples() -> list[Sample]:
-    """A PDF of pictures alone, and one picture; both need OCR."""
-    from PIL import Image
-
+    """A PDF of pictures alone: it needs OCR."""
     told = sections(41, PAGES, 330)
     pages = [_page([each.title, *_lines(each.text)]) for each in told]
     out = io.BytesIO()
@@ -26,13 +26,10 @@ def samples() -> list[Sample]:
 
 
 def _lines(text: str, width: int = 80) -> list[str]:
-    import textwrap
-
     return textwrap.wrap(text, width)
 
 
-def _page(lines: list[str]):  # type: ignore[no-untyped-def]
-    from PIL import Image, ImageDraw, ImageFont
+def _page(lines: list[str]) -> Image.Image:
 
     page = Image.new("L", (1654, 2339), 250)
     pen, font = ImageDraw.Draw(page), ImageFont.load_default(32)

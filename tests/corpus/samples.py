@@ -2,14 +2,18 @@
 
 import functools
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway.documents.kinds import KINDS
 from tests.corpus.facts import Fact
 
 FILES = Path(__file__).parent / "files"
 MANIFEST = FILES / "manifest.json"
+REFUSED = ("doc",)
+"""Kept to show that they are refused in words that help."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +37,19 @@ def kept() -> tuple[Sample, ...]:
     """Files that programs made which a test machine may lack."""
     listed = json.loads(MANIFEST.read_text())
     return tuple(
-        Sample(each["name"], each["media"], (FILES / each["name"]).read_bytes(), tuple(map(Fact.from_json, each["facts"])))
+        Sample(
+            each["name"], each["media"], (FILES / each["name"]).read_bytes(), tuple(map(Fact.from_json, each["facts"]))
+        )
         for each in listed
     )
+
+
+def readable(sample: Sample) -> bool:
+    """Whether there is a reader for it here, and the program that it takes."""
+    if sample.ending in REFUSED or (sample.needs and shutil.which(sample.needs) is None):
+        return False
+    endings = [ending for kind in KINDS.values() for ending in kind.endings]
+    return sample.name.endswith(tuple(endings))
 
 
 @functools.cache

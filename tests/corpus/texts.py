@@ -40,7 +40,8 @@ def subtitles() -> list[Sample]:
     said = [part.strip() + "." for each in told for part in (each.before, each.sentence.rstrip("."), each.after)]
     times = [(f"00:{n // 20:02}:{n % 20 * 3:02}", f"00:{n // 20:02}:{n % 20 * 3 + 2:02}") for n in range(len(said))]
     srt = "\n".join(
-        f"{n}\n{a},000 --> {b},500\n<i>{text}</i>\n" for n, ((a, b), text) in enumerate(zip(times, said, strict=True), 1)
+        f"{n}\n{a},000 --> {b},500\n<i>{text}</i>\n"
+        for n, ((a, b), text) in enumerate(zip(times, said, strict=True), 1)
     )
     vtt = "WEBVTT\n\n" + "\n".join(
         f"{a}.000 --> {b}.500 align:start\n<v Guide>{text}\n" for (a, b), text in zip(times, said, strict=True)
