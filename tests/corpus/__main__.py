@@ -63,16 +63,18 @@ def by_pandoc(folder: Path) -> Iterator[tuple[Path, list[Fact]]]:
     """One book in all formats of text."""
     text, told = flat.markdown(21)
     (folder / "book.md").write_text(text)
+    cells = "".join(f"::: {{.cell .markdown}}\n{part}\n:::\n\n" for part in flat.chapters(told))
+    (folder / "cells.md").write_text(cells)
     for ending in ("docx", "odt", "rtf", "epub", "html", "ipynb"):
         target = folder / f"pandoc.{ending}"
         subprocess.run(
-            ["pandoc", "-s", "book.md", "-o", target.name],
+            ["pandoc", "-s", "cells.md" if ending == "ipynb" else "book.md", "-o", target.name],
             cwd=folder,
             check=True,
             timeout=60,
             env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"},
         )
-        yield target, flat.asked(told, "sentence")
+        yield target, flat.asked(told, "sentence", "cell" if ending == "ipynb" else None)
 
 
 def _version(program: str) -> str:

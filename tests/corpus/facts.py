@@ -95,10 +95,11 @@ def late(number: int) -> list[int]:
 def tells(text: str, fact: Fact) -> bool:
     """Whether the fact is there, and the last place named before it is its own."""
     places = fact.pattern.finditer(text)
-    return any(fact.place is None or _covers(text[: match.start()], fact.place) for match in places)
+    return any(fact.place is None or names(text[: match.start()], fact.place) for match in places)
 
 
-def _covers(before: str, place: Place) -> bool:
+def names(before: str, place: Place) -> bool:
+    """Whether the last place of that kind in a text is this one: as a marker or as a label writes it."""
     if place.kind in NARROW:
         found = re.findall(rf"\b{place.kind}s? (\d+)(?:-(\d+))?", before)
         return bool(found) and int(found[-1][0]) <= int(place.name) <= int(found[-1][1] or found[-1][0])

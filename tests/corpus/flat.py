@@ -133,12 +133,16 @@ def _frame(kind: str, top: int, inside: str) -> str:
 def markdown(seed: int) -> tuple[str, list[Section]]:
     """Twelve chapters for pandoc, in one of them a table, in another code."""
     told = sections(seed, 12)
+    return "---\ntitle: Keepers\n---\n\n" + "\n".join(chapters(told)), told
+
+
+def chapters(told: list[Section]) -> list[str]:
+    """Each section as a chapter of Markdown."""
     extra = {3: "| Lamp | Oil |\n|---|---|\n| north | colza |\n", 6: "```python\nlamp = 'lit'\n```\n"}
-    parts = [
+    return [
         f"# {each.title}\n\n{each.before}\n\n{each.sentence}\n\n{extra.get(number, '')}\n{each.after}\n"
         for number, each in enumerate(told)
     ]
-    return "---\ntitle: Keepers\n---\n\n" + "\n".join(parts), told
 
 
 def asked(told: list[Section], kind: str, place: str | None = None) -> list[Fact]:
