@@ -190,7 +190,7 @@ class Gateway:
         turn_summarizer = TurnSummarizer(settings.context, internal, summaries, clock)
         self.summaries = RollingSummaries(self.store, turn_summarizer, cache, settings.memory, self.metrics)
         self.planning = ContextPlanning(settings.context, internal, summaries, self.store, self.rest, clock)
-        self.files = reader = FileReader(cache, settings.cache.document_ttl)
+        self.files = reader = FileReader(cache, settings.cache.document_ttl, settings.documents)
         self.context = ContextManager(
             settings.context,
             self.counters,

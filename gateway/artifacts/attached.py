@@ -12,6 +12,7 @@ from gateway.documents.recognize import encoded_document, stored_document
 from gateway.errors import InvalidRequest, NotFound
 from gateway.models.artifacts import RequestAttachment
 from gateway.models.exchange import ChatRequest
+from gateway.models.places import MARKER
 from gateway.ports import FileStore
 
 INLINE_CHARS = 100_000
@@ -64,12 +65,15 @@ async def _decoded(attachment: RequestAttachment, where: str, documents: Documen
 
 async def _text(document: DocumentFile, what: str, where: str, documents: DocumentReader) -> str:
     try:
-        text = (await documents.read(document)).text
+        reading = await documents.read(document)
     except UnreadableDocument as error:
         raise _unreadable(what, error, where) from error
-    if not text or text.isspace():
+    if reading.pages and len(reading.empty) == len(reading.pages):
+        raise _unreadable(what, UnreadableDocument("it has no text, but pictures alone"), where)
+    said = MARKER.sub("", reading.text) if reading.pages else reading.text
+    if not said or said.isspace():
         raise _unreadable(what, UnreadableDocument("it has no text"), where)
-    return text
+    return reading.told
 
 
 def _unreadable(what: str, error: UnreadableDocument, where: str) -> InvalidRequest:

@@ -1,6 +1,6 @@
 """Collects what a context is made of: the conversation, and the artifacts in it, attached to it or restored."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,6 +42,7 @@ class Files:
     earlier: dict[FilePlace, str]
     cached: tuple[str, ...] = ()
     pinned: dict[FilePlace, str] = field(default_factory=dict)
+    native: Mapping[FilePlace, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
 """`ContextManager`: makes the context of a request, for the pipeline and for those who use the package as a library."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from gateway.artifacts.attached import with_contents
-from gateway.artifacts.files import FilePlace, FileReader
+from gateway.artifacts.files import FilePlace, FileReader, has_files
 from gateway.artifacts.pins import with_whole_steps
 from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.agents import Assemblers
@@ -20,6 +20,7 @@ from gateway.context.collect import INLINE_CHARS, NO_EARLIER, ContextInput, File
 from gateway.context.draft import Draft, Measured, make_draft, measure
 from gateway.context.fast_path import context_as_sent
 from gateway.context.for_agent import Room, for_agent
+from gateway.context.native_files import NO_FILES, NativeFiles, Stays, with_native
 from gateway.context.planned_fit import FinalFit, fit_as_planned
 from gateway.context.planner import (
     ContextPlanning,
@@ -103,12 +104,11 @@ class ContextManager:
         meaning = self._meaning_for(request, access.spent)
         if begins_turn(history):
             history = await self._with_older_messages(request, history)
-        source = await self._read(request, history, facts, budget, access)
-        draft, planners = await self._draft(source, access, meaning)
+        natives = self._natives(request, facts)
+        source, draft, planners = await self._drafted(request, history, budget, access, meaning, natives)
         if draft.fitted.new_pass and has_unread(history) and self._store is not None:
             history = await self._with_older_messages(request, history)
-            source = await self._read(request, history, facts, budget, access)
-            draft, planners = await self._draft(source, access, meaning)
+            source, draft, planners = await self._drafted(request, history, budget, access, meaning, natives)
         run = _runner(meaning, source)
         draft, planned = await self._plan(draft, planners, run) if access.result is None else (draft, None)
         result = access.result or planned
@@ -159,6 +159,8 @@ class ContextManager:
         if not self._counters.is_loaded(facts):
             await asyncio.to_thread(self._counters.load, facts)
         counter = self._counters.counter(facts)
+        if facts.supports_pdf_input:
+            await self._natives(request, facts).note_in(request.messages)
         return await offload_if(request.size >= INLINE_CHARS, prompt_tokens, counter, request.messages, request.forward)
 
     async def told(
@@ -174,7 +176,8 @@ class ContextManager:
         """
         if has_unread(history) and not window.material.earlier:
             history = await self._with_older_messages(request, history)
-            source = await self._read(request, history, window.facts, window.budget, access)
+            natives = self._natives(request, window.facts)
+            source = await self._read(request, history, window.budget, access, natives)
             material = await asyncio.to_thread(collect, source, self._settings.document_min_chars)
             window = replace(window, material=material)
         finder = PassageFinder(self._indexes, request.caller.tenant)
@@ -238,13 +241,37 @@ class ContextManager:
         if self._meaning is not None and built.vectors is not None:
             self._meaning.later(built.vectors, holds)
 
+    def _natives(self, request: ChatRequest, facts: ModelFacts) -> NativeFiles:
+        keeps = request.store and not request.options.dry_run
+        return NativeFiles(self._files, self._counters, facts, request.caller.tenant if keeps else None)
+
+    async def _drafted(
+        self,
+        request: ChatRequest,
+        history: History,
+        budget: Budget,
+        access: PlannerAccess,
+        meaning: RequestMeaning | None,
+        natives: NativeFiles,
+    ) -> tuple[ContextInput, Draft, Planners | None]:
+        """All that was read, and the context without a plan, in which PDFs stay as they came while they fit."""
+
+        async def draft_of(stays: Stays) -> tuple[Draft, Planners | None]:
+            source = await self._read(request, history, budget, access, natives, stays)
+            return await self._draft(source, access, meaning)
+
+        takes = natives.facts.supports_pdf_input and has_files(history.messages)
+        draft, planners = await (with_native(draft_of) if takes else draft_of(Stays.NONE))
+        return draft.source, draft, planners
+
     async def _read(
         self,
         request: ChatRequest,
         history: History,
-        facts: ModelFacts,
         budget: Budget,
         access: PlannerAccess,
+        natives: NativeFiles,
+        stays: Stays = Stays.ALL,
     ) -> ContextInput:
         """All that has to be read before the context is made."""
         tools = own_tools(request.forward) if request.options.recall else request.forward.get("tools")
@@ -252,23 +279,34 @@ class ContextManager:
         origin = access.deployment.origin if access.deployment else None
         frozen = with_whole_steps(as_frozen(history))
         steps = steps_as_text(frozen, without_items, has_tools=has_tools, origin=origin)
-        sent, kept = await self._read_files(request, facts, steps.history.messages, steps.history.stored)
+        native = NO_FILES
+        if stays is not Stays.NONE:
+            native = await natives.of(steps.history, stays, counted=budget.tokens is not None)
+        sent, kept = await self._read_files(request, natives, steps.history.messages, steps.history.stored, native)
         older = (steps.history.earlier or NO_EARLIER).messages
-        earlier, kept_earlier = await self._read_files(request, facts, older, len(older))
+        earlier, kept_earlier = await self._read_files(request, natives, older, len(older))
         pins = steps.history.older_pins
-        pinned, kept_pinned = await self._read_files(request, facts, pins, len(pins))
-        files = Files(sent, earlier, (*kept, *kept_earlier, *kept_pinned), pinned)
-        return ContextInput(request, steps, facts, budget, files)
+        pinned, kept_pinned = await self._read_files(request, natives, pins, len(pins))
+        cached = tuple(dict.fromkeys((*kept, *kept_earlier, *kept_pinned, *natives.digests)))
+        files = Files(sent, earlier, cached, pinned, native)
+        return ContextInput(request, steps, natives.facts, budget, files)
 
     async def _read_files(
-        self, request: ChatRequest, facts: ModelFacts, messages: Sequence[ConversationMessage], first_new: int
+        self,
+        request: ChatRequest,
+        natives: NativeFiles,
+        messages: Sequence[ConversationMessage],
+        first_new: int,
+        natively: Mapping[FilePlace, dict[str, Any]] = NO_FILES,
     ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
         return await self._files.read(
             messages,
             first_new,
             request.caller.tenant,
-            decode_pdf=not facts.supports_pdf_input,
-            keep=request.store and not request.options.dry_run,
+            decode_pdf=True,
+            keep=natives.tenant is not None,
+            natively=natively,
+            known=natives.known,
         )
 
     async def _with_older_messages(self, request: ChatRequest, history: History) -> History:

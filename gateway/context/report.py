@@ -2,16 +2,18 @@
 
 from dataclasses import dataclass, replace
 
+from gateway.assembly.block import one_line
 from gateway.context.draft import Draft
 from gateway.context.left_out import left_out
 from gateway.context.planned_fit import FinalFit
 from gateway.context.planner import PlanResult
 from gateway.embeddings.background import PendingVectors
 from gateway.errors import ContextLengthExceeded, overflow_text
-from gateway.models.artifacts import Artifact, ProcessingStrategy
+from gateway.models.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.models.bill import ContextUtilizationMetadata, LeftOut
 from gateway.models.exchange import ChatRequest
 from gateway.models.memory import MemoryMessage
+from gateway.models.places import pages_without_text
 from gateway.models.window import MEMORY_INDEX, SYSTEM_INDEX, Fitted, Material
 from gateway.planning.record import EarlierWindow, holds_reduced, records_of
 from gateway.relevance.index_cache import PassageFinder
@@ -110,10 +112,22 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
     earlier = EarlierWindow.of(material, draft.unreduced, history.stored, new)
     if fitted.forwarded.memory is not None:
         utilization.memory = _memory(fitted.forwarded.memory, draft.counting)
+    utilization.warnings += _without_text(material)
     utilization.artifacts_processed = records_of(
         material, fitted, named=request.store, earlier_window=earlier, notes=history.notes
     )
     return utilization
+
+
+def _without_text(material: Material) -> list[str]:
+    """A warning for each document of now that has pages without text (guarantee §14.3)."""
+    found: dict[str, None] = {}
+    for artifact in material.artifacts:
+        is_new = not artifact.historical and artifact.artifact_type is ArtifactType.DOCUMENT
+        if is_new and (pages := pages_without_text(artifact.content)):
+            named = f"page{'' if pages.isdecimal() else 's'} {pages}"
+            found[f"document_without_text: {one_line(artifact.title or artifact.source)} {named}"] = None
+    return list(found)
 
 
 def _memory(message: MemoryMessage, counting: PromptCounter) -> dict[str, int]:

@@ -4,6 +4,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.models.places import NOTE_END, NOTE_START
+
 
 class UnreadableDocument(Exception):
     """The file claims to be a document but cannot be read; the message says why."""
@@ -11,9 +13,12 @@ class UnreadableDocument(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How documents are read. `ocr`: pictures of text are recognized where the program for it is installed."""
+    """How documents are read. `ocr`: pictures of text are recognized where the program for it is installed. `seconds`:
+    what the whole document may take."""
 
     ocr: bool = False
+    ocr_languages: str = "eng"
+    seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,12 @@ class Reading:
     notes: tuple[str, ...] = ()
     empty: tuple[int, ...] = ()
     pages: tuple[PageFacts, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The text with its notes as lines behind it, so that whoever keeps the text keeps them."""
+        notes = "".join(f"\n{NOTE_START}{' '.join(note.split())}{NOTE_END}" for note in self.notes)
+        return f"{self.text}\n{notes}" if notes else self.text
 
     def as_json(self) -> dict[str, Any]:
         """The reading as JSON."""

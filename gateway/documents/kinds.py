@@ -29,13 +29,42 @@ class DocumentKind:
     apart: bool = True
 
 
-DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+OLE = b"\xd0\xcf\x11\xe0"
+"""How files of Microsoft's older programs begin."""
+
+
+OPEN = "openxmlformats-officedocument"
+DOCUMENTS = f"{OPEN}.wordprocessingml.document {OPEN}.wordprocessingml.template ms-word.document.macroenabled.12"
+SHEETS = f"""{OPEN}.spreadsheetml.sheet {OPEN}.spreadsheetml.template ms-excel.sheet.macroenabled.12
+    ms-excel.sheet.binary.macroenabled.12"""
+SLIDES = f"""{OPEN}.presentationml.presentation {OPEN}.presentationml.slideshow {OPEN}.presentationml.template
+    ms-powerpoint.presentation.macroenabled.12 ms-powerpoint.slideshow.macroenabled.12"""
+
+
+def _office(reader: str, endings: str, media_types: str) -> DocumentKind:
+    """A kind that is a ZIP of XML. Its media types stand without `application/vnd.`."""
+    types = frozenset(f"application/vnd.{each}" for each in media_types.split())
+    return DocumentKind(reader, tuple(f".{ending}" for ending in endings.split()), types, b"PK")
+
+
 KINDS = {
     "pdf": DocumentKind("pdf", (".pdf",), frozenset({"application/pdf"}), b"%PDF"),
     "html": DocumentKind(
         "html", (".html", ".htm", ".xhtml"), frozenset({"text/html", "application/xhtml+xml"}), apart=False
     ),
-    "docx": DocumentKind("docx", (".docx",), frozenset({DOCX}), b"PK"),
+    # Office formats.
+    "docx": _office("docx", "docx docm dotx dotm", DOCUMENTS),
+    "xlsx": _office("xlsx", "xlsx xlsm xltx xltm xlsb", SHEETS),
+    "pptx": _office("pptx", "pptx pptm ppsx ppsm potx potm", SLIDES),
+    "ods": _office("xlsx", "ods ots", "oasis.opendocument.spreadsheet"),
+    "odp": _office("odt", "odp otp", "oasis.opendocument.presentation"),
+    "odt": _office("odt", "odt ott", "oasis.opendocument.text"),
+    "epub": DocumentKind("epub", (".epub",), frozenset({"application/epub+zip"}), b"PK"),
+    "rtf": DocumentKind("rtf", (".rtf",), frozenset({"application/rtf", "text/rtf", "text/richtext"}), b"{\\rtf"),
+    "xls": DocumentKind("xlsx", (".xls", ".xlt"), frozenset({"application/vnd.ms-excel"}), OLE),
+    "doc": DocumentKind("legacy", (".doc", ".dot"), frozenset({"application/msword"}), OLE),
+    "ppt": DocumentKind("legacy", (".ppt", ".pps", ".pot"), frozenset({"application/vnd.ms-powerpoint"}), OLE),
+    "protected": DocumentKind("legacy", (), frozenset(), OLE),
     "text": DocumentKind("plain", TEXT_ENDINGS, TEXT_TYPES, apart=False),
 }
 """The first kind that a name or a media type belongs to counts."""

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import orjson
@@ -28,31 +29,37 @@ TOO_MUCH = 4
 """Exit code: reading takes too much memory, or the text is too long."""
 TOO_MUCH_TEXT = "reading it takes too much time or memory"
 PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from gateway.documents.process import main; sys.exit(main())"
-"""Run with the folder that holds the package, and the kind and name of the document."""
+"""Run with the folder that holds the package, the kind and name of the document, and the options as JSON."""
+NO_OPTIONS = ReadOptions()
 
 
 class DocumentReader:
     """Reads at most as many documents at once as there are processors, but at least two."""
 
-    def __init__(self, seconds: float = SECONDS) -> None:
+    def __init__(self, seconds: float = SECONDS, options: ReadOptions = NO_OPTIONS) -> None:
         self._seconds = seconds
+        self.options = options
         self._slots = asyncio.Semaphore(max(2, os.cpu_count() or 1))
 
-    async def read(self, file: DocumentFile) -> Reading:
+    async def read(self, file: DocumentFile, options: ReadOptions | None = None) -> Reading:
         """What the document says.
+
+        Args:
+            options: other than this reader's own.
 
         Raises:
             UnreadableDocument: it is no document of its kind, or takes too much time or memory.
         """
         if not is_slow(file):
-            return await asyncio.to_thread(read, file)
+            return await asyncio.to_thread(read, file, options or self.options)
         async with self._slots:
-            return await self._read_in_process(file)
+            return await self._read_in_process(file, options or self.options)
 
-    async def _read_in_process(self, file: DocumentFile) -> Reading:
+    async def _read_in_process(self, file: DocumentFile, options: ReadOptions) -> Reading:
         folder = Path(gateway.__file__).parent.parent
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-c", PROGRAM, str(folder), file.kind, file.name),
+            orjson.dumps(asdict(options)).decode(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -83,8 +90,8 @@ def main() -> int:
     """
     _limit_resources()
     try:
-        kind, name = sys.argv[2:]
-        reading = read(DocumentFile(sys.stdin.buffer.read(), kind, name), ReadOptions())
+        kind, name, options = sys.argv[2:]
+        reading = read(DocumentFile(sys.stdin.buffer.read(), kind, name), ReadOptions(**orjson.loads(options)))
         text = reading.text.encode("utf-8", "replace")
     except UnreadableDocument as error:
         sys.stdout.write(str(error))

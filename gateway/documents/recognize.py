@@ -9,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 from gateway.documents.document import DocumentFile, UnreadableDocument
 from gateway.documents.kinds import KINDS
+from gateway.documents.sniff import OTHER_ZIP, may_be_known, sniffed
 
 NOT_TEXT = ("image/", "audio/", "video/")
 """Media types that outweigh the ending of a name: a picture called `chart.csv` is no text."""
@@ -39,12 +40,17 @@ def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> DocumentFile | Non
     kind = _kind(str(file.get("filename") or ""), media_type)
     if kind is not None and KINDS[kind].starts and _is_text(media_type, encoded, KINDS[kind].starts):
         kind = "text"
-    if kind is None or (kind == "pdf" and not decode_pdf):
+    content = encoded if is_url else data
+    if kind is None and (media_type.startswith(NOT_TEXT) or not _is_worth_a_look(content)):
+        return None
+    if kind == "pdf" and not decode_pdf:
         return None
     try:
-        return DocumentFile(base64.b64decode(encoded if is_url else data, validate=True), kind)
+        raw = base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError):
         raise UnreadableDocument("its data is not base64") from None
+    kind = _by_content(kind, raw)
+    return None if kind is None or (kind == "pdf" and not decode_pdf) else DocumentFile(raw, kind)
 
 
 def stored_document(name: str, media_type: str, content: bytes) -> DocumentFile:
@@ -53,7 +59,7 @@ def stored_document(name: str, media_type: str, content: bytes) -> DocumentFile:
     Raises:
         UnreadableDocument: neither its name nor its content says that it is text.
     """
-    kind = _kind(name, media_type)
+    kind = _by_content(_kind(name, media_type), content)
     if kind is None:
         try:
             content.decode("utf-8")
@@ -83,13 +89,13 @@ def encoded_document(content: str, media_type: str = "", name: str = "") -> Docu
 
 def _of_data_url(url: re.Match[str], data: str) -> DocumentFile:
     media_type, parameters, is_base64 = url.groups()
-    kind = _kind("", media_type or "text/plain")
-    if kind is None:
-        raise UnreadableDocument(f"{media_type} is no kind of document that has a text")
     try:
         raw = base64.b64decode("".join(data.split()), validate=True) if is_base64 else unquote_to_bytes(data)
     except (binascii.Error, ValueError):
         raise UnreadableDocument("its data is not base64") from None
+    kind = _by_content(_kind("", media_type or "text/plain"), raw)
+    if kind is None:
+        raise UnreadableDocument(f"{media_type} is no kind of document that has a text")
     charset = CHARSET.search(parameters)
     if charset is not None and not KINDS[kind].apart:
         with contextlib.suppress(LookupError):  # a name that nobody knows
@@ -103,6 +109,18 @@ def _kind(name: str, media_type: str) -> str | None:
         if media in known.media_types or name.endswith(known.endings):
             return None if kind == "text" and media.startswith(NOT_TEXT) else kind
     return "text" if media.startswith("text/") or media.endswith("+json") else None
+
+
+def _by_content(kind: str | None, raw: bytes) -> str | None:
+    """The kind that the bytes tell where name and media type say nothing, or only what it is packed in."""
+    return sniffed(raw) or kind if kind is None or kind == OTHER_ZIP else kind
+
+
+def _is_worth_a_look(encoded: str) -> bool:
+    try:
+        return may_be_known(base64.b64decode(encoded[:HEAD_CHARS]))
+    except (binascii.Error, ValueError):
+        return False
 
 
 def _is_text(media_type: str, encoded: str, start: bytes) -> bool:

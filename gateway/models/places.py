@@ -22,6 +22,11 @@ NAME_CHARS = 200
 MARKER = re.compile(rf"^\[({'|'.join(KINDS)}) ([^\]\n]{{1,{NAME_CHARS + 40}}})\]$", re.MULTILINE)
 SHEET = re.compile(r"(.+) ([A-Z]{1,3})(\d+):([A-Z]{1,3})(\d+)\Z")
 NUMBERED = frozenset({"page", "slide", "chapter", "cell"})
+NOTE_START, NOTE_END = "(Note: ", ")"
+NOTES = re.compile(r"(?:\n\(Note: [^\n]*\))+\s*\Z")
+NOTES_CHARS = 4000
+"""Characters at the end of a text in which its notes stand."""
+NO_TEXT = re.compile(r"\bPages? ([\d, -]+) holds? no text")
 PLAIN_NAME = re.compile(r"\w+\Z")
 
 
@@ -110,3 +115,22 @@ def page_list(numbers: Sequence[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def notes_of(text: str) -> str:
+    """What the reader of a document has noted behind its text; "" if nothing."""
+    found = NOTES.search(text[-NOTES_CHARS:]) if NOTE_START in text[-NOTES_CHARS:] else None
+    lines = found[0].split("\n") if found else []
+    return " ".join(line[len(NOTE_START) : -len(NOTE_END)] for line in lines if line.strip())
+
+
+def pages_without_text(text: str) -> str:
+    """The pages of a PDF that its reader has told to hold no text, such as `3, 7-9`; "" if there are none."""
+    found = NO_TEXT.search(notes_of(text))
+    return found[1] if found else ""
+
+
+def no_text_note(numbers: Sequence[int], why: str = "") -> str:
+    """What is told of pages without text."""
+    some, hold = ("Pages", "hold") if len(numbers) > 1 else ("Page", "holds")
+    return f"{some} {page_list(numbers)} {hold} no text{why}."
