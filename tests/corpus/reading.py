@@ -20,6 +20,8 @@ MEMORY_BYTES = 2**30
 SECONDS = 60
 """For one file, as the gateway's own process has them."""
 GRACE = 30.0
+FINE = ("read", "unreadable", "too much memory", f"ended {-signal.SIGABRT}")
+"""Compiled readers abort where memory is at its end; the gateway's own process tells that as it tells the others."""
 
 
 @dataclass
@@ -35,8 +37,7 @@ class _TimeOver(BaseException):
 
 
 def read_broken(samples: Sequence[Sample], seeds: range) -> Tally:
-    """Each file broken by each seed. A reader that ends its process is begun anew behind the file that did it: the
-    gateway answers that with a 400, as it does what takes too long."""
+    """Each file broken by each seed. A process that a reader ends is begun anew behind the file that did it."""
     tally = Tally()
     jobs = [(number, seed) for number in range(len(samples)) for seed in seeds]
     context = multiprocessing.get_context("spawn")
@@ -60,7 +61,7 @@ def read_broken(samples: Sequence[Sample], seeds: range) -> Tally:
 
 def _note(tally: Tally, what: str, outcome: str) -> None:
     tally.outcomes[outcome.split(":")[0]] += 1
-    if outcome not in ("read", "unreadable", "too much memory"):
+    if outcome not in FINE:
         tally.breaches.append(f"{what}: {outcome}")
 
 
