@@ -35,7 +35,7 @@ class FileReader:
 
     def __init__(self, cache: CacheBackend, ttl: float, settings: DocumentSettings = DEFAULTS) -> None:
         options = ReadOptions(settings.ocr == "auto", settings.ocr_languages, settings.seconds)
-        self.documents = DocumentReader(settings.seconds, options)
+        self.documents = DocumentReader(settings.seconds, options, settings.memory_bytes)
         self._cache = cache
         self._ttl = ttl
         self.hits = self.misses = 0

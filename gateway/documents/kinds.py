@@ -12,6 +12,9 @@ TEXT_ENDINGS = tuple(f".{ending}" for ending in f"{PROSE} {DATA} {CODE}".split()
 TEXT_SUBTYPES = "json xml yaml x-yaml x-ndjson jsonl toml sql javascript x-sh csv"
 TEXT_TYPES = frozenset(f"application/{subtype}" for subtype in TEXT_SUBTYPES.split())
 
+INLINE_BYTES = 2**18
+"""A longer document is read apart, whatever it is; plain text needs no reading."""
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind:
@@ -83,4 +86,5 @@ def read(file: DocumentFile, options: ReadOptions = ReadOptions()) -> Reading:  
 
 def is_slow(file: DocumentFile) -> bool:
     """Whether it is read in a process apart, and its text kept."""
-    return KINDS[file.kind].apart
+    kind = KINDS[file.kind]
+    return kind.apart or (file.kind != "text" and len(file.raw) > INLINE_BYTES)

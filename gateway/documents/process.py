@@ -1,12 +1,18 @@
-"""Reads documents that are no plain text, each in its own process with limited memory and time.
+"""Reads documents that are no plain text, each in its own process with limited memory and time, apart from all else.
 
-A valid file can be made to take all of both; then its process is ended, and no other request waits (guarantee §7).
+A valid file can be made to take all of both; then its process is ended, and no other request waits (guarantee §7). What
+the process may is in `confine`, what runs in it in `apart` (guarantee §14.4).
 """
 
 import asyncio
 import contextlib
 import os
+import shutil
+import signal
 import sys
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,33 +21,53 @@ import orjson
 import gateway
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.kinds import is_slow, read
+from gateway.errors import Overloaded
+from gateway.telemetry.logs import get_logger
 
+log = get_logger("gateway.documents")
 SECONDS = 60.0
 """Wall clock for one document, without the time for which it waits."""
-CPU_SECONDS = 60
 MEMORY_BYTES = 2**30
 """Address space of the process: enough for documents of any usual size, little beside a server's memory."""
 TEXT_BYTES = 64 * 2**20
 """The longest text of a document: as much as a request body has at most by default."""
+OUTPUT_BYTES = 3 * TEXT_BYTES
+"""As JSON, a text of words and lines is hardly longer."""
+WAITING_BYTES = 2**30
+"""Of documents that are read or wait for it."""
 UNREADABLE = 3
 """Exit code: the file is no document of its kind. The reason is on standard output."""
 TOO_MUCH = 4
 """Exit code: reading takes too much memory, or the text is too long."""
 TOO_MUCH_TEXT = "reading it takes too much time or memory"
-PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from gateway.documents.process import main; sys.exit(main())"
-"""Run with the folder that holds the package, the kind and name of the document, and the options as JSON."""
+PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from gateway.documents.apart import main; sys.exit(main())"
+"""Run with the folder that holds the package, and the number of the file that progress is told to."""
 NO_OPTIONS = ReadOptions()
+PIECE = 2**18
+END_SECONDS = 5.0
+"""Most that is waited for a process that was ended."""
+MOST_NOTES = 65_536
+
+Progress = Callable[[float], None]
+"""Is told how much of a document is read, as a fraction of 1."""
 
 
 class DocumentReader:
     """Reads at most as many documents at once as there are processors, but at least two."""
 
-    def __init__(self, seconds: float = SECONDS, options: ReadOptions = NO_OPTIONS) -> None:
+    def __init__(
+        self, seconds: float = SECONDS, options: ReadOptions = NO_OPTIONS, memory_bytes: int = MEMORY_BYTES
+    ) -> None:
         self._seconds = seconds
         self.options = options
+        self._memory_bytes = memory_bytes
         self._slots = asyncio.Semaphore(max(2, os.cpu_count() or 1))
+        self._waiting = 0
+        self._told = False
 
-    async def read(self, file: DocumentFile, options: ReadOptions | None = None) -> Reading:
+    async def read(
+        self, file: DocumentFile, options: ReadOptions | None = None, progress: Progress | None = None
+    ) -> Reading:
         """What the document says.
 
         Args:
@@ -49,67 +75,156 @@ class DocumentReader:
 
         Raises:
             UnreadableDocument: it is no document of its kind, or takes too much time or memory.
+            Overloaded: too many bytes of documents wait to be read.
         """
+        options = options or self.options
         if not is_slow(file):
-            return await asyncio.to_thread(read, file, options or self.options)
-        async with self._slots:
-            return await self._read_in_process(file, options or self.options)
+            return await asyncio.to_thread(read, file, options)
+        with self._counted(len(file.raw)):
+            async with self._slots:
+                return await self._read_apart(file, options, progress)
 
-    async def _read_in_process(self, file: DocumentFile, options: ReadOptions) -> Reading:
-        folder = Path(gateway.__file__).parent.parent
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-c", PROGRAM, str(folder), file.kind, file.name),
-            orjson.dumps(asdict(options)).decode(),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
+    @contextlib.contextmanager
+    def _counted(self, size: int) -> Iterator[None]:
+        if self._waiting and self._waiting + size > WAITING_BYTES:
+            raise Overloaded
+        self._waiting += size
+        try:
+            yield
+        finally:
+            self._waiting -= size
+
+    async def _read_apart(self, file: DocumentFile, options: ReadOptions, progress: Progress | None) -> Reading:
+        folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="gateway-document-")
+        try:
+            code, output = await self._run(file, options, folder, progress)
+        finally:
+            await asyncio.shield(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
+        if code == UNREADABLE:
+            raise UnreadableDocument(output[:MOST_NOTES].decode("utf-8", "replace"))
+        if code:
+            ended = code == TOO_MUCH or code < 0
+            raise UnreadableDocument(TOO_MUCH_TEXT if ended else f"it is no readable {file.kind.upper()}")
+        try:
+            found = await asyncio.to_thread(orjson.loads, output)
+            self._tell(found["confined"])
+            return Reading.from_json(found)
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            raise UnreadableDocument(f"it is no readable {file.kind.upper()}") from error
+
+    async def _run(
+        self, file: DocumentFile, options: ReadOptions, folder: str, progress: Progress | None
+    ) -> tuple[int, bytes]:
+        """The exit code of the process, and what it wrote."""
+        told, tells = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-c", PROGRAM, str(Path(gateway.__file__).parent.parent), str(tells)),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                env=_environment(folder),
+                cwd=folder,
+                start_new_session=True,
+                pass_fds=(tells,),
+            )
+        except BaseException:
+            os.close(told)
+            raise
+        finally:
+            os.close(tells)
+        order = {"kind": file.kind, "name": file.name, "options": asdict(options)}
+        head = orjson.dumps({**order, "seconds": self._seconds, "memory_bytes": self._memory_bytes})
+        loop = asyncio.get_running_loop()
+        loop.add_reader(told, _hear, told, progress)
+        writing = asyncio.ensure_future(_write(process, head, file.raw))
         try:
             async with asyncio.timeout(self._seconds):
-                output, _ = await process.communicate(file.raw)
+                output = await _read(process)
+                return await process.wait(), output
         except TimeoutError:
             raise UnreadableDocument(TOO_MUCH_TEXT) from None
         finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await asyncio.shield(process.wait())
-        if process.returncode == UNREADABLE:
-            raise UnreadableDocument(output.decode("utf-8", "replace"))
-        if process.returncode:
-            ended = process.returncode == TOO_MUCH or process.returncode < 0
-            raise UnreadableDocument(TOO_MUCH_TEXT if ended else f"it is no readable {file.kind.upper()}")
-        return Reading.from_json(orjson.loads(output))
+            writing.cancel()
+            loop.remove_reader(told)
+            os.close(told)
+            await asyncio.shield(_end(process))
+
+    def _tell(self, confined: dict[str, bool]) -> None:
+        """Says once how the processes are confined, where the kernel does not allow all of it."""
+        if not self._told and not all(confined.values()):
+            log.info("documents_read_without", missing=[name for name, is_so in confined.items() if not is_so])
+        self._told = True
 
 
-def main() -> int:
-    """Runs in the other process: reads a file from standard input and writes the reading to standard output, as JSON.
+async def confinement() -> dict[str, bool]:
+    """What the kernel allows of a process that reads a document: `network`: none can be reached; `processes`: they are
+    counted, and end with the first of them. For `gateway check`.
 
-    Returns:
-        The exit code: 0, `UNREADABLE` or `TOO_MUCH`.
+    Raises:
+        UnreadableDocument: no process could be started.
     """
-    _limit_resources()
-    try:
-        kind, name, options = sys.argv[2:]
-        reading = read(DocumentFile(sys.stdin.buffer.read(), kind, name), ReadOptions(**orjson.loads(options)))
-        text = reading.text.encode("utf-8", "replace")
-    except UnreadableDocument as error:
-        sys.stdout.write(str(error))
-        return UNREADABLE
-    except MemoryError:
-        return TOO_MUCH
-    if len(text) > TEXT_BYTES:
-        return TOO_MUCH
-    found = {**reading.as_json(), "text": text.decode()}
-    sys.stdout.buffer.write(orjson.dumps(found))
-    return 0
+    found: dict[str, bool] = {}
+
+    class Asking(DocumentReader):
+        def _tell(self, confined: dict[str, bool]) -> None:
+            found.update(confined)
+
+    await Asking()._read_apart(DocumentFile(b"", "text"), NO_OPTIONS, None)
+    return found
 
 
-def _limit_resources() -> None:
-    """Not every system has these limits; the waiting process's clock works everywhere."""
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
+def _environment(folder: str) -> dict[str, str]:
+    """No secret of the gateway's is in it."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": os.environ.get("LANG", "C.UTF-8"), "TMPDIR": folder}
 
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+
+async def _write(process: Process, head: bytes, raw: bytes) -> None:
+    stdin = process.stdin
+    if stdin is None:
+        return
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has its reasons not to read on
+        stdin.write(head + b"\n")
+        view = memoryview(raw)
+        for start in range(0, len(raw), PIECE):
+            stdin.write(view[start : start + PIECE])
+            await stdin.drain()
+        stdin.close()
+        await stdin.wait_closed()
+
+
+async def _read(process: Process) -> bytes:
+    """What the process writes: no more than it may."""
+    pieces, size = [], 0
+    while process.stdout is not None and (piece := await process.stdout.read(PIECE)):
+        pieces.append(piece)
+        size += len(piece)
+        if size > OUTPUT_BYTES:
+            raise UnreadableDocument(TOO_MUCH_TEXT)
+    return b"".join(pieces)
+
+
+def _hear(told: int, progress: Progress | None) -> None:
+    """Passes on the latest number of those that the process told."""
+    data = os.read(told, 4096)
+    if not data:
+        asyncio.get_running_loop().remove_reader(told)
+        return
+    with contextlib.suppress(ValueError):
+        done = float(data.split()[-1])
+        if progress is not None and 0 <= done <= 1:
+            progress(done)
+
+
+async def _end(process: Process) -> None:
+    """Ends the process with all that it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_SECONDS):  # a pipe that is not read to its end would never let `wait` return
+            while process.stdout is not None and await process.stdout.read(PIECE):
+                pass
+            await process.wait()

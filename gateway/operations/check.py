@@ -8,6 +8,7 @@ from gateway.config.exposure import refusal
 from gateway.config.files import ConfigurationError
 from gateway.config.litellm_names import GROUPS
 from gateway.config.settings import Settings
+from gateway.documents.document import UnreadableDocument
 from gateway.errors import GatewayError
 from gateway.guards.opening import guards_are_on
 from gateway.operations.actor import tell_trail
@@ -81,12 +82,27 @@ async def _finish(settings: Settings) -> AsyncIterator[Result]:
         await transactions.close()
 
 
+async def _documents() -> Result:
+    """How far the kernel confines the processes that read documents."""
+    from gateway.documents.process import confinement
+
+    try:
+        confined = await confinement()
+    except (UnreadableDocument, OSError) as error:
+        return Result("documents", False, f"no process can be started that reads one: {error}", optional=True)
+    missing = [name for name, is_so in confined.items() if not is_so]
+    what = "no namespaces of the kernel; time, memory and files are limited all the same"
+    text = f"read apart, without {' and '.join(f'limits of {name}' for name in missing)} ({what})"
+    return Result("documents", True, text if missing else "read apart, without a network, processes counted")
+
+
 async def _check(settings: Settings) -> AsyncIterator[Result]:
     yield Result("configuration", True, f"{len(settings.model_list)} models")
     if (reason := refusal(settings)) is not None:
         yield Result("server", False, reason)
     for warning in settings.warnings:
         yield Result("configuration", False, warning, optional=True)
+    yield await _documents()
     for group in GROUPS:
         for fate in settings.moved:
             if fate.group == group:
