@@ -5,11 +5,16 @@ from importlib import import_module
 
 from gateway.documents.document import DocumentFile, Reading, ReadOptions
 
-PROSE = "txt md markdown rst tex log srt vtt diff patch ipynb"
-DATA = "csv tsv json jsonl ndjson xml yaml yml toml ini cfg conf env sql"
-CODE = """py js mjs ts jsx tsx java kt c h cc cpp hpp cs go rs rb php swift scala r lua pl css scss sh bat ps1"""
+PROSE = "txt md markdown mdx rst adoc asciidoc org textile tex bib sty log diff patch"
+DATA = """csv tsv json jsonl ndjson json5 jsonc geojson yaml yml toml ini cfg conf env sql properties lock ics vcf proto
+    graphql gql gitignore gitattributes gitmodules dockerignore editorconfig npmrc nvmrc htaccess"""
+CODE = """py pyi pyx js mjs cjs ts mts jsx tsx java kt kts c h cc cpp cxx hpp hh hxx cs go mod rs rb erb php swift m mm
+    scala sbt groovy gradle clj cljs edn r lua pl pm css scss sass less sh bash zsh fish bat cmd ps1 psm1 dart ex exs
+    erl hrl elm hs lhs ml mli fs fsx vb vbs pas asm f f90 f95 for jl nim zig sv vhd vhdl sol cu cl glsl wgsl tf hcl
+    tfvars nix bzl cmake mk ninja dockerfile vue svelte astro ejs pug hbs j2 jinja tmpl thrift tcl awk sed vim el lisp
+    scm rkt d cob cbl abap apex"""
 TEXT_ENDINGS = tuple(f".{ending}" for ending in f"{PROSE} {DATA} {CODE}".split())
-TEXT_SUBTYPES = "json xml yaml x-yaml x-ndjson jsonl toml sql javascript x-sh csv"
+TEXT_SUBTYPES = "json yaml x-yaml x-ndjson jsonl toml sql javascript x-sh csv"
 TEXT_TYPES = frozenset(f"application/{subtype}" for subtype in TEXT_SUBTYPES.split())
 
 INLINE_BYTES = 2**18
@@ -50,6 +55,15 @@ def _office(reader: str, endings: str, media_types: str) -> DocumentKind:
     return DocumentKind(reader, tuple(f".{ending}" for ending in endings.split()), types, b"PK")
 
 
+TAR_TYPES = "application/x-tar application/gzip application/x-gzip application/x-bzip2 application/x-xz"
+XML_TYPES = "application/xml text/xml application/rss+xml application/atom+xml"
+
+
+def _kind(reader: str, endings: str, media_types: str, starts: bytes = b"") -> DocumentKind:
+    """A kind that is read apart."""
+    return DocumentKind(reader, tuple(f".{each}" for each in endings.split()), frozenset(media_types.split()), starts)
+
+
 KINDS = {
     "pdf": DocumentKind("pdf", (".pdf",), frozenset({"application/pdf"}), b"%PDF"),
     "html": DocumentKind(
@@ -68,6 +82,18 @@ KINDS = {
     "doc": DocumentKind("legacy", (".doc", ".dot"), frozenset({"application/msword"}), OLE),
     "ppt": DocumentKind("legacy", (".ppt", ".pps", ".pot"), frozenset({"application/vnd.ms-powerpoint"}), OLE),
     "protected": DocumentKind("legacy", (), frozenset(), OLE),
+    # Mails, archives, data.
+    "mail": _kind("mail", "eml", "message/rfc822"),
+    "msg": _kind("msg", "msg", "application/vnd.ms-outlook", OLE),
+    "zip": _kind("archive_zip", "zip", "application/zip application/x-zip-compressed", b"PK"),
+    "tar": _kind("archive_tar", "tar tgz tbz2 txz gz bz2 xz", TAR_TYPES),
+    "notebook": _kind("ipynb", "ipynb", "application/x-ipynb+json"),
+    "parquet": _kind("parquet", "parquet", "application/vnd.apache.parquet", b"PAR1"),
+    "sqlite": _kind("sqlite", "sqlite sqlite3 db db3", "application/vnd.sqlite3 application/x-sqlite3", b"SQLite"),
+    "subtitles": DocumentKind(
+        "subtitles", (".srt", ".vtt"), frozenset({"text/vtt", "application/x-subrip"}), apart=False
+    ),
+    "xml": _kind("xml", "xml xsd xsl xslt rss atom wsdl plist kml gpx", XML_TYPES),
     "text": DocumentKind("plain", TEXT_ENDINGS, TEXT_TYPES, apart=False),
 }
 """The first kind that a name or a media type belongs to counts."""

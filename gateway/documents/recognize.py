@@ -13,6 +13,7 @@ from gateway.documents.sniff import OTHER_ZIP, may_be_known, sniffed
 
 NOT_TEXT = ("image/", "audio/", "video/")
 """Media types that outweigh the ending of a name: a picture called `chart.csv` is no text."""
+MERE_TEXT = ("text", "xml", "subtitles")
 DATA_URL = re.compile(r"\s*data:([\w.+-]+/[\w.+-]+)?((?:;[\w-]+=[^;,\s]{0,100})*)(;base64)?,(?<!data:,)", re.IGNORECASE)
 CHARSET = re.compile(r";charset=\"?([\w.:-]+)", re.IGNORECASE)
 HTML_HEAD = 4096
@@ -107,7 +108,7 @@ def _kind(name: str, media_type: str) -> str | None:
     name, media = name.lower(), media_type.split(";")[0].strip().lower()
     for kind, known in KINDS.items():
         if media in known.media_types or name.endswith(known.endings):
-            return None if kind == "text" and media.startswith(NOT_TEXT) else kind
+            return None if kind in MERE_TEXT and media.startswith(NOT_TEXT) else kind
     return "text" if media.startswith("text/") or media.endswith("+json") else None
 
 

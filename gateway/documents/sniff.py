@@ -15,6 +15,10 @@ HEAD_BYTES = 1024
 MAGICS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("pdf", re.compile(rb"%PDF-")),
     ("rtf", re.compile(rb"\{\\rtf")),
+    ("sqlite", re.compile(rb"SQLite format 3\x00")),
+    ("parquet", re.compile(rb"PAR1")),
+    ("tar", re.compile(rb"\x1f\x8b\x08|BZh[1-9]1AY|\xfd7zXZ\x00|[^\x00].{256}ustar", re.DOTALL)),
+    ("mail", re.compile(rb"(?:Return-Path|Received|Delivered-To|MIME-Version|Message-ID|DKIM-Signature): ")),
 )
 """Kind, and what such files begin with. The first that matches counts."""
 
