@@ -15,7 +15,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
 BUDGET = 2000
-MODEL = "bench"
+MODEL = "gpt-4o"
 READABLE = [sample for sample in corpus() if readable(sample)]
 BROKEN = 2
 """Broken files of each format that go over HTTP; more of them are read in `test_malformed_files.py`."""
@@ -28,7 +28,8 @@ def module_small_budget(module_start_gateway: GatewayFactory) -> GatewayProcess:
 
 @pytest.fixture
 def small_budget(module_small_budget: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway whose requests have room for 2,000 tokens."""
+    """A gateway whose requests have room for 2,000 tokens, before a model that counts as OpenAI's do."""
+    upstream.count_prompt = prompt_tokens
     return module_small_budget
 
 

@@ -15,6 +15,7 @@ NAMES = {
     "presentation": "presentation:1.0",
     "fo": "xsl-fo-compatible:1.0",
     "svg": "svg-compatible:1.0",
+    "number": "datastyle:1.0",
 }
 SPACES = " ".join(f'xmlns:{short}="urn:oasis:names:tc:opendocument:xmlns:{long}"' for short, long in NAMES.items())
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<office:document {} office:version="1.2" office:mimetype="{}">'
@@ -24,6 +25,13 @@ BREAK = (
     'style:parent-style-name="Heading_20_1"><style:paragraph-properties fo:break-before="page"/></style:style>'
     "</office:automatic-styles>"
 )
+DAYS = (
+    '<office:automatic-styles><number:date-style style:name="N1"><number:day number:style="long"/><number:text>.'
+    '</number:text><number:month number:style="long"/><number:text>.</number:text><number:year number:style="long"/>'
+    '</number:date-style><style:style style:name="D" style:family="table-cell" style:data-style-name="N1"/>'
+    "</office:automatic-styles>"
+)
+"""Days are shown as 01.05.2024, and are stored as numbers in some formats."""
 GOODS = ("kettle", "lantern", "pump", "stool", "barrel", "blanket", "fan", "pan", "ladder", "bench")
 
 
@@ -73,6 +81,13 @@ def stock_facts(sheet: str, rows: list[list[str]], first_row: int = 2) -> list[F
     ]
 
 
+def day_fact(sheet: str, rows: list[list[str]], first_row: int = 2) -> Fact:
+    """A question for a day, which is read in one form whatever the file shows."""
+    return Fact(
+        "day", f"On which day was the {rows[132][0]} counted?", rows[132][4], Place("sheet", sheet, 132 + first_row)
+    )
+
+
 def calc(seed: int) -> tuple[str, list[Fact]]:
     """Three sheets: a note, and two of stock, of which the last one is asked for."""
     notes = "".join(_row([line]) for line in prose(seed, 300).split(". "))
@@ -81,11 +96,11 @@ def calc(seed: int) -> tuple[str, list[Fact]]:
     for number, name in enumerate(SHEETS[1:]):
         head, rows = stock(seed + number)
         if number:
-            rows = [[row[0].replace(" ", " old "), *row[1:]] for row in rows]
+            rows = [[row[0].replace(" ", " old "), *row[1:4], row[4].replace("2024", "2023")] for row in rows]
         cells = "".join(_row(row, typed=True) for row in rows)
         sheets.append(f'<table:table table:name="{name}">{_row(head)}{cells}</table:table>')
-        facts = stock_facts(name, rows)
-    head_ = HEAD.format(SPACES, KIND + "spreadsheet")
+        facts = [*stock_facts(name, rows), day_fact(name, rows)]
+    head_ = HEAD.format(SPACES, KIND + "spreadsheet") + DAYS
     body = f"<office:body><office:spreadsheet>{''.join(sheets)}</office:spreadsheet></office:body></office:document>"
     return head_ + body, facts
 
@@ -99,7 +114,7 @@ def _cell(value: str, *, typed: bool) -> str:
     if typed and value.replace(".", "").isdigit():
         kind = f'office:value-type="float" office:value="{value}"'
     elif typed and len(value) == 10 and value[4] == value[7] == "-":
-        kind = f'office:value-type="date" office:date-value="{value}"'
+        kind = f'table:style-name="D" office:value-type="date" office:date-value="{value}"'
     return f"<table:table-cell {kind}><text:p>{escape(value)}</text:p></table:table-cell>"
 
 

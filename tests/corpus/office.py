@@ -44,7 +44,10 @@ def workbook() -> Sample:
     out = io.BytesIO()
     book.save(out)
     return Sample(
-        "depot.xlsx", OFFICE + "spreadsheetml.sheet", out.getvalue(), tuple(flat.stock_facts("Depot 2", rows, 4))
+        "depot.xlsx",
+        OFFICE + "spreadsheetml.sheet",
+        out.getvalue(),
+        (*flat.stock_facts("Depot 2", rows, 4), flat.day_fact("Depot 2", rows, 4)),
     )
 
 
