@@ -30,7 +30,8 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     with reading("EPUB"):
         package = Package(raw)
         container = package.xml(CONTAINER)
-        path = next(node.get("full-path", "") for node in container.iter() if local(node.tag) == "rootfile")
+        paths = [node.get("full-path", "") for node in container.iter() if local(node.tag) == "rootfile"]
+        path = paths[0]
         book = xml_of(DOCTYPE.sub(b"", package.content(path)))
         chapters = _chapters(book, posixpath.dirname(path))
         _refuse_encrypted(package, chapters)

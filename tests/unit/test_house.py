@@ -10,6 +10,8 @@ SMALL_WITH_REASON = {
     "base/names.py": "names in messages, credentials among them: asked by the edge, the settings and the routes",
     "base/tasks.py": "background tasks and threads",
     "documents/subtitles.py": "one kind of document, as each reader",
+    "documents/legacy.py": "formats that are told and not read",
+    "documents/rtf.py": "one format, read by a library",
     "errors/access.py": "keys, budgets and limits",
     "base/printing.py": "figures and CSV: written by commands and by the page alike",
     "config/allowances.py": "budgets and limits, of keys and of settings alike",
