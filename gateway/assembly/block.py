@@ -6,7 +6,7 @@ from html import escape
 from typing import assert_never
 
 from gateway.models.artifacts import ArtifactType, ProcessingStrategy
-from gateway.models.places import notes_of
+from gateway.models.places import NOTE_END, notes_of
 from gateway.models.things import Thing
 from gateway.models.window import Excerpt, Recalled, Rendering, head_of
 
@@ -183,7 +183,8 @@ def _item(rendering: Rendering) -> str:
             names["shown"], body = f"extract, {_of_all(rendering)}", extract_text(rendering)
         case unknown:
             assert_never(unknown)
-    if rendering.strategy is not ProcessingStrategy.INCLUDE_FULL and (notes := notes_of(artifact.content)):
+    is_noted = artifact.content.endswith(NOTE_END) and rendering.strategy is not ProcessingStrategy.INCLUDE_FULL
+    if is_noted and (notes := notes_of(artifact.content)):
         names["note"] = notes
     attributes = " ".join(f'{name}="{escape(one_line(value))}"' for name, value in names.items())
     arguments = artifact.call.arguments if artifact.call else artifact.arguments

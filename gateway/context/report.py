@@ -13,7 +13,7 @@ from gateway.models.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.models.bill import ContextUtilizationMetadata, LeftOut
 from gateway.models.exchange import ChatRequest
 from gateway.models.memory import MemoryMessage
-from gateway.models.places import pages_without_text
+from gateway.models.places import NOTE_END, pages_without_text
 from gateway.models.window import MEMORY_INDEX, SYSTEM_INDEX, Fitted, Material
 from gateway.planning.record import EarlierWindow, holds_reduced, records_of
 from gateway.relevance.index_cache import PassageFinder
@@ -124,7 +124,7 @@ def _without_text(material: Material) -> list[str]:
     found: dict[str, None] = {}
     for artifact in material.artifacts:
         is_new = not artifact.historical and artifact.artifact_type is ArtifactType.DOCUMENT
-        if is_new and (pages := pages_without_text(artifact.content)):
+        if is_new and artifact.content.endswith(NOTE_END) and (pages := pages_without_text(artifact.content)):
             named = f"page{'' if pages.isdecimal() else 's'} {pages}"
             found[f"document_without_text: {one_line(artifact.title or artifact.source)} {named}"] = None
     return list(found)

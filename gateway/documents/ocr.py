@@ -58,7 +58,7 @@ def recognized(document: Any, numbers: Sequence[int], options: ReadOptions) -> R
         which = "Pages {} were" if len(texts) > 1 else "Page {} was"
         notes.append(f"{which.format(page_list(list(texts)))} recognized from pictures (OCR).")
     if missed:
-        notes.append(f"There was no time to recognize the text of page {page_list(missed)}.")
+        notes.append(f"The text of page {page_list(missed)} could not be recognized (OCR).")
     return Recognized(texts, notes)
 
 

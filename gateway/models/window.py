@@ -115,6 +115,15 @@ class Material:
             return bool(self.segments_before(first))
         return any(self._is_reduced(artifact, frame) for artifact in self.placed if artifact.pinned)
 
+    def stands_reduced(self, artifact: Artifact) -> bool:
+        """Whether its message stands in the window with a part of it alone, as it was forwarded before."""
+        index = artifact.place.message or 0
+        return (
+            self.frame is not None
+            and self.messages[index].rendered is not None
+            and self._is_reduced(artifact, self.frame)
+        )
+
     def _is_reduced(self, artifact: Artifact, frame: Frame) -> bool:
         """Whether its message was forwarded with a part of it alone."""
         decided = frame.decisions.get(self.messages[artifact.place.message or 0].message_id or "", ())
