@@ -98,9 +98,11 @@ def attachments_to_artifacts(attachments: Sequence[RequestAttachment], first: in
     """Attached documents, `attachment:N:title`; N counts through the conversation and begins here with `first`."""
     found = []
     for number, attachment in enumerate(attachments, first):
-        title = attachment.title or attachment.source or attachment.attachment_id or "untitled"
+        title = attachment.title or attachment.source or attachment.attachment_id or attachment.file_id or "untitled"
         source = f"attachment:{number}:{' '.join(title.split())[:TITLE_CHARS]}"
         metadata = {"attachment_type": attachment.attachment_type, "label": attachment.source}
+        if attachment.file_id is not None:
+            metadata["file_id"] = attachment.file_id
         found.append(_artifact(ArtifactType.DOCUMENT, attachment.content or "", source, title, metadata=metadata))
     return found
 

@@ -38,7 +38,8 @@ def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> DocumentFile | Non
     header, comma, encoded = data.partition(",")
     is_url = data.startswith("data:") and bool(comma)
     media_type = header[5:] if is_url else ""
-    kind = _kind(str(file.get("filename") or ""), media_type)
+    name = str(file.get("filename") or "")
+    kind = _kind(name, media_type)
     if kind is not None and KINDS[kind].starts and _is_text(media_type, encoded, KINDS[kind].starts):
         kind = "text"
     content = encoded if is_url else data
@@ -51,7 +52,26 @@ def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> DocumentFile | Non
     except (binascii.Error, ValueError):
         raise UnreadableDocument("its data is not base64") from None
     kind = _by_content(kind, raw)
-    return None if kind is None or (kind == "pdf" and not decode_pdf) else DocumentFile(raw, kind)
+    return None if kind is None or (kind == "pdf" and not decode_pdf) else DocumentFile(raw, kind, name)
+
+
+def sent_document(data: str, name: str) -> DocumentFile:
+    """A file that a client sent as base64, or as a data URL.
+
+    Raises:
+        UnreadableDocument: it is not base64, or no kind of document that has a text.
+    """
+    header, comma, encoded = data.partition(",")
+    is_url = bool(comma) and header.lower().startswith("data:")
+    media_type = header[5:].split(";")[0] if is_url else ""
+    try:
+        if is_url and ";base64" not in header.lower():
+            raw = unquote_to_bytes(encoded)
+        else:
+            raw = base64.b64decode("".join((encoded if is_url else data).split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise UnreadableDocument("its data is not base64") from None
+    return stored_document(name, media_type, raw)
 
 
 def stored_document(name: str, media_type: str, content: bytes) -> DocumentFile:
@@ -66,7 +86,7 @@ def stored_document(name: str, media_type: str, content: bytes) -> DocumentFile:
             content.decode("utf-8")
         except UnicodeDecodeError:
             raise UnreadableDocument("it is no text document") from None
-    return DocumentFile(content, kind or "text")
+    return DocumentFile(content, kind or "text", name)
 
 
 def encoded_document(content: str, media_type: str = "", name: str = "") -> DocumentFile | None:

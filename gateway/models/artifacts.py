@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class ArtifactType(StrEnum):
@@ -157,12 +157,25 @@ class ArtifactPlan(BaseModel):
 
 
 class RequestAttachment(BaseModel):
-    """A document or data sent with a request (guarantee §2); `source` is a label and is never fetched."""
+    """A document or data sent with a request (guarantee §2); a string is its content. `source` is a label and is never
+    fetched.
+
+    One of `content`, `attachment_id`, `file_id` (the same) and `file_data` (base64, or a data URL) says what it is.
+    Once it is read, `content` is its text, and `file_id` stays where the file is one of the gateway's own.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     attachment_id: str | None = None
+    file_id: str | None = None
     content: str | None = None
+    file_data: str | None = None
+    filename: str | None = None
     title: str | None = None
     source: str | None = None
     attachment_type: str = DEFAULT_KIND
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_string(cls, value: Any) -> Any:
+        return {"content": value} if isinstance(value, str) else value

@@ -313,11 +313,14 @@ class JsonAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file that a client keeps with its upstream."""
+    """A file that a client keeps here (`own`) or with its upstream. `digest`: SHA-256 of its content in hex, where that
+    is known."""
 
     name: str
     media_type: str
     content: bytes
+    own: bool = False
+    digest: str = ""
 
 
 class ChunkStream(Protocol):

@@ -192,12 +192,14 @@ class ItemQuery:
 
 @dataclass(frozen=True, slots=True)
 class AttachmentRecord:
-    """An attached document with its number in the conversation and its client's `attachment_type`."""
+    """An attached document with its number in the conversation and its client's `attachment_type`. `file_id`: the file
+    of our own that it was read from."""
 
     document: Artifact
     number: int
     kind: str
     created_at: datetime
+    file_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ def as_attachment(record: AttachmentRecord) -> dict[str, Any]:
         "attachment_type": record.kind,
         "size_chars": document.size_chars,
         "number": record.number,
+        **({"file_id": record.file_id} if record.file_id is not None else {}),
     }
 
 

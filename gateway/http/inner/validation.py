@@ -43,6 +43,8 @@ def _printable(text: str) -> str:
     return text
 
 
+ATTACHED_AS = ("content", "attachment_id", "file_id", "file_data")
+"""Fields of an attachment that say what it is."""
 ModelName = Annotated[str, Field(max_length=512), AfterValidator(_printable)]
 
 
@@ -242,8 +244,10 @@ def _conversation(
 
 def _attachments(value: list[RequestAttachment] | None) -> tuple[RequestAttachment, ...]:
     for index, attachment in enumerate(value or ()):
-        if (attachment.attachment_id is None) == (attachment.content is None):
-            raise invalid(f"attachments[{index}]", "needs either attachment_id or content")
-        if attachment.content is not None and (not attachment.content or attachment.content.isspace()):
-            raise invalid(f"attachments[{index}].content", "must not be empty")
+        given = [name for name in ATTACHED_AS if getattr(attachment, name) is not None]
+        if len(given) != 1:
+            raise invalid(f"attachments[{index}]", f"needs one of {', '.join(ATTACHED_AS)}, and no other of them")
+        said = getattr(attachment, given[0])
+        if not said or said.isspace():
+            raise invalid(f"attachments[{index}].{given[0]}", "must not be empty")
     return tuple(value or ())

@@ -181,7 +181,7 @@ def _of_chats() -> dict[str, Schema]:
                     "description": "The conversation to continue.",
                     "anyOf": [TEXT, conversation, {"type": "null"}],
                 },
-                attachments=or_null(many(ref("RequestAttachment"))),
+                attachments=or_null(many({"anyOf": [TEXT, ref("RequestAttachment")]})),
                 context=or_null(ref("Context")),
                 agent={"description": "Who answers: a name, or more.", "anyOf": [TEXT, ref("Agent"), {"type": "null"}]},
                 memory=or_null(ref("Memory")),
@@ -291,6 +291,7 @@ def _of_conversations() -> dict[str, Schema]:
         "attachment_type": TEXT,
         "size_chars": WHOLE,
         "number": WHOLE,
+        "file_id": {**TEXT, "description": "The file of `/v1/files` that it was read from, where that is kept here."},
     }
     item = {**ANY_OBJECT, "description": "OpenAI's item.", "required": ["type"]}
     pinned = {"pinned": {**FLAG, "description": "It stays in every window; left out where it is not pinned."}}

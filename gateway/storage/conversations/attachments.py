@@ -96,4 +96,4 @@ def _read(connection: sa.Connection, conversation_id: str, numbers: list[int]) -
 
 def _record(row: Any, document: Artifact) -> AttachmentRecord:
     kind = document.metadata["attachment_type"]
-    return AttachmentRecord(document, row.number, kind, rows.utc(row.created_at))
+    return AttachmentRecord(document, row.number, kind, rows.utc(row.created_at), row.file_id)

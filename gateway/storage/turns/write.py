@@ -208,6 +208,7 @@ def _write_attachments(connection: sa.Connection, turn: StoredTurn, first: int, 
             ),
             "created_at": now,
             "said_digest": turn.digests[-1].said if turn.digests else turn.base.said,
+            "file_id": artifact.metadata.get("file_id"),
         }
         for number, artifact in enumerate(turn.attachments, first)
     ]
