@@ -71,7 +71,10 @@ def _has_controls(raw: bytes) -> bool:
 
 
 def _wide(raw: bytes) -> str | None:
-    """UTF-16 or UTF-32 without a mark: every second byte, or three of four, of ASCII characters is 0."""
+    """UTF-16 or UTF-32 without a mark: every second byte, or three of four, of ASCII characters is 0.
+
+    At least a third must be such characters: short data of programs looks like UTF-16 without them.
+    """
     sample = raw[: SAMPLE_BYTES & ~3]
     if b"\x00" not in sample or len(raw) % 2:
         return None
@@ -82,7 +85,7 @@ def _wide(raw: bytes) -> str | None:
     if len(raw) % 4 == 0 and min(zeros[2:4]) > quarter * 0.9 and decodes(raw, "utf-32-le"):
         return "utf-32-le"
     even, odd = zeros[0] + zeros[2], zeros[1] + zeros[3]
-    if min(even, odd) > max(even, odd) // 20 or max(even, odd) < quarter // 10:
+    if min(even, odd) > max(even, odd) // 20 or max(even, odd) * 3 < quarter * 2:
         return None
     name = "utf-16-be" if even > odd else "utf-16-le"
     return name if decodes(raw, name) else None
