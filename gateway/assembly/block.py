@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import assert_never
 
+from gateway.assembly.placed import placed_pieces
 from gateway.models.artifacts import ArtifactType, ProcessingStrategy
-from gateway.models.places import NOTE_END, notes_of
+from gateway.models.places import NOTE_END, is_marked, notes_of
 from gateway.models.things import Thing
 from gateway.models.window import Excerpt, Recalled, Rendering, head_of
 
@@ -35,6 +36,8 @@ DELIMITER = re.compile(rf"<(?=\s*/?\s*(?:{BLOCK_TAG}|{ITEM_TAG})\b)", re.IGNOREC
 def extract_text(rendering: Rendering) -> str:
     """The passages in document order, with a mark wherever something was left out between them."""
     content = rendering.artifact.content
+    if is_marked(content):
+        return "\n".join(placed_pieces(rendering, ELISION))
     pieces: list[str] = []
     at = 0
     above = ""

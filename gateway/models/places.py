@@ -14,12 +14,15 @@ of any stretch of it, at any time.
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 KINDS = ("page", "slide", "chapter", "cell", "sheet", "table", "file")
 NAME_CHARS = 200
 """Characters of a name in a marker at most."""
 MARKER = re.compile(rf"^\[({'|'.join(KINDS)}) ([^\]\n]{{1,{NAME_CHARS + 40}}})\]$", re.MULTILINE)
+BEGINS = re.compile(rf"\n\[(?:{'|'.join(KINDS)}) ")
+"""How a marker begins that is not at the beginning of a text. It is far faster to look for."""
 SHEET = re.compile(r"(.+) ([A-Z]{1,3})(\d+):([A-Z]{1,3})(\d+)\Z")
 NUMBERED = frozenset({"page", "slide", "chapter", "cell"})
 NOTE_START, NOTE_END = "(Note: ", ")"
@@ -28,6 +31,21 @@ NOTES_CHARS = 4000
 """Characters at the end of a text in which its notes stand."""
 NO_TEXT = re.compile(r"\bPages? ([\d, -]+) holds? no text")
 PLAIN_NAME = re.compile(r"\w+\Z")
+
+
+def is_marked(text: str) -> bool:
+    """Whether places are marked in a text."""
+    first = BEGINS.search(text)
+    return MARKER.match(text) is not None or (first is not None and MARKER.search(text, first.start()) is not None)
+
+
+def after_markers(text: str, start: int, end: int) -> int:
+    """Where a stretch begins that stands below its markers."""
+    while (found := MARKER.match(text, start, end)) is not None:
+        start = found.end()
+        while start < end and text[start] in "\r\n":
+            start += 1
+    return start
 
 
 def marker(kind: str, name: str) -> str:
@@ -56,15 +74,24 @@ class Places:
         self._text = text
         self._marked = [_Marked(m.start(), m.end(), m[1], m[2]) for m in MARKER.finditer(text)]
         self._starts = [each.start for each in self._marked]
+        files = (number if each.kind == "file" else -1 for number, each in enumerate(self._marked))
+        self._file_of = list(accumulate(files, max))
 
     def of(self, start: int, end: int) -> str:
         """The place of the characters `start` to `end`: `page 12`, `pages 12-13`, `Sales!A4:F19`, `file a.txt, lines
         3-9`, `lines 120-131`; "" for the only line of a text without marks."""
         first = bisect_right(self._starts, start) - 1
         last = max(first, bisect_right(self._starts, max(start, end - 1)) - 1)
-        file = next((each for each in reversed(self._marked[: first + 1]) if each.kind == "file"), None)
+        if 0 <= first < last and self._is_empty_file(first):
+            first += 1
+        file = self._file_of[first] if first >= 0 else -1
         inner = self._inner(first, last, start, end)
-        return ", ".join(each for each in (f"file {file.name}" if file else "", inner) if each)
+        return ", ".join(each for each in (f"file {self._marked[file].name}" if file >= 0 else "", inner) if each)
+
+    def _is_empty_file(self, number: int) -> bool:
+        """Whether it is a file that begins with a marker, such as that of its first page."""
+        here, after = self._marked[number], self._marked[number + 1]
+        return here.kind == "file" != after.kind and not self._text[here.end : after.start].strip()
 
     def _inner(self, first: int, last: int, start: int, end: int) -> str:
         if first < 0:

@@ -9,8 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from gateway.models.places import is_marked
 from gateway.models.relevance import Passage, Query, Source
 from gateway.relevance.chunks import tables
+from gateway.relevance.chunks.marked import Headings
 from gateway.relevance.question import borrowed_terms
 from gateway.relevance.terms import Lexicon
 
@@ -65,10 +67,11 @@ def _parts(source: Source, needles: dict[str, float]) -> list[tuple[Source, int,
     """The best regions as sources of their own: each with its first character in the text, and the length of the
     table's first row that stands above it."""
     text = source.content
-    header = _first_row(text)
+    header = "" if is_marked(text) else _first_row(text)
+    markers = Headings(text) if is_marked(text) else None
     parts = []
     for start, end in _merged(_best(text, needles)):
-        above = header if start > 0 else ""
+        above = markers.above(start) if markers else header if start > 0 else ""
         parts.append((replace(source, content=above + text[start:end]), start, len(above)))
     return parts
 

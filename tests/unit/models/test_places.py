@@ -23,6 +23,7 @@ MAIL = f"Subject: x\n\n{marker('file', 'a b.txt')}\nfirst\nsecond\n{marker('file
         (MAIL, "second", "file a b.txt, line 2"),
         (MAIL, "first\nsecond", "file a b.txt, lines 1-2"),
         (MAIL, "in c", "file c.pdf, page 1"),
+        (MAIL, "[file c.pdf]\n[page 1]\nin c", "file c.pdf, page 1"),
         ("a\nb\nc", "b\nc", "lines 2-3"),
         ("alone", "alone", ""),
     ],
