@@ -39,8 +39,6 @@ class DocumentKind:
 
 OLE = b"\xd0\xcf\x11\xe0"
 """How files of Microsoft's older programs begin."""
-
-
 OPEN = "openxmlformats-officedocument"
 DOCUMENTS = f"{OPEN}.wordprocessingml.document {OPEN}.wordprocessingml.template ms-word.document.macroenabled.12"
 SHEETS = f"""{OPEN}.spreadsheetml.sheet {OPEN}.spreadsheetml.template ms-excel.sheet.macroenabled.12
@@ -78,7 +76,8 @@ KINDS = {
     "odt": _office("odt", "odt ott", "oasis.opendocument.text"),
     "epub": DocumentKind("epub", (".epub",), frozenset({"application/epub+zip"}), b"PK"),
     "rtf": DocumentKind("rtf", (".rtf",), frozenset({"application/rtf", "text/rtf", "text/richtext"}), b"{\\rtf"),
-    "xls": DocumentKind("xlsx", (".xls", ".xlt"), frozenset({"application/vnd.ms-excel"}), OLE),
+    # No media type: browsers send `application/vnd.ms-excel` for CSV. Without a name its bytes tell.
+    "xls": DocumentKind("xlsx", (".xls", ".xlt"), frozenset(), OLE),
     "doc": DocumentKind("legacy", (".doc", ".dot"), frozenset({"application/msword"}), OLE),
     "ppt": DocumentKind("legacy", (".ppt", ".pps", ".pot"), frozenset({"application/vnd.ms-powerpoint"}), OLE),
     "protected": DocumentKind("legacy", (), frozenset(), OLE),

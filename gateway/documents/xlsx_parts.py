@@ -8,12 +8,12 @@ from gateway.documents.packages import Package, attribute, children, local
 MOST_SCANNED = 2**29
 """Bytes of a sheet's XML that are looked through."""
 PIECE = 2**20
-TAIL = 300
+TAIL = 1300
 """Bytes in which the XML of one cell with an error fits; pieces overlap by them."""
 MOST_ERRORS = 10_000
 MOST_COMMENTS = 1000
 ERROR = re.compile(
-    rb'<c r="([A-Z]{1,3})(\d{1,7})"[^<>]{0,60}\bt="e"[^<>]{0,60}>(?:<f[^<>]{0,80}>[^<]{0,80}</f>)?'
+    rb'<c r="([A-Z]{1,3})(\d{1,7})"[^<>]{0,60}\bt="e"[^<>]{0,60}>(?:<f[^<>]{0,80}>[^<]{0,1000}</f>)?'
     rb"<v>(#[A-Z0-9/?!]{1,14})</v>"
 )
 UNCALCULATED = re.compile(rb"</f>(?:<v ?/>|<v></v>)?</c>")

@@ -37,6 +37,13 @@ def test_the_name_counts_where_it_says_something() -> None:
     assert found.kind == "docx"
 
 
+def test_a_csv_that_a_browser_calls_excel_stays_text() -> None:
+    for name, raw, kind in (("a.csv", b"a,b", "text"), ("a.xls", b"a\tb", "xls"), ("", ole("Workbook"), "xls")):
+        found = inline_file({"filename": name, "file_data": url(raw, "application/vnd.ms-excel")}, decode_pdf=True)
+        assert found is not None
+        assert found.kind == kind
+
+
 def test_what_is_no_document_goes_up_as_it_came() -> None:
     pictures = (b"\x89PNG\r\n\x1a\n" + bytes(100), "image/png"), (MAKERS["docx"]("x"), "image/png")
     for raw, media in (*pictures, (b"\1\2\3", OCTETS), (b"", OCTETS)):
