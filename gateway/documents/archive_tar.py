@@ -11,7 +11,7 @@ from typing import IO, cast
 from gateway.documents.archive_zip import MOST_MEMBER_BYTES
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.members import listing, why_not
-from gateway.documents.nested import Nesting
+from gateway.documents.nested import Nesting, reading_of
 
 MOST_ENTRIES = 100_000
 PACKED = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
@@ -55,9 +55,7 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
     Raises:
         UnreadableDocument: it is no such archive, or unpacks to too much.
     """
-    nesting = Nesting(options)
-    text = read_nested(raw, nesting)
-    return Reading(text, nesting.notes())
+    return reading_of(read_nested, raw, options)
 
 
 def read_nested(raw: bytes, nesting: Nesting) -> str:

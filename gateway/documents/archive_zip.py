@@ -8,7 +8,7 @@ from lzma import LZMAError
 
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.members import listing, why_not
-from gateway.documents.nested import Nesting
+from gateway.documents.nested import Nesting, reading_of
 
 MOST_ENTRIES = 200_000
 DIRECTORY_ENTRY = b"PK\x01\x02"
@@ -24,9 +24,7 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
     Raises:
         UnreadableDocument: it is no ZIP, or holds too many files.
     """
-    nesting = Nesting(options)
-    text = read_nested(raw, nesting)
-    return Reading(text, nesting.notes())
+    return reading_of(read_nested, raw, options)
 
 
 def read_nested(raw: bytes, nesting: Nesting) -> str:

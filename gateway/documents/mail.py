@@ -9,7 +9,7 @@ from email.policy import Compat32
 
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
-from gateway.documents.nested import Nesting, plain_lines
+from gateway.documents.nested import Nesting, plain_lines, reading_of
 from gateway.documents.plain import decoded, text_of
 
 SHOWN = ("From", "To", "Cc", "Date", "Subject")
@@ -38,9 +38,7 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
     Raises:
         UnreadableDocument: it is no mail.
     """
-    nesting = Nesting(options)
-    text = read_nested(raw, nesting)
-    return Reading(text, nesting.notes())
+    return reading_of(read_nested, raw, options)
 
 
 def read_nested(raw: bytes, nesting: Nesting) -> str:

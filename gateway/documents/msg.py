@@ -7,7 +7,7 @@ from typing import Any
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
 from gateway.documents.mail import assembled, header_text
-from gateway.documents.nested import Nesting
+from gateway.documents.nested import Nesting, reading_of
 
 BROKEN = (OSError, ValueError, KeyError, IndexError, AttributeError, TypeError, AssertionError, struct.error)
 """What the library lets through for broken files."""
@@ -20,9 +20,7 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
     Raises:
         UnreadableDocument: it is no mail of Outlook's.
     """
-    nesting = Nesting(options)
-    text = read_nested(raw, nesting)
-    return Reading(text, nesting.notes())
+    return reading_of(read_nested, raw, options)
 
 
 def read_nested(raw: bytes, nesting: Nesting) -> str:

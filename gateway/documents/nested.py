@@ -1,10 +1,11 @@
 """Files inside of files: members of archives and attachments of mails, within one set of bounds (guarantee §14.9)."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 
-from gateway.documents.document import ReadOptions, UnreadableDocument
+from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.kinds import KINDS
 from gateway.documents.members import kind_of
 from gateway.models.places import MARKER, marker
@@ -105,6 +106,17 @@ class Nesting:
         self.budget.notes.extend(f"{name[-NAME_IN_NOTE:]}: {note}" for note in reading.notes[:NAMED])
         del self.budget.notes[4 * NAMED :]
         return plain_lines(reading.text) if kind == "text" else str(reading.text)
+
+
+def reading_of(read_nested: Callable[[bytes, Nesting], str], raw: bytes, options: ReadOptions) -> Reading:
+    """What a file that holds others says, with all bounds still to take.
+
+    Raises:
+        UnreadableDocument: see the reader.
+    """
+    nesting = Nesting(options)
+    text = read_nested(raw, nesting)
+    return Reading(text, nesting.notes())
 
 
 def plain_lines(text: str) -> str:

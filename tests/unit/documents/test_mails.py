@@ -12,6 +12,7 @@ from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
 from gateway.documents.kinds import read
 from gateway.models.places import Places
 from tests.support.growth import is_linear
+from tests.unit.documents.making_msg import outlook_mail
 
 
 def reading(raw: bytes, kind: str = "mail") -> Reading:
@@ -134,6 +135,27 @@ def test_mutated_mails_are_read_or_told() -> None:
 )
 def test_mails_take_linear_time(shape: Callable[[int], bytes]) -> None:
     assert is_linear(lambda n: reading(shape(n)), 20_000)
+
+
+def test_s14_9_a_mail_of_outlooks_is_read_as_other_mails_are() -> None:
+    headers = "From: J <j@example.com>\r\nTo: a@example.com\r\nDate: Mon, 01 Jun 2026 09:00:00 +0200\r\n\r\n"
+    texts = {0x0037: "Größe", 0x1000: "Dear all,\r\nsee the table.", 0x007D: headers, 0x001A: "IPM.Note"}
+    raw = outlook_mail(texts, [("prices.csv", b"item,price\nbolt,17\n"), ("logo.png", b"\x89PNG")])
+    found = reading(raw, "msg")
+    assert found.text.startswith(
+        "From: J <j@example.com>\nTo: a@example.com\nDate: Mon, 01 Jun 2026 09:00:00 +0200\nSubject: Größe\n"
+        "Attachments: prices.csv, logo.png\n\nDear all,\nsee the table.\n\n[file prices.csv]\nitem,price\nbolt,17\n"
+    )
+    assert found.notes == ("1 file was left out: 1 without text (logo.png).",)
+    chance = random.Random(11)
+    for _ in range(100):
+        changed = bytearray(raw[: chance.choice([len(raw), chance.randrange(len(raw))])])
+        for _ in range(8 if changed else 0):
+            changed[chance.randrange(len(changed))] = chance.randrange(256)
+        try:
+            reading(bytes(changed), "msg")
+        except UnreadableDocument:
+            continue
 
 
 def test_broken_mails_of_outlooks_are_told() -> None:
