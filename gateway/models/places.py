@@ -24,6 +24,9 @@ MARKER = re.compile(rf"^\[({'|'.join(KINDS)}) ([^\]\n]{{1,{NAME_CHARS + 40}}})\]
 BEGINS = re.compile(rf"\n\[(?:{'|'.join(KINDS)}) ")
 """How a marker begins that is not at the beginning of a text. It is far faster to look for."""
 SHEET = re.compile(r"(.+) ([A-Z]{1,3})(\d+):([A-Z]{1,3})(\d+)\Z")
+NUMBERS_NAMED = re.compile(r"(page|slide|chapter|cell)s? (\d{1,7})(?:-(\d{1,7}))?\Z")
+LINES_NAMED = re.compile(r"lines? (\d{1,9})(?:-(\d{1,9}))?\Z")
+CELLS_NAMED = re.compile(r"(?:'((?:[^']|'')+)'|([^!']+))![A-Z]{1,3}(\d{1,7})(?::[A-Z]{1,3}(\d{1,7}))?\Z")
 NUMBERED = frozenset({"page", "slide", "chapter", "cell"})
 NOTE_START, NOTE_END = "(Note: ", ")"
 NOTES = re.compile(r"(?:\n\(Note: [^\n]*\))+\s*\Z")
@@ -87,6 +90,70 @@ class Places:
         file = self._file_of[first] if first >= 0 else -1
         inner = self._inner(first, last, start, end)
         return ", ".join(each for each in (f"file {self._marked[file].name}" if file >= 0 else "", inner) if each)
+
+    def find(self, place: str) -> tuple[int, int] | None:
+        """The characters of a place as `of` words it: None if the text has no such place."""
+        low, high, origin = 0, len(self._marked), 0
+        if place.startswith("file "):
+            file = self._file(place.removeprefix("file "))
+            if file is None:
+                return None
+            low, high = file
+            origin = self._marked[low].end + 1
+            place = place.removeprefix(f"file {self._marked[low].name}").removeprefix(", ")
+            if not place:
+                return self._marked[low].start, self._end_of(high - 1)
+        if found := NUMBERS_NAMED.match(place):
+            return self._numbered(found[1], int(found[2]), int(found[3] or found[2]), range(low, high))
+        if found := LINES_NAMED.match(place):
+            return self._lines_named(origin, int(found[1]), int(found[2] or found[1]), self._end_of_lines(origin))
+        if found := CELLS_NAMED.match(place):
+            name = found[1].replace("''", "'") if found[1] else found[2]
+            return self._cells(name, int(found[3]), int(found[4] or found[3]), range(low, high))
+        return None
+
+    def _file(self, wanted: str) -> tuple[int, int] | None:
+        """The numbers of a file's markers, from its own on; the longest name that fits counts."""
+        best: int | None = None
+        for number, each in enumerate(self._marked):
+            fits = each.kind == "file" and (wanted == each.name or wanted.startswith(f"{each.name}, "))
+            if fits and (best is None or len(each.name) > len(self._marked[best].name)):
+                best = number
+        if best is None:
+            return None
+        after = (n for n in range(best + 1, len(self._marked)) if self._marked[n].kind == "file")
+        return best, next(after, len(self._marked))
+
+    def _numbered(self, kind: str, first: int, last: int, among: range) -> tuple[int, int] | None:
+        """From the marker of one number to the end of another's section."""
+        numbers = [n for n in among if self._marked[n].kind == kind]
+        begin = next((n for n in numbers if self._marked[n].name == str(first)), None)
+        until = next(
+            (n for n in numbers if self._marked[n].name == str(last) and begin is not None and n >= begin), None
+        )
+        return None if begin is None or until is None else (self._marked[begin].start, self._end_of(until))
+
+    def _end_of_lines(self, origin: int) -> int:
+        number = bisect_right(self._starts, origin)
+        return self._starts[number] if number < len(self._starts) else len(self._text)
+
+    def _lines_named(self, origin: int, first: int, last: int, end: int) -> tuple[int, int] | None:
+        """The lines `first` to `last` of a stretch that ends at `end`, counted from 1."""
+        lines = self._text[origin:end].rstrip().split("\n")
+        if not 1 <= first <= last <= len(lines):
+            return None
+        begin = origin + sum(len(line) + 1 for line in lines[: first - 1])
+        return begin, begin + sum(len(line) + 1 for line in lines[first - 1 : last]) - 1
+
+    def _cells(self, name: str, top: int, bottom: int, among: range) -> tuple[int, int] | None:
+        """The rows `top` to `bottom` of a sheet."""
+        for number in among:
+            each = self._marked[number]
+            found = SHEET.match(each.name) if each.kind == "sheet" else None
+            if found and found[1] == name and int(found[3]) <= top <= bottom <= int(found[5]):
+                above = int(found[3]) - 1
+                return self._lines_named(each.end + 1, top - above, bottom - above, self._end_of(number))
+        return None
 
     def _is_empty_file(self, number: int) -> bool:
         """Whether it is a file that begins with a marker, such as that of its first page."""
