@@ -28,7 +28,7 @@ MOST_RELATIONS = 300
 XML_ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"<\0", "utf-16-le"), (b"\0<", "utf-16-be"))
 BROKEN = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError),
-    *(ElementTree.ParseError, KeyError, ValueError, TypeError, AttributeError, IndexError, OverflowError),
+    *(ElementTree.ParseError, LookupError, ValueError, TypeError, AttributeError, OverflowError),
     *(NotImplementedError, RecursionError, RuntimeError),
 )
 """What libraries raise for broken files; all mean the same to whoever sent it."""

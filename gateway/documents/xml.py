@@ -1,6 +1,7 @@
 """XML: each element's name with what stands in it, so that a question on a field finds it (guarantee §14.11)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from xml.parsers import expat
 
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
@@ -9,6 +10,8 @@ from gateway.documents.plain import NO_TEXT, text_of
 MOST_INDENT = 20
 """Levels that are told by spaces; deeper ones stand as far in as the last of these."""
 MOST_DEPTH = 10_000
+MOST_RECORD = 400
+"""Characters of an element that stands in one line with all that it holds, so that no passage parts them."""
 MOST_VALUE = 2000
 """Characters of one attribute that are read."""
 
@@ -18,7 +21,8 @@ class _NotTold(Exception):
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """Lines `name: value`, indented as the elements are nested, attributes in parentheses.
+    """Lines `name: value`, indented as the elements are nested, attributes in parentheses. A small element with members
+    that hold none themselves is one line: `name: member: value; member: value`.
 
     What is no well-formed XML, or declares entities, stays as it is: none is ever replaced or fetched.
 
@@ -44,7 +48,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         # The parser and what it calls hold one another.
         parser.StartElementHandler = parser.EndElementHandler = None
         parser.CharacterDataHandler = parser.EntityDeclHandler = None
-    return Reading("\n".join(lines.done))
+    return Reading("\n".join(_records(lines.done)))
 
 
 class _Lines:
@@ -97,6 +101,34 @@ class _Lines:
         else:  # text behind an element inside of this one
             self.done.append("  " * min(depth + 1, MOST_INDENT) + text)
         self._label = ""
+
+
+def _records(lines: Sequence[str]) -> Iterator[str]:
+    """The lines, with those of small records joined; the outermost element is none."""
+    at = 0
+    while at < len(lines):
+        below = _members(lines, at) if _depth(lines[at]) and lines[at].endswith(":") else []
+        yield " ".join([lines[at], "; ".join(below)]) if below else lines[at]
+        at += 1 + len(below)
+
+
+def _members(lines: Sequence[str], at: int) -> list[str]:
+    """The members of an element, if none has members and all fit into one line; else none."""
+    depth, size = _depth(lines[at]), len(lines[at])
+    found: list[str] = []
+    for line in islice(lines, at + 1, None):
+        deeper = _depth(line) - depth
+        if deeper <= 0:
+            break
+        size += len(line)
+        if deeper > 1 or size > MOST_RECORD:
+            return []
+        found.append(line.strip())
+    return found
+
+
+def _depth(line: str) -> int:
+    return (len(line) - len(line.lstrip(" "))) // 2
 
 
 def _plain(name: str) -> str:

@@ -19,6 +19,10 @@ CODE = frozenset(_CODE.split())
 YAML = frozenset({"yaml", "yml"})
 FIRST_LINE = re.compile(r"\s*[^\n]+\n?")
 ENDING = re.compile(r"\.(\w{1,8})\Z")
+LINE_START = re.compile(r"^[ \t]*+([^\W_])", re.MULTILINE)
+WRAPPED = 0.4
+"""Fraction of a page's lines that begin with a small letter from which they are lines of paragraphs: in a PDF nothing
+else tells these from lists."""
 
 
 class Section(NamedTuple):
@@ -60,6 +64,12 @@ def sections(text: str) -> Iterator[Section]:
             begin = waiting if waiting is not None else start
             yield Section(begin, match.end(), end, kind, ending, "" if begins_file else file, heading)
         waiting = None
+
+
+def is_wrapped(text: str, start: int, end: int) -> bool:
+    """Whether the lines of a page are those of paragraphs, not entries of a list or a log."""
+    first = [match[1] for match in LINE_START.finditer(text, start, end)]
+    return sum(letter.islower() for letter in first) >= WRAPPED * len(first)
 
 
 def _ending(name: str) -> str:

@@ -48,6 +48,8 @@ def _of_section(text: str, start: int, end: int, section: marked.Section) -> Ite
         return code.blocks(text, start, end)
     if section.kind == "file" and section.ending in marked.YAML:
         return yamls.blocks(text, start, end)
+    if section.kind == "page" and marked.is_wrapped(text, start, end):
+        return prose.prose(text, start, end)
     return _chunks(text, start, end)
 
 
