@@ -13,7 +13,6 @@ SMALL_WITH_REASON = {
     "base/tasks.py": "background tasks and threads",
     "documents/legacy.py": "formats that are told and not read",
     "documents/rtf.py": "one format, read by a library",
-    "storage/database/files.py": "the tables of files, apart as those of large documents are",
     "documents/subtitles.py": "one kind of document, as each reader",
     "errors/access.py": "keys, budgets and limits",
     "base/printing.py": "figures and CSV: written by commands and by the page alike",

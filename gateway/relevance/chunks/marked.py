@@ -69,7 +69,7 @@ def sections(text: str) -> Iterator[Section]:
 def is_wrapped(text: str, start: int, end: int) -> bool:
     """Whether the lines of a page are those of paragraphs, not entries of a list or a log."""
     first = [match[1] for match in LINE_START.finditer(text, start, end)]
-    return sum(letter.islower() for letter in first) >= WRAPPED * len(first)
+    return bool(sum(letter.islower() for letter in first) >= WRAPPED * len(first))
 
 
 def _ending(name: str) -> str:
