@@ -13,6 +13,7 @@ NUMBER = re.compile(rf"\b({'|'.join(sorted(NUMBERED))})s?\s+(?:number\s+|no\.?\s
 LEAST_NAME = 3
 """Characters of a name below which it may stand in a question by chance."""
 MOST_NUMBERS = 20
+"""Numbers of places in one question that are looked for."""
 
 
 def place_scores(corpus: Corpus, question: str) -> Scores | None:
@@ -25,10 +26,13 @@ def place_scores(corpus: Corpus, question: str) -> Scores | None:
         if corpus.sources[source].kind == "turn" or not is_marked(content):
             continue
         known: dict[str, int] = {}
+        above: dict[str, str] = {"": ""}
         for number, chunk in enumerate(index.chunks, int(corpus.begins[source])):
-            markers = f"{split_heading(chunk.heading)[0]}\n" if chunk.heading[:1] == "[" else ""
-            begins = after_markers(content, chunk.start, chunk.end)
-            markers += content[chunk.start : begins]
+            if chunk.heading not in above:
+                above[chunk.heading] = f"{split_heading(chunk.heading)[0]}\n"
+            markers = above[chunk.heading]
+            if content[chunk.start] == "[":
+                markers += content[chunk.start : after_markers(content, chunk.start, chunk.end)]
             if markers and markers not in known:
                 known[markers] = sum(_is_named(m[1], m[2], asked, numbered) for m in MARKER.finditer(markers))
             scores[number] = known.get(markers, 0)
@@ -42,4 +46,15 @@ def _is_named(kind: str, name: str, asked: str, numbered: set[tuple[str, int]]) 
     own = (sheet[1] if sheet else name.rpartition("/")[2]).lower()
     if len(own) < LEAST_NAME:
         return f"{kind} {own}" in asked
-    return re.search(rf"(?<!\w){re.escape(own)}(?!\w)", asked) is not None
+    return _holds_word(asked, own)
+
+
+def _holds_word(text: str, word: str) -> bool:
+    """Whether it stands there by itself. Ten thousand names are no ten thousand patterns."""
+    at = text.find(word)
+    while at >= 0:
+        end = at + len(word)
+        if not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()):
+            return True
+        at = text.find(word, end)
+    return False
