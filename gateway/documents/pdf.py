@@ -17,6 +17,8 @@ END, TAIL = b"%%EOF", 2048
 CATALOG = re.compile(rb"(\d{1,9})\s+(\d{1,5})\s+obj\b[^>]{0,400}?/Type\s{0,9}/Catalog\b")
 MENDED = b"\nendobj\ntrailer\n<< /Root %b %b R >>\nstartxref\n0\n%b\n"
 BROKEN = "it is no readable PDF"
+FAULTS = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError, AssertionError, OSError)
+"""Beside its own, what pypdf raises for broken files."""
 PICTURE_SHARE = 0.02
 """Of a page's area: a smaller picture is a trifle."""
 MOST_OBJECTS = 500
@@ -181,8 +183,7 @@ def _by_pypdf(raw: bytes) -> Reading:
         facts = [PageFacts(float(p.mediabox.width), float(p.mediabox.height), has_picture=False) for p in pages]
     except (FileNotDecryptedError, DependencyError) as error:  # it lacks the password, or the cipher to try none
         raise UnreadableDocument(LOCKED) from error
-    # pypdf lets many kinds of error through for broken files; all mean the same here.
-    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+    except (PyPdfError, *FAULTS) as error:
         raise UnreadableDocument(BROKEN) from error
     if not texts:
         raise UnreadableDocument(BROKEN)

@@ -68,8 +68,8 @@ def sections(text: str) -> Iterator[Section]:
 
 def is_wrapped(text: str, start: int, end: int) -> bool:
     """Whether the lines of a page are those of paragraphs, not entries of a list or a log."""
-    first = [match[1] for match in LINE_START.finditer(text, start, end)]
-    return bool(sum(letter.islower() for letter in first) >= WRAPPED * len(first))
+    first: list[str] = [match[1] for match in LINE_START.finditer(text, start, end)]
+    return sum(map(str.islower, first)) >= WRAPPED * len(first)
 
 
 def _ending(name: str) -> str:
