@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from gateway.assembly.block import BLOCK_TAG, ELISION, ITEM_TAG
 
-ITEM = re.compile(rf'<{ITEM_TAG} id="(art_[0-9a-f]{{16}})(?:-\d+)?"([^<>\n]*)(?<!/)>\n(.*?)\n</{ITEM_TAG}>', re.DOTALL)
+OPENED = re.compile(rf'<{ITEM_TAG} id="(art_[0-9a-f]{{16}})(?:-\d+)?"([^<>\n]*)(?<!/)>\n')
+CLOSED = f"\n</{ITEM_TAG}>"
 SHOWN = re.compile(r' shown="(full|extract|summary)')
+LABEL = re.compile(r"^\[(Extract of|Summary of|Left out:)[^\n]*", re.MULTILINE)
 EXTRACTS = "\n[Extracts:]\n"
 MOST_LINES = 400
 """Lines of an extract that are looked for in the content."""
@@ -34,25 +36,28 @@ class Shown:
 
 def items_in(text: str) -> Iterator[tuple[str, Shown]]:
     """The artifacts that blocks in a text show, by their content ids."""
-    if f"<{BLOCK_TAG} " not in text:
-        return
-    for found in ITEM.finditer(text):
-        name, attributes, body = found.groups()
-        how = SHOWN.search(attributes)
+    at = 0 if f"<{BLOCK_TAG} " in text else len(text)
+    while (found := OPENED.search(text, at)) is not None:
+        end = text.find(CLOSED, found.end())
+        if end < 0:
+            return
+        at = end + len(CLOSED)
+        how = SHOWN.search(found[2])
         if how is not None:
-            yield name, _read(how[1], body.replace("&lt;", "<"))
+            yield found[1], _read(how[1], text[found.end() : end].replace("&lt;", "<"))
 
 
 def in_place_of(text: str, content_id: str) -> Shown | None:
     """What a message shows of an artifact that was reduced in its place; None if no label in it names the artifact."""
-    label = re.search(
-        rf"^\[(Extract|Summary|Left out)\b[^\n]*, id {content_id}(?:-\d+)?, from [^\n]*\]$", text, re.MULTILINE
-    )
-    if label is None:
-        return None
-    if label[1] == "Left out":
-        return Shown()
-    return _read(label[1].lower(), text[label.end() + 1 :])
+    named = re.compile(rf", id {content_id}(?:-\d+)?, from ")
+    for label in LABEL.finditer(text):
+        if named.search(label[0]) is not None:
+            return (
+                Shown()
+                if label[1] == "Left out:"
+                else _read(label[1].removesuffix(" of").lower(), text[label.end() + 1 :])
+            )
+    return None
 
 
 def _read(how: str, body: str) -> Shown:
