@@ -9,7 +9,9 @@ import pytest
 
 from gateway.base.ids import artifact_id
 from gateway.models.places import marker
-from tests.support.answers import Json, chat, http, read_stream, stored, user
+from tests.acceptance.test_recall import recalls
+from tests.support.answers import Json, chat, http, read_stream, stored, user, wait_for_bill
+from tests.support.documents import keeper, lamps
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -147,6 +149,44 @@ def test_s14_8_an_extract_is_cited_with_what_was_sent_of_it(
     assert FACT in later["page 17"][0]["text"]
 
 
+def test_s14_8_i7_what_was_asked_stays_as_it_was(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§14.8, §4 I7: from turn to turn, resent or by id, and within a tool loop of which nothing is stored."""
+    messages: list[Json] = []
+    before: list[Json] = []
+    for number in range(3):
+        upstream.reply(text=f"Answer {number}: " + "word " * 60)
+        messages.append(user(f"Resent question {number}?"))
+        answer = chat(one_gateway, **body(*messages))
+        messages.append(answer["choices"][0]["message"])
+        sent = (upstream.last.body or {})["messages"]
+        assert sent[: len(before)] == before
+        assert sum("<citing>" in str(message["content"]) for message in sent) == number + 1
+        before = sent
+    loop = [user("Weather?"), step("c1"), {"role": "tool", "tool_call_id": "c1", "content": RAIN}]
+    upstream.reply(message=step("c1"))
+    chat(one_gateway, **body(loop[0], tools=[TOOL], store=False))
+    (first,) = (upstream.last.body or {})["messages"]
+    upstream.reply(text="Rain [step_1:weather].")
+    assert len(cited(chat(one_gateway, **body(*loop, tools=[TOOL], store=False)))) == 1
+    assert (upstream.last.body or {})["messages"][0] == first
+
+
+def test_s14_8_what_a_model_has_read_by_a_tool_is_citable(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§14.8: `recall`; the same answer again, by its `Idempotency-Key`, has the same citations."""
+    log = lamps(400)
+    context = {"recall": True, "max_input_tokens": 3200}
+    request = body(user("Say hello."), attachments=[{"content": log}], context=context) | {"model": "small"}
+    upstream.reply(**recalls({"question": "Who keeps lamp 77?"}))
+    upstream.reply(text=f"Hello [{artifact_id(log)}]")
+    with http(one_gateway) as client:
+        answers = [
+            client.post("/chat/completions", json=request, headers={"Idempotency-Key": "cite"}).json() for _ in "12"
+        ]
+    assert answers[0] == answers[1]
+    (one,) = cited(answers[0])
+    assert any(keeper(77) in passage["text"] for passage in one["passages"])
+
+
 @pytest.mark.parametrize("path", ["responses", "messages"])
 def test_s14_8_every_api_has_them(one_gateway: GatewayProcess, upstream: MockUpstream, path: str) -> None:
     """§14.8: in its own answer's bill, plain and streamed."""
@@ -194,3 +234,12 @@ def test_s14_8_a_dry_run_shows_what_would_be_asked(one_gateway: GatewayProcess) 
     with http(one_gateway) as client:
         refused = client.post("/chat/completions", json=body(user("x"), context={"cite": "often"}))
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "context.cite")
+
+
+def test_s14_8_of_a_broken_stream_what_came_is_kept(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§14.8: its client has had no finish chunk; a look-up tells what it cites."""
+    upstream.reply(text=f"412 litres [{ID}, page 2]. " + "And so on. " * 40, cut_after=30)
+    wire = read_stream(one_gateway, body(user("How much, before it broke off?"), attachments=[ATTACHED]))
+    assert wire.error is not None
+    kept = wait_for_bill(one_gateway, wire.chunks[0]["id"])
+    assert (kept["status"], cited(kept)) == ("partial", [PAGE])
