@@ -1,7 +1,7 @@
 """Reads forwarded texts again: what they show of an artifact, by the labels that name its id (guarantee §14.8)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gateway.assembly.block import BLOCK_TAG, ELISION, ITEM_TAG
@@ -34,6 +34,28 @@ class Shown:
     spans: tuple[tuple[int, int], ...] = ()
 
 
+def _full(body: str) -> Shown:
+    return Shown(body, full=True)
+
+
+def _summary(body: str) -> Shown:
+    """The extracts behind it are the content's own words."""
+    return Shown(body.partition(EXTRACTS)[2], summarized=True)
+
+
+def _nothing(_: str) -> Shown:
+    return Shown()
+
+
+HOW: Mapping[str, Callable[[str], Shown]] = {
+    "full": _full,
+    **dict.fromkeys(("extract", "Extract of"), Shown),
+    **dict.fromkeys(("summary", "Summary of"), _summary),
+    "Left out:": _nothing,
+}
+"""What stands behind a label, by the word in it that says how it is shown."""
+
+
 def items_in(text: str) -> Iterator[tuple[str, Shown]]:
     """The artifacts that blocks in a text show, by their content ids."""
     at = 0 if f"<{BLOCK_TAG} " in text else len(text)
@@ -44,7 +66,7 @@ def items_in(text: str) -> Iterator[tuple[str, Shown]]:
         at = end + len(CLOSED)
         how = SHOWN.search(found[2])
         if how is not None:
-            yield found[1], _read(how[1], text[found.end() : end].replace("&lt;", "<"))
+            yield found[1], HOW[how[1]](text[found.end() : end].replace("&lt;", "<"))
 
 
 def in_place_of(text: str, content_id: str) -> Shown | None:
@@ -52,18 +74,8 @@ def in_place_of(text: str, content_id: str) -> Shown | None:
     named = re.compile(rf", id {content_id}(?:-\d+)?, from ")
     for label in LABEL.finditer(text):
         if named.search(label[0]) is not None:
-            return (
-                Shown()
-                if label[1] == "Left out:"
-                else _read(label[1].removesuffix(" of").lower(), text[label.end() + 1 :])
-            )
+            return HOW[label[1]](text[label.end() + 1 :])
     return None
-
-
-def _read(how: str, body: str) -> Shown:
-    if how != "summary":
-        return Shown(body, full=how == "full")
-    return Shown(body.partition(EXTRACTS)[2], summarized=True)
 
 
 def stretches(shown: str, content: str) -> list[tuple[int, int]]:

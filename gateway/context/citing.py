@@ -88,9 +88,7 @@ class _Window:
     def _sent(self, artifact: Artifact) -> Sent | None:
         """None if nothing of it was sent. Where its content stands more than once, the fullest counts."""
         alike = self._alike[artifact.content_id]
-        worded = [each for one in alike for each in self._by_decision(one)]
-        shown = [*worded, *self._items.get(artifact.content_id, ())]
-        shown += [each for one in alike if not worded for each in self._in_message(one)]
+        shown = [*(each for one in alike for each in self._shown(one)), *self._items.get(artifact.content_id, ())]
         spans: set[tuple[int, int]] = set()
         summarized = False
         for each in shown:
@@ -111,14 +109,17 @@ class _Window:
             artifact.artifact_id, artifact.source, artifact.title, artifact.content, merged, summarized, original
         )
 
-    def _by_decision(self, artifact: Artifact) -> Iterator[Shown]:
-        """As this request words it."""
-        selection, index = self._fitted.selection, artifact.place.message
-        rendering = selection.renderings.get(artifact.artifact_id)
-        name = artifact.artifact_id
-        in_block = name in selection.quoted or index is None or name in selection.recalled
-        if rendering is not None and (in_block or index in self._forms):
+    def _shown(self, artifact: Artifact) -> Iterator[Shown]:
+        """As this request words it, in the block or in its message; else as its message went up."""
+        selection, index, name = self._fitted.selection, artifact.place.message, artifact.artifact_id
+        rendering = selection.renderings.get(name)
+        is_quoted = name in selection.quoted
+        in_block = is_quoted or index is None or (name in selection.recalled and index not in self._forms)
+        is_worded = rendering is not None and (in_block or index in self._forms)
+        if rendering is not None and is_worded:
             yield _shown(rendering, artifact)
+        if is_quoted or not is_worded:
+            yield from self._in_message(artifact)
 
     def _in_message(self, artifact: Artifact) -> Iterator[Shown]:
         """As it stands in its own message, which went up as it came or as an earlier request worded it."""
