@@ -2,14 +2,15 @@
 none: nothing is made up (guarantee §14.8)."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.models.places import Places
 
-CITED = re.compile(r"\[(art_[0-9a-f]{16}(?:-\d{1,4})?)(?:, ([^\[\]\n]{1,300}))?\]")
-"""`[art_0123456789abcdef]`, or with a place: `[art_0123456789abcdef, page 12]`."""
+CITED = re.compile(r"\[(art_[0-9a-f]{16}(?:-\d{1,4})?|step_\d{1,4}:[^\[\],\n]{1,120})(?:, ([^\[\]\n]{1,300}))?\]")
+"""`[art_0123456789abcdef]`, or with a place: `[art_0123456789abcdef, page 12]`; or `[step_2:weather]` for a result of a
+tool step of the turn."""
 PASSAGE_CHARS = 500
 """Characters of a passage at most."""
 MOST_PASSAGES = 8
@@ -22,13 +23,20 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """An artifact of which the model was sent the characters `spans` of the content."""
+    """An artifact of which the model was sent the characters `spans` of the content.
+
+    Attributes:
+        summarized: it was sent a summary of it, in other words.
+        original: the content is the original one, so that its characters can be told.
+    """
 
     artifact_id: str
     source: str
     title: str | None
     content: str
     spans: Sequence[Span]
+    summarized: bool = False
+    original: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +47,33 @@ class Citations:
     dropped: int
 
 
-def citations_of(answer: str, sent: Mapping[str, Sent]) -> Citations:
+def citations_of(answer: str, sent: Callable[[str], Sequence[Sent]]) -> Citations:
     """The citations in a text.
 
     Args:
-        sent: by id, the artifacts that stood in what was forwarded.
+        sent: the artifacts of an id, or of a tool's name in a step, that stood in what was forwarded. Calls at once of
+            one tool share a name: it stands for the results of all.
     """
-    found: list[dict[str, Any]] = []
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     places: dict[str, Places] = {}
     dropped = 0
     named = dict.fromkeys((match[1], (match[2] or "").strip()) for match in CITED.finditer(answer))
     for number, (name, place) in enumerate(named):
-        artifact = sent.get(name)
-        citation = None
-        if artifact is not None and number < MOST_CITATIONS:
-            if place and name not in places:
-                places[name] = Places(artifact.content)
-            span = places[name].find(place) if place else (0, len(artifact.content))
+        before = len(found)
+        known = False
+        for artifact in sent(name) if number < MOST_CITATIONS else ():
+            key = (artifact.artifact_id, place)
+            known = known or key in found
+            if key in found:
+                continue
+            if place and artifact.artifact_id not in places:
+                places[artifact.artifact_id] = Places(artifact.content)
+            span = places[artifact.artifact_id].find(place) if place else (0, len(artifact.content))
             citation = _citation(artifact, place, span) if span is not None else None
-        if citation is None:
-            dropped += 1
-        else:
-            found.append(citation)
-    return Citations(found, dropped)
+            if citation is not None:
+                found[key] = citation
+        dropped += len(found) == before and not known
+    return Citations(list(found.values()), dropped)
 
 
 def _citation(artifact: Sent, place: str, span: Span) -> dict[str, Any] | None:
@@ -72,10 +84,11 @@ def _citation(artifact: Sent, place: str, span: Span) -> dict[str, Any] | None:
         if begin >= until or not artifact.content[begin:until].strip():
             continue
         until = min(until, begin + PASSAGE_CHARS)
-        passages.append({"start": begin, "end": until, "text": artifact.content[begin:until]})
+        at = (begin, until) if artifact.original else (None, None)
+        passages.append({"start": at[0], "end": at[1], "text": artifact.content[begin:until]})
         if len(passages) == MOST_PASSAGES:
             break
-    if not passages:
+    if not passages and not artifact.summarized:
         return None
     return {
         "artifact_id": artifact.artifact_id,

@@ -137,6 +137,9 @@ class ContextSettings(Section):
         None,
         description="USD from which on the next round is the last; a model without a known price has no tool, then.",
     )
+    cite: bool = Field(
+        False, description="Default of `context.cite`: the model names what each statement rests on (§14.8)."
+    )
     warning_threshold: float = Field(0.8, gt=0, le=1, description="Utilization above which a warning is given.")
     document_min_chars: int = Field(
         8000,

@@ -108,6 +108,7 @@ def collect(source: ContextInput, document_min_chars: int) -> Material:
         pinned=pinned,
         segments=history.segments,
         things=history.things if _begins(context) else (),
+        cites=source.request.options.cite and not source.request.is_worded and _begins(context),
         segments_first=source.request.options.memory == SUMMARY,
         recalled=earlier.notes,
     )

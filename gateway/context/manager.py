@@ -154,7 +154,8 @@ class ContextManager:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""
         if not self._counters.is_loaded(facts):
             await asyncio.to_thread(self._counters.load, facts)
-        if request.is_worded or request.remembers or request.options.recall or self._is_profiled(request):
+        options = request.options
+        if request.is_worded or request.remembers or options.recall or options.cite or self._is_profiled(request):
             return None
         return context_as_sent(request, budget, self._counters.counter(facts), self._settings)
 

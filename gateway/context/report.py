@@ -104,7 +104,8 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
     sent = included + len(material.instructions)
     utilization = measured_utilization(request, source.budget, fitted, sent, warning_threshold)
     utilization.strategy = _strategy(material, fitted)
-    if (history.restored_count or history.unread or material.things) and utilization.strategy == "passthrough":
+    is_more = history.restored_count or history.unread or material.things or material.cites
+    if is_more and utilization.strategy == "passthrough":
         utilization.strategy = "simple"
     if any(each.metadata.get(UNINDEXED) for each in history.attachments):
         utilization.warnings.append("document_index_unfinished")

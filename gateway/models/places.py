@@ -110,7 +110,9 @@ class Places:
         if found := CELLS_NAMED.match(place):
             name = found[1].replace("''", "'") if found[1] else found[2]
             return self._cells(name, int(found[3]), int(found[4] or found[3]), range(low, high))
-        return None
+        whole = (n for n in range(low, high) if f"{self._marked[n].kind} {self._marked[n].name}" == place)
+        number = next(whole, None)
+        return None if number is None else (self._marked[number].start, self._end_of(number))
 
     def _file(self, wanted: str) -> tuple[int, int] | None:
         """The numbers of a file's markers, from its own on; the longest name that fits counts."""

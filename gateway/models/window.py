@@ -38,6 +38,7 @@ class Material:
             `LAST_EARLIER`, the one before it one less.
         recallable: artifacts inside `earlier`.
         recalled: what is known of `earlier`, and is to be known of it later.
+        cites: the model is asked to cite, in the current message's block (guarantee §14.8); never where that is fixed.
         turns_before: number of turns that began before the first of all these messages.
         pinned: the pinned messages, oldest first, which are in any window (guarantee §11.12).
         segments: the summaries of old turns, oldest first; `segments_first`: before passages that may be of use.
@@ -60,6 +61,7 @@ class Material:
     segments: tuple[SummarySegment, ...] = ()
     things: tuple[Thing, ...] = ()
     segments_first: bool = False
+    cites: bool = False
     recalled: RecalledNotes = field(default_factory=RecalledNotes)
 
     @property

@@ -67,6 +67,7 @@ def _context() -> Schema:
         max_input_tokens=WHOLE,
         memory={"enum": ["extracts", "summary", "both"]},
         recall=FLAG,
+        cite=FLAG,
     )
 
 

@@ -1,5 +1,7 @@
 """What an answer cites is read strictly: an unknown id, or a place that is not there, is none."""
 
+from collections.abc import Callable
+
 import pytest
 
 from gateway.accounting.citations import MOST_CITATIONS, PASSAGE_CHARS, Sent, citations_of
@@ -11,8 +13,9 @@ TEXT = f"[page 1]\none\n\n[page 2]\ntwo\n\n{marker('file', 'a, b.txt')}\nfirst\n
 TEXT += f"{marker('file', 'x.xlsx')}\n{sheet_marker('My sheet', 4, 'C', 6)}\nn,x\na,1\nb,2"
 
 
-def sent(content: str = TEXT, *spans: tuple[int, int]) -> dict[str, Sent]:
-    return {ID: Sent(ID, "attachment:1:x", "x", content, spans or ((0, len(content)),))}
+def sent(content: str = TEXT, *spans: tuple[int, int], **more: bool) -> Callable[[str], list[Sent]]:
+    one = Sent(ID, "step_1:x", "x", content, spans or ((0, len(content)),), **more)
+    return lambda name: [one] if name in (ID, "step_1:x") else []
 
 
 @pytest.mark.parametrize(
@@ -90,3 +93,23 @@ def test_places_are_found_as_they_are_told() -> None:
         found = places.find(places.of(start, start + len(words)))
         assert found is not None
         assert found[0] <= start < start + len(words) <= found[1]
+
+
+def test_a_result_is_cited_by_its_step_and_once() -> None:
+    found = citations_of(f"[step_1:x, page 1] [{ID}, page 1] [step_2:x] [step_1:y] [step_1:x]", sent())
+    assert [each["place"] for each in found.found] == ["page 1", None]
+    assert found.dropped == 2
+
+
+def test_one_name_may_stand_for_the_results_of_calls_at_once() -> None:
+    both = [Sent(name, "step_1:x", "x", "text", ((0, 4),)) for name in (ID, OTHER)]
+    found = citations_of("[step_1:x]", lambda name: both)
+    assert [each["artifact_id"] for each in found.found] == [ID, OTHER]
+
+
+def test_a_summary_is_cited_without_passages_and_other_words_without_their_characters() -> None:
+    nothing = Sent(ID, "s", None, TEXT, (), summarized=True)
+    (one,) = citations_of(f"[{ID}, page 1] [{ID}, page 9]", lambda name: [nothing]).found
+    assert (one["place"], one["passages"]) == ("page 1", [])
+    (other,) = citations_of(f"[{ID}]", sent("words", original=False)).found
+    assert other["passages"] == [{"start": None, "end": None, "text": "words"}]
