@@ -68,7 +68,8 @@ def is_installed() -> bool:
 
 
 def recognized_pages(picture: bytes, options: ReadOptions) -> list[str] | None:
-    """The texts of the pages of a picture, "" where there is none; None if it takes too long or does not work.
+    """The texts of the pages of a picture, "" where there is none; None if it takes too long or does not work. Some
+    versions end the last page as well, so that there is one too many.
 
     Args:
         picture: in a format of which `tesseract` knows the beginning.
@@ -79,7 +80,7 @@ def recognized_pages(picture: bytes, options: ReadOptions) -> list[str] | None:
     raw = _output(program, ["-l", _languages(program, options.ocr_languages)], picture, SHARE * options.seconds)
     if raw is None:
         return None
-    return [text.strip() for text in raw.removesuffix("\f").split("\f")]
+    return [text.strip() for text in raw.split("\f")]
 
 
 def _picture(page: Any) -> bytes:

@@ -1,11 +1,16 @@
 """Pictures of text that are attached: photos and scans as PNG, JPEG or TIFF, read by `tesseract` (guarantee §14.3)."""
 
+import struct
+
 from gateway.documents.document import PageFacts, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.ocr import is_installed, recognized_pages
 from gateway.documents.sniff import is_picture
 from gateway.models.places import marker, no_text_note
 
 ONE = PageFacts(0.0, 0.0, has_picture=True)
+MOST_PAGES = 10_000
+ENTRY_BYTES = 12
+"""Of a field of a picture in a TIFF."""
 RECOGNIZED = "This text was recognized from a picture (OCR)."
 NOT_RECOGNIZED = "it is a picture whose text could not be recognized (OCR)"
 
@@ -23,7 +28,24 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
     texts = recognized_pages(raw, options)
     if texts is None:
         raise UnreadableDocument(NOT_RECOGNIZED)
-    return _reading(texts)
+    pages = _pages(raw)
+    return _reading([*texts, *[""] * pages][:pages])
+
+
+def _pages(raw: bytes) -> int:
+    """How many pictures the file holds: a TIFF's stand in a list."""
+    if raw[:2] not in (b"II", b"MM"):
+        return 1
+    order, found = "<" if raw[:2] == b"II" else ">", set[int]()
+    at = int(struct.unpack_from(f"{order}I", raw, 4)[0]) if len(raw) >= 8 else 0
+    while at and at not in found and len(found) < MOST_PAGES:
+        found.add(at)
+        try:
+            end = at + 2 + ENTRY_BYTES * struct.unpack_from(f"{order}H", raw, at)[0]
+            at = int(struct.unpack_from(f"{order}I", raw, end)[0])
+        except struct.error:  # it is cut off
+            break
+    return max(1, len(found))
 
 
 def _reading(texts: list[str]) -> Reading:

@@ -176,6 +176,7 @@ def test_s14_3_an_attached_picture_of_text_is_recognized(one_gateway: GatewayPro
     shown = text_of(upstream.last.body or {})
     assert "Marlow keeps it" in shown
     assert "recognized from a picture (OCR)" in shown
+    assert "document_without_text: log.tiff page 2" in used(exact(answer.text))["warnings"]
 
 
 def test_s14_3_an_attached_picture_without_text_is_a_400(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
