@@ -45,7 +45,8 @@ async def _fetched(
     file_id = attachment.attachment_id or attachment.file_id or ""
     try:
         file = await files.fetch(file_id, request.caller)
-        document = stored_document(attachment.filename or file.name, file.media_type, file.content)
+        name = attachment.filename or file.name
+        document = stored_document(name, file.media_type, file.content, pictures=True)
     except NotFound as error:
         raise NotFound(error.message, param=where, code="attachment_not_found") from error
     except UnreadableDocument as error:

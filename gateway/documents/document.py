@@ -14,11 +14,12 @@ class UnreadableDocument(Exception):
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """How documents are read. `ocr`: pictures of text are recognized where the program for it is installed. `seconds`:
-    what the whole document may take."""
+    what the whole document may take. `careful`: only readers in pure Python, since another one crashed."""
 
     ocr: bool = False
     ocr_languages: str = "eng"
     seconds: float = 60.0
+    careful: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,8 @@ KINDS = {
     "subtitles": DocumentKind(
         "subtitles", (".srt", ".vtt"), frozenset({"text/vtt", "application/x-subrip"}), apart=False
     ),
+    # Attached pictures of text; no name or media type leads there, since parts with pictures go up as they came.
+    "image": DocumentKind("picture", (), frozenset()),
     "xml": _kind("xml", "xml xsd xsl xslt rss atom wsdl plist kml gpx", XML_TYPES),
     "text": DocumentKind("plain", TEXT_ENDINGS, TEXT_TYPES, apart=False),
 }

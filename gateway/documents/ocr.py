@@ -62,6 +62,27 @@ def recognized(document: Any, numbers: Sequence[int], options: ReadOptions) -> R
     return Recognized(texts, notes)
 
 
+def is_installed() -> bool:
+    """Whether there is a program to recognize text with."""
+    return shutil.which(PROGRAM) is not None
+
+
+def recognized_pages(picture: bytes, options: ReadOptions) -> list[str] | None:
+    """The texts of the pages of a picture, "" where there is none; None if it takes too long or does not work. Some
+    versions end the last page as well, so that there is one too many.
+
+    Args:
+        picture: in a format of which `tesseract` knows the beginning.
+    """
+    program = shutil.which(PROGRAM)
+    if program is None:
+        return None
+    raw = _output(program, ["-l", _languages(program, options.ocr_languages)], picture, SHARE * options.seconds)
+    if raw is None:
+        return None
+    return [text.strip() for text in raw.split("\f")]
+
+
 def _picture(page: Any) -> bytes:
     """The page in grey, as a PGM: the simplest format that tesseract reads."""
     width, height = page.get_size()
@@ -75,12 +96,17 @@ def _picture(page: Any) -> bytes:
 
 def _text(program: str, languages: str, picture: bytes, seconds: float) -> str | None:
     """None if it takes too long or does not work."""
+    raw = _output(program, ["-l", languages, "--dpi", str(DPI)], picture, seconds)
+    return None if raw is None else raw.replace("\f", "").strip()
+
+
+def _output(program: str, options: Sequence[str], picture: bytes, seconds: float) -> str | None:
     environment = {"PATH": os.environ.get("PATH", ""), "OMP_THREAD_LIMIT": "1"}
     if prefix := os.environ.get("TESSDATA_PREFIX"):
         environment["TESSDATA_PREFIX"] = prefix
     try:
         done = subprocess.run(  # noqa: S603 - its arguments are no document's
-            [program, "stdin", "stdout", "-l", languages, "--dpi", str(DPI)],
+            [program, "stdin", "stdout", *options],
             input=picture,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -91,7 +117,7 @@ def _text(program: str, languages: str, picture: bytes, seconds: float) -> str |
         )
     except (subprocess.SubprocessError, OSError):
         return None
-    return done.stdout.decode("utf-8", "replace").replace("\f", "").strip()
+    return done.stdout.decode("utf-8", "replace")
 
 
 def _die_with_parent() -> None:

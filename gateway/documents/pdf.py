@@ -37,6 +37,8 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
     Raises:
         UnreadableDocument: it is no PDF, or needs a password.
     """
+    if options.careful:
+        return _by_pypdf(raw)
     is_whole = END in raw[-TAIL:]
     return _opened(raw if is_whole else _mended(raw), options, is_whole=is_whole) or _by_pypdf(raw)
 

@@ -11,9 +11,10 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import orjson
@@ -43,6 +44,10 @@ TOO_MUCH_TEXT = "reading it takes too much time or memory"
 PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from gateway.documents.apart import main; sys.exit(main())"
 """Run with the folder that holds the package, and the number of the file that progress is told to."""
 NO_OPTIONS = ReadOptions()
+CRASHES = frozenset({-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGTRAP})
+"""Exit codes of a process whose own fault ended it."""
+MAY_HOLD_PDF = frozenset({"pdf", "mail", "msg", "zip", "tar"})
+"""Kinds that are read once more, carefully: PDFium may have crashed, which is not written in Python."""
 PIECE = 2**18
 END_SECONDS = 5.0
 """Most that is waited for a process that was ended."""
@@ -97,7 +102,12 @@ class DocumentReader:
     async def _read_apart(self, file: DocumentFile, options: ReadOptions, progress: Progress | None) -> Reading:
         folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="gateway-document-")
         try:
-            code, output = await self._run(file, options, folder, progress)
+            began = time.monotonic()
+            code, output = await self._run(file, options, folder, progress, self._seconds)
+            left = self._seconds - (time.monotonic() - began)
+            if code in CRASHES and file.kind in MAY_HOLD_PDF:
+                log.warning("document_crashed_reader", kind=file.kind, signal=-code)
+                code, output = await self._run(file, replace(options, careful=True), folder, progress, left)
         finally:
             await asyncio.shield(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
         if code == UNREADABLE:
@@ -113,9 +123,9 @@ class DocumentReader:
             raise UnreadableDocument(f"it is no readable {file.kind.upper()}") from error
 
     async def _run(
-        self, file: DocumentFile, options: ReadOptions, folder: str, progress: Progress | None
+        self, file: DocumentFile, options: ReadOptions, folder: str, progress: Progress | None, seconds: float
     ) -> tuple[int, bytes]:
-        """The exit code of the process, and what it wrote."""
+        """The exit code of the process, which may take so many seconds, and what it wrote."""
         told, tells = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -139,7 +149,7 @@ class DocumentReader:
         loop.add_reader(told, _hear, told, progress)
         writing = asyncio.ensure_future(_write(process, head, file.raw))
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(seconds):
                 output = await _read(process)
                 return await process.wait(), output
         except TimeoutError:

@@ -9,8 +9,9 @@ from urllib.parse import unquote_to_bytes
 
 from gateway.documents.document import DocumentFile, UnreadableDocument
 from gateway.documents.kinds import KINDS
-from gateway.documents.sniff import OTHER_ZIP, may_be_known, sniffed
+from gateway.documents.sniff import OTHER_ZIP, is_picture, may_be_known, sniffed
 
+PICTURE = "image"
 NOT_TEXT = ("image/", "audio/", "video/")
 """Media types that outweigh the ending of a name: a picture called `chart.csv` is no text."""
 MERE_TEXT = ("text", "xml", "subtitles")
@@ -71,16 +72,21 @@ def sent_document(data: str, name: str) -> DocumentFile:
             raw = base64.b64decode("".join((encoded if is_url else data).split()), validate=True)
     except (binascii.Error, ValueError):
         raise UnreadableDocument("its data is not base64") from None
-    return stored_document(name, media_type, raw)
+    return stored_document(name, media_type, raw, pictures=True)
 
 
-def stored_document(name: str, media_type: str, content: bytes) -> DocumentFile:
+def stored_document(name: str, media_type: str, content: bytes, *, pictures: bool = False) -> DocumentFile:
     """A stored file as a document.
+
+    Args:
+        pictures: those of text are documents, too, as they are where a file is attached.
 
     Raises:
         UnreadableDocument: neither its name nor its content says that it is text.
     """
     kind = _by_content(_kind(name, media_type), content)
+    if kind is None and pictures and is_picture(content):
+        kind = PICTURE
     if kind is None:
         try:
             content.decode("utf-8")
@@ -115,6 +121,8 @@ def _of_data_url(url: re.Match[str], data: str) -> DocumentFile:
     except (binascii.Error, ValueError):
         raise UnreadableDocument("its data is not base64") from None
     kind = _by_content(_kind("", media_type or "text/plain"), raw)
+    if kind is None and is_picture(raw):
+        kind = PICTURE
     if kind is None:
         raise UnreadableDocument(f"{media_type} is no kind of document that has a text")
     charset = CHARSET.search(parameters)

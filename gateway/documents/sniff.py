@@ -22,6 +22,8 @@ MAGICS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
 )
 """Kind, and what such files begin with. The first that matches counts."""
 
+PICTURES = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|II\*\x00|MM\x00\*")
+"""PNG, JPEG, TIFF. Nothing else reaches the program that recognizes text: it would take a text for a list of files."""
 ZIP_MAGIC = b"PK\x03\x04"
 ZIP_NAMES: tuple[tuple[str, bytes], ...] = (
     ("docx", b"word/document"),
@@ -56,6 +58,11 @@ def sniffed(raw: bytes) -> str | None:
     """The kind (a key of `KINDS`) that the bytes are; None if nothing tells."""
     found = _found(raw)
     return found if found in KINDS else None
+
+
+def is_picture(raw: bytes) -> bool:
+    """Whether it is a picture of which the text may be recognized."""
+    return PICTURES.match(raw) is not None
 
 
 def may_be_known(head: bytes) -> bool:

@@ -4,7 +4,7 @@
 |---|---|---|
 | OpenAI, and all others | its text, and a picture of it in high detail | "PDF files", "Images and vision" |
 | Anthropic | its text, and a picture of it | "PDF support", "Vision" |
-| Google | 258 tokens; the text is not charged beside | "Document understanding" |
+| Google | 560 tokens, 258 before Gemini 3; the text is free | "Document understanding", "Media resolution" |
 
 No provider says in which size it renders pages: taken is one that all formulas scale down, so that it does not matter.
 """
@@ -18,7 +18,10 @@ from typing import Any, NamedTuple
 from gateway.documents.document import PageFacts
 from gateway.tokens.images import picture_tokens
 
-GEMINI_PAGE = 258
+GEMINI = re.compile(r"gemini-(\d+)")
+GEMINI_PAGE, OLD_GEMINI_PAGE = 560, 258
+NEW_GEMINI = 3
+"""The version from which on a page is charged in medium resolution; names without one mean the latest."""
 RENDERED = 2200
 """Pixels of a page's longer side."""
 MARKED = re.compile(r"^\[page \d+\]\n?", re.MULTILINE)
@@ -47,7 +50,7 @@ def pdf_tokens(pages: Sequence[PageFacts], text: str, model: str, count: Callabl
     """
     name = model.rsplit("/", 1)[-1].lower()
     if name.startswith("gemini"):
-        return PdfTokens(0, GEMINI_PAGE * len(pages))
+        return PdfTokens(0, _gemini_page(name) * len(pages))
     pictures = sum(picture_tokens(_pixels(page), name) for page in pages)
     return PdfTokens(count(MARKED.sub("", text)), pictures)
 
@@ -55,8 +58,13 @@ def pdf_tokens(pages: Sequence[PageFacts], text: str, model: str, count: Callabl
 def guessed_tokens(data: str, model: str) -> int:
     """About what a PDF costs that nobody could read."""
     pages = ceil(len(data) / GUESSED_BYTES)
-    one = pdf_tokens([LETTER], "", model, len)
-    return pages * (one.pictures + (0 if one.pictures == GEMINI_PAGE else GUESSED_TEXT))
+    one = pdf_tokens([LETTER], "x" * GUESSED_TEXT, model, len)
+    return pages * sum(one)
+
+
+def _gemini_page(name: str) -> int:
+    version = GEMINI.match(name)
+    return OLD_GEMINI_PAGE if version is not None and int(version[1]) < NEW_GEMINI else GEMINI_PAGE
 
 
 def _pixels(page: PageFacts) -> tuple[int, int]:

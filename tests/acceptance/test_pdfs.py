@@ -11,7 +11,7 @@ from tests.support.answers import Json, exact, http, user
 from tests.support.documents import file_part, keeper, prose, text_of, tokens
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.pdfs import A4, encrypted, scanned, with_photos
+from tests.support.pdfs import A4, encrypted, pictured, scanned, with_photos
 
 QUESTION = {"type": "text", "text": "Who is the keeper of lamp 83?"}
 FACT = "Name581x"
@@ -158,3 +158,32 @@ def test_s14_3_a_scan_is_recognized(one_gateway: GatewayProcess, upstream: MockU
     assert "Marlow keeps the lamp" in text_of(upstream.last.body)
     assert "Page 1 was recognized from pictures (OCR)." in text_of(upstream.last.body)
     assert not any(each.startswith("document_without") for each in used(answer)["warnings"])
+
+
+def attach(gateway: GatewayProcess, *texts: str) -> Any:
+    """The answer to a question beside an attached TIFF with pictures of these texts."""
+    data = base64.b64encode(pictured(list(texts), "TIFF")).decode()
+    attachment = {"file_data": f"data:image/tiff;base64,{data}", "filename": "log.tiff"}
+    body = {"model": "gpt-4o", "messages": [user("Who keeps the lamp?")], "attachments": [attachment]}
+    with http(gateway) as client:
+        return client.post("/chat/completions", json=body)
+
+
+@pytest.mark.skipif(shutil.which("tesseract") is None, reason="tesseract is not installed")
+def test_s14_3_an_attached_picture_of_text_is_recognized(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    answer = attach(one_gateway, "Marlow keeps it", "")
+    assert answer.status_code == 200, answer.text
+    shown = text_of(upstream.last.body or {})
+    assert "Marlow keeps it" in shown
+    assert "recognized from a picture (OCR)" in shown
+    assert "document_without_text: log.tiff page 2" in used(exact(answer.text))["warnings"]
+
+
+def test_s14_3_an_attached_picture_without_text_is_a_400(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Also where nothing can recognize any."""
+    before = len(upstream.requests)
+    answer = attach(one_gateway, "")
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["param"] == "attachments[0].file_data"
+    assert "it has no text" in answer.json()["error"]["message"]
+    assert len(upstream.requests) == before

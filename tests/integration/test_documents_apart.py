@@ -17,7 +17,8 @@ from gateway.documents import process
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.process import DocumentReader, confinement
 from gateway.errors import Overloaded
-from tests.support.documents import docx
+from tests.corpus.folders import zipped
+from tests.support.documents import docx, pdf
 
 RUNS_WHAT_IT_READS = """
 import sys
@@ -205,3 +206,33 @@ async def test_s14_4_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert not isinstance(first, Overloaded)
     assert isinstance(second, Overloaded)
     assert "keeper" in (await reader.read(DocumentFile(docx(["the keeper"]), "docx"), ReadOptions())).text
+
+
+CRASHES_IN_PDFIUM = """
+import ctypes, sys
+sys.path.insert(0, sys.argv[1])
+from gateway.documents import pdf
+pdf._opened = lambda *a, **k: ctypes.string_at(0)
+from gateway.documents.apart import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["alone", "in a ZIP"])
+async def test_s14_1_a_pdf_that_crashes_its_reader_is_read_by_another(
+    packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that is not there is what a fault in PDFium comes to."""
+    monkeypatch.setattr(process, "PROGRAM", CRASHES_IN_PDFIUM)
+    raw = pdf(["the keeper"])
+    file = DocumentFile(zipped({"a.pdf": raw, "b.txt": b"of the lamp"}), "zip") if packed else DocumentFile(raw, "pdf")
+    read = await DocumentReader(seconds=20).read(file)
+    assert "[page 1]\nthe keeper" in read.text
+    assert ("of the lamp" in read.text) is packed
+
+
+async def test_s14_4_what_crashes_every_reader_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = CRASHES_IN_PDFIUM.replace("pdf._opened", "pdf._by_pypdf = pdf._opened")
+    monkeypatch.setattr(process, "PROGRAM", everything)
+    with pytest.raises(UnreadableDocument, match="time or memory"):
+        await DocumentReader(seconds=20).read(DocumentFile(pdf(["the keeper"]), "pdf"))

@@ -50,3 +50,20 @@ def encrypted(raw: bytes, password: str = "") -> bytes:
     writer.encrypt(password, owner_password="the owner's", algorithm="AES-256")
     writer.write(out)
     return out.getvalue()
+
+
+def pictured(texts: list[str], form: str) -> bytes:
+    """A picture of each text, as a file of this format of Pillow's, such as `PNG`; several as the pages of a TIFF."""
+    first, *others = (_picture(text) for text in texts)
+    out = io.BytesIO()
+    if others:
+        first.save(out, form, save_all=True, append_images=others)
+    else:
+        first.save(out, form)
+    return out.getvalue()
+
+
+def _picture(text: str) -> Image.Image:
+    picture = Image.new("L", (900, 300), 255)
+    ImageDraw.Draw(picture).text((40, 100), text, fill=0, font=ImageFont.load_default(48))
+    return picture

@@ -12,6 +12,7 @@ SMALL_WITH_REASON = {
     "base/names.py": "names in messages, credentials among them: asked by the edge, the settings and the routes",
     "base/tasks.py": "background tasks and threads",
     "documents/legacy.py": "formats that are told and not read",
+    "documents/picture.py": "one kind of document, read by a program",
     "documents/rtf.py": "one format, read by a library",
     "documents/subtitles.py": "one kind of document, as each reader",
     "errors/access.py": "keys, budgets and limits",

@@ -41,8 +41,12 @@ def test_s14_1_anthropic_charges_text_and_a_picture_of_each_page() -> None:
     assert narrow.pictures == pytest.approx(157 * 1568 / 750, abs=2)
 
 
-def test_s14_1_google_charges_258_for_a_page() -> None:
-    assert sum(pdf_tokens([LETTER] * 4, "[page 1]\n" + "word " * 900, "gemini/gemini-2.0-flash", tokens)) == 4 * 258
+@pytest.mark.parametrize(
+    ("model", "page"),
+    [("gemini-2.0-flash", 258), ("gemini-2.5-pro", 258), ("gemini-3-pro-preview", 560), ("gemini-flash-latest", 560)],
+)
+def test_s14_1_google_charges_by_the_page(model: str, page: int) -> None:
+    assert sum(pdf_tokens([LETTER] * 4, "[page 1]\n" + "word " * 900, f"gemini/{model}", tokens)) == 4 * page
 
 
 def test_s14_1_a_message_costs_what_its_pages_cost_and_never_its_base64() -> None:
