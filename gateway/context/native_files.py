@@ -4,7 +4,7 @@ While everything fits they stay as they are. Else older ones are read and become
 those of the current turn. What an earlier request forwarded as text stays text (guarantee §4 I7).
 """
 
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -56,16 +56,17 @@ class NativeFiles:
         if not self.facts.supports_pdf_input:
             return NO_FILES
         if stays is not Stays.NONE:
-            await self._fetch(history, counted=counted)
+            bodies = [message.body for message in history.messages[_first_in_window(history) :]]
+            await self._fetch(bodies, counted=counted)
         places = native_places(history, stays, self.own)
         if counted:
             await self._note(places.values())
         return places
 
-    async def _fetch(self, history: History, *, counted: bool) -> None:
+    async def _fetch(self, bodies: Sequence[dict[str, Any]], *, counted: bool) -> None:
         """Gets the PDFs that are kept here and that parts name by their ids. What cannot be read stays out of them."""
-        for message in history.messages[_first_in_window(history) :]:
-            content = message.body.get("content") if message.role == "user" else None
+        for body in bodies:
+            content = body.get("content") if body.get("role") == "user" else None
             for part in content if type(content) is list else ():
                 file_id = named_file(part) if isinstance(part, dict) else None
                 if file_id is None or file_id in self.own:
@@ -83,8 +84,9 @@ class NativeFiles:
                 self.own[file_id] = file
                 self.digests |= {digest: None} if keep else {}
 
-    async def note_in(self, messages: Iterable[dict[str, Any]]) -> None:
+    async def note_in(self, messages: Sequence[dict[str, Any]]) -> None:
         """Counts the PDFs in messages."""
+        await self._fetch(messages, counted=True)
         contents = (message.get("content") for message in messages)
         await self._note([p for c in contents if isinstance(c, list) for p in c if isinstance(p, dict)])
 

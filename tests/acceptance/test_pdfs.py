@@ -228,5 +228,8 @@ def test_s14_6_a_pdf_of_our_own_by_the_other_apis(keeping: GatewayProcess, upstr
         item = {"max_tokens": 100, "messages": [user([block, QUESTION])]}
     with http(keeping) as client:
         answer = client.post(f"/{api}", json={"model": "gpt-4o", **item})
+        named = {"messages": [user([{"type": "document", "source": {"type": "file", "file_id": file_id}}, QUESTION])]}
+        counted = client.post("/messages/count_tokens", json={"model": "gpt-4o", **named})
+    assert counted.json()["input_tokens"] == pytest.approx(charged(lamps(1)), rel=0.02)
     assert answer.status_code == 200, answer.text
     assert base64.b64encode(raw).decode() in str(upstream.last.body)
