@@ -80,7 +80,8 @@ class NativeFiles:
                     if reading is None:
                         continue
                     chars = len(reading.text)
-                    await offload_if(chars > INLINE_CHARS, self.counters.note_pdf, self.facts, file_id, reading)
+                    data = str(file["file_data"])
+                    await offload_if(chars > INLINE_CHARS, self.counters.note_pdf, self.facts, data, reading, file_id)
                 self.own[file_id] = file
                 self.digests |= {digest: None} if keep else {}
 

@@ -65,10 +65,12 @@ class CounterRegistry:
         """Whether it is known what the model is charged for the PDF with this data."""
         return self._pdfs.get(data, facts.name, encoding_name(facts)[0]) is not None
 
-    def note_pdf(self, facts: ModelFacts, data: str, reading: "Reading") -> None:
-        """Counts what the model is charged for a PDF (guarantee §14.1); long ones take some tenths of a second."""
+    def note_pdf(self, facts: ModelFacts, data: str, reading: "Reading", file_id: str | None = None) -> None:
+        """Counts what the model is charged for a PDF (guarantee §14.1), by its data and the id by which a part names
+        it; long ones take some tenths of a second."""
         tokens = pdf_tokens(reading.pages, reading.text, facts.name, self.counter(facts).plain_text)
-        self._pdfs.put(data, facts.name, encoding_name(facts)[0], tokens)
+        for name in (data, file_id) if file_id is not None else (data,):
+            self._pdfs.put(name, facts.name, encoding_name(facts)[0], tokens)
 
     def is_loaded(self, facts: ModelFacts) -> bool:
         """Whether the vocabulary that counts for the model is in memory."""
