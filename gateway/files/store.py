@@ -20,8 +20,9 @@ from gateway.storage.encryption.vault import Vault
 from gateway.storage.files.rows import FileRows
 from gateway.telemetry.logs import get_logger
 
-ORPHAN_HOURS = 6
-"""After which a content that no file has was left behind: longer than any upload takes."""
+ORPHAN_SECONDS, SLOWEST = 6 * 3600, 5_000
+"""A content that no file has was left behind if it is older than these, and than the largest file takes at so many
+bytes a second: one that is still arriving must not be taken for it."""
 TIME_DIGITS = 12
 Serves = Callable[[Caller], bool]
 log = get_logger("gateway.files")
@@ -157,7 +158,8 @@ class Files:
                     deleted += 1
                 except FileNotFound:
                     continue  # another process was first
-        latest = f"obj_{int(time.time() * 1000 - ORPHAN_HOURS * 3_600_000):0{TIME_DIGITS}x}"
+        left = time.time() - ORPHAN_SECONDS - self._settings.max_bytes / SLOWEST
+        latest = f"obj_{int(1000 * max(0, left)):0{TIME_DIGITS}x}"
         for name, store in self._stores.items():
             async for batch in store.names():
                 old = [each for each in batch if each.rpartition("/")[2] < latest]
