@@ -116,14 +116,13 @@ class FileReader:
         except UnreadableDocument:
             return None, ""
 
-    async def own_pdf(self, file: dict[str, Any], caller: Caller, *, keep: bool) -> tuple[dict[str, Any] | None, str]:
-        """A PDF that is kept here and that a part names by its id, as if it had come with the part, and its digest;
-        None if the file is anything else, or is not there any more.
+    async def own_pdf(self, file_id: str, caller: Caller, *, keep: bool) -> tuple[dict[str, Any] | None, str]:
+        """A PDF that is kept here, as a `file` part holds one, and its digest; None if the file is anything else, or is
+        not there any more. It has the name that it was uploaded with, whatever a part calls it: it stays equal.
 
         Raises:
             StorageUnavailable: it cannot be read now.
         """
-        file_id = str(file.get("file_id"))
         if self.store is None or not self.store.keeps(caller):
             return None, ""
         read = await self._cache.get(f"file:{caller.tenant}:{file_id}") if keep else None
@@ -136,8 +135,7 @@ class FileReader:
         if not found.content.startswith(b"%PDF"):
             return None, ""
         data = (await asyncio.to_thread(base64.b64encode, found.content)).decode("ascii")
-        name = file.get("filename") or found.name
-        return {"filename": name, "file_data": f"data:application/pdf;base64,{data}"}, f"pdf:{found.digest}"
+        return {"filename": found.name, "file_data": f"data:application/pdf;base64,{data}"}, f"pdf:{found.digest}"
 
     async def _told(self, document: DocumentFile, tenant: str | None, known: Known | None) -> tuple[str, str]:
         """What the document says, its pictures of text too, with the notes on it; and its digest."""

@@ -72,7 +72,7 @@ class NativeFiles:
                 if file_id is None or file_id in self.own:
                     continue
                 keep = self.tenant is not None
-                file, digest = await self.files.own_pdf(part["file"], self.caller, keep=keep)
+                file, digest = await self.files.own_pdf(file_id, self.caller, keep=keep)
                 if file is None:
                     continue
                 if counted and not self.counters.has_read(self.facts, file_id):
