@@ -1,6 +1,7 @@
 """Reads the `file` parts of messages; texts that take long to read are kept in the cache, by tenant and content."""
 
 import asyncio
+import base64
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -90,6 +91,8 @@ class FileReader:
         await offload_if(chars > INLINE_CHARS or len(parts) > INLINE_FILES, read_quick)
         kept: dict[str, None] = {}
         for place, file_id in self._own(parts, caller):
+            if place in natively:
+                continue
             with _unreadable_reported(place, first_new, texts):
                 texts[place], digest = await self._own_text(file_id, caller, keep=keep, known=known)
                 kept.update({digest: None} if keep else {})
@@ -112,6 +115,27 @@ class FileReader:
             return (None, "") if document is None else await self._reading(document, tenant, known)
         except UnreadableDocument:
             return None, ""
+
+    async def own_pdf(self, file_id: str, caller: Caller, *, keep: bool) -> tuple[dict[str, Any] | None, str]:
+        """A PDF that is kept here, as a `file` part holds one, and its digest; None if the file is anything else, or is
+        not there any more. It has the name that it was uploaded with, whatever a part calls it: it stays equal.
+
+        Raises:
+            StorageUnavailable: it cannot be read now.
+        """
+        if self.store is None or not self.store.keeps(caller):
+            return None, ""
+        read = await self._cache.get(f"file:{caller.tenant}:{file_id}") if keep else None
+        if read is not None and not read.startswith(b"pdf:"):
+            return None, ""
+        try:
+            found = await self.store.fetch(file_id, caller)
+        except NotFound:
+            return None, ""
+        if not found.content.startswith(b"%PDF"):
+            return None, ""
+        data = (await asyncio.to_thread(base64.b64encode, found.content)).decode("ascii")
+        return {"filename": found.name, "file_data": f"data:application/pdf;base64,{data}"}, f"pdf:{found.digest}"
 
     async def _told(self, document: DocumentFile, tenant: str | None, known: Known | None) -> tuple[str, str]:
         """What the document says, its pictures of text too, with the notes on it; and its digest."""

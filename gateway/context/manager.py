@@ -123,6 +123,8 @@ class ContextManager:
         built: BuiltContext = await run(report, draft, final, result, self._settings.warning_threshold)
         if request.options.whole:
             check_whole(built)
+        if natives.own:
+            built = replace(built, own_files=natives.own)
         return _with_vectors(built, meaning, source).with_cached(source.files.cached)
 
     async def build_for_agent(
@@ -248,7 +250,7 @@ class ContextManager:
 
     def _natives(self, request: ChatRequest, facts: ModelFacts) -> NativeFiles:
         keeps = request.store and not request.options.dry_run
-        return NativeFiles(self._files, self._counters, facts, request.caller.tenant if keeps else None)
+        return NativeFiles(self._files, self._counters, facts, request.caller.tenant if keeps else None, request.caller)
 
     async def _drafted(
         self,

@@ -4,7 +4,7 @@ While everything fits they stay as they are. Else older ones are read and become
 those of the current turn. What an earlier request forwarded as text stays text (guarantee §4 I7).
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -16,8 +16,8 @@ from gateway.base.tasks import offload_if
 from gateway.context.draft import Draft
 from gateway.errors import ContextLengthExceeded
 from gateway.models.conversation import ConversationMessage, History
-from gateway.models.exchange import ModelFacts
-from gateway.models.items import pdf_data
+from gateway.models.exchange import Caller, ModelFacts
+from gateway.models.items import named_file, pdf_data
 from gateway.tokens.counter import CounterRegistry
 
 T = TypeVar("T")
@@ -45,6 +45,9 @@ class NativeFiles:
     facts: ModelFacts
     tenant: str | None
     """None: nothing may outlive the request."""
+    caller: Caller
+    own: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """PDFs that are kept here, by the ids that parts name, as they go up."""
     known: Known = field(default_factory=dict)
     digests: dict[str, None] = field(default_factory=dict)
 
@@ -52,13 +55,39 @@ class NativeFiles:
         """The parts that are forwarded as they came; `counted`: there is a budget that they have to fit."""
         if not self.facts.supports_pdf_input:
             return NO_FILES
-        places = native_places(history, stays)
+        if stays is not Stays.NONE:
+            bodies = [message.body for message in history.messages[_first_in_window(history) :]]
+            await self._fetch(bodies, counted=counted)
+        places = native_places(history, stays, self.own)
         if counted:
             await self._note(places.values())
         return places
 
-    async def note_in(self, messages: Iterable[dict[str, Any]]) -> None:
+    async def _fetch(self, bodies: Sequence[dict[str, Any]], *, counted: bool) -> None:
+        """Gets the PDFs that are kept here and that parts name by their ids. What cannot be read stays out of them."""
+        for body in bodies:
+            content = body.get("content") if body.get("role") == "user" else None
+            for part in content if type(content) is list else ():
+                file_id = named_file(part) if isinstance(part, dict) else None
+                if file_id is None or file_id in self.own:
+                    continue
+                keep = self.tenant is not None
+                file, digest = await self.files.own_pdf(file_id, self.caller, keep=keep)
+                if file is None:
+                    continue
+                if counted and not self.counters.has_read(self.facts, file_id):
+                    reading, digest = await self.files.pdf(file, self.tenant, self.known)
+                    if reading is None:
+                        continue
+                    chars = len(reading.text)
+                    data = str(file["file_data"])
+                    await offload_if(chars > INLINE_CHARS, self.counters.note_pdf, self.facts, data, reading, file_id)
+                self.own[file_id] = file
+                self.digests |= {digest: None} if keep else {}
+
+    async def note_in(self, messages: Sequence[dict[str, Any]]) -> None:
         """Counts the PDFs in messages."""
+        await self._fetch(messages, counted=True)
         contents = (message.get("content") for message in messages)
         await self._note([p for c in contents if isinstance(c, list) for p in c if isinstance(p, dict)])
 
@@ -75,8 +104,9 @@ class NativeFiles:
                 self.digests |= {digest: None} if self.tenant is not None else {}
 
 
-def native_places(history: History, stays: Stays) -> dict[FilePlace, dict[str, Any]]:
-    """The `file` parts with PDFs that are forwarded as they came, for a model that takes them."""
+def native_places(history: History, stays: Stays, own: Container[str] = ()) -> dict[FilePlace, dict[str, Any]]:
+    """The `file` parts with PDFs that are forwarded as they came, for a model that takes them; `own` are the ids of
+    PDFs that are kept here."""
     messages = history.messages
     if stays is Stays.NONE or not messages:
         return {}
@@ -86,7 +116,7 @@ def native_places(history: History, stays: Stays) -> dict[FilePlace, dict[str, A
     return {
         (index, number): part
         for index in range(first, len(messages))
-        for number, part in _pdf_parts(messages[index])
+        for number, part in _pdf_parts(messages[index], own)
         if not _became_text(messages[index], number)
     }
 
@@ -126,10 +156,10 @@ def _may_stay(draft: Draft, places: Mapping[FilePlace, dict[str, Any]]) -> bool:
     return tokens <= SMALL_SHARE * budget
 
 
-def _pdf_parts(message: ConversationMessage) -> list[tuple[int, dict[str, Any]]]:
+def _pdf_parts(message: ConversationMessage, own: Container[str]) -> list[tuple[int, dict[str, Any]]]:
     content = message.body.get("content") if message.role == "user" else None
     parts = enumerate(content if type(content) is list else ())
-    return [(n, part) for n, part in parts if isinstance(part, dict) and pdf_data(part) is not None]
+    return [(n, part) for n, part in parts if isinstance(part, dict) and (pdf_data(part) or named_file(part) in own)]
 
 
 def _became_text(message: ConversationMessage, number: int) -> bool:

@@ -1,6 +1,8 @@
 """What became of a request's context: what is forwarded, and the figures that the bill tells of it (guarantee §6)."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gateway.assembly.block import one_line
 from gateway.context.draft import Draft
@@ -42,6 +44,8 @@ class BuiltContext:
     left_out: LeftOut | None = None
     indexes: PassageFinder | None = None
     vectors: PendingVectors | None = None
+    own_files: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """PDFs that are kept here, as they go up in the place of their ids."""
     is_worded: bool = False
     """An assembler worded what is forwarded: it is in none of the stored messages (guarantee §11.2)."""
 

@@ -19,18 +19,24 @@ from gateway.upstream.routing.router import ConfiguredRouter
 FOLDER = "files"
 
 
-def open_files(settings: Settings, transactions: Transactions, rows: FileRows, clock: Clock, client: Any) -> Files:
-    """The store of files; `client` speaks HTTP to a bucket. What other stores than the current
-    one hold can still be read, where they are known."""
-    kept, folder = settings.files, folder_of(settings)
+def open_stores(settings: Settings, transactions: Transactions, client: Any) -> dict[str, ContentStore]:
+    """All stores that contents of files can be in, as far as the settings name them."""
+    folder = folder_of(settings)
     stores: dict[str, ContentStore] = {"database": DatabaseContents(transactions)}
     if folder is not None:
         stores["disk"] = DiskContents(folder)
-    if kept.s3.bucket:
+    if settings.files.s3.bucket:
         from gateway.upstream.s3 import S3Contents
 
-        stores["s3"] = S3Contents(kept.s3, client)
-    current = kept.store if kept.store != "auto" else "disk" if folder is not None else "database"
+        stores["s3"] = S3Contents(settings.files.s3, client)
+    return stores
+
+
+def open_files(settings: Settings, transactions: Transactions, rows: FileRows, clock: Clock, client: Any) -> Files:
+    """The store of files; `client` speaks HTTP to a bucket. What other stores than the current
+    one hold can still be read, where they are known."""
+    kept, stores = settings.files, open_stores(settings, transactions, client)
+    current = kept.store if kept.store != "auto" else "disk" if "disk" in stores else "database"
     return Files(rows, stores, current, kept, clock, open_vault(settings.storage))
 
 

@@ -1,15 +1,23 @@
 """Contents as they leave the gateway: sealed in pieces where `storage.encryption_key` is set (guarantee §12.11)."""
 
+import hashlib
 from collections.abc import AsyncIterator
 
+from gateway.base.ids import new_id
 from gateway.errors import ContentUnreadable
+from gateway.models.files import SEALED
 from gateway.storage.encryption.vault import Vault
 
 PIECE = 2**20
-SEALED = ".s"
-"""With which the names of contents end that are sealed."""
 LENGTH = 4
 """Bytes that say how long the sealed piece behind them is."""
+
+
+def object_name(tenant: str, vault: Vault | None) -> str:
+    """A new name for a content of this tenant's, which says under which key it is (`ContentPlace.sealed_under`)."""
+    folder = hashlib.sha256(tenant.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    key = vault.current if vault is not None else None
+    return f"{folder}/{new_id('obj_')}{f'.{key}{SEALED}' if key is not None else ''}"
 
 
 async def sealed(pieces: AsyncIterator[bytes], name: str, vault: Vault) -> AsyncIterator[bytes]:

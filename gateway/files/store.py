@@ -8,19 +8,21 @@ from datetime import timedelta
 
 from gateway.base.ids import new_id
 from gateway.config.documents_settings import FileSettings
-from gateway.errors import FileNotFound, FilesQuotaExceeded, RequestTooLarge, StorageUnavailable
-from gateway.files.sealed import SEALED, opened, sealed
+from gateway.errors import FileNotFound, FilesQuotaExceeded, GatewayError, RequestTooLarge, StorageUnavailable
+from gateway.files.sealed import object_name, opened, sealed
 from gateway.models.exchange import Caller, StoredFile
-from gateway.models.files import ContentPlace, FilePage, FileQuery, FileRecord, Kept
+from gateway.models.files import SEALED, ContentPlace, FilePage, FileQuery, FileRecord, Kept
 from gateway.models.trail import Actor
 from gateway.ports import Clock
 from gateway.ports.documents import ContentStore, FileStore
+from gateway.storage.database.transactions import CommitUnknown
 from gateway.storage.encryption.vault import Vault
 from gateway.storage.files.rows import FileRows
 from gateway.telemetry.logs import get_logger
 
-ORPHAN_HOURS = 6
-"""After which a content that no file has was left behind: longer than any upload takes."""
+ORPHAN_SECONDS, SLOWEST = 6 * 3600, 5_000
+"""A content that no file has was left behind if it is older than these, and than the largest file takes at so many
+bytes a second: one that is still arriving must not be taken for it."""
 TIME_DIGITS = 12
 Serves = Callable[[Caller], bool]
 log = get_logger("gateway.files")
@@ -64,22 +66,24 @@ class Files:
             StorageUnavailable: it cannot be kept.
         """
         most = self._room(caller, await self._rows.kept(caller.tenant, _key_id(caller)))
-        seals = self._vault is not None and self._vault.current is not None
-        place = ContentPlace(self._current, f"{_folder(caller.tenant)}/{new_id('obj_')}{SEALED if seals else ''}")
+        place = ContentPlace(self._current, object_name(caller.tenant, self._vault))
         store, passed = self._stores[place.store], _Passed(self._settings.max_bytes, most)
         content = passed.through(pieces)
-        if self._vault is not None and seals:
+        if self._vault is not None and place.sealed_under is not None:
             content = sealed(content, place.object, self._vault)
         await store.put(place.object, content)
-        found: ContentPlace | None = None
         try:
             record = self._record(caller, said(), passed)
             found = await self._rows.add(
                 caller.tenant, record, place, lambda kept: _check(self._room(caller, kept), record.size)
             )
-        finally:
-            if found is None or found != place:
-                await self._discard(place)
+        except CommitUnknown:
+            raise  # a file may have it, or may yet: if not, the upkeep deletes it
+        except GatewayError:
+            await self._discard(place)
+            raise
+        if found != place:
+            await self._discard(place)
         return record
 
     async def find(self, tenant: str, file_id: str) -> FileRecord:
@@ -102,6 +106,25 @@ class Files:
             raise StorageUnavailable(f"The content of the file is in a store that is not configured: {place.store}.")
         pieces = store.open(place.object)
         return record, opened(pieces, place.object, self._vault) if place.object.endswith(SEALED) else pieces
+
+    async def whole(self, tenant: str, file_id: str) -> tuple[FileRecord, bytes]:
+        """A file and its content. What is put under another key meanwhile is read again from where it is then.
+
+        Raises:
+            FileNotFound: the tenant has none of that id.
+            StorageUnavailable: the content cannot be read.
+        """
+        for is_last in (False, True):
+            record, pieces = await self.content(tenant, file_id)
+            try:
+                content = b"".join([piece async for piece in pieces])
+            except StorageUnavailable:
+                if is_last:
+                    raise
+                continue
+            if len(content) == record.size:
+                return record, content
+        raise StorageUnavailable("The content of the file cannot be read.")
 
     async def page(self, tenant: str, query: FileQuery) -> FilePage:
         """A page of a tenant's files.
@@ -135,7 +158,8 @@ class Files:
                     deleted += 1
                 except FileNotFound:
                     continue  # another process was first
-        latest = f"obj_{int(time.time() * 1000 - ORPHAN_HOURS * 3_600_000):0{TIME_DIGITS}x}"
+        left = time.time() - ORPHAN_SECONDS - self._settings.max_bytes / SLOWEST
+        latest = f"obj_{int(1000 * max(0, left)):0{TIME_DIGITS}x}"
         for name, store in self._stores.items():
             async for batch in store.names():
                 old = [each for each in batch if each.rpartition("/")[2] < latest]
@@ -191,8 +215,7 @@ class OwnFiles:
         """The file with its content (`ports.documents.FileStore`)."""
         if not self._serves(caller):
             return await self._upstream.fetch(file_id, caller)
-        record, pieces = await self._files.content(caller.tenant, file_id)
-        content = b"".join([piece async for piece in pieces])
+        record, content = await self._files.whole(caller.tenant, file_id)
         return StoredFile(record.name, record.media_type, content, own=True, digest=record.digest.hex())
 
 
@@ -225,10 +248,6 @@ def _checked(file_id: str) -> str:
     if "\x00" in file_id:  # PostgreSQL takes no NUL, and nothing has such an id
         raise FileNotFound("No such File object.", param="file_id")
     return file_id
-
-
-def _folder(tenant: str) -> str:
-    return hashlib.sha256(tenant.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _key_id(caller: Caller) -> str | None:

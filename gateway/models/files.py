@@ -27,11 +27,20 @@ class FileRecord:
     progress: float | None = None
 
 
+SEALED = ".s"
+"""With which the names of contents end that are sealed; before it stands the id of the key."""
+
+
 class ContentPlace(NamedTuple):
     """Where a content is: which store has it, and what it is called there."""
 
     store: str
     object: str
+
+    @property
+    def sealed_under(self) -> str | None:
+        """The id of the key that the content is sealed under; None: it is plain."""
+        return self.object.removesuffix(SEALED).rpartition(".")[2] if self.object.endswith(SEALED) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,3 +269,11 @@ def pdf_data(part: dict[str, Any]) -> str | None:
     start = len(header) + 1 if data.startswith("data:") and comma else 0
     named = f"{header[5:].partition(';')[0] if start else ''} {file.get('filename') or ''}".lower()
     return data if data.startswith(PDF_START, start) or any(name in named for name in PDF_NAMES) else None
+
+
+def named_file(part: dict[str, Any]) -> str | None:
+    """The id by which a `file` part names a file; None of a part that holds its file, and of any other."""
+    file = part.get("file") if part.get("type") == "file" else None
+    if not isinstance(file, dict) or isinstance(file.get("file_data"), str):
+        return None
+    return file["file_id"] if isinstance(file.get("file_id"), str) else None

@@ -16,7 +16,7 @@ from gateway.base import jsons
 from gateway.base.clock import SystemClock
 from gateway.models.calibration import CALL_TOKENS, MESSAGE_TOKENS, Calibration, Report
 from gateway.models.exchange import ModelFacts
-from gateway.models.items import pdf_data
+from gateway.models.items import named_file, pdf_data
 from gateway.models.notes import MessageParts
 from gateway.tokens.calibration import Margins
 from gateway.tokens.estimate import estimated_tokens
@@ -65,10 +65,12 @@ class CounterRegistry:
         """Whether it is known what the model is charged for the PDF with this data."""
         return self._pdfs.get(data, facts.name, encoding_name(facts)[0]) is not None
 
-    def note_pdf(self, facts: ModelFacts, data: str, reading: "Reading") -> None:
-        """Counts what the model is charged for a PDF (guarantee §14.1); long ones take some tenths of a second."""
+    def note_pdf(self, facts: ModelFacts, data: str, reading: "Reading", file_id: str | None = None) -> None:
+        """Counts what the model is charged for a PDF (guarantee §14.1), by its data and the id by which a part names
+        it; long ones take some tenths of a second."""
         tokens = pdf_tokens(reading.pages, reading.text, facts.name, self.counter(facts).plain_text)
-        self._pdfs.put(data, facts.name, encoding_name(facts)[0], tokens)
+        for name in (data, file_id) if file_id is not None else (data,):
+            self._pdfs.put(name, facts.name, encoding_name(facts)[0], tokens)
 
     def is_loaded(self, facts: ModelFacts) -> bool:
         """Whether the vocabulary that counts for the model is in memory."""
@@ -174,12 +176,10 @@ class TiktokenCounter:
     def _parts_of(self, message: dict[str, Any]) -> tuple[int, list[str], list[int]]:
         return _parts_of(message, self._facts.name, self._pdf)
 
-    def _pdf(self, data: str) -> int:
-        """Tokens of a PDF that the model reads itself."""
+    def _pdf(self, data: str) -> int | None:
+        """Tokens of a PDF that the model reads itself, by its data or its file's id; None: it was not read."""
         known = self._pdfs.get(data, self._facts.name, self._name) if self._pdfs else None
-        if known is None:
-            return guessed_tokens(data, self._facts.name)
-        return self.with_margin(known.texts) + known.pictures
+        return self.with_margin(known.texts) + known.pictures if known is not None else None
 
     def tools(self, forward: dict[str, Any]) -> int:
         """Tokens of tools, functions and response schema.
@@ -244,7 +244,9 @@ UNREAD = ("encrypted_content", "result", "id", "status", "summary")
 """Fields of items that no model reads as text: what is sealed, pictures, a summary of what is sealed."""
 
 
-def _parts_of(message: dict[str, Any], model: str, pdf: Callable[[str], int]) -> tuple[int, list[str], list[int]]:
+def _parts_of(
+    message: dict[str, Any], model: str, pdf: Callable[[str], int | None]
+) -> tuple[int, list[str], list[int]]:
     """The tokens that frame a message and its parts, its texts, and the tokens of its pictures and sounds."""
     frame, texts, media = MESSAGE_TOKENS, [], []
     content = message.get("content")
@@ -327,7 +329,7 @@ def _remembered(encoding: str) -> OrderedDict[tuple[int, int], int]:
     return OrderedDict()
 
 
-def _part(part: Any, model: str, pdf: Callable[[str], int]) -> tuple[str, int | None]:
+def _part(part: Any, model: str, pdf: Callable[[str], int | None]) -> tuple[str, int | None]:
     """The text of a content part, or the tokens of its picture, sound or PDF."""
     if not isinstance(part, dict):
         return "", None
@@ -338,9 +340,13 @@ def _part(part: Any, model: str, pdf: Callable[[str], int]) -> tuple[str, int | 
         audio = part.get("input_audio")
         data = audio.get("data", "") if isinstance(audio, dict) else ""
         return "", len(str(data)) // AUDIO_BYTES_PER_TOKEN + AUDIO_TOKENS
-    data = pdf_data(part) if kind == "file" else None
-    if data is not None:
-        return "", pdf(data)
+    if kind == "file":
+        data, name = pdf_data(part), named_file(part)
+        tokens = pdf(data or name or "")
+        if data is not None and tokens is None:
+            tokens = guessed_tokens(data, model)
+        if tokens is not None:
+            return "", tokens
     text = part.get("text")
     return (text if isinstance(text, str) else jsons.dumps_text(part)), None
 

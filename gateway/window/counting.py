@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.models.conversation import INSTRUCTION_ROLES
-from gateway.models.items import pdf_data
+from gateway.models.items import named_file, pdf_data
 from gateway.models.notes import FormNotes, MessageParts
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.window import MEMORY_INDEX, Forwarded, Material
@@ -345,7 +345,9 @@ def _calls(message: dict[str, Any]) -> int:
 
 
 def _is_media(part: Any) -> bool:
-    return isinstance(part, dict) and (part.get("type") in MEDIA or pdf_data(part) is not None)
+    if not isinstance(part, dict):
+        return False
+    return part.get("type") in MEDIA or pdf_data(part) is not None or named_file(part) is not None
 
 
 def _has_guess(message: dict[str, Any]) -> bool:

@@ -6,9 +6,11 @@ from math import ceil
 from typing import Any
 
 import pytest
+from openai import OpenAI
 
 from tests.support.answers import Json, exact, http, user
 from tests.support.documents import file_part, keeper, prose, text_of, tokens
+from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.pdfs import A4, encrypted, pictured, scanned, with_photos
@@ -187,3 +189,76 @@ def test_s14_3_an_attached_picture_without_text_is_a_400(one_gateway: GatewayPro
     assert answer.json()["error"]["param"] == "attachments[0].file_data"
     assert "it has no text" in answer.json()["error"]["message"]
     assert len(upstream.requests) == before
+
+
+@pytest.fixture(scope="module")
+def keeping(module_start_gateway: GatewayFactory) -> GatewayProcess:
+    """A gateway that keeps files for everybody."""
+    return module_start_gateway({"files": {"serve": "on"}})
+
+
+def kept(gateway: GatewayProcess, raw: bytes, name: str = "kept.pdf") -> str:
+    with OpenAI(base_url=gateway.base_url, api_key="sk-test") as client:
+        return client.files.create(file=(name, raw), purpose="user_data").id
+
+
+def test_s14_6_a_pdf_of_our_own_goes_up_in_the_place_of_its_id(keeping: GatewayProcess, upstream: MockUpstream) -> None:
+    """Counted as a PDF, equal in each turn; the message keeps the id alone. Once it is deleted, the text says so."""
+    texts = lamps(2)
+    raw = with_photos(texts)
+    file_id = kept(keeping, raw)
+    named: Json = {"type": "file", "file": {"file_id": file_id}}
+    answer = ask(keeping, user([named, QUESTION]))
+    first = upstream.last.body["messages"]
+    data = f"data:application/pdf;base64,{base64.b64encode(raw).decode()}"
+    assert first == [user([{"type": "file", "file": {"filename": "kept.pdf", "file_data": data}}, QUESTION])]
+    assert used(answer)["tokens_used"] == pytest.approx(charged(texts), rel=0.01)
+    conversation = answer["conversation"]["id"]
+    ask(keeping, user("And now?"), conversation=conversation)
+    assert upstream.last.body["messages"][:1] == first
+    attached = [{"title": "Note", "content": "A note."}]
+    ask(keeping, user([named, QUESTION]), conversation=conversation, attachments=attached)
+    block = upstream.last.body["messages"]
+    ask(keeping, user("Still?"), conversation=conversation)
+    assert upstream.last.body["messages"][: len(block)] == block
+    with http(keeping) as client:
+        told = client.get(f"/conversations/{conversation}/export").text
+    assert file_id in told
+    assert data[:80] not in told
+    ask(keeping, user("Without eyes?"), conversation=conversation, model="small")
+    assert file_id not in [part.get("file", {}).get("file_id") for part in parts_of(upstream.last.body)]
+    with OpenAI(base_url=keeping.base_url, api_key="sk-test") as client:
+        client.files.delete(file_id)
+    ask(keeping, user("And after?"), conversation=conversation)
+    assert not [part for part in parts_of(upstream.last.body) if part["type"] == "file"]
+    assert "(This document was deleted.)" in text_of(upstream.last.body)
+
+
+def parts_of(body: Json) -> list[Json]:
+    return [part for message in body["messages"] if isinstance(message["content"], list) for part in message["content"]]
+
+
+def test_s14_6_a_pdf_of_our_own_over_budget_is_an_artifact(keeping: GatewayProcess, upstream: MockUpstream) -> None:
+    file_id = kept(keeping, with_photos(lamps(100)))
+    named: Json = {"type": "file", "file": {"file_id": file_id}}
+    answer = ask(keeping, user([named, QUESTION]), context={"max_input_tokens": 8000})
+    assert not any(part["type"] == "file" for part in parts_of(upstream.last.body))
+    assert FACT in text_of(upstream.last.body)
+    assert used(answer)["tokens_used"] <= 8000
+
+
+@pytest.mark.parametrize("api", ["responses", "messages"])
+def test_s14_6_a_pdf_of_our_own_by_the_other_apis(keeping: GatewayProcess, upstream: MockUpstream, api: str) -> None:
+    raw = with_photos(lamps(1))
+    file_id = kept(keeping, raw, f"{api}.pdf")
+    item: Json = {"input": [user([{"type": "input_file", "file_id": file_id}])]}
+    if api == "messages":
+        block = {"type": "document", "source": {"type": "file", "file_id": file_id}}
+        item = {"max_tokens": 100, "messages": [user([block, QUESTION])]}
+    with http(keeping) as client:
+        answer = client.post(f"/{api}", json={"model": "gpt-4o", **item})
+        named = {"messages": [user([{"type": "document", "source": {"type": "file", "file_id": file_id}}, QUESTION])]}
+        counted = client.post("/messages/count_tokens", json={"model": "gpt-4o", **named})
+    assert counted.json()["input_tokens"] == pytest.approx(charged(lamps(1)), rel=0.02)
+    assert answer.status_code == 200, answer.text
+    assert base64.b64encode(raw).decode() in str(upstream.last.body)

@@ -17,7 +17,8 @@ from gateway.config.documents_settings import FileSettings, S3Settings
 from gateway.config.settings import CacheSettings
 from gateway.errors import ContentUnreadable, FileNotFound, FilesQuotaExceeded, RequestTooLarge, StorageUnavailable
 from gateway.files.disk import DiskContents
-from gateway.files.sealed import opened, sealed
+from gateway.files.resealing import seal_contents
+from gateway.files.sealed import object_name, opened, sealed
 from gateway.files.store import Files, Said
 from gateway.models.exchange import Caller
 from gateway.models.files import FileQuery
@@ -28,6 +29,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.encryption.vault import Vault
 from gateway.storage.files.chunks import DatabaseContents
+from gateway.storage.files.placed import kinds_elsewhere
 from gateway.storage.files.rows import FileRows
 from tests.support.hand_clock import DayClock
 
@@ -226,3 +228,107 @@ async def test_s14_5_a_sealed_content_cannot_be_cut_or_moved(size: int) -> None:
     for other, name in ((raw[:-1], "a"), (raw, "b"), (b"", "a"), (raw + raw, "a"), (raw[:-1] + b"!", "a")):
         with pytest.raises(ContentUnreadable):
             await whole(opened(of(other), name, vault))
+
+
+FIRST, SECOND = b"1" * 32, b"2" * 32
+
+
+async def resealed(contents: ContentStore, transactions: Transactions, vault: Vault, tenant: str) -> list[str | None]:
+    stores = {"it": contents}
+    return [why async for each, why in seal_contents(transactions, stores, vault) if each.tenant == tenant]
+
+
+async def test_s14_5_contents_come_under_the_current_key(
+    make: Make, contents: ContentStore, transactions: Transactions, tenant: str
+) -> None:
+    """Plain ones, and those of a key of before; the old ones are gone, and the key of before is needed no more."""
+    caller, both = Caller(tenant, None, {}), Vault(SECOND, [FIRST])
+    plain = await make().add(caller, of(BIG), said)
+    first = await make(Vault(FIRST)).add(caller, of(b"of the first key"), said)
+    second = await make(both).add(caller, of(b""), said)
+    folder = object_name(tenant, None).partition("/")[0]
+    before = await all_names(contents, folder)
+    found = await transactions.run(lambda connection: kinds_elsewhere(connection, both.current))
+    assert found["plain"] >= 1
+    assert found[str(Vault(FIRST).current)] == 1
+    assert await resealed(contents, transactions, both, tenant) == [None, None]
+    assert await resealed(contents, transactions, both, tenant) == []
+    after = await all_names(contents, folder)
+    assert len(set(before) - set(after)) == len(set(after) - set(before)) == 2
+    assert all(name.endswith(f".{both.current}.s") for name in after)
+    alone = make(Vault(SECOND))
+    for made, content in ((plain, BIG), (first, b"of the first key"), (second, b"")):
+        assert (await alone.whole(tenant, made.id))[1] == content
+        await alone.delete(tenant, made.id, None)
+    assert await all_names(contents, folder) == []
+
+
+async def test_s14_5_a_content_that_cannot_be_read_is_left_as_it_is(
+    make: Make, contents: ContentStore, transactions: Transactions, tenant: str
+) -> None:
+    """Its key stays in use; the others are sealed."""
+    caller = Caller(tenant, None, {})
+    lost = await make(Vault(FIRST)).add(caller, of(b"under a key that is not here"), said)
+    changed = await make().add(caller, of(b"what was uploaded"), said)
+    good = await make().add(caller, of(b"good"), said)
+    folder = object_name(tenant, None).partition("/")[0]
+    names = {name for name in await all_names(contents, folder) if not name.endswith(".s")}
+    for name in names:
+        if await whole(contents.open(name)) == b"what was uploaded":
+            await contents.delete(name)
+            await contents.put(name, of(b"what was not"))
+    reasons = await resealed(contents, transactions, Vault(SECOND), tenant)
+    assert sorted(each is None for each in reasons) == [False, False, True]
+    found = await transactions.run(lambda connection: kinds_elsewhere(connection, Vault(SECOND).current))
+    assert found[str(Vault(FIRST).current)] == 1
+    reader = make(Vault(SECOND, [FIRST]))
+    assert (await reader.whole(tenant, lost.id))[1] == b"under a key that is not here"
+    assert (await reader.whole(tenant, good.id))[1] == b"good"
+    for made in (lost, changed, good):
+        await reader.delete(tenant, made.id, None)
+
+
+async def test_s14_5_a_file_that_is_deleted_while_it_is_sealed_anew_stays_deleted(
+    make: Make, contents: ContentStore, transactions: Transactions, tenant: str
+) -> None:
+    made = await make().add(Caller(tenant, None, {}), of(b"going"), said)
+
+    class Deleting:
+        """Deletes the file as soon as its new content stands."""
+
+        async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
+            await contents.put(name, pieces)
+            await make().delete(tenant, made.id, None)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(contents, name)
+
+    stores: Any = {"it": Deleting()}
+    async for _ in seal_contents(transactions, stores, Vault(FIRST)):
+        pass
+    assert await all_names(contents, object_name(tenant, None).partition("/")[0]) == []
+
+
+async def test_s14_5_who_is_killed_while_sealing_anew_goes_on(
+    make: Make, contents: ContentStore, transactions: Transactions, clock: DayClock, tenant: str
+) -> None:
+    """Between the new content and the row that names it: the old one is read, and the next run seals it."""
+    made = await make().add(Caller(tenant, None, {}), of(b"words"), said)
+
+    class Killed:
+        async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
+            await contents.put(name, pieces)
+            raise KeyboardInterrupt
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(contents, name)
+
+    stores: Any = {"it": Killed()}
+    with pytest.raises(KeyboardInterrupt):
+        async for _ in seal_contents(transactions, stores, Vault(FIRST)):
+            pass
+    assert (await make().whole(tenant, made.id))[1] == b"words"
+    assert await resealed(contents, transactions, Vault(FIRST), tenant) == [None]
+    reader = make(Vault(FIRST))
+    assert (await reader.whole(tenant, made.id))[1] == b"words"
+    await reader.delete(tenant, made.id, None)

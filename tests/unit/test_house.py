@@ -32,6 +32,7 @@ SMALL_WITH_REASON = {
     "http/responses/references.py": "what an item refers to: asked on create and by compaction",
     "http/responses/routes.py": "the list of paths of one API, which `routes.py` has no room for",
     "http/ui/routes.py": "the list of pages, which each of them is added to",
+    "assembly/own_files.py": "files in the place of their ids, at the very last: pure",
     "models/guarding.py": "for whom models are called: asked by guards and by what calls models",
     "models/keys.py": "what is known of a key of ours",
     "models/internal.py": "what goes to internal models and comes back",

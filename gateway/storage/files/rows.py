@@ -4,7 +4,6 @@ Who adds or deletes a file of a tenant is alone with that tenant's files until i
 that a file was just added for, and no two uploads fill the same rest of a quota.
 """
 
-import hashlib
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -25,6 +24,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.database.files import file_chunks, file_contents, files
 from gateway.storage.encryption.columns import for_row
+from gateway.storage.files.placed import alone_with_files
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.trail.append import recorded
 from gateway.storage.turns.completions import behind
@@ -66,7 +66,7 @@ class FileRows:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> ContentPlace:
-            _alone(connection, tenant)
+            alone_with_files(connection, tenant)
             check(_kept(connection, tenant, record.key_id, now))
             values = {column.name: getattr(record, name) for name, column in _FIELDS.items()}
             connection.execute(files.insert().values(**for_row(files, {"tenant": tenant, **values})))
@@ -107,7 +107,7 @@ class FileRows:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> tuple[ContentPlace | None, tuple[str, ...], list[str]]:
-            _alone(connection, tenant)
+            alone_with_files(connection, tenant)
             record, place = _find(connection, tenant, file_id, None)
             groups, held = _let_go(connection, tenant, record, now)
             groups = (*groups, cache_group(tenant, file_id))
@@ -142,13 +142,6 @@ class FileRows:
         query = sa.select(CONTENT.object).where(CONTENT.object.in_(objects))
         held = await self._transactions.run(lambda connection: set(connection.execute(query).scalars()))
         return [each for each in objects if each not in held]
-
-
-def _alone(connection: sa.Connection, tenant: str) -> None:
-    """SQLite has one writer anyway."""
-    if connection.dialect.name == "postgresql":
-        digest = hashlib.blake2b(f"files\0{tenant}".encode(), digest_size=8).digest()
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(int.from_bytes(digest, "big", signed=True))))
 
 
 def _living(now: datetime) -> sa.ColumnElement[bool]:
