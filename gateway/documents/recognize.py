@@ -2,18 +2,20 @@
 
 import base64
 import binascii
-import contextlib
 import re
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from gateway.documents.document import DocumentFile, UnreadableDocument
 from gateway.documents.kinds import KINDS
+from gateway.documents.plain import text_of
 from gateway.documents.sniff import OTHER_ZIP, may_be_known, sniffed
 
 NOT_TEXT = ("image/", "audio/", "video/")
 """Media types that outweigh the ending of a name: a picture called `chart.csv` is no text."""
 MERE_TEXT = ("text", "xml", "subtitles")
+IN_CHARSETS = (*MERE_TEXT, "html")
+"""Kinds that come in whichever encoding, which their sender may tell."""
 DATA_URL = re.compile(r"\s*data:([\w.+-]+/[\w.+-]+)?((?:;[\w-]+=[^;,\s]{0,100})*)(;base64)?,(?<!data:,)", re.IGNORECASE)
 CHARSET = re.compile(r";charset=\"?([\w.:-]+)", re.IGNORECASE)
 HTML_HEAD = 4096
@@ -52,7 +54,9 @@ def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> DocumentFile | Non
     except (binascii.Error, ValueError):
         raise UnreadableDocument("its data is not base64") from None
     kind = _by_content(kind, raw)
-    return None if kind is None or (kind == "pdf" and not decode_pdf) else DocumentFile(raw, kind, name)
+    if kind is None or (kind == "pdf" and not decode_pdf):
+        return None
+    return DocumentFile(_in_utf8(kind, raw, media_type), kind, name)
 
 
 def sent_document(data: str, name: str) -> DocumentFile:
@@ -71,6 +75,8 @@ def sent_document(data: str, name: str) -> DocumentFile:
             raw = base64.b64decode("".join((encoded if is_url else data).split()), validate=True)
     except (binascii.Error, ValueError):
         raise UnreadableDocument("its data is not base64") from None
+    if is_url:
+        raw = _in_utf8(_kind(name, media_type), raw, header)
     return stored_document(name, media_type, raw)
 
 
@@ -81,12 +87,14 @@ def stored_document(name: str, media_type: str, content: bytes) -> DocumentFile:
         UnreadableDocument: neither its name nor its content says that it is text.
     """
     kind = _by_content(_kind(name, media_type), content)
-    if kind is None:
-        try:
-            content.decode("utf-8")
-        except UnicodeDecodeError:
-            raise UnreadableDocument("it is no text document") from None
+    if kind is None and text_of(content) is None:
+        raise UnreadableDocument("it is no text document")
     return DocumentFile(content, kind or "text", name)
+
+
+def may_be_document(name: str, media_type: str, head: bytes) -> bool:
+    """Whether `stored_document` may find one, as far as the beginning of its content tells."""
+    return _kind(name, media_type) is not None or may_be_known(head) or text_of(head) is not None
 
 
 def encoded_document(content: str, media_type: str = "", name: str = "") -> DocumentFile | None:
@@ -117,11 +125,14 @@ def _of_data_url(url: re.Match[str], data: str) -> DocumentFile:
     kind = _by_content(_kind("", media_type or "text/plain"), raw)
     if kind is None:
         raise UnreadableDocument(f"{media_type} is no kind of document that has a text")
+    return DocumentFile(_in_utf8(kind, raw, parameters), kind)
+
+
+def _in_utf8(kind: str | None, raw: bytes, parameters: str) -> bytes:
+    """A text in UTF-8, if a media type's parameters tell its charset; it counts if the bytes are valid in it."""
     charset = CHARSET.search(parameters)
-    if charset is not None and not KINDS[kind].apart:
-        with contextlib.suppress(LookupError):  # a name that nobody knows
-            raw = raw.decode(charset[1], "replace").encode("utf-8", "replace")
-    return DocumentFile(raw, kind)
+    text = text_of(raw, charset[1]) if charset is not None and kind in IN_CHARSETS else None
+    return raw if text is None else text.encode("utf-8", "replace")
 
 
 def _kind(name: str, media_type: str) -> str | None:
