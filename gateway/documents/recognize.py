@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from gateway.documents.document import DocumentFile, UnreadableDocument
+from gateway.documents.encodings import decodes
 from gateway.documents.kinds import KINDS
 from gateway.documents.plain import text_of
 from gateway.documents.sniff import OTHER_ZIP, may_be_known, sniffed
@@ -17,7 +18,7 @@ MERE_TEXT = ("text", "xml", "subtitles")
 IN_CHARSETS = (*MERE_TEXT, "html")
 """Kinds that come in whichever encoding, which their sender may tell."""
 DATA_URL = re.compile(r"\s*data:([\w.+-]+/[\w.+-]+)?((?:;[\w-]+=[^;,\s]{0,100})*)(;base64)?,(?<!data:,)", re.IGNORECASE)
-CHARSET = re.compile(r";charset=\"?([\w.:-]+)", re.IGNORECASE)
+CHARSET = re.compile(r";\s*charset=\"?([\w.:-]+)", re.IGNORECASE)
 HTML_HEAD = 4096
 """Characters at the beginning of a text that tell whether it is HTML."""
 HTML_START = re.compile(
@@ -87,14 +88,14 @@ def stored_document(name: str, media_type: str, content: bytes) -> DocumentFile:
         UnreadableDocument: neither its name nor its content says that it is text.
     """
     kind = _by_content(_kind(name, media_type), content)
-    if kind is None and text_of(content) is None:
+    if kind is None and not _reads_as_text(content, media_type):
         raise UnreadableDocument("it is no text document")
     return DocumentFile(content, kind or "text", name)
 
 
 def may_be_document(name: str, media_type: str, head: bytes) -> bool:
     """Whether `stored_document` may find one, as far as the beginning of its content tells."""
-    return _kind(name, media_type) is not None or may_be_known(head) or text_of(head) is not None
+    return _kind(name, media_type) is not None or may_be_known(head) or _reads_as_text(head, media_type)
 
 
 def encoded_document(content: str, media_type: str = "", name: str = "") -> DocumentFile | None:
@@ -153,6 +154,11 @@ def _is_worth_a_look(encoded: str) -> bool:
         return may_be_known(base64.b64decode(encoded[:HEAD_CHARS]))
     except (binascii.Error, ValueError):
         return False
+
+
+def _reads_as_text(content: bytes, media_type: str) -> bool:
+    """Whether content of which nothing else is known is text: in any encoding, but of a picture (SVG) in UTF-8."""
+    return decodes(content, "utf-8") if media_type.startswith(NOT_TEXT) else text_of(content) is not None
 
 
 def _is_text(media_type: str, encoded: str, start: bytes) -> bool:

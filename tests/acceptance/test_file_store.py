@@ -7,6 +7,8 @@ import openai
 import pytest
 from openai import OpenAI
 
+from tests.support.answers import Json, user
+from tests.support.documents import docx, locked_pdf, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -23,6 +25,13 @@ BOUNDARY = {"content-type": "multipart/form-data; boundary=X"}
 
 def sdk(gateway: GatewayProcess, key: str = ADA) -> OpenAI:
     return OpenAI(base_url=gateway.base_url, api_key=key, max_retries=0, timeout=60)
+
+
+def cached_documents(gateway: GatewayProcess) -> Json:
+    """How often readings of documents were found in the cache."""
+    with httpx.Client(headers=HEAD) as plain:
+        found = plain.get(gateway.base_url.removesuffix("/v1") + "/health/ready?details=1").json()
+    return dict(found["details"]["caches"]["documents"])
 
 
 def part(name: str, content: bytes, filename: str | None = None, more: str = "") -> bytes:
@@ -161,14 +170,14 @@ def test_s14_5_an_upload_is_read_behind_its_answer(guarded: GatewayProcess, upst
             other = client.files.create(file=(name, content), purpose=purpose)  # type: ignore[arg-type]
             assert other.status == "processed"
             client.files.delete(other.id)
-        hits = cached_documents(guarded)
+        before = cached_documents(guarded)
         body = {"file": {"file_id": made.id}, "type": "file"}
-        client.chat.completions.create(model="gpt-4o", messages=[user([body, {"type": "text", "text": "Who?"}])])  # type: ignore[list-item]
+        client.chat.completions.create(model="gpt-4o", messages=[user([body, {"type": "text", "text": "Who?"}])])
         assert "Ines" in text_of(upstream.last.body)
         again = {"attachments": [{"file_id": made.id}]}
-        client.chat.completions.create(model="gpt-4o", messages=[user("Who?")], extra_body=again)  # type: ignore[list-item]
+        client.chat.completions.create(model="gpt-4o", messages=[user("Who?")], extra_body=again)
         assert "Ines" in text_of(upstream.last.body)
         after = cached_documents(guarded)
-        assert (after["misses"] - hits["misses"], after["hits"] - hits["hits"]) == (0, 2)
+        assert (after["misses"] - before["misses"], after["hits"] - before["hits"]) == (0, 2)
         for each in (made, spoilt):
             client.files.delete(each.id)

@@ -205,3 +205,21 @@ async def test_s14_4_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert not isinstance(first, Overloaded)
     assert isinstance(second, Overloaded)
     assert "keeper" in (await reader.read(DocumentFile(docx(["the keeper"]), "docx"), ReadOptions())).text
+
+
+async def test_s14_4_readers_tell_how_far_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an archive how many of its files are read, and nothing of what its files say of themselves."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("a.pdf", pdf(["one page"]))
+        for number in range(3):
+            archive.writestr(f"b{number}.txt", "words")
+    told: list[float] = []
+    always = process.PROGRAM.replace("apart import main", "apart import main, _teller").replace(
+        "sys.exit(", "import gateway.documents.apart as a; a.TOLD_SECONDS = 0; sys.exit("
+    )
+    monkeypatch.setattr(process, "PROGRAM", always)
+    await DocumentReader().read(DocumentFile(packed.getvalue(), "zip"), progress=told.append)
+    assert told
+    assert told == sorted(told)
+    assert set(told) <= {0, 0.25, 0.5, 0.75}
