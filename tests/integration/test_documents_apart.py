@@ -5,9 +5,11 @@ The documents here are programs, and the reader of the process apart is one that
 
 import asyncio
 import contextlib
+import io
 import os
 import socket
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from gateway.documents import process
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.process import DocumentReader, confinement
 from gateway.errors import Overloaded
-from tests.support.documents import docx
+from tests.support.documents import docx, pdf
 
 RUNS_WHAT_IT_READS = """
 import sys
@@ -215,9 +217,7 @@ async def test_s14_4_readers_tell_how_far_they_are(monkeypatch: pytest.MonkeyPat
         for number in range(3):
             archive.writestr(f"b{number}.txt", "words")
     told: list[float] = []
-    always = process.PROGRAM.replace("apart import main", "apart import main, _teller").replace(
-        "sys.exit(", "import gateway.documents.apart as a; a.TOLD_SECONDS = 0; sys.exit("
-    )
+    always = process.PROGRAM.replace("sys.exit(", "import gateway.documents.apart as a; a.TOLD_SECONDS = 0; sys.exit(")
     monkeypatch.setattr(process, "PROGRAM", always)
     await DocumentReader().read(DocumentFile(packed.getvalue(), "zip"), progress=told.append)
     assert told
