@@ -45,7 +45,7 @@ def read_nested(raw: bytes, nesting: Nesting) -> str:
             for number, each in enumerate(files):
                 tell_progress(number, len(files))
                 parts.append(_member(archive, each, nesting))
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, EOFError, UnicodeError) as error:
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, EOFError, UnicodeError, IndexError) as error:
         raise UnreadableDocument("it is no readable ZIP archive") from error
     return "\n\n".join(filter(None, parts))
 

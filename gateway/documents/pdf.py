@@ -185,7 +185,7 @@ def _by_pypdf(raw: bytes) -> Reading:
     except (FileNotDecryptedError, DependencyError) as error:  # it lacks the password, or the cipher to try none
         raise UnreadableDocument(LOCKED) from error
     # pypdf lets many kinds of error through for broken files; all mean the same here.
-    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+    except (PyPdfError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, OSError) as error:
         raise UnreadableDocument(BROKEN) from error
     if not texts:
         raise UnreadableDocument(BROKEN)

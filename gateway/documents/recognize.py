@@ -25,6 +25,8 @@ HTML_START = re.compile(
     r"\ufeff?(?:\s|<!--(?:(?!-->).)*-->|<\?xml[^<>]*>)*+<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
 )
 TAG_START = re.compile(r"\s*<[A-Za-z!]")
+CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+"""What short data of programs has that looks like UTF-16."""
 HEAD_CHARS = 1400
 """Of encoded data, in which its start stands; a PDF may have something before it. Whole groups of four."""
 
@@ -158,7 +160,10 @@ def _is_worth_a_look(encoded: str) -> bool:
 
 def _reads_as_text(content: bytes, media_type: str) -> bool:
     """Whether content of which nothing else is known is text: in any encoding, but of a picture (SVG) in UTF-8."""
-    return decodes(content, "utf-8") if media_type.startswith(NOT_TEXT) else text_of(content) is not None
+    if media_type.startswith(NOT_TEXT):
+        return decodes(content, "utf-8")
+    text = text_of(content)
+    return text is not None and (b"\x00" not in content or CONTROLS.search(text[:HEAD_CHARS]) is None)
 
 
 def _is_text(media_type: str, encoded: str, start: bytes) -> bool:
