@@ -15,6 +15,7 @@ from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.embeddings.meaning import Meaning
 from gateway.files.opening import open_files, serving
+from gateway.files.reading import ReadingFiles
 from gateway.files.store import OwnFiles
 from gateway.guards.opening import open_guards
 from gateway.http.answering import Answering
@@ -225,6 +226,8 @@ class Gateway:
         self.settlement = Settlement(store, self.counters, clock, self.metrics, match, self.hooks)
         rows = FileRows(self.transactions, clock, self.cache, self.paths)
         self.kept_files = open_files(settings, self.transactions, rows, clock, self.client)
+        self.reading = ReadingFiles(self.kept_files, rows, self.files)
+        self.kept_files.added = self.reading.add
         serves = serving(settings, self.router)
         self.files.store = files = OwnFiles(self.kept_files, UpstreamFiles(self.client, self.router), serves)
         self.pipeline = pipeline = Pipeline(
@@ -296,7 +299,7 @@ class Gateway:
             asyncio.ensure_future(self.warm_up.run()),
             asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, often)),
             asyncio.ensure_future(add_older_for_ever(self.transactions, sweep_seconds(days))),
-            asyncio.ensure_future(keep_files(self.kept_files)),
+            asyncio.ensure_future(keep_files(self.kept_files, self.reading.look)),
             asyncio.ensure_future(self.idempotency.keep()),
             asyncio.ensure_future(self.indexing.run()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
@@ -305,6 +308,7 @@ class Gateway:
         if self.shared is not None:
             running.append(asyncio.ensure_future(keep_shared(self.shared, self.metrics)))
         running.append(asyncio.ensure_future(self._expire_for_ever()))
+        self.reading.start()
         self.hooks.start()
         self.telemetry.start()
         await self.margins.looked_up(CALIBRATED_WITHIN)
@@ -324,6 +328,7 @@ class Gateway:
 
     async def _close(self) -> None:
         await self.answering.close()
+        await self.reading.close()
         await self.mcp.close()
         await self.summaries.close(SUMMARIES_SECONDS)
         if self.meaning is not None:

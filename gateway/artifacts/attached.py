@@ -3,10 +3,11 @@
 What is left is text. It is read once: the conversation keeps the text.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from gateway.base.tasks import offload_if
-from gateway.documents.document import DocumentFile, UnreadableDocument
+from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
 from gateway.documents.process import DocumentReader
 from gateway.documents.recognize import encoded_document, sent_document, stored_document
 from gateway.errors import InvalidRequest, NotFound
@@ -17,10 +18,15 @@ from gateway.ports.documents import FileStore
 
 INLINE_CHARS = 100_000
 """A longer content is decoded in a thread."""
+Kept = Callable[[DocumentFile, str], Awaitable[tuple[Reading, str]]]
+"""`FileReader.best`: what a tenant's document says, from the cache if it is there."""
 
 
-async def with_contents(request: ChatRequest, files: FileStore, documents: DocumentReader) -> ChatRequest:
+async def with_contents(request: ChatRequest, files: FileStore, documents: DocumentReader, kept: Kept) -> ChatRequest:
     """The request with a text as the content of each attachment.
+
+    Args:
+        kept: reads files that are kept here, unless nothing may outlive the request.
 
     Raises:
         NotFound: no such file for this client; names its field.
@@ -33,14 +39,19 @@ async def with_contents(request: ChatRequest, files: FileStore, documents: Docum
             found.append(await _sent(attachment, f"{where}.file_data", documents))
         elif attachment.content is None:
             by = "attachment_id" if attachment.attachment_id is not None else "file_id"
-            found.append(await _fetched(attachment, f"{where}.{by}", request, files, documents))
+            found.append(await _fetched(attachment, f"{where}.{by}", request, files, documents, kept))
         else:
             found.append(await _decoded(attachment, f"{where}.content", documents))
     return replace(request, attachments=tuple(found))
 
 
 async def _fetched(
-    attachment: RequestAttachment, where: str, request: ChatRequest, files: FileStore, documents: DocumentReader
+    attachment: RequestAttachment,
+    where: str,
+    request: ChatRequest,
+    files: FileStore,
+    documents: DocumentReader,
+    kept: Kept,
 ) -> RequestAttachment:
     file_id = attachment.attachment_id or attachment.file_id or ""
     try:
@@ -51,7 +62,8 @@ async def _fetched(
         raise NotFound(error.message, param=where, code="attachment_not_found") from error
     except UnreadableDocument as error:
         raise _unreadable(f"The file {file_id!r} of {where}", error, where) from error
-    text = await _text(document, f"The file {file_id!r} of {where}", where, documents)
+    tenant = request.caller.tenant if file.own and request.store else None
+    text = await _text(document, f"The file {file_id!r} of {where}", where, documents, tenant, kept)
     title = attachment.title or attachment.filename or file.name
     return attachment.model_copy(update={"content": text, "title": title, "file_id": file_id if file.own else None})
 
@@ -82,9 +94,19 @@ async def _decoded(attachment: RequestAttachment, where: str, documents: Documen
     return attachment.model_copy(update={"content": await _text(document, where, where, documents), **titled})
 
 
-async def _text(document: DocumentFile, what: str, where: str, documents: DocumentReader) -> str:
+async def _text(
+    document: DocumentFile,
+    what: str,
+    where: str,
+    documents: DocumentReader,
+    tenant: str | None = None,
+    kept: Kept | None = None,
+) -> str:
     try:
-        reading = await documents.read(document)
+        if kept is not None and tenant is not None:
+            reading, _ = await kept(document, tenant)
+        else:
+            reading = await documents.read(document)
     except UnreadableDocument as error:
         raise _unreadable(what, error, where) from error
     if reading.pages and len(reading.empty) == len(reading.pages):

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from gateway.base import jsons
 from gateway.base.tasks import offload_if
@@ -13,7 +14,7 @@ from gateway.config.documents_settings import DocumentSettings
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.kinds import is_slow
 from gateway.documents.kinds import read as read_document
-from gateway.documents.process import DocumentReader
+from gateway.documents.process import DocumentReader, Progress
 from gateway.documents.recognize import inline_file, stored_document
 from gateway.errors import InvalidRequest, NotFound
 from gateway.models.artifacts import cache_group
@@ -34,6 +35,8 @@ DELETED = "(This document was deleted.)"
 INLINE_CHARS = 100_000
 INLINE_FILES = 100
 """More than this is read in a thread, since it takes milliseconds for which other requests would wait."""
+BEFORE_OCR = 0.2
+"""Of the work on a PDF of which pictures of text may have to be recognized."""
 
 
 class FileReader:
@@ -46,6 +49,7 @@ class FileReader:
         self._cache = cache
         self._ttl = ttl
         self.hits = self.misses = 0
+        self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def read(
         self,
@@ -138,11 +142,32 @@ class FileReader:
         return {"filename": found.name, "file_data": f"data:application/pdf;base64,{data}"}, f"pdf:{found.digest}"
 
     async def _told(self, document: DocumentFile, tenant: str | None, known: Known | None) -> tuple[str, str]:
-        """What the document says, its pictures of text too, with the notes on it; and its digest."""
-        reading, digest = await self._reading(document, tenant, known)
-        if reading.empty and self.documents.options.ocr:
-            reading, digest = await self._reading(document, tenant, known, ocr=True)
+        """What the document says, with the notes on it; and its digest."""
+        reading, digest = await self.best(document, tenant, known)
         return reading.told, digest
+
+    async def best(
+        self,
+        document: DocumentFile,
+        tenant: str | None,
+        known: Known | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[Reading, str]:
+        """What the document says, its pictures of text too, and its digest.
+
+        Args:
+            tenant: for whom the cache keeps it; None: nothing may outlive the request.
+
+        Raises:
+            UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`.
+        """
+        may_recognize = self.documents.options.ocr and document.kind == "pdf"
+        first = _part_of(progress, 0.0, BEFORE_OCR) if may_recognize else progress
+        reading, digest = await self._reading(document, tenant, known, progress=first)
+        if reading.empty and self.documents.options.ocr:
+            rest = _part_of(progress, BEFORE_OCR, 1 - BEFORE_OCR)
+            reading, digest = await self._reading(document, tenant, known, ocr=True, progress=rest)
+        return reading, digest
 
     def _own(self, parts: dict[FilePlace, dict[str, Any]], caller: Caller) -> list[tuple[FilePlace, str]]:
         """The parts that name files which are kept here: no upstream knows their ids."""
@@ -162,10 +187,27 @@ class FileReader:
             raise NotFound("There is no such file for this key.")
         file = await self.store.fetch(file_id, caller)
         document = await asyncio.to_thread(stored_document, file.name, file.media_type, file.content)
-        read, name = await self._told(document, caller.tenant if keep else None, known)
         if keep:
-            await self._cache.set(named, name.encode(), self._ttl, group=cache_group(caller.tenant, file_id))
-        return read, name
+            return await self.read_and_keep(document, file_id, caller.tenant, known)
+        return await self._told(document, None, known)
+
+    async def read_and_keep(
+        self,
+        document: DocumentFile,
+        file_id: str,
+        tenant: str,
+        known: Known | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[str, str]:
+        """The text of a file that is kept here, and the digest of the document. Both are kept where questions look.
+
+        Raises:
+            UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`.
+        """
+        reading, digest = await self.best(document, tenant, known, progress)
+        named = f"file:{tenant}:{file_id}"
+        await self._cache.set(named, digest.encode(), self._ttl, group=cache_group(tenant, file_id))
+        return reading.told, digest
 
     async def _kept_text(self, digest: str, tenant: str) -> str | None:
         """The text that the cache keeps of a document; None if it does not keep all of it."""
@@ -176,31 +218,53 @@ class FileReader:
         return found.told if found is not None else None
 
     async def _reading(
-        self, document: DocumentFile, tenant: str | None, known: Known | None, *, ocr: bool = False
+        self,
+        document: DocumentFile,
+        tenant: str | None,
+        known: Known | None,
+        *,
+        ocr: bool = False,
+        progress: Progress | None = None,
     ) -> tuple[Reading, str]:
         """What the document says, from the cache if it is there, and its digest."""
         digest = await offload_if(len(document.raw) >= INLINE_CHARS, lambda: document.digest)
         way = self._way(ocr=ocr)
         found = known.get((way, digest)) if known is not None else None
-        key = self._key(digest, tenant or "", ocr=ocr)
-        if found is None and tenant is not None:
-            found = _reading_of(await self._cache.get(key))
-            self.hits += found is not None
-            self.misses += found is None
         if found is None:
-            found = await self.documents.read(document, replace(self.documents.options, ocr=ocr))
-            if tenant is not None:
-                raw = jsons.dumps(found.as_json())
-                await self._cache.set(key, raw, self._ttl, group=cache_group(tenant, digest))
+            options = replace(self.documents.options, ocr=ocr)
+            if tenant is None:
+                found = await self.documents.read(document, options, progress)
+            else:
+                found = await self._kept_reading(document, digest, tenant, options, progress)
         if known is not None:
             known[way, digest] = found
         return found, digest
+
+    async def _kept_reading(
+        self, document: DocumentFile, digest: str, tenant: str, options: ReadOptions, progress: Progress | None
+    ) -> Reading:
+        """From the cache, or read and put there: once, however many ask for it at once."""
+        key = self._key(digest, tenant, ocr=options.ocr)
+        async with self._alone.setdefault(key, asyncio.Lock()):
+            found = _reading_of(await self._cache.get(key))
+            self.hits += found is not None
+            self.misses += found is None
+            if found is None:
+                found = await self.documents.read(document, options, progress)
+                raw = jsons.dumps(found.as_json())
+                await self._cache.set(key, raw, self._ttl, group=cache_group(tenant, digest))
+            return found
 
     def _way(self, *, ocr: bool) -> str:
         return f"{VERSION}:{self.documents.options.ocr_languages if ocr else ''}"
 
     def _key(self, digest: str, tenant: str, *, ocr: bool) -> str:
         return f"document:{self._way(ocr=ocr)}:{tenant}:{digest}"
+
+
+def _part_of(progress: Progress | None, start: float, share: float) -> Progress | None:
+    """Is told of a part of the work."""
+    return (lambda done: progress(start + share * done)) if progress is not None else None
 
 
 def _reading_of(raw: bytes | None) -> Reading | None:

@@ -239,7 +239,7 @@ class ContextManager:
         """
         if not request.attachments:
             return request
-        return await with_contents(request, files, self._files.documents)
+        return await with_contents(request, files, self._files.documents, self._files.best)
 
     def keep(self, built: BuiltContext, holds: Holds) -> None:
         """Keeps for later questions what a stored request leaves, as long as its conversation is there (`holds`)."""

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import orjson
@@ -27,19 +28,30 @@ class _Teller:
     def __init__(self) -> None:
         self.descriptor: int | None = None
         self._next = 0.0
+        self._inside = 0
 
     def tell(self, done: int, total: int) -> None:
         """`done` of `total` are read: pages, bytes, or whatever else a reader counts."""
-        if self.descriptor is None or time.monotonic() < self._next:
+        if self.descriptor is None or self._inside or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + TOLD_SECONDS
         with contextlib.suppress(OSError):  # nobody listens, or not fast enough
             os.write(self.descriptor, b"%.3f " % (done / total if total else 1.0))
 
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """While one of many files is read: what its reader tells says nothing of them all."""
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
+
 
 _teller = _Teller()
 tell_progress = _teller.tell
 """For readers: `tell_progress(done, total)`, as often as they like."""
+tell_nothing = _teller.silent
 
 
 def main() -> int:

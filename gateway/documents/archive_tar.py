@@ -6,8 +6,10 @@ import io
 import lzma
 import tarfile
 import zlib
+from collections.abc import Callable
 from typing import IO, cast
 
+from gateway.documents.apart import tell_progress
 from gateway.documents.archive_zip import MOST_MEMBER_BYTES
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.members import listing, why_not
@@ -15,6 +17,7 @@ from gateway.documents.nested import Nesting, reading_of
 
 MOST_ENTRIES = 100_000
 PACKED = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
+MAGIC_BYTES = 8
 BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, ValueError, UnicodeError)
 
 
@@ -64,12 +67,12 @@ def read_nested(raw: bytes, nesting: Nesting) -> str:
     Raises:
         UnreadableDocument: see `read`.
     """
-    most = nesting.budget.unpacked
-    unpacked = _Bounded(_opened(raw), most)
+    most, source = nesting.budget.unpacked, io.BytesIO(raw)
+    unpacked = _Bounded(_opened(source), most)
     try:
         try:
             with tarfile.open(fileobj=cast(IO[bytes], unpacked), mode="r:") as archive:
-                return _archive(archive, nesting)
+                return _archive(archive, nesting, lambda: tell_progress(source.tell(), len(raw)))
         except tarfile.ReadError:
             if raw.startswith(tuple(magic for magic, _ in PACKED)):
                 return _single(raw, nesting)
@@ -80,15 +83,16 @@ def read_nested(raw: bytes, nesting: Nesting) -> str:
         raise UnreadableDocument("it is no readable TAR archive") from error
 
 
-def _opened(raw: bytes) -> IO[bytes]:
-    opener = next((opener for magic, opener in PACKED if raw.startswith(magic)), None)
-    return cast(IO[bytes], opener(io.BytesIO(raw), "rb")) if opener else io.BytesIO(raw)
+def _opened(source: io.BytesIO) -> IO[bytes]:
+    head = bytes(source.getbuffer()[:MAGIC_BYTES])
+    opener = next((opener for magic, opener in PACKED if head.startswith(magic)), None)
+    return cast(IO[bytes], opener(source, "rb")) if opener else source
 
 
 def _single(raw: bytes, nesting: Nesting) -> str:
     """The one file that is packed, as a member without a name of its own."""
     most = min(MOST_MEMBER_BYTES, nesting.budget.unpacked)
-    with _opened(raw) as file:
+    with _opened(io.BytesIO(raw)) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise UnreadableDocument("it unpacks to far more than it is")
@@ -98,11 +102,12 @@ def _single(raw: bytes, nesting: Nesting) -> str:
     return text
 
 
-def _archive(archive: tarfile.TarFile, nesting: Nesting) -> str:
+def _archive(archive: tarfile.TarFile, nesting: Nesting, tell: Callable[[], None]) -> str:
     names: list[tuple[str, int]] = []
     texts: list[tuple[str, str]] = []
     try:
         for member in archive:
+            tell()
             if member.isdir():
                 continue
             names.append((member.name, member.size))

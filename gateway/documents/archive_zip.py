@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from lzma import LZMAError
 
+from gateway.documents.apart import tell_progress
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.members import listing, why_not
 from gateway.documents.nested import Nesting, reading_of
@@ -41,10 +42,12 @@ def read_nested(raw: bytes, nesting: Nesting) -> str:
             size = sum(each.file_size for each in files)
             head = f"Archive of {len(files):,} {'file' if len(files) == 1 else 'files'}, {size:,} bytes unpacked:"
             parts = [listing(head, [(each.filename, each.file_size) for each in files])]
-            parts.extend(filter(None, (_member(archive, each, nesting) for each in files)))
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, EOFError, UnicodeError) as error:
+            for number, each in enumerate(files):
+                tell_progress(number, len(files))
+                parts.append(_member(archive, each, nesting))
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, EOFError, UnicodeError, IndexError) as error:
         raise UnreadableDocument("it is no readable ZIP archive") from error
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, nesting: Nesting) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 
+from gateway.documents.apart import tell_nothing
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.kinds import KINDS
 from gateway.documents.members import kind_of
@@ -71,7 +72,8 @@ class Nesting:
     def member(self, name: str, raw: bytes, media_type: str = "") -> str:
         """A file's marker and its text; "" if it has none that can be read, which the notes tell."""
         try:
-            text = self._text(name, raw, media_type)
+            with tell_nothing():
+                text = self._text(name, raw, media_type)
         except UnreadableDocument as error:
             self.leave_out(f"not readable, since {error}", name)
             return ""

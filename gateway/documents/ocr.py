@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from gateway.documents.apart import tell_progress
 from gateway.documents.document import ReadOptions
 from gateway.models.places import page_list
 
@@ -46,7 +47,8 @@ def recognized(document: Any, numbers: Sequence[int], options: ReadOptions) -> R
     until = time.monotonic() + SHARE * options.seconds
     texts: dict[int, str] = {}
     missed: list[int] = []
-    for number in numbers:
+    for done, number in enumerate(numbers):
+        tell_progress(done, len(numbers))
         left = until - time.monotonic()
         text = _text(program, languages, _picture(document[number - 1]), min(PAGE_SECONDS, left)) if left > 0 else None
         if text is None:

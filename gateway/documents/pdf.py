@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from gateway.documents.apart import tell_progress
 from gateway.documents.document import PageFacts, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.ocr import recognized
 from gateway.models.places import marker, no_text_note, page_list
@@ -69,6 +70,8 @@ def _by_pdfium(document: Any, options: ReadOptions, *, is_whole: bool) -> Readin
         document.init_forms()
     texts, pages, broken, blank = [], [], [], set()
     for number in range(len(document)):
+        if not options.ocr:  # else it is read again, for its pictures
+            tell_progress(number, len(document))
         try:
             page = document[number]
             texts.append(_text(document, page))

@@ -2,27 +2,32 @@
 
 import base64
 import binascii
-import contextlib
 import re
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from gateway.documents.document import DocumentFile, UnreadableDocument
+from gateway.documents.encodings import decodes
 from gateway.documents.kinds import KINDS
+from gateway.documents.plain import text_of
 from gateway.documents.sniff import OTHER_ZIP, is_picture, may_be_known, sniffed
 
 PICTURE = "image"
 NOT_TEXT = ("image/", "audio/", "video/")
 """Media types that outweigh the ending of a name: a picture called `chart.csv` is no text."""
 MERE_TEXT = ("text", "xml", "subtitles")
+IN_CHARSETS = (*MERE_TEXT, "html")
+"""Kinds that come in whichever encoding, which their sender may tell."""
 DATA_URL = re.compile(r"\s*data:([\w.+-]+/[\w.+-]+)?((?:;[\w-]+=[^;,\s]{0,100})*)(;base64)?,(?<!data:,)", re.IGNORECASE)
-CHARSET = re.compile(r";charset=\"?([\w.:-]+)", re.IGNORECASE)
+CHARSET = re.compile(r";\s*charset=\"?([\w.:-]+)", re.IGNORECASE)
 HTML_HEAD = 4096
 """Characters at the beginning of a text that tell whether it is HTML."""
 HTML_START = re.compile(
     r"\ufeff?(?:\s|<!--(?:(?!-->).)*-->|<\?xml[^<>]*>)*+<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
 )
 TAG_START = re.compile(r"\s*<[A-Za-z!]")
+CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+"""What short data of programs has that looks like UTF-16."""
 HEAD_CHARS = 1400
 """Of encoded data, in which its start stands; a PDF may have something before it. Whole groups of four."""
 
@@ -53,7 +58,9 @@ def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> DocumentFile | Non
     except (binascii.Error, ValueError):
         raise UnreadableDocument("its data is not base64") from None
     kind = _by_content(kind, raw)
-    return None if kind is None or (kind == "pdf" and not decode_pdf) else DocumentFile(raw, kind, name)
+    if kind is None or (kind == "pdf" and not decode_pdf):
+        return None
+    return DocumentFile(_in_utf8(kind, raw, media_type), kind, name)
 
 
 def sent_document(data: str, name: str) -> DocumentFile:
@@ -72,6 +79,8 @@ def sent_document(data: str, name: str) -> DocumentFile:
             raw = base64.b64decode("".join((encoded if is_url else data).split()), validate=True)
     except (binascii.Error, ValueError):
         raise UnreadableDocument("its data is not base64") from None
+    if is_url:
+        raw = _in_utf8(_kind(name, media_type), raw, header)
     return stored_document(name, media_type, raw, pictures=True)
 
 
@@ -87,12 +96,14 @@ def stored_document(name: str, media_type: str, content: bytes, *, pictures: boo
     kind = _by_content(_kind(name, media_type), content)
     if kind is None and pictures and is_picture(content):
         kind = PICTURE
-    if kind is None:
-        try:
-            content.decode("utf-8")
-        except UnicodeDecodeError:
-            raise UnreadableDocument("it is no text document") from None
+    if kind is None and not _reads_as_text(content, media_type):
+        raise UnreadableDocument("it is no text document")
     return DocumentFile(content, kind or "text", name)
+
+
+def may_be_document(name: str, media_type: str, head: bytes) -> bool:
+    """Whether `stored_document` may find one, as far as the beginning of its content tells."""
+    return _kind(name, media_type) is not None or may_be_known(head) or _reads_as_text(head, media_type)
 
 
 def encoded_document(content: str, media_type: str = "", name: str = "") -> DocumentFile | None:
@@ -125,11 +136,14 @@ def _of_data_url(url: re.Match[str], data: str) -> DocumentFile:
         kind = PICTURE
     if kind is None:
         raise UnreadableDocument(f"{media_type} is no kind of document that has a text")
+    return DocumentFile(_in_utf8(kind, raw, parameters), kind)
+
+
+def _in_utf8(kind: str | None, raw: bytes, parameters: str) -> bytes:
+    """A text in UTF-8, if a media type's parameters tell its charset; it counts if the bytes are valid in it."""
     charset = CHARSET.search(parameters)
-    if charset is not None and not KINDS[kind].apart:
-        with contextlib.suppress(LookupError):  # a name that nobody knows
-            raw = raw.decode(charset[1], "replace").encode("utf-8", "replace")
-    return DocumentFile(raw, kind)
+    text = text_of(raw, charset[1]) if charset is not None and kind in IN_CHARSETS else None
+    return raw if text is None else text.encode("utf-8", "replace")
 
 
 def _kind(name: str, media_type: str) -> str | None:
@@ -150,6 +164,14 @@ def _is_worth_a_look(encoded: str) -> bool:
         return may_be_known(base64.b64decode(encoded[:HEAD_CHARS]))
     except (binascii.Error, ValueError):
         return False
+
+
+def _reads_as_text(content: bytes, media_type: str) -> bool:
+    """Whether content of which nothing else is known is text: in any encoding, but of a picture (SVG) in UTF-8."""
+    if media_type.startswith(NOT_TEXT):
+        return decodes(content, "utf-8")
+    text = text_of(content)
+    return text is not None and (b"\x00" not in content or CONTROLS.search(text[:HEAD_CHARS]) is None)
 
 
 def _is_text(media_type: str, encoded: str, start: bytes) -> bool:

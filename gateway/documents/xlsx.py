@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from gateway.documents.apart import tell_progress
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
 from gateway.documents.packages import PROTECTED, Package, reading
@@ -70,7 +71,9 @@ class _Book:
 
     def reading(self) -> Reading:
         hidden, macros = [], False
-        for number, about in enumerate(self._book.sheets_metadata):
+        sheets = self._book.sheets_metadata
+        for number, about in enumerate(sheets):
+            tell_progress(number, len(sheets))
             kind = str(about.typ).rpartition(".")[2]
             macros |= kind in ("MacroSheet", "Vba")
             if kind != "WorkSheet":

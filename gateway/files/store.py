@@ -8,10 +8,11 @@ from datetime import timedelta
 
 from gateway.base.ids import new_id
 from gateway.config.documents_settings import FileSettings
+from gateway.documents.recognize import may_be_document
 from gateway.errors import FileNotFound, FilesQuotaExceeded, GatewayError, RequestTooLarge, StorageUnavailable
 from gateway.files.sealed import object_name, opened, sealed
 from gateway.models.exchange import Caller, StoredFile
-from gateway.models.files import SEALED, ContentPlace, FilePage, FileQuery, FileRecord, Kept
+from gateway.models.files import READ_PURPOSES, SEALED, ContentPlace, FilePage, FileQuery, FileRecord, Kept
 from gateway.models.trail import Actor
 from gateway.ports import Clock
 from gateway.ports.documents import ContentStore, FileStore
@@ -24,6 +25,8 @@ ORPHAN_SECONDS, SLOWEST = 6 * 3600, 5_000
 """A content that no file has was left behind if it is older than these, and than the largest file takes at so many
 bytes a second: one that is still arriving must not be taken for it."""
 TIME_DIGITS = 12
+HEAD_BYTES = 2**16
+"""By which a file that may be a document is known."""
 Serves = Callable[[Caller], bool]
 log = get_logger("gateway.files")
 
@@ -56,6 +59,8 @@ class Files:
         self._settings = settings
         self._clock = clock
         self._vault = vault
+        self.added: Callable[[str, str], None] = lambda _tenant, _id: None
+        """Is told tenant and id of each file that is to be read."""
 
     async def add(self, caller: Caller, pieces: AsyncIterator[bytes], said: Callable[[], Said]) -> FileRecord:
         """Keeps a file. `said` is asked once all pieces have come; what it raises leaves nothing.
@@ -84,6 +89,8 @@ class Files:
             raise
         if found != place:
             await self._discard(place)
+        if record.status == "uploaded":
+            self.added(caller.tenant, record.id)
         return record
 
     async def find(self, tenant: str, file_id: str) -> FileRecord:
@@ -186,7 +193,9 @@ class Files:
     def _record(self, caller: Caller, said: Said, passed: "_Passed") -> FileRecord:
         now = self._clock.now()
         seconds = said.expires_after if said.expires_after is not None else self._settings.expires_after
+        is_read = said.purpose in READ_PURPOSES and may_be_document(said.name, said.media_type, passed.head)
         return FileRecord(
+            status="uploaded" if is_read else "processed",
             id=new_id("file-"),
             name=said.name,
             purpose=said.purpose,
@@ -224,6 +233,7 @@ class _Passed:
 
     def __init__(self, max_bytes: int, room: int | None) -> None:
         self.size = 0
+        self.head = b""
         self.hash = hashlib.sha256()
         self._max_bytes = max_bytes
         self._room = room
@@ -235,6 +245,8 @@ class _Passed:
                 raise RequestTooLarge(f"The file exceeds {self._max_bytes} bytes (files.max_bytes).", param="file")
             _check(self._room, self.size)
             self.hash.update(piece)
+            if len(self.head) < HEAD_BYTES:
+                self.head += piece[: HEAD_BYTES - len(self.head)]
             yield piece
 
 

@@ -24,6 +24,10 @@ LINGER_SECONDS = 10.0
 """How long a refused client may go on sending, so that it sees the answer."""
 READ_WHOLE = CHAT_PATH.encode()
 """Path whose bodies are handed on whole: waking the task for each piece costs more than reading it."""
+UPLOADS = b"/v1/files"
+"""Path of requests that may take as long as their client sends something: what is large takes long on a slow line."""
+LEAST_RATE = 10_000
+"""Bytes a second that an upload must have sent of each `receive_timeout`."""
 GATHERED_BYTES = 2**20
 """Bytes of such a body from which pieces are handed on all the same."""
 STATUS = b"HTTP/1.1 "
@@ -55,6 +59,7 @@ class LimitedProtocol(HttpToolsProtocol):
     _stall: asyncio.TimerHandle | None = None
     _unsent = 0
     _received = 0
+    _received_before = 0
     _much = False
     _in_head = False
     _keep_alive = True
@@ -94,7 +99,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
-        self._received = 0
+        self._received = self._received_before = 0
         self._disarm()
 
     def on_headers_complete(self) -> None:
@@ -189,12 +194,22 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _too_late(self) -> None:
         self._deadline = None
-        if self.flow.read_paused:  # the gateway waits, not the client
+        if self.flow.read_paused or self._uploads():  # the gateway waits, or much comes
             self._deadline = self.loop.call_later(self.receive_timeout, self._too_late)
         elif self.unfinished:
             self.refuse(RequestTimeout(f"The request did not arrive within {self.receive_timeout:g} seconds."))
         elif self.cycle is None or self.cycle.response_complete:
             self._raw.close()
+
+    def _uploads(self) -> bool:
+        """Whether a file is being uploaded, and fast enough since this was asked last."""
+        cycle = self.cycle
+        if self._in_head or cycle is None or not cycle.more_body or cycle.response_complete:
+            return False
+        if self.url.partition(b"?")[0].rstrip(b"/") != UPLOADS:
+            return False
+        came, self._received_before = self._received - self._received_before, self._received
+        return came >= LEAST_RATE * self.receive_timeout
 
     def _check_writes(self) -> None:
         self._stall = None

@@ -6,12 +6,15 @@ from typing import NamedTuple
 
 PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 """What OpenAI lets a file be for."""
+READ_PURPOSES = ("assistants", "user_data")
+"""Those of files that questions are asked about: they are read behind the upload."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """One upload, of so many bytes. `digest`: SHA-256 of its content. `status`: `uploaded`, `processed` or `error`;
-    `progress`: how much of it is read, as a fraction of 1. `expires_at` None: it is kept until it is deleted."""
+    """One upload, of so many bytes. `digest`: SHA-256 of its content. `status`: `uploaded` while it is to be
+    read, then `processed` or `error`; `progress`: how much of it is read, as a fraction of 1. `expires_at` None: it is
+    kept until it is deleted."""
 
     id: str
     name: str

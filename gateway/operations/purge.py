@@ -64,11 +64,12 @@ async def sweep(retention: Retention, clock: Clock, retention_days: float | None
     return shortest
 
 
-async def keep_files(files: Files, interval: float = MOST_SECONDS) -> None:
+async def keep_files(files: Files, look: Callable[[], None], interval: float = MOST_SECONDS) -> None:
     """Deletes files whose time is over and contents that were left behind, each `interval` seconds, until it is
-    cancelled; whatever goes wrong, it tries again next time."""
+    cancelled, and has looked for those that are still to be read; whatever goes wrong, it tries again next time."""
     while True:
         await asyncio.sleep(interval)
+        look()
         try:
             if deleted := await files.upkeep():
                 log.info("files_expired", deleted=deleted)

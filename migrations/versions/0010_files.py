@@ -51,6 +51,8 @@ def _create_files() -> None:
     op.create_index(op.f("ix_files_tenant_created_at_id"), "files", ["tenant", "created_at", "id"])
     op.create_index(op.f("ix_files_tenant_digest"), "files", ["tenant", "digest"])
     op.create_index(op.f("ix_files_expires_at"), "files", ["expires_at"])
+    unread = sa.text("status = 'uploaded'")
+    op.create_index(op.f("ix_files_created_at"), "files", ["created_at"], sqlite_where=unread, postgresql_where=unread)
     op.create_table(
         "file_contents",
         sa.Column("tenant", sa.String(length=128), nullable=False),

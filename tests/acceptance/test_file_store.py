@@ -7,6 +7,8 @@ import openai
 import pytest
 from openai import OpenAI
 
+from tests.support.answers import Json, user
+from tests.support.documents import docx, locked_pdf, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -23,6 +25,13 @@ BOUNDARY = {"content-type": "multipart/form-data; boundary=X"}
 
 def sdk(gateway: GatewayProcess, key: str = ADA) -> OpenAI:
     return OpenAI(base_url=gateway.base_url, api_key=key, max_retries=0, timeout=60)
+
+
+def cached_documents(gateway: GatewayProcess) -> Json:
+    """How often readings of documents were found in the cache."""
+    with httpx.Client(headers=HEAD) as plain:
+        found = plain.get(gateway.base_url.removesuffix("/v1") + "/health/ready?details=1").json()
+    return dict(found["details"]["caches"]["documents"])
 
 
 def part(name: str, content: bytes, filename: str | None = None, more: str = "") -> bytes:
@@ -140,3 +149,35 @@ def test_s14_5_a_killed_upload_is_no_file(start_gateway: GatewayFactory) -> None
         assert list(client.files.list()) == []
         made = client.files.create(file=("a", b"after"), purpose="vision")
         assert client.files.content(made.id).content == b"after"
+
+
+def test_s14_5_an_upload_is_read_behind_its_answer(guarded: GatewayProcess, upstream: MockUpstream) -> None:
+    """§14.5: `wait_for_processing` returns once it was read; what cannot be read says why; what is none is done."""
+    locked = locked_pdf(["a"], modern=True)
+    with sdk(guarded) as client:
+        made = client.files.create(file=("a.docx", docx(["Lamp 3 is kept by Ines."])), purpose="user_data")
+        spoilt = client.files.create(file=("a.pdf", locked), purpose="assistants")
+        done = client.files.wait_for_processing(made.id, poll_interval=0.05)
+        assert (done.status, done.to_dict()["progress"]) == ("processed", 1.0)
+        failed = client.files.wait_for_processing(spoilt.id, poll_interval=0.05)
+        assert failed.status == "error"
+        assert "password" in str(failed.status_details)
+        for name, content, purpose in (
+            ("a.jsonl", b"{}", "batch"),
+            ("a.png", b"\x89PNG\r\n\x1a\n\x00", "user_data"),
+            ("scan.docx", docx(["x"]), "vision"),
+        ):
+            other = client.files.create(file=(name, content), purpose=purpose)  # type: ignore[arg-type]
+            assert other.status == "processed"
+            client.files.delete(other.id)
+        before = cached_documents(guarded)
+        body = {"file": {"file_id": made.id}, "type": "file"}
+        client.chat.completions.create(model="gpt-4o", messages=[user([body, {"type": "text", "text": "Who?"}])])
+        assert "Ines" in text_of(upstream.last.body)
+        again = {"attachments": [{"file_id": made.id}]}
+        client.chat.completions.create(model="gpt-4o", messages=[user("Who?")], extra_body=again)
+        assert "Ines" in text_of(upstream.last.body)
+        after = cached_documents(guarded)
+        assert (after["misses"] - before["misses"], after["hits"] - before["hits"]) == (0, 2)
+        for each in (made, spoilt):
+            client.files.delete(each.id)

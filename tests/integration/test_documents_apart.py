@@ -5,9 +5,11 @@ The documents here are programs, and the reader of the process apart is one that
 
 import asyncio
 import contextlib
+import io
 import os
 import socket
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -236,3 +238,19 @@ async def test_s14_4_what_crashes_every_reader_is_refused(monkeypatch: pytest.Mo
     monkeypatch.setattr(process, "PROGRAM", everything)
     with pytest.raises(UnreadableDocument, match="time or memory"):
         await DocumentReader(seconds=20).read(DocumentFile(pdf(["the keeper"]), "pdf"))
+
+
+async def test_s14_4_readers_tell_how_far_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an archive how many of its files are read, and nothing of what its files say of themselves."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("a.pdf", pdf(["one page"]))
+        for number in range(3):
+            archive.writestr(f"b{number}.txt", "words")
+    told: list[float] = []
+    always = process.PROGRAM.replace("sys.exit(", "import gateway.documents.apart as a; a.TOLD_SECONDS = 0; sys.exit(")
+    monkeypatch.setattr(process, "PROGRAM", always)
+    await DocumentReader().read(DocumentFile(packed.getvalue(), "zip"), progress=told.append)
+    assert told
+    assert told == sorted(told)
+    assert set(told) <= {0, 0.25, 0.5, 0.75}

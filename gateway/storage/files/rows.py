@@ -30,6 +30,9 @@ from gateway.storage.trail.append import recorded
 from gateway.storage.turns.completions import behind
 
 FILE, CONTENT = files.c, file_contents.c
+UPLOADED = "uploaded"
+UNREAD = 500
+"""Files that one look at what is unread finds at most."""
 EXPIRED = 100
 """Files that one look at what has expired deletes at most."""
 
@@ -129,6 +132,32 @@ class FileRows:
             await self._cache.evict(*groups)
         await self._transactions.wipe()
         return place
+
+    async def note_reading(
+        self, tenant: str, file_id: str, status: str, details: str | None, progress: float | None
+    ) -> bool:
+        """Notes how far a file is read, unless somebody has read it already. Returns whether there is such a file."""
+        own = (FILE.tenant == tenant, FILE.id == file_id)
+        values = {"status": status, "status_details": details, "progress": progress}
+        query = files.update().where(*own, FILE.status == UPLOADED).values(**values)
+
+        def work(connection: sa.Connection) -> bool:
+            if connection.execute(query).rowcount:
+                return True
+            return connection.execute(sa.select(FILE.id).where(*own)).first() is not None
+
+        return await self._transactions.run(work, write=True)
+
+    async def unread(self) -> list[tuple[str, str]]:
+        """Tenants and ids of files that are still to be read, those that have waited longest, some at a time."""
+        query = sa.select(FILE.tenant, FILE.id).where(FILE.status == UPLOADED, _living(self._clock.now()))
+        query = query.order_by(FILE.created_at, FILE.id).limit(UNREAD)
+        found = await self._transactions.run(lambda connection: connection.execute(query).all())
+        return [(row.tenant, row.id) for row in found]
+
+    async def forget_read(self, *groups: str) -> None:
+        """Takes out of the cache what was read of a file that is gone."""
+        await self._cache.evict(*groups)
 
     async def expired(self) -> list[tuple[str, str]]:
         """Tenants and ids of files whose time is over, some at a time."""

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.documents.document import UnreadableDocument
 from gateway.documents.kinds import KINDS
-from gateway.documents.recognize import encoded_document, inline_file, stored_document
+from gateway.documents.recognize import encoded_document, inline_file, sent_document, stored_document
 from gateway.documents.sniff import MAGICS, OLE_NAMES, ZIP_NAMES, ZIP_TYPES, may_be_known, sniffed
 from tests.support.office import MAKERS, ole, zipped
 
@@ -49,7 +49,22 @@ def test_what_is_no_document_goes_up_as_it_came() -> None:
     for raw, media in (*pictures, (b"\1\2\3", OCTETS), (b"", OCTETS)):
         assert inline_file({"filename": "x", "file_data": url(raw, media)}, decode_pdf=True) is None
     with pytest.raises(UnreadableDocument):
-        stored_document("x", OCTETS, b"\xff\xfe\xfd\1\2\3")
+        stored_document("x", OCTETS, b"\xfd\xfc\1\2\3")
+
+
+def test_s14_11_what_its_sender_says_of_its_charset_counts() -> None:
+    """By any way that a document comes with a media type, for XML too; not where the bytes are not valid in it."""
+    words = "<a>Привет, мир</a>"
+    raw = words.encode("koi8-r")
+    for media in ("text/xml;charset=koi8-r", "text/html; charset=koi8-r", "text/plain;charset=koi8-r"):
+        sent = f"data:{media};base64,{base64.b64encode(raw).decode()}"
+        found = inline_file({"filename": "x", "file_data": sent}, decode_pdf=True)
+        for document in (found, sent_document(sent, "x"), encoded_document(sent.replace("; ", ";"))):
+            assert document is not None
+            assert document.raw.decode() == words
+    wrong = f"data:text/xml;charset=ascii;base64,{base64.b64encode(words.encode()).decode()}"
+    assert sent_document(wrong, "x").raw.decode() != ""
+    assert stored_document("x", OCTETS, words.encode("utf-16")).kind == "text"
 
 
 def test_a_pdf_without_a_name_is_decoded_only_where_the_model_takes_none() -> None:
