@@ -13,6 +13,7 @@ from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
+from gateway.documents.folders import clear_left_for_ever
 from gateway.embeddings.meaning import Meaning
 from gateway.files.opening import open_files, serving
 from gateway.files.reading import ReadingFiles
@@ -300,6 +301,7 @@ class Gateway:
             asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, often)),
             asyncio.ensure_future(add_older_for_ever(self.transactions, sweep_seconds(days))),
             asyncio.ensure_future(keep_files(self.kept_files, self.reading.look)),
+            asyncio.ensure_future(clear_left_for_ever()),
             asyncio.ensure_future(self.idempotency.keep()),
             asyncio.ensure_future(self.indexing.run()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),

@@ -99,7 +99,7 @@ class FileReader:
                 continue
             with _unreadable_reported(place, first_new, texts):
                 texts[place], digest = await self._own_text(file_id, caller, keep=keep, known=known)
-                kept.update({digest: None} if keep else {})
+                kept.update({digest: None, file_id: None} if keep else {})
         for place, document in slow.items():
             with _unreadable_reported(place, first_new, texts):
                 texts[place], digest = await self._told(document, caller.tenant if keep else None, known)

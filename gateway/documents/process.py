@@ -7,10 +7,8 @@ the process may is in `confine`, what runs in it in `apart` (guarantee §14.4).
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Iterator
@@ -21,6 +19,7 @@ import orjson
 
 import gateway
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
+from gateway.documents.folders import own_folder
 from gateway.documents.kinds import is_slow, read
 from gateway.errors import Overloaded
 from gateway.telemetry.logs import get_logger
@@ -100,16 +99,13 @@ class DocumentReader:
             self._waiting -= size
 
     async def _read_apart(self, file: DocumentFile, options: ReadOptions, progress: Progress | None) -> Reading:
-        folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="gateway-document-")
-        try:
+        async with own_folder() as folder:
             began = time.monotonic()
             code, output = await self._run(file, options, folder, progress, self._seconds)
             left = self._seconds - (time.monotonic() - began)
             if code in CRASHES and file.kind in MAY_HOLD_PDF:
                 log.warning("document_crashed_reader", kind=file.kind, signal=-code)
                 code, output = await self._run(file, replace(options, careful=True), folder, progress, left)
-        finally:
-            await asyncio.shield(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
         if code == UNREADABLE:
             raise UnreadableDocument(output[:MOST_NOTES].decode("utf-8", "replace"))
         if code:

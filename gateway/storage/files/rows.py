@@ -111,6 +111,7 @@ class FileRows:
 
         def work(connection: sa.Connection) -> tuple[ContentPlace | None, tuple[str, ...], list[str]]:
             alone_with_files(connection, tenant)
+            connection.execute(sa.select(FILE.id).where(FILE.tenant == tenant, FILE.id == file_id).with_for_update())
             record, place = _find(connection, tenant, file_id, None)
             groups, held = _let_go(connection, tenant, record, now)
             groups = (*groups, cache_group(tenant, file_id))

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from gateway.base import jsons
 from gateway.base.clock import fewest_days
 from gateway.base.ids import content_digest
-from gateway.models.artifacts import LARGE
+from gateway.models.artifacts import LARGE, cache_group
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.storage.claims import settle_claims
@@ -24,7 +24,13 @@ from gateway.storage.lookup.pins import pin
 from gateway.storage.rows import utc
 from gateway.storage.things.write import write_things
 from gateway.storage.turns.bills import Row, write_bills
-from gateway.storage.turns.message_rows import attach_point, message_rows, without_known, without_quotes
+from gateway.storage.turns.message_rows import (
+    attach_point,
+    message_rows,
+    without_deleted_files,
+    without_known,
+    without_quotes,
+)
 from gateway.storage.turns.questions import question_columns
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, add_to_conversation, conversation_sums, with_more
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
@@ -106,6 +112,8 @@ def _write_turn(
     if row is not None and row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at:
         turn = without_quotes(turn)
     failed = entry.status == "failed"
+    cached = turn.cached
+    turn = without_deleted_files(connection, turn, entry.tenant, failed=failed)
     head, attached = (row.head_id, row.attachments) if row is not None else (None, 0)
     digest, instructions = _instructions(turn)
     point = attach_point(connection, turn, head)
@@ -162,7 +170,7 @@ def _write_turn(
         shared = {"conversation_id": turn.conversation_id, "tenant": entry.tenant}
         held = [{**shared, "digest": digest} for digest in turn.cached]
         INSERT_CACHED(connection, held)
-    return ()
+    return () if turn.cached == cached else tuple(cache_group(entry.tenant, each) for each in cached)
 
 
 def _told(turn: StoredTurn, bill: Row, row: Any) -> dict[str, Any]:
