@@ -127,6 +127,11 @@ async def _check(settings: Settings) -> AsyncIterator[Result]:
 
         problem = await reach_cache(settings.cache.url, settings.cache.timeout)
         yield Result("cache", problem is None, problem or "reached", optional=True)
+    if settings.files.s3.bucket:
+        from gateway.upstream.s3 import reach_bucket
+
+        problem = await reach_bucket(settings.files.s3)
+        yield Result(f"bucket {settings.files.s3.bucket}", problem is None, problem or "reached")
     if guards_are_on(settings):
         yield _guards(settings)
     if settings.telemetry.is_on:
