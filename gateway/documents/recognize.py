@@ -85,7 +85,7 @@ def stored_document(name: str, media_type: str, content: bytes) -> DocumentFile:
         try:
             content.decode("utf-8")
         except UnicodeDecodeError:
-            raise UnreadableDocument("it is no text document") from None
+            raise UnreadableDocument("it is no text document, and of no other kind that is read") from None
     return DocumentFile(content, kind or "text", name)
 
 

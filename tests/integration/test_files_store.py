@@ -226,3 +226,14 @@ async def test_s14_5_a_sealed_content_cannot_be_cut_or_moved(size: int) -> None:
     for other, name in ((raw[:-1], "a"), (raw, "b"), (b"", "a"), (raw + raw, "a"), (raw[:-1] + b"!", "a")):
         with pytest.raises(ContentUnreadable):
             await whole(opened(of(other), name, vault))
+
+
+async def test_a_check_says_why_a_bucket_keeps_nothing(bucket: str) -> None:
+    from gateway.upstream.s3 import reach_bucket
+
+    def named(name: str, endpoint: str = bucket) -> S3Settings:
+        return S3Settings(bucket=name, endpoint=endpoint, access_key=SecretStr("k"), secret_key=SecretStr("s"))
+
+    assert await reach_bucket(named("files")) is None
+    assert "404: no such bucket" in str(await reach_bucket(named("missing")))
+    assert "cannot be reached" in str(await reach_bucket(named("files", "http://127.0.0.1:9")))
