@@ -97,7 +97,7 @@ def stored_document(name: str, media_type: str, content: bytes, *, pictures: boo
     if kind is None and pictures and is_picture(content):
         kind = PICTURE
     if kind is None and not _reads_as_text(content, media_type):
-        raise UnreadableDocument("it is no text document")
+        raise UnreadableDocument("it is no text document, and of no other kind that is read")
     return DocumentFile(content, kind or "text", name)
 
 

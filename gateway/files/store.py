@@ -252,7 +252,7 @@ class _Passed:
 
 def _check(room: int | None, size: int) -> None:
     if room is not None and size > room:
-        text = f"Files take {max(room, 0)} bytes more at most: delete some, or wait until they expire."
+        text = f"The quota has room for {max(room, 0)} bytes more: delete files, or wait until some expire."
         raise FilesQuotaExceeded(text, param="file")
 
 

@@ -1,6 +1,7 @@
 """`gateway check` and `gateway migrate`: says of each thing that the configuration names whether it can be reached."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable
 
 from gateway.base.clock import SystemClock
@@ -96,6 +97,15 @@ async def _documents() -> Result:
     return Result("documents", True, text if missing else "read apart, without a network, processes counted")
 
 
+def _scans(settings: Settings) -> Result:
+    """Whether pages that are pictures can be read."""
+    if settings.documents.ocr == "off":
+        return Result("scanned pages", True, "not recognized: documents.ocr is off")
+    if shutil.which("tesseract") is None:
+        return Result("scanned pages", True, "not recognized: no tesseract in the PATH")
+    return Result("scanned pages", True, f"recognized by tesseract, {settings.documents.ocr_languages}")
+
+
 async def _check(settings: Settings) -> AsyncIterator[Result]:
     yield Result("configuration", True, f"{len(settings.model_list)} models")
     if (reason := refusal(settings)) is not None:
@@ -103,6 +113,7 @@ async def _check(settings: Settings) -> AsyncIterator[Result]:
     for warning in settings.warnings:
         yield Result("configuration", False, warning, optional=True)
     yield await _documents()
+    yield _scans(settings)
     for group in GROUPS:
         for fate in settings.moved:
             if fate.group == group:
@@ -116,6 +127,11 @@ async def _check(settings: Settings) -> AsyncIterator[Result]:
 
         problem = await reach_cache(settings.cache.url, settings.cache.timeout)
         yield Result("cache", problem is None, problem or "reached", optional=True)
+    if settings.files.s3.bucket:
+        from gateway.upstream.s3 import reach_bucket
+
+        problem = await reach_bucket(settings.files.s3)
+        yield Result(f"bucket {settings.files.s3.bucket}", problem is None, problem or "reached")
     if guards_are_on(settings):
         yield _guards(settings)
     if settings.telemetry.is_on:

@@ -18,6 +18,7 @@ PART = 8 * 2**20
 """Bytes of one part of a large object; S3 takes 10,000 of them, of 5 MiB at least."""
 SECONDS = 60.0
 GONE = 404
+_MEANING = {403: ": the keys may not do that", GONE: ": no such bucket or object"}
 
 
 class S3Contents:
@@ -88,6 +89,14 @@ class S3Contents:
             if not token:
                 return
 
+    async def reach(self) -> None:
+        """Asks for one name, as `names` does.
+
+        Raises:
+            StorageUnavailable: the bucket does not answer, or not these keys.
+        """
+        await self._ask("GET", None, {"list-type": "2", "prefix": self._prefix, "max-keys": "1"})
+
     async def _begin(self, name: str) -> str:
         found = _tree((await self._ask("POST", name, {"uploads": ""})).content).findtext("UploadId")
         if not found:
@@ -124,6 +133,16 @@ class S3Contents:
         url = f"{self._bucket}{path}{'?' + urlencode(query, quote_via=quote) if query else ''}"
         headers = self._signer(method, url, body)
         return self._client.build_request(method, url, headers=headers, content=body, timeout=SECONDS)
+
+
+async def reach_bucket(settings: S3Settings) -> str | None:
+    """Why files cannot be kept in that bucket, for `gateway check`; None: it answers."""
+    async with httpx.AsyncClient() as client:
+        try:
+            await S3Contents(settings, client).reach()
+        except (ValueError, StorageUnavailable) as error:
+            return str(error)
+    return None
 
 
 def _signer(settings: S3Settings) -> Any:
@@ -166,7 +185,9 @@ def _tree(raw: bytes) -> ET.Element:
 
 
 def _refused(response: httpx.Response) -> StorageUnavailable:
-    return StorageUnavailable(f"The bucket of files answered with status {response.status_code}.")
+    return StorageUnavailable(
+        f"The bucket of files answered with status {response.status_code}{_MEANING.get(response.status_code, '')}."
+    )
 
 
 def _unreachable() -> StorageUnavailable:

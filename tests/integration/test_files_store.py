@@ -332,3 +332,14 @@ async def test_s14_5_who_is_killed_while_sealing_anew_goes_on(
     reader = make(Vault(FIRST))
     assert (await reader.whole(tenant, made.id))[1] == b"words"
     await reader.delete(tenant, made.id, None)
+
+
+async def test_a_check_says_why_a_bucket_keeps_nothing(bucket: str) -> None:
+    from gateway.upstream.s3 import reach_bucket
+
+    def named(name: str, endpoint: str = bucket) -> S3Settings:
+        return S3Settings(bucket=name, endpoint=endpoint, access_key=SecretStr("k"), secret_key=SecretStr("s"))
+
+    assert await reach_bucket(named("files")) is None
+    assert "404: no such bucket" in str(await reach_bucket(named("missing")))
+    assert "cannot be reached" in str(await reach_bucket(named("files", "http://127.0.0.1:9")))
