@@ -114,6 +114,24 @@ def test_s14_7_cells_of_a_region_are_those_of_its_rows() -> None:
     assert cells == f"file a.xlsx, Sales!A{number}:B{number}"
 
 
+def test_s14_7_lines_are_told_only_where_nothing_is_left_out_above_them() -> None:
+    first = "".join(f"line {number} of the first file, some words\n" for number in range(1, 2_000))
+    second = "".join(f"row {number} of the other one, some words\n" for number in range(1, 900))
+    for head in ("", "[file a.txt]\n"):
+        regions = list(regions_of(f"{head}{first}[file b.txt]\n{second}"))
+        change = next(each.number for each in regions if "[file b.txt]" in each.text)
+        read = joined([regions[0], regions[3], regions[change]])
+        places = Places(read, excerpt=True)
+
+        def place(words: str, places: Places = places, read: str = read) -> str:
+            return places.of(read.index(words), read.index(words) + len(words))
+
+        file = "file a.txt" if head else ""
+        assert place("line 5 of the first file") == (f"{file}, line 5" if head else "line 5")
+        assert place(regions[3].text[:40]) == file
+        assert place("row 3 of the other one") == "file b.txt, line 3", "its own marker was read"
+
+
 def test_s14_7_a_question_looks_up_few_buckets() -> None:
     terms = wanted_terms(" ".join(f"word{number}" for number in range(500)), [])
     assert len(buckets_of(terms)) <= 24
