@@ -26,20 +26,33 @@ async def with_excerpts(history: History, texts: LargeTexts, tenant: str) -> His
     Raises:
         StorageUnavailable: the storage cannot be reached.
     """
-    large = list(dict.fromkeys(each.metadata[LARGE] for each in history.attachments if each.is_excerpt))
-    if not large:
+    if not any(each.is_excerpt for each in history.attachments):
         return history
+    question, recent = _question(history.messages)
+    return replace(history, attachments=await read_for(history.attachments, texts, tenant, question, recent))
+
+
+async def read_for(
+    artifacts: Sequence[Artifact], texts: LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
+) -> tuple[Artifact, ...]:
+    """The artifacts, of which large documents have as their content what a question needs of them.
+
+    Args:
+        recent: the texts before the question, which explain its pronouns.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
     from gateway.relevance.stored.scoring import buckets_of, wanted_terms
 
-    question, recent = _question(history.messages)
+    large = list(dict.fromkeys(each.metadata[LARGE] for each in artifacts if each.is_excerpt))
     terms = await asyncio.to_thread(wanted_terms, question, recent)
     found = await texts.indexes(tenant, large, buckets_of(terms))
     chosen = await asyncio.to_thread(partial(_chosen, terms), found)
     read = await texts.regions(tenant, {each.digest: numbers for each, numbers in zip(found, chosen, strict=True)})
     contents = {digest: joined(regions) for digest, regions in read.items()}
     unfinished = {each.digest for each in found if each.indexed < each.regions}
-    filled = tuple(_filled(each, contents, unfinished) if each.is_excerpt else each for each in history.attachments)
-    return replace(history, attachments=filled)
+    return tuple(_filled(each, contents, unfinished) if each.is_excerpt else each for each in artifacts)
 
 
 def _filled(artifact: Artifact, contents: dict[str, str], unfinished: set[str]) -> Artifact:

@@ -1,6 +1,7 @@
 """Large documents: indexed in the storage, read by regions (guarantee §14.7). Here they are large from 100,000
 characters on."""
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -94,6 +95,22 @@ def test_s14_7_a_window_that_has_room_for_all_that_was_read_calls_it_an_extract(
     assert keeper(99) in sent
     assert f"of {len(TEXT):,} characters" in sent
     assert 'shown="full"' not in sent
+
+
+def test_s14_7_the_tool_recall_searches_all_of_it(indexing: GatewayProcess, upstream: MockUpstream) -> None:
+    conversation = begun(indexing, context={"max_input_tokens": BUDGET})
+    indexed(indexing, conversation)
+    name = artifact_id(TEXT)
+    for number, more in ((1_003, {}), (1_404, {"artifact_id": name})):
+        arguments = json.dumps({"question": f"Who is the keeper of lamp {number}?", **more})
+        call = {"id": "call_1", "type": "function", "function": {"name": "recall", "arguments": arguments}}
+        upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [call]})
+        upstream.reply(text="Read.")
+        context = {"recall": True, "max_input_tokens": 2 * BUDGET}
+        chat(indexing, model="gpt-4o", messages=[user("Say hello.")], conversation=conversation, context=context)
+        before, after = (text_of(each.body or {}) for each in upstream.chats[-2:])
+        assert keeper(number) not in before
+        assert keeper(number) in after
 
 
 def test_s14_7_its_text_is_read_in_parts_and_exported_whole(indexing: GatewayProcess) -> None:

@@ -5,8 +5,8 @@ import zlib
 
 import pytest
 
-from gateway.models.places import Places
-from gateway.models.regions import GAP, REGION_CHARS, joined, region_spans, regions_of
+from gateway.models.places import GAP, Places
+from gateway.models.regions import REGION_CHARS, joined, region_spans, regions_of
 from gateway.relevance.stored.postings import SEGMENT_REGIONS, Bucket, bucket_of, segment
 from gateway.relevance.stored.process import SegmentMaker
 from gateway.relevance.stored.scoring import HEAD_REGIONS, Indexed, best_regions, buckets_of, wanted_terms
