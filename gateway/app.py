@@ -268,7 +268,8 @@ class Gateway:
         self.turns = Turns(past, replays, auth)
         self.replayer = Replayer(limited, store, replays, past)
         self.replays = Replays(self.replayer, pipeline, past, replays, store, auth, settings, clock)
-        transfer = ConversationTransfer(self.transactions, clock)
+        chars = settings.documents.index_chars
+        transfer = ConversationTransfer(self.transactions, clock, chars, self.indexing.wake)
         self.trail = Trail(self.transactions, clock, is_strict=settings.auth.wants_keys)
         self.exported = ExportedConversation(transfer, auth, self.trail)
         self.imported = ImportedConversations(transfer, auth, max_bytes)

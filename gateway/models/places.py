@@ -206,8 +206,8 @@ class Places:
         return f"lines {low + 1}-{high + 1}"
 
     def _is_cut(self, origin: int, end: int) -> bool:
-        """Whether something is left out between the line at `origin` and a stretch's end: also where the marker above that
-        line was carried there (`regions.joined`)."""
+        """Whether something is left out between the line at `origin` and a stretch's end: also where the marker above
+        that line was carried there (`regions.joined`)."""
         above = self._text.rfind("\n", 0, max(0, origin - 1)) + 1
         return GAP in self._text[max(0, above - len(GAP) - 1) : end]
 

@@ -130,6 +130,18 @@ def test_s14_7_its_text_is_read_in_parts_and_exported_whole(indexing: GatewayPro
     assert exported["attachments"][0]["document"]["content"] == TEXT
 
 
+def test_s14_7_an_imported_one_is_a_large_document_too(indexing: GatewayProcess, upstream: MockUpstream) -> None:
+    conversation = begun(indexing)
+    with http(indexing) as client:
+        exported = client.get(f"/conversations/{conversation}/export").json()
+        client.delete(f"/conversations/{conversation}")
+        imported = client.post("/conversations/import", json=exported).json()["id"]
+        assert client.get(f"/conversations/{imported}/export").json()["attachments"] == exported["attachments"]
+    assert indexed(indexing, imported)["index"]["status"] == "ready"
+    asked(indexing, imported, "Who is the keeper of lamp 1777?")
+    assert keeper(1_777) in text_of(upstream.last.body or {})
+
+
 def test_s14_7_it_goes_with_the_last_conversation_that_holds_it(
     indexing: GatewayProcess, upstream: MockUpstream
 ) -> None:
