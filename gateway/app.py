@@ -275,7 +275,7 @@ class Gateway:
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
-        self.mcp = McpEndpoint(settings, self.transactions, self.things, auth)
+        self.mcp = McpEndpoint(settings, self.transactions, self.things, auth, self.large)
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
         passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
         self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited)

@@ -20,7 +20,7 @@ from gateway.context.collect import INLINE_CHARS, NO_EARLIER, ContextInput, File
 from gateway.context.draft import Draft, Measured, make_draft, measure
 from gateway.context.fast_path import context_as_sent
 from gateway.context.for_agent import Room, for_agent
-from gateway.context.large_documents import read_for, with_excerpts
+from gateway.context.large_documents import with_excerpts
 from gateway.context.native_files import NO_FILES, NativeFiles, Stays, with_native
 from gateway.context.planned_fit import FinalFit, fit_as_planned
 from gateway.context.planner import (
@@ -186,6 +186,8 @@ class ContextManager:
             window = replace(window, material=material)
         attached, question = window.material.attached, asked_for(call)
         if question and self._large is not None and any(each.is_excerpt for each in attached):
+            from gateway.relevance.stored.read import read_for
+
             attached = await read_for(attached, self._large, request.caller.tenant, question)
             window = replace(window, material=replace(window.material, attached=attached))
         finder = PassageFinder(self._indexes, request.caller.tenant)

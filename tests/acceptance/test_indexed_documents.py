@@ -113,6 +113,29 @@ def test_s14_7_the_tool_recall_searches_all_of_it(indexing: GatewayProcess, upst
         assert keeper(number) in after
 
 
+def test_s14_7_a_tool_of_the_mcp_server_reads_all_of_it(indexing: GatewayProcess) -> None:
+    conversation = begun(indexing)
+    indexed(indexing, conversation)
+
+    def read(**arguments: Any) -> Json:
+        call = {"name": "read_artifact", "arguments": {"artifact_id": artifact_id(TEXT), **arguments}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+        accepts = {"accept": "application/json, text/event-stream"}
+        with http(indexing) as client:
+            url = str(client.base_url).replace("/v1", "") + "mcp"
+            answer = client.post(url, json=body, headers=accepts)
+        found: Json = answer.json()["result"]["structuredContent"]
+        return found
+
+    end = read(offset=len(TEXT) - 500)
+    assert (end["text"], end["next_offset"], end["shown"]) == (TEXT[-500:], None, "part")
+    begin = read()
+    assert (begin["text"], begin["next_offset"]) == (TEXT[:40_000], 40_000)
+    shown = read(question="Who is the keeper of lamp 1313?")
+    assert shown["shown"] == "passages"
+    assert keeper(1_313) in shown["text"]
+
+
 def test_s14_7_its_text_is_read_in_parts_and_exported_whole(indexing: GatewayProcess) -> None:
     conversation = begun(indexing)
     parts: list[str] = []
