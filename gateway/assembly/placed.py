@@ -10,7 +10,7 @@ def placed_pieces(rendering: Rendering, elision: str) -> Iterator[str]:
     """The passages in document order. A line says the place of what follows, wherever that changes: `[page 12]`,
     `[Sales!A5:F19]`, `[file a.py, lines 3-9]`. It stands where the markers stood, which are not repeated."""
     content = rendering.artifact.content
-    places = Places(content)
+    places = Places(content, excerpt=rendering.artifact.is_excerpt)
     at, last, above = 0, "", ""
     tops: list[int] = []  # where stretches without a heading begin, since the last marker: they may begin with others'
     for number, (start, end) in enumerate(rendering.spans):

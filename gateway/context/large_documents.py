@@ -1,15 +1,9 @@
 """Reads of large documents what a question needs: the regions that share most words with it (guarantee §14.7)."""
 
-import asyncio
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
-from gateway.models.artifacts import LARGE, UNINDEXED, Artifact
 from gateway.models.conversation import ConversationMessage, History
-from gateway.models.large import LargeIndex
-from gateway.models.regions import REGION_CHARS, joined
 from gateway.models.tool_steps import text_of
 from gateway.ports.documents import LargeTexts
 
@@ -26,42 +20,12 @@ async def with_excerpts(history: History, texts: LargeTexts, tenant: str) -> His
     Raises:
         StorageUnavailable: the storage cannot be reached.
     """
-    large = list(dict.fromkeys(each.metadata[LARGE] for each in history.attachments if each.is_excerpt))
-    if not large:
+    if not any(each.is_excerpt for each in history.attachments):
         return history
-    from gateway.relevance.stored.scoring import buckets_of, wanted_terms
+    from gateway.relevance.stored.read import read_for
 
     question, recent = _question(history.messages)
-    terms = await asyncio.to_thread(wanted_terms, question, recent)
-    found = await texts.indexes(tenant, large, buckets_of(terms))
-    chosen = await asyncio.to_thread(partial(_chosen, terms), found)
-    read = await texts.regions(tenant, {each.digest: numbers for each, numbers in zip(found, chosen, strict=True)})
-    contents = {digest: joined(regions) for digest, regions in read.items()}
-    unfinished = {each.digest for each in found if each.indexed < each.regions}
-    filled = tuple(_filled(each, contents, unfinished) if each.is_excerpt else each for each in history.attachments)
-    return replace(history, attachments=filled)
-
-
-def _filled(artifact: Artifact, contents: dict[str, str], unfinished: set[str]) -> Artifact:
-    digest = artifact.metadata[LARGE]
-    metadata = {**artifact.metadata, UNINDEXED: digest in unfinished}
-    return replace(artifact, content=contents.get(digest, ""), metadata=metadata)
-
-
-def _chosen(terms: dict[str, float], found: Sequence[LargeIndex]) -> list[list[int]]:
-    from gateway.relevance.stored.postings import Bucket
-    from gateway.relevance.stored.scoring import READ_CHARS, Indexed, best_regions
-
-    documents = []
-    for each in found:
-        buckets: dict[tuple[int, int], Bucket] = {}
-        for place, data in each.data.items():
-            try:
-                buckets[place] = Bucket(data)
-            except (ValueError, zlib.error):
-                continue  # somebody has spoilt it: the others say what they say
-        documents.append(Indexed(each.regions, each.indexed, buckets))
-    return best_regions(terms, documents, READ_CHARS // REGION_CHARS)
+    return replace(history, attachments=await read_for(history.attachments, texts, tenant, question, recent))
 
 
 def _question(messages: Sequence[ConversationMessage]) -> tuple[str, list[str]]:

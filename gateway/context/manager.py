@@ -31,7 +31,7 @@ from gateway.context.planner import (
     planner_task,
     prospects_of,
 )
-from gateway.context.recalling import Window, told
+from gateway.context.recalling import Window, asked_for, told
 from gateway.context.remembered import with_things
 from gateway.context.report import BuiltContext, check_whole, report
 from gateway.embeddings.background import Holds
@@ -187,6 +187,12 @@ class ContextManager:
             source = await self._read(request, history, window.budget, access, natives)
             material = await asyncio.to_thread(collect, source, self._settings.document_min_chars)
             window = replace(window, material=material)
+        attached, question = window.material.attached, asked_for(call)
+        if question and self._large is not None and any(each.is_excerpt for each in attached):
+            from gateway.relevance.stored.read import read_for
+
+            attached = await read_for(attached, self._large, request.caller.tenant, question)
+            window = replace(window, material=replace(window.material, attached=attached))
         finder = PassageFinder(self._indexes, request.caller.tenant)
         return await asyncio.to_thread(told, call, window, finder, self._counters.counter(window.facts))
 

@@ -28,6 +28,8 @@ NUMBERS_NAMED = re.compile(r"(page|slide|chapter|cell)s? (\d{1,7})(?:-(\d{1,7}))
 LINES_NAMED = re.compile(r"lines? (\d{1,9})(?:-(\d{1,9}))?\Z")
 CELLS_NAMED = re.compile(r"(?:'((?:[^']|'')+)'|([^!']+))![A-Z]{1,3}(\d{1,7})(?::[A-Z]{1,3}(\d{1,7}))?\Z")
 NUMBERED = frozenset({"page", "slide", "chapter", "cell"})
+GAP = "[…]"
+"""The line between two stretches of an excerpt (`models.regions`)."""
 NOTE_START, NOTE_END = "(Note: ", ")"
 NOTES = re.compile(r"(?:\n\(Note: [^\n]*\))+\s*\Z")
 NOTES_CHARS = 4000
@@ -71,10 +73,12 @@ class _Marked(NamedTuple):
 
 
 class Places:
-    """The places of one text; finding the markers is one pass over it."""
+    """The places of one text; finding the markers is one pass over it. `excerpt`: what is left out of it is told by
+    lines `GAP`, below which nobody can count lines."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, excerpt: bool = False) -> None:
         self._text = text
+        self._excerpt = excerpt
         self._marked = [_Marked(m.start(), m.end(), m[1], m[2]) for m in MARKER.finditer(text)]
         self._starts = [each.start for each in self._marked]
         files = (number if each.kind == "file" else -1 for number, each in enumerate(self._marked))
@@ -196,10 +200,18 @@ class Places:
         return low, low + stretch.count("\n")
 
     def _lines(self, origin: int, start: int, end: int) -> str:
+        if self._excerpt and self._is_cut(origin, end):
+            return ""
         low, high = self._rows(origin, start, end)
         if low == high:
             return f"line {low + 1}" if low or self._text.find("\n", origin) >= 0 else ""
         return f"lines {low + 1}-{high + 1}"
+
+    def _is_cut(self, origin: int, end: int) -> bool:
+        """Whether something is left out between the line at `origin` and a stretch's end: also where the marker above
+        that line was carried there (`regions.joined`)."""
+        above = self._text.rfind("\n", 0, max(0, origin - 1)) + 1
+        return GAP in self._text[max(0, above - len(GAP) - 1) : end]
 
 
 def page_list(numbers: Sequence[int]) -> str:

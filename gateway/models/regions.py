@@ -6,7 +6,7 @@ A region is what is stored, indexed and read of a large document (guarantee §14
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gateway.models.places import MARKER, SHEET, sheet_marker
+from gateway.models.places import GAP, MARKER, SHEET, sheet_marker
 
 REGION_CHARS = 8_000
 """Characters of a region: several chunks, so that words that belong together are seldom in two."""
@@ -14,8 +14,6 @@ LOOK_BACK = REGION_CHARS // 4
 """Characters before a region's end within which the end of a paragraph or line is looked for."""
 ENDS = ("\n\n", "\n", " ")
 """Where a region may end: after a paragraph, a line, a word."""
-GAP = "[…]"
-"""The line between two regions that are no neighbours."""
 
 Span = tuple[int, int]
 

@@ -60,6 +60,8 @@ async def sweep(retention: Retention, clock: Clock, retention_days: float | None
         log.info("conversations_of_keys_expired", deleted=by_keys)
     if things := await retention.expire_things():
         log.info("things_expired", deleted=things)
+    if texts := await retention.expire_texts():
+        log.info("texts_without_a_turn_expired", deleted=texts)
     await retention.expire_claims()
     return shortest
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from gateway.base.clock import days_before, fewest_days
 from gateway.base.ids import content_digest
+from gateway.base.tasks import BackgroundTasks
 from gateway.models.artifacts import LARGE, Artifact
 from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.memory import NewSegment, Uncovered
@@ -20,6 +21,7 @@ from gateway.storage.conversations.delete import delete_conversation
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, insert_if_new
 from gateway.storage.database.migrate import schema_state
+from gateway.storage.large.arriving import ArrivingTexts
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.segments import read_messages, read_said, read_uncovered
@@ -71,6 +73,8 @@ class ConversationStore:
         self._users = users
         self._secret: bytes | None = None
         self._group = CommitGroup(self._write)
+        self._arriving = ArrivingTexts(transactions, clock)
+        self._tasks = BackgroundTasks()
 
     async def secret(self) -> bytes:
         """The key of keyed hashes, made when a new storage is first asked for it; replicas share it (guarantee §8)."""
@@ -143,10 +147,22 @@ class ConversationStore:
             commit = await self._without_name(commit)
         if self._index_chars and commit.turn is not None and commit.turn.attachments:
             commit = await self._with_large(commit, commit.turn, self._index_chars)
+        written = self._commit_large(commit) if _has_large(commit) else self._commit(commit)
         if commit.claim is not None:
-            await commit.claim.settle(self._commit(commit))
+            await commit.claim.settle(written)
         else:
+            await written
+
+    async def _commit_large(self, commit: TurnCommit) -> None:
+        """First the texts of its large documents, in slices: other turns pass between them."""
+        turn = commit.turn
+        texts = {each.metadata[LARGE]: each.content for each in turn.attachments if each.is_excerpt} if turn else {}
+
+        async def work() -> None:
+            await self._arriving.store(commit.ledger.tenant, texts)
             await self._commit(commit)
+
+        await self._tasks.finished(work())
 
     async def _without_name(self, commit: TurnCommit) -> TurnCommit:
         """With a keyed digest for the user in its bill, or with nothing (guarantee §13.6)."""
@@ -173,7 +189,7 @@ class ConversationStore:
         for commit in commits:
             if self._paths is not None and commit.turn is not None and commit.turn.counts:
                 self._paths.recount(commit.turn.conversation_id)  # its messages are kept without these counts
-            if commit.turn is not None and any(each.is_excerpt for each in commit.turn.attachments):
+            if _has_large(commit):
                 self.large_stored()
 
     async def _evict(self, groups: Sequence[str]) -> None:
@@ -303,6 +319,12 @@ class ConversationStore:
     async def ready(self) -> bool:
         """Whether the storage answers, and this version may run on its schema."""
         return (await self._transactions.run(schema_state)).serves
+
+
+def _has_large(commit: TurnCommit) -> bool:
+    """Whether large documents are stored with it: not with a turn that has failed."""
+    turn = commit.turn
+    return turn is not None and commit.ledger.status != "failed" and any(each.is_excerpt for each in turn.attachments)
 
 
 def _marked(artifact: Artifact, chars: int) -> Artifact:

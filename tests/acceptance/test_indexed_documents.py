@@ -1,6 +1,7 @@
 """Large documents: indexed in the storage, read by regions (guarantee §14.7). Here they are large from 100,000
 characters on."""
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -96,6 +97,45 @@ def test_s14_7_a_window_that_has_room_for_all_that_was_read_calls_it_an_extract(
     assert 'shown="full"' not in sent
 
 
+def test_s14_7_the_tool_recall_searches_all_of_it(indexing: GatewayProcess, upstream: MockUpstream) -> None:
+    conversation = begun(indexing, context={"max_input_tokens": BUDGET})
+    indexed(indexing, conversation)
+    name = artifact_id(TEXT)
+    for number, more in ((1_003, {}), (1_404, {"artifact_id": name})):
+        arguments = json.dumps({"question": f"Who is the keeper of lamp {number}?", **more})
+        call = {"id": "call_1", "type": "function", "function": {"name": "recall", "arguments": arguments}}
+        upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [call]})
+        upstream.reply(text="Read.")
+        context = {"recall": True, "max_input_tokens": 2 * BUDGET}
+        chat(indexing, model="gpt-4o", messages=[user("Say hello.")], conversation=conversation, context=context)
+        before, after = (text_of(each.body or {}) for each in upstream.chats[-2:])
+        assert keeper(number) not in before
+        assert keeper(number) in after
+
+
+def test_s14_7_a_tool_of_the_mcp_server_reads_all_of_it(indexing: GatewayProcess) -> None:
+    conversation = begun(indexing)
+    indexed(indexing, conversation)
+
+    def read(**arguments: Any) -> Json:
+        call = {"name": "read_artifact", "arguments": {"artifact_id": artifact_id(TEXT), **arguments}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+        accepts = {"accept": "application/json, text/event-stream"}
+        with http(indexing) as client:
+            url = str(client.base_url).replace("/v1", "") + "mcp"
+            answer = client.post(url, json=body, headers=accepts)
+        found: Json = answer.json()["result"]["structuredContent"]
+        return found
+
+    end = read(offset=len(TEXT) - 500)
+    assert (end["text"], end["next_offset"], end["shown"]) == (TEXT[-500:], None, "part")
+    begin = read()
+    assert (begin["text"], begin["next_offset"]) == (TEXT[:40_000], 40_000)
+    shown = read(question="Who is the keeper of lamp 1313?")
+    assert shown["shown"] == "passages"
+    assert keeper(1_313) in shown["text"]
+
+
 def test_s14_7_its_text_is_read_in_parts_and_exported_whole(indexing: GatewayProcess) -> None:
     conversation = begun(indexing)
     parts: list[str] = []
@@ -111,6 +151,18 @@ def test_s14_7_its_text_is_read_in_parts_and_exported_whole(indexing: GatewayPro
     with http(indexing) as client:
         exported = client.get(f"/conversations/{conversation}/export").json()
     assert exported["attachments"][0]["document"]["content"] == TEXT
+
+
+def test_s14_7_an_imported_one_is_a_large_document_too(indexing: GatewayProcess, upstream: MockUpstream) -> None:
+    conversation = begun(indexing)
+    with http(indexing) as client:
+        exported = client.get(f"/conversations/{conversation}/export").json()
+        client.delete(f"/conversations/{conversation}")
+        imported = client.post("/conversations/import", json=exported).json()["id"]
+        assert client.get(f"/conversations/{imported}/export").json()["attachments"] == exported["attachments"]
+    assert indexed(indexing, imported)["index"]["status"] == "ready"
+    asked(indexing, imported, "Who is the keeper of lamp 1777?")
+    assert keeper(1_777) in text_of(upstream.last.body or {})
 
 
 def test_s14_7_it_goes_with_the_last_conversation_that_holds_it(

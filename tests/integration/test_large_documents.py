@@ -15,6 +15,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.encryption.rewrite import find_others, seal_all
+from gateway.storage.large.arriving import KEPT, ArrivingTexts
 from gateway.storage.large.documents import HELD, TRIES, LargeDocuments
 from gateway.storage.store import ConversationStore
 from gateway.turn.indexing import Indexing
@@ -23,6 +24,13 @@ from tests.integration.commits import turn
 TEXT = "\n".join(f"Lamp {number} is kept by Name{number * 7}x." for number in range(2_000))
 DIGEST = content_digest(TEXT)
 TABLES = (schema.large_documents, schema.document_regions, schema.document_postings)
+
+
+class MuchLater(SystemClock):
+    """A clock by which nobody comes any more."""
+
+    def now(self) -> datetime:
+        return super().now() + KEPT + timedelta(seconds=1)
 
 
 class Later(SystemClock):
@@ -169,6 +177,72 @@ async def test_s14_7_what_is_deleted_while_it_is_indexed_is_gone(
     await keeping.delete_conversation(tenant, conversation)
     assert await large.texts(claim, 10) == []
     assert await large.add_segment(claim, 0, 3, [(1, b"x")]) is None
+    assert await rows(transactions, tenant) == [0, 0, 0]
+
+
+LONG = "\n".join(f"Lamp {number} is kept by Name{number * 7}x." for number in range(160_000))
+
+
+async def test_s14_7_a_long_text_comes_in_slices_and_other_turns_pass_between_them(
+    keeping: ConversationStore, large: LargeDocuments, transactions: Transactions, tenant: str
+) -> None:
+    seen: list[list[str]] = []
+
+    async def look() -> None:
+        statuses = sa.select(schema.large_documents.c.status).where(schema.large_documents.c.tenant == tenant)
+        while True:
+            seen.append(list(await transactions.run(lambda c: c.execute(statuses).scalars().all())))
+            await keeping.commit(turn(f"{tenant}-other", new_id("conv_"), created=True))
+            assert await large.claim("one") is None, "nothing is indexed that no turn has brought"
+
+    looking = asyncio.ensure_future(look())
+    conversation = new_id("conv_")
+    await keeping.commit(turn(tenant, conversation, created=True, attachments=(document(LONG),)))
+    looking.cancel()
+    assert isinstance((await asyncio.gather(looking, return_exceptions=True))[0], asyncio.CancelledError)
+    assert ["arriving"] in seen
+    digest = content_digest(LONG)
+    found = (await large.indexes(tenant, [digest]))[0]
+    assert found.status == "building"
+    read = (await large.regions(tenant, {digest: range(found.regions)}))[digest]
+    assert "".join(each.text for each in read) == LONG
+
+
+async def test_s14_7_two_requests_that_bring_the_same_long_text_store_it_once(
+    keeping: ConversationStore, large: LargeDocuments, tenant: str
+) -> None:
+    both = (turn(tenant, new_id("conv_"), created=True, attachments=(document(LONG),)) for _ in range(2))
+    await asyncio.gather(*map(keeping.commit, both))
+    digest = content_digest(LONG)
+    found = (await large.indexes(tenant, [digest]))[0]
+    read = (await large.regions(tenant, {digest: range(found.regions)}))[digest]
+    assert "".join(each.text for each in read) == LONG
+
+
+async def test_s14_7_what_of_a_text_no_turn_came_for_is_deleted_or_taken_up(
+    keeping: ConversationStore, large: LargeDocuments, transactions: Transactions, tenant: str
+) -> None:
+    digest = content_digest(LONG)
+    for clock, left in ((SystemClock(), 1), (MuchLater(), 0)):
+        await ArrivingTexts(transactions, SystemClock()).store(tenant, {digest: LONG})
+        await ArrivingTexts(transactions, clock).expire()
+        assert (await rows(transactions, tenant))[0] == left
+    await ArrivingTexts(transactions, SystemClock()).store(tenant, {digest: LONG})
+    some = (schema.document_regions.c.tenant == tenant, schema.document_regions.c.number >= 300)
+    await transactions.run(lambda c: c.execute(schema.document_regions.delete().where(*some)), write=True)
+    conversation = new_id("conv_")
+    await keeping.commit(turn(tenant, conversation, created=True, attachments=(document(LONG),)))
+    found = (await large.indexes(tenant, [digest]))[0]
+    read = (await large.regions(tenant, {digest: range(found.regions)}))[digest]
+    assert "".join(each.text for each in read) == LONG
+    await ArrivingTexts(transactions, MuchLater()).expire()
+    assert (await rows(transactions, tenant))[0] == 1, "a turn has it now"
+
+
+async def test_s14_7_a_text_goes_where_its_conversation_was_deleted_meanwhile(
+    keeping: ConversationStore, transactions: Transactions, tenant: str
+) -> None:
+    await keeping.commit(turn(tenant, new_id("conv_"), created=False, attachments=(document(LONG),)))
     assert await rows(transactions, tenant) == [0, 0, 0]
 
 

@@ -19,6 +19,8 @@ SMALL_WITH_REASON = {
     "base/printing.py": "figures and CSV: written by commands and by the page alike",
     "models/large.py": "large documents as the steps see them",
     "storage/database/large.py": "the tables of large documents, apart as those of files are",
+    "context/large_documents.py": "the question of a request, for which large documents are read",
+    "relevance/stored/read.py": "reads large documents for a question: for the context, `recall` and the past alike",
     "config/allowances.py": "budgets and limits, of keys and of settings alike",
     "config/exposure.py": "where a server with an operator's key may listen: asked by `serve` and by `check`",
     "guards/wiring.py": "guards and masking as they are wired, loaded where they are configured",

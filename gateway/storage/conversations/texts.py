@@ -15,7 +15,7 @@ from gateway.models.report_lists import ConversationChoice, ConversationLine, Li
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
-from gateway.storage.large.documents import BEGINNING_CHARS, with_beginnings
+from gateway.storage.large.documents import BEGINNING_CHARS, read_part, with_beginnings
 from gateway.storage.lookup.walk import MESSAGES, fewer_than, upwards, whole_messages
 from gateway.storage.reports.conversations import list_conversations, read_conversation
 
@@ -60,6 +60,10 @@ class PastTexts:
         return await self._transactions.run(
             lambda connection: read_texts(connection, tenant, conversation_id, max_bytes, most_messages)
         )
+
+    async def part(self, tenant: str, digest: str, offset: int, limit: int) -> str:
+        """Characters of a large document's text."""
+        return await self._transactions.run(lambda connection: read_part(connection, tenant, digest, offset, limit))
 
     async def holders(self, tenant: str, artifact_id: str, most: int) -> tuple[str, ...]:
         """Conversations of the tenant that are known to hold an artifact without reading them: as a document, or since

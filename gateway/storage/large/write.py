@@ -16,26 +16,41 @@ from gateway.storage.database.engine import insert_for
 from gateway.storage.database.transactions import RowInsert
 
 DOCUMENTS, REGIONS, HOLDERS = schema.large_documents, schema.document_regions, schema.attachments
-INSERT_REGIONS = RowInsert(REGIONS)
+INSERT_REGIONS = RowInsert(REGIONS, "ON CONFLICT DO NOTHING")
 INSERTED = 200
 """Regions that one statement inserts: a megabyte and a half."""
-BUILDING, READY, FAILED = "building", "ready", "failed"
+ARRIVING, BUILDING, READY, FAILED = "arriving", "building", "ready", "failed"
 
 
 def write_text(connection: sa.Connection, tenant: str, digest: str, text: str, now: datetime) -> None:
-    """Stores a text, unless the tenant has it already, and locks its row until the transaction ends."""
+    """Stores what the tenant has not yet of a text, and locks its row until the transaction ends. Of a text of many
+    regions most is there already (`arriving`)."""
     key = {"tenant": tenant, "digest": digest}
-    regions = sum(1 for _ in region_spans(text))
-    fresh = {"indexed": 0, "status": BUILDING, "tries": 0, "holder": None, "held_until": None, "created_at": now}
-    insert = insert_for(connection.dialect, DOCUMENTS).values(**key, chars=len(text), regions=regions, **fresh)
-    locking = {"chars": len(text)}
-    connection.execute(insert.on_conflict_do_update(index_elements=["tenant", "digest"], set_=locking))
-    there = sa.select(REGIONS.c.number).where(*own(REGIONS, tenant, digest), REGIONS.c.number == 0)
-    if connection.execute(there).first() is not None:
-        return
-    found = regions_of(text)
-    while rows := [_row(key, each) for each in islice(found, INSERTED)]:
-        INSERT_REGIONS(connection, rows)
+    many = sum(1 for _ in region_spans(text))
+    put_row(connection, key, len(text), many, BUILDING, now)
+    there = regions_there(connection, tenant, digest)
+    if there < many:
+        left = islice(regions_of(text), there, None)
+        while rows := [region_row(key, each) for each in islice(left, INSERTED)]:
+            INSERT_REGIONS(connection, rows)
+
+
+def put_row(connection: sa.Connection, key: dict[str, str], chars: int, many: int, status: str, now: datetime) -> None:
+    """A document's row. One that is there is locked, and keeps its status, but for one that is `arriving` only."""
+    is_arriving = DOCUMENTS.c.status == ARRIVING
+    fresh = {"indexed": 0, "status": status, "tries": 0, "holder": None, "held_until": None, "created_at": now}
+    insert = insert_for(connection.dialect, DOCUMENTS).values(**key, chars=chars, regions=many, **fresh)
+    changed = {
+        "status": sa.case((is_arriving, insert.excluded.status), else_=DOCUMENTS.c.status),
+        "created_at": sa.case((is_arriving, insert.excluded.created_at), else_=DOCUMENTS.c.created_at),
+    }
+    connection.execute(insert.on_conflict_do_update(index_elements=["tenant", "digest"], set_=changed))
+
+
+def regions_there(connection: sa.Connection, tenant: str, digest: str) -> int:
+    """How many regions of a document are stored: its first ones, as they are written in their order."""
+    query = sa.select(sa.func.count(REGIONS.c.number)).where(*own(REGIONS, tenant, digest))
+    return int(connection.execute(query).scalar_one())
 
 
 def own(table: sa.Table, tenant: str, digest: str) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
@@ -43,7 +58,8 @@ def own(table: sa.Table, tenant: str, digest: str) -> tuple[sa.ColumnElement[boo
     return table.c.tenant == tenant, table.c.digest == digest
 
 
-def _row(key: dict[str, str], region: Region) -> dict[str, Any]:
+def region_row(key: dict[str, str], region: Region) -> dict[str, Any]:
+    """A region's row; `key` are tenant and digest."""
     return {**key, "number": region.number, "start": region.start, "place": region.place, "text": region.text}
 
 

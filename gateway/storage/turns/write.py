@@ -17,7 +17,7 @@ from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert, RowRead, RowUpdate
 from gateway.storage.encryption.columns import for_row
-from gateway.storage.large.write import write_text
+from gateway.storage.large.write import delete_unheld, write_text
 from gateway.storage.lookup.digests import INSERT_LINKS
 from gateway.storage.lookup.frames import write_frame
 from gateway.storage.lookup.pins import pin
@@ -108,6 +108,7 @@ def _write_turn(
     row = LOCKED(connection, turn.conversation_id)
     if row is None and not turn.created:  # deleted while the model was answering: deleted is deleted, the bill stays
         anonymise_bills(connection, schema.ledger.c.request_id == entry.request_id)
+        delete_unheld(connection, entry.tenant, [each.metadata[LARGE] for each in turn.attachments if each.is_excerpt])
         return unheld_groups(connection, entry.tenant, turn.cached, but=turn.conversation_id)
     if row is not None and row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at:
         turn = without_quotes(turn)

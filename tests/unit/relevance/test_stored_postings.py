@@ -5,8 +5,8 @@ import zlib
 
 import pytest
 
-from gateway.models.places import Places
-from gateway.models.regions import GAP, REGION_CHARS, joined, region_spans, regions_of
+from gateway.models.places import GAP, Places
+from gateway.models.regions import REGION_CHARS, joined, region_spans, regions_of
 from gateway.relevance.stored.postings import SEGMENT_REGIONS, Bucket, bucket_of, segment
 from gateway.relevance.stored.process import SegmentMaker
 from gateway.relevance.stored.scoring import HEAD_REGIONS, Indexed, best_regions, buckets_of, wanted_terms
@@ -112,6 +112,24 @@ def test_s14_7_cells_of_a_region_are_those_of_its_rows() -> None:
     at = read.index(regions[3].text)
     cells = Places(read).of(at, at + len(f"item {number},{number}"))
     assert cells == f"file a.xlsx, Sales!A{number}:B{number}"
+
+
+def test_s14_7_lines_are_told_only_where_nothing_is_left_out_above_them() -> None:
+    first = "".join(f"line {number} of the first file, some words\n" for number in range(1, 2_000))
+    second = "".join(f"row {number} of the other one, some words\n" for number in range(1, 900))
+    for head in ("", "[file a.txt]\n"):
+        regions = list(regions_of(f"{head}{first}[file b.txt]\n{second}"))
+        change = next(each.number for each in regions if "[file b.txt]" in each.text)
+        read = joined([regions[0], regions[3], regions[change]])
+        places = Places(read, excerpt=True)
+
+        def place(words: str, places: Places = places, read: str = read) -> str:
+            return places.of(read.index(words), read.index(words) + len(words))
+
+        file = "file a.txt" if head else ""
+        assert place("line 5 of the first file") == (f"{file}, line 5" if head else "line 5")
+        assert place(regions[3].text[:40]) == file
+        assert place("row 3 of the other one") == "file b.txt, line 3", "its own marker was read"
 
 
 def test_s14_7_a_question_looks_up_few_buckets() -> None:
