@@ -2,14 +2,22 @@
 
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
 from gateway.base.ids import new_id
 from gateway.config.documents_settings import FileSettings
 from gateway.documents.recognize import may_be_document
-from gateway.errors import FileNotFound, FilesQuotaExceeded, GatewayError, RequestTooLarge, StorageUnavailable
+from gateway.errors import (
+    FileNotFound,
+    FilesQuotaExceeded,
+    GatewayError,
+    Overloaded,
+    RequestTooLarge,
+    StorageUnavailable,
+)
 from gateway.files.sealed import object_name, opened, sealed
 from gateway.models.exchange import Caller, StoredFile
 from gateway.models.files import READ_PURPOSES, SEALED, ContentPlace, FilePage, FileQuery, FileRecord, Kept
@@ -27,6 +35,8 @@ bytes a second: one that is still arriving must not be taken for it."""
 TIME_DIGITS = 12
 HEAD_BYTES = 2**16
 """By which a file that may be a document is known."""
+FETCHED_BYTES = 2**30
+"""Of files that are fetched whole at once. One that is larger is fetched alone."""
 Serves = Callable[[Caller], bool]
 log = get_logger("gateway.files")
 
@@ -59,6 +69,7 @@ class Files:
         self._settings = settings
         self._clock = clock
         self._vault = vault
+        self._fetched = 0
         self.added: Callable[[str, str], None] = lambda _tenant, _id: None
         """Is told tenant and id of each file that is to be read."""
 
@@ -120,11 +131,13 @@ class Files:
         Raises:
             FileNotFound: the tenant has none of that id.
             StorageUnavailable: the content cannot be read.
+            Overloaded: too many bytes of files are fetched.
         """
         for is_last in (False, True):
             record, pieces = await self.content(tenant, file_id)
             try:
-                content = b"".join([piece async for piece in pieces])
+                with self._counted(record.size):
+                    content = b"".join([piece async for piece in pieces])
             except StorageUnavailable:
                 if is_last:
                     raise
@@ -132,6 +145,16 @@ class Files:
             if len(content) == record.size:
                 return record, content
         raise StorageUnavailable("The content of the file cannot be read.")
+
+    @contextmanager
+    def _counted(self, size: int) -> Iterator[None]:
+        if self._fetched and self._fetched + size > FETCHED_BYTES:
+            raise Overloaded
+        self._fetched += size
+        try:
+            yield
+        finally:
+            self._fetched -= size
 
     async def page(self, tenant: str, query: FileQuery) -> FilePage:
         """A page of a tenant's files.

@@ -15,7 +15,15 @@ from pydantic import SecretStr
 from gateway.base.clock import SystemClock
 from gateway.config.documents_settings import FileSettings, S3Settings
 from gateway.config.settings import CacheSettings
-from gateway.errors import ContentUnreadable, FileNotFound, FilesQuotaExceeded, RequestTooLarge, StorageUnavailable
+from gateway.errors import (
+    ContentUnreadable,
+    FileNotFound,
+    FilesQuotaExceeded,
+    Overloaded,
+    RequestTooLarge,
+    StorageUnavailable,
+)
+from gateway.files import store
 from gateway.files.disk import DiskContents
 from gateway.files.resealing import seal_contents
 from gateway.files.sealed import object_name, opened, sealed
@@ -182,6 +190,32 @@ async def test_s14_5_bounds_and_quotas(make: Make, contents: ContentStore, tenan
     found = await asyncio.gather(*both, return_exceptions=True)
     assert sorted(isinstance(each, FilesQuotaExceeded) for each in found) == [False, True]
     assert len(await all_names(contents)) == before + 1
+
+
+async def test_s14_6_files_that_are_fetched_at_once_are_bounded(
+    make: Make, contents: ContentStore, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the bytes that their rows say, before any is read; one alone may be larger."""
+    monkeypatch.setattr(store, "FETCHED_BYTES", 15)
+    files, caller = make(), Caller(tenant, None, {})
+    small, large = [(await files.add(caller, of(b"x" * size), said)).id for size in (10, 20)]
+    began, goes_on, opens = asyncio.Event(), asyncio.Event(), contents.open
+
+    async def slowly(name: str) -> AsyncIterator[bytes]:
+        began.set()
+        await goes_on.wait()
+        async for piece in opens(name):
+            yield piece
+
+    monkeypatch.setattr(contents, "open", slowly)
+    first = asyncio.create_task(files.whole(tenant, small))
+    await began.wait()
+    with pytest.raises(Overloaded):
+        await files.whole(tenant, small)
+    goes_on.set()
+    assert len((await first)[1]) == 10
+    for named, size in ((large, 20), (small, 10)):
+        assert len((await files.whole(tenant, named))[1]) == size, "none is counted any more"
 
 
 async def test_s14_5_what_expired_is_gone_at_once_and_deleted_by_the_upkeep(
