@@ -4,6 +4,7 @@ import io
 import json
 import sqlite3
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,7 @@ def _sqlite(folder: Path) -> bytes:
     return path.read_bytes()
 
 
-MADE = {
+MADE: dict[str, Callable[[], bytes]] = {
     "pdf": _pdf,
     "docx": lambda: docx(["before", FORGED, "after"]),
     "xlsx": _xlsx,
