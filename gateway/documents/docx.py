@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.docx_styles import Numbering, Styles, style_of
 from gateway.documents.packages import Package, Relation, attribute, child, local, reading
-from gateway.models.places import marker
+from gateway.models.places import marker, plain_lines
 
 MAIN = "word/document.xml"
 SPACES = {"tab": "\t", "cr": "\n", "noBreakHyphen": "-"}
@@ -157,5 +157,6 @@ def _rows(table: ElementTree.Element) -> Iterator[ElementTree.Element]:
 def paged(text: str) -> str:
     """The text with a marker for each page, where there are page breaks."""
     if BREAK not in text:
-        return text
-    return "\n\n".join(f"{marker('page', str(n))}\n{page.strip()}" for n, page in enumerate(text.split(BREAK), 1))
+        return plain_lines(text)
+    pages = (plain_lines(page.strip()) for page in text.split(BREAK))
+    return "\n\n".join(f"{marker('page', str(n))}\n{page}" for n, page in enumerate(pages, 1))

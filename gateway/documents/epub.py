@@ -10,7 +10,7 @@ from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
 from gateway.documents.packages import Package, children, local, reading, xml_of
 from gateway.documents.plain import decoded
-from gateway.models.places import marker
+from gateway.models.places import marker, plain_lines
 
 CONTAINER = "META-INF/container.xml"
 ENCRYPTION = "META-INF/encryption.xml"
@@ -38,7 +38,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         texts = (html_text(_body(decoded(package.content(name)))) for name in chapters if name in package)
         numbered = enumerate((text for text in texts if text), 1)
         about = "\n".join(_about(book))
-        body = (f"{marker('chapter', str(number))}\n{text}" for number, text in numbered)
+        body = (f"{marker('chapter', str(number))}\n{plain_lines(text)}" for number, text in numbered)
         return Reading("\n\n".join((*([about] if about else []), *body)), package.notes())
 
 

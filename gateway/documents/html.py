@@ -5,11 +5,12 @@ from html import unescape
 
 from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.plain import decoded
+from gateway.models.places import plain_lines
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
     """The text of a page."""
-    return Reading(html_text(decoded(raw)))
+    return Reading(plain_lines(html_text(decoded(raw))))
 
 
 HIDDEN = frozenset({"script", "style", "noscript", "template"})

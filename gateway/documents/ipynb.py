@@ -7,7 +7,7 @@ from typing import Any
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
 from gateway.documents.plain import decoded
-from gateway.models.places import marker
+from gateway.models.places import marker, plain_lines
 
 MOST_OUTPUT = 20_000
 """Characters of one output that are read."""
@@ -41,7 +41,7 @@ def _cell(number: int, cell: dict[str, Any], language: str) -> str:
         source = f"```{language}\n{source}\n```"
     outputs = [_output(each) for each in cell.get("outputs") or []]
     printed = [f"Output:\n{each}" for each in outputs if each.strip()]
-    return "\n".join([marker("cell", str(number)), source, *printed])
+    return "\n".join([marker("cell", str(number)), *map(plain_lines, (source, *printed))])
 
 
 def _output(output: dict[str, Any]) -> str:

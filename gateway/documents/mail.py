@@ -9,8 +9,9 @@ from email.policy import Compat32
 
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
-from gateway.documents.nested import Nesting, plain_lines, reading_of
+from gateway.documents.nested import Nesting, reading_of
 from gateway.documents.plain import decoded, text_of
+from gateway.models.places import plain_lines
 
 SHOWN = ("From", "To", "Cc", "Date", "Subject")
 MOST_HEADER = 4000

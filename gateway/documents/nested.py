@@ -9,7 +9,7 @@ from gateway.documents.apart import tell_nothing
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.kinds import KINDS
 from gateway.documents.members import kind_of
-from gateway.models.places import MARKER, marker
+from gateway.models.places import marker, plain_lines
 
 MOST_DEPTH = 3
 """Archives and mails in one another."""
@@ -119,8 +119,3 @@ def reading_of(read_nested: Callable[[bytes, Nesting], str], raw: bytes, options
     nesting = Nesting(options)
     text = read_nested(raw, nesting)
     return Reading(text, nesting.notes())
-
-
-def plain_lines(text: str) -> str:
-    """A text of which no line looks like the mark of a place."""
-    return MARKER.sub(lambda found: f" {found[0]}", text) if "[" in text else text

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.docx import BREAK, paged
 from gateway.documents.packages import Package, attribute, child, children, local, reading
-from gateway.models.places import marker, page_list
+from gateway.models.places import marker, page_list, plain_lines
 
 MOST_REPEATED = 200
 """Spaces, or cells of a table, that one element may stand for."""
@@ -193,7 +193,7 @@ def _slides(body: ElementTree.Element, styles: _Styles, package: Package) -> Rea
             said = "\n".join(block for block in blocks.of(notes) if block.strip())
             others += [f"Notes: {said}"] if said else []
         text = "\n\n".join((*titles, *others))
-        slides.append(f"{marker('slide', str(number))}\n{text}".rstrip())
+        slides.append(f"{marker('slide', str(number))}\n{plain_lines(text)}".rstrip())
     about = (f"Hidden in the presentation: slides {page_list(hidden)}.",) if hidden else ()
     return Reading("\n\n".join(slides), (*about, *_notes(package)))
 

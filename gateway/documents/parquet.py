@@ -5,7 +5,7 @@ import io
 from typing import Any
 
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
-from gateway.models.places import marker
+from gateway.models.places import marker, plain_lines
 
 MAGIC = b"PAR1"
 FIRST_ROWS, LAST_ROWS = 200, 20
@@ -54,7 +54,9 @@ def _text(file: Any, notes: list[str]) -> str:
         last = _rows(file, [group], size - take, take, wanted, notes)
     shown = [] if len(first) + len(last) >= rows else ["…"]
     told = f"The first {len(first)} and the last {len(last)} rows:" if last else "The rows:"
-    return "\n".join([marker("table", "1"), *lines, "", told, *_csv([wanted, *first]), *shown, *_csv(last)])
+    return "\n".join(
+        [marker("table", "1"), *lines, "", told, *map(plain_lines, (*_csv([wanted, *first]), *shown, *_csv(last)))]
+    )
 
 
 def _columns(file: Any) -> list[str]:

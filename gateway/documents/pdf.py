@@ -9,7 +9,7 @@ from typing import Any
 from gateway.documents.apart import tell_progress
 from gateway.documents.document import PageFacts, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.ocr import recognized
-from gateway.models.places import marker, no_text_note, page_list
+from gateway.models.places import marker, no_text_note, page_list, plain_lines
 
 LOCKED = "it is protected by a password; save it without one and send it again"
 CUT_OFF = "The PDF is cut off; what could be found of it was read."
@@ -97,7 +97,7 @@ def _by_pdfium(document: Any, options: ReadOptions, *, is_whole: bool) -> Readin
 
 
 def _reading(texts: Sequence[str], notes: Sequence[str], empty: Sequence[int], pages: Sequence[PageFacts]) -> Reading:
-    text = "\n\n".join(f"{marker('page', str(number))}\n{text}" for number, text in enumerate(texts, 1))
+    text = "\n\n".join(f"{marker('page', str(number))}\n{plain_lines(text)}" for number, text in enumerate(texts, 1))
     if empty:
         pictures = all(pages[number - 1].has_picture for number in empty) if pages else False
         why = " (they are pictures)" if pictures else ""

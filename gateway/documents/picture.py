@@ -5,7 +5,7 @@ import struct
 from gateway.documents.document import PageFacts, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.ocr import is_installed, recognized_pages
 from gateway.documents.sniff import is_picture
-from gateway.models.places import marker, no_text_note
+from gateway.models.places import marker, no_text_note, plain_lines
 
 ONE = PageFacts(0.0, 0.0, has_picture=True)
 MOST_PAGES = 10_000
@@ -55,6 +55,6 @@ def _reading(texts: list[str]) -> Reading:
     if empty:
         notes.append(no_text_note(empty, " (they are pictures)"))
     if len(texts) == 1:  # a place would say nothing
-        return Reading(texts[0], tuple(notes), empty, pages)
-    text = "\n\n".join(f"{marker('page', str(number))}\n{text}" for number, text in enumerate(texts, 1))
+        return Reading(plain_lines(texts[0]), tuple(notes), empty, pages)
+    text = "\n\n".join(f"{marker('page', str(number))}\n{plain_lines(text)}" for number, text in enumerate(texts, 1))
     return Reading(text, tuple(notes), empty, pages)

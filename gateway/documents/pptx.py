@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.packages import Package, attribute, child, children, local, reading
-from gateway.models.places import marker, page_list
+from gateway.models.places import marker, page_list, plain_lines
 
 MAIN = "ppt/presentation.xml"
 TITLES = frozenset({"title", "ctrTitle"})
@@ -30,7 +30,8 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
             if attribute(root, "show", "1") in ("0", "false"):
                 hidden.append(number)
             blocks = (block for block in _slide(package, name, root) if block.strip())
-            slides.append("\n\n".join((marker("slide", str(number)), *blocks)).replace("]\n\n", "]\n", 1))
+            text = plain_lines("\n\n".join(blocks))
+            slides.append(f"{marker('slide', str(number))}\n{text}".rstrip())
         notes = [f"Hidden in the presentation: slides {page_list(hidden)}."] if hidden else []
         return Reading("\n\n".join(slides), (*notes, *package.notes()))
 

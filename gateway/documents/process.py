@@ -52,12 +52,28 @@ END_SECONDS = 5.0
 """Most that is waited for a process that was ended."""
 MOST_NOTES = 65_536
 
+MOST_AT_ONCE = 4
+"""Documents that are read at once, however many processors there are: each may take `MEMORY_BYTES`."""
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""A container's share of processors: microseconds of a period, or `max`, and the period."""
+
 Progress = Callable[[float], None]
 """Is told how much of a document is read, as a fraction of 1."""
 
 
+def processors(quota: Path = QUOTA) -> int:
+    """How many this process may use."""
+    usable = getattr(os, "sched_getaffinity", None)
+    count = len(usable(0)) if usable is not None else os.cpu_count() or 1
+    try:
+        most, period = map(int, quota.read_text().split())
+        return max(1, min(count, -(-most // period)))
+    except (OSError, ValueError, ZeroDivisionError):  # none, or no limit
+        return count
+
+
 class DocumentReader:
-    """Reads at most as many documents at once as there are processors, but at least two."""
+    """Reads at most as many documents at once as this process may use processors: two to four."""
 
     def __init__(
         self, seconds: float = SECONDS, options: ReadOptions = NO_OPTIONS, memory_bytes: int = MEMORY_BYTES
@@ -65,7 +81,7 @@ class DocumentReader:
         self._seconds = seconds
         self.options = options
         self._memory_bytes = memory_bytes
-        self._slots = asyncio.Semaphore(max(2, os.cpu_count() or 1))
+        self._slots = asyncio.Semaphore(min(max(2, processors()), MOST_AT_ONCE))
         self._waiting = 0
         self._told = False
 

@@ -110,14 +110,15 @@ def encoded_document(content: str, media_type: str = "", name: str = "") -> Docu
     """The document that a text holds if it is a data URL or HTML; None for any other text.
 
     Args:
-        media_type: what its client says that it is, or `html`; `name`: its title. They count for parts of HTML.
+        media_type: what its client says that it is, or `html`; `name`: its title. They count for parts of HTML,
+            and the name for a data URL that tells no media type.
 
     Raises:
         UnreadableDocument: the data URL cannot be decoded, or is of a kind that has no text.
     """
     url = DATA_URL.match(content)
     if url is not None:
-        return _of_data_url(url, content[url.end() :])
+        return _of_data_url(url, content[url.end() :], name)
     named = _kind(name, media_type) == "html" or media_type.strip().lower() == "html"
     head = content[:HTML_HEAD]
     if HTML_START.match(head) or (named and TAG_START.match(head)):
@@ -125,18 +126,24 @@ def encoded_document(content: str, media_type: str = "", name: str = "") -> Docu
     return None
 
 
-def _of_data_url(url: re.Match[str], data: str) -> DocumentFile:
+def _of_data_url(url: re.Match[str], data: str, name: str) -> DocumentFile:
     media_type, parameters, is_base64 = url.groups()
     try:
         raw = base64.b64decode("".join(data.split()), validate=True) if is_base64 else unquote_to_bytes(data)
     except (binascii.Error, ValueError):
         raise UnreadableDocument("its data is not base64") from None
-    kind = _by_content(_kind("", media_type or "text/plain"), raw)
+    kind = _by_content(_kind("", media_type) if media_type else _named(name, raw), raw)
     if kind is None and is_picture(raw):
         kind = PICTURE
     if kind is None:
         raise UnreadableDocument(f"{media_type} is no kind of document that has a text")
     return DocumentFile(_in_utf8(kind, raw, parameters), kind)
+
+
+def _named(name: str, raw: bytes) -> str:
+    """The kind of data without a media type: what its name says, unless its bytes do not; else text (RFC 2397)."""
+    kind = _kind(name, "") or "text"
+    return kind if KINDS[kind].starts in raw[:HTML_HEAD] else "text"
 
 
 def _in_utf8(kind: str | None, raw: bytes, parameters: str) -> bytes:

@@ -5,6 +5,7 @@ import re
 
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.packages import reading
+from gateway.models.places import plain_lines
 
 START = re.compile(rb"\s{0,100}\{\\rtf")
 CODE_PAGE = re.compile(rb"\\ansicpg(\d{1,5})")
@@ -32,7 +33,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         notes = tuple(note for sign, note in LEFT_OUT if sign in raw)
         lines = "\n".join(line.rstrip() for line in whole.replace("\0", "").split("\n"))
-        return Reading(BLANK.sub("\n\n", lines.replace("\n|", "|")).strip(), notes)
+        return Reading(plain_lines(BLANK.sub("\n\n", lines.replace("\n|", "|")).strip()), notes)
 
 
 def _encoding(raw: bytes) -> str:

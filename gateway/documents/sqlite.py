@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
-from gateway.models.places import marker
+from gateway.models.places import marker, plain_lines
 
 MAGIC = b"SQLite format 3\x00"
 JOURNALS = slice(18, 20)
@@ -122,7 +122,7 @@ def _csv(rows: list[tuple[object, ...]]) -> list[str]:
     writer = csv.writer(out, lineterminator="\n")
     for row in rows:
         writer.writerow([" ".join(str("" if value is None else value).split()) for value in row])
-    return out.getvalue().splitlines()
+    return plain_lines(out.getvalue()).splitlines()
 
 
 class _Clock:

@@ -5,6 +5,7 @@ from html import unescape
 
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.plain import NO_TEXT, text_of
+from gateway.models.places import plain_lines
 
 TIMES = re.compile(r"^[ \t]*(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})[.,]\d{1,3}[ \t]+-->[ \t]")
 TAG = re.compile(r"<v(?:\.[^<> \t]{1,100})?[ \t]+([^<>]{1,200})>|<[^<>]{0,200}>|\{\\[^{}]{0,200}\}")
@@ -21,7 +22,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     if text is None:
         raise UnreadableDocument(NO_TEXT)
     said = _cues(text.splitlines())
-    return Reading("\n".join(said) if said else text)
+    return Reading("\n".join(said) if said else plain_lines(text))
 
 
 def _cues(lines: list[str]) -> list[str]:

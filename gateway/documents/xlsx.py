@@ -14,7 +14,7 @@ from gateway.documents.packages import PROTECTED, Package, reading
 from gateway.documents.plain import decoded
 from gateway.documents.sniff import OLE_MAGIC, ZIP_MAGIC, ole_kind
 from gateway.documents.xlsx_parts import NO_PARTS, SheetParts, sheet_parts
-from gateway.models.places import sheet_marker
+from gateway.models.places import plain_lines, sheet_marker
 
 if TYPE_CHECKING:
     from python_calamine import CalamineSheet, CalamineWorkbook
@@ -37,7 +37,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     """
     with reading("spreadsheet"):
         if not raw.startswith((ZIP_MAGIC, OLE_MAGIC)):
-            return Reading(_exported(raw))
+            return Reading(plain_lines(_exported(raw)))
         if ole_kind(raw) == "protected":
             raise UnreadableDocument(PROTECTED)
         package = Package(raw) if raw.startswith(ZIP_MAGIC) else None
@@ -106,7 +106,7 @@ class _Book:
         if block.lines:
             self._blocks.append(block.taken())
         if parts.comments:
-            self._blocks.append("\n".join(parts.comments))
+            self._blocks.append(plain_lines("\n".join(parts.comments)))
         self._note(sheet, parts)
 
     def _note(self, sheet: "CalamineSheet", parts: SheetParts) -> None:
@@ -159,7 +159,7 @@ class _Block:
         head = sheet_marker(self._name, first_row, last, self._row, column(self._first))
         unused = self._width - self._used
         lines = (line[:-unused] for line in self.lines) if unused else self.lines
-        text = "\n".join((head, *lines))
+        text = f"{head}\n{plain_lines(chr(10).join(lines))}"
         self.lines, self._used = [], 0
         return text
 

@@ -6,6 +6,7 @@ from xml.parsers import expat
 
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.plain import NO_TEXT, text_of
+from gateway.models.places import plain_lines
 
 MOST_INDENT = 20
 """Levels that are told by spaces; deeper ones stand as far in as the last of these."""
@@ -43,12 +44,12 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     try:
         parser.Parse(text.encode("utf-8", "replace"), True)
     except (expat.ExpatError, _NotTold, ValueError):
-        return Reading(text)
+        return Reading(plain_lines(text))
     finally:
         # The parser and what it calls hold one another.
         parser.StartElementHandler = parser.EndElementHandler = None
         parser.CharacterDataHandler = parser.EntityDeclHandler = None
-    return Reading("\n".join(_records(lines.done)))
+    return Reading(plain_lines("\n".join(_records(lines.done))))
 
 
 class _Lines:

@@ -5,7 +5,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MOST_LABEL = 10_000
+"""Characters of a title or a source, which are stored with the attachment."""
 
 
 class ArtifactType(StrEnum):
@@ -182,8 +185,8 @@ class RequestAttachment(BaseModel):
     content: str | None = None
     file_data: str | None = None
     filename: str | None = None
-    title: str | None = None
-    source: str | None = None
+    title: str | None = Field(default=None, max_length=MOST_LABEL)
+    source: str | None = Field(default=None, max_length=MOST_LABEL)
     attachment_type: str = DEFAULT_KIND
 
     @model_validator(mode="before")

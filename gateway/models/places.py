@@ -59,6 +59,11 @@ def marker(kind: str, name: str) -> str:
     return f"[{kind} {plain[:NAME_CHARS] or '?'}]"
 
 
+def plain_lines(text: str) -> str:
+    """A document's own text, of which no line looks like the mark of a place: only readers mark places."""
+    return MARKER.sub(lambda found: f" {found[0]}", text) if "[" in text else text
+
+
 def sheet_marker(name: str, first_row: int, last_column: str, last_row: int, first_column: str = "A") -> str:
     """The line above the rows `first_row` to `last_row` of a sheet."""
     plain = marker("sheet", name)[1:-1]

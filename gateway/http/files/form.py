@@ -132,7 +132,9 @@ class UploadForm:
                     for event in parser.parse(piece) if piece else ():
                         yield event
         except (MultipartError, UnicodeError) as error:
-            text = f"The multipart form cannot be read: {error}."
+            is_name = any(isinstance(each, UnicodeError) for each in (error, *error.args))
+            why = "the file's name, and those of fields, must be UTF-8" if is_name else error
+            text = f"The multipart form cannot be read: {why}."
             raise InvalidRequest(text, param="file", code="invalid_form") from None
 
     def _too_large(self) -> RequestTooLarge:
