@@ -3,8 +3,8 @@
 import re
 from html import unescape
 
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
-from gateway.documents.plain import NO_TEXT, text_of
+from gateway.documents.document import Reading, ReadOptions
+from gateway.documents.plain import checked_text
 
 TIMES = re.compile(r"^[ \t]*(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})[.,]\d{1,3}[ \t]+-->[ \t]")
 TAG = re.compile(r"<v(?:\.[^<> \t]{1,100})?[ \t]+([^<>]{1,200})>|<[^<>]{0,200}>|\{\\[^{}]{0,200}\}")
@@ -17,9 +17,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     Raises:
         UnreadableDocument: it is no text.
     """
-    text = text_of(raw)
-    if text is None:
-        raise UnreadableDocument(NO_TEXT)
+    text = checked_text(raw)
     said = _cues(text.splitlines())
     return Reading("\n".join(said) if said else text)
 
