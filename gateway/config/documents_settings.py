@@ -48,7 +48,8 @@ class FileSettings(Section):
 
     serve: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="`auto`: served here where `auth.keys` are used or models have an operator's key, else relayed.",
+        description="`auto`: served here for clients with a key of the gateway's, and where there is no default "
+        "upstream; `on`: for all; `off`: for none.",
     )
     store: Literal["auto", "database", "disk", "s3"] = Field(
         "auto", description="Where contents are kept; `auto`: a folder beside SQLite's file, else the database."

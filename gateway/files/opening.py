@@ -52,8 +52,8 @@ def folder_of(settings: Settings) -> Path | None:
 
 
 def serving(settings: Settings, router: ConfiguredRouter) -> Serves:
-    """Whose files are kept here: with `auto` those of whom the upstream would serve none of their own, that is with a
-    key of ours or by an operator's key; not where `server.relay` names files."""
+    """Whose files are kept here: with `auto` those of clients with a key of ours, and of all where no upstream could
+    keep any; not where `server.relay` names files."""
     mode = settings.files.serve
     paths = (each.rpartition(" ")[2].strip("/").removeprefix("v1/") for each in settings.server.relay)
     named = any(each.partition("/")[0] == "files" for each in paths)
@@ -66,8 +66,9 @@ def serving(settings: Settings, router: ConfiguredRouter) -> Serves:
         if caller.key is not None:
             return True
         try:
-            return router.default("", caller).operator_key
+            router.default("", caller)
         except ModelNotFound:
-            return settings.has_operator_key()
+            return True
+        return False
 
     return serves

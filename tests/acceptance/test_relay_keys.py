@@ -218,7 +218,7 @@ def test_s8_the_operators_key_outranks_the_clients(start_gateway: GatewayFactory
     with http(gateway, "sk-client") as plain:
         plain.post("/embeddings", json={"model": "m"})
         assert upstream.requests[-1].headers["authorization"] == f"Bearer {OWN}"
-        assert plain.get("/batches").json()["error"]["code"] == "not_relayed"
+        assert plain.get("/files").json()["error"]["code"] == "not_relayed"
 
 
 def test_s8_an_operators_model_beside_the_clients_own_upstream(
