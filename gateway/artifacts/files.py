@@ -129,7 +129,7 @@ class FileReader:
         """
         if self.store is None or not self.store.keeps(caller):
             return None, ""
-        read = await self._cache.get(f"file:{caller.tenant}:{file_id}") if keep else None
+        read = await self._cache.get(_named(file_id, caller.tenant)) if keep else None
         if read is not None and not read.startswith(b"pdf:"):
             return None, ""
         try:
@@ -179,7 +179,7 @@ class FileReader:
     async def _own_text(self, file_id: str, caller: Caller, *, keep: bool, known: Known | None) -> tuple[str, str]:
         """The text of a file that is kept here, from the cache if it is there, and the digest of the document. Messages
         keep the id alone: what was read of a file goes with the file (`cache_group` of its id, and of its digest)."""
-        named = f"file:{caller.tenant}:{file_id}"
+        named = _named(file_id, caller.tenant)
         digest = await self._cache.get(named) if keep else None
         if digest is not None and (text := await self._kept_text(digest.decode(), caller.tenant)) is not None:
             return text, digest.decode()
@@ -205,8 +205,7 @@ class FileReader:
             UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`.
         """
         reading, digest = await self.best(document, tenant, known, progress)
-        named = f"file:{tenant}:{file_id}"
-        await self._cache.set(named, digest.encode(), self._ttl, group=cache_group(tenant, file_id))
+        await self._cache.set(_named(file_id, tenant), digest.encode(), self._ttl, group=cache_group(tenant, file_id))
         return reading.told, digest
 
     async def _kept_text(self, digest: str, tenant: str) -> str | None:
@@ -260,6 +259,11 @@ class FileReader:
 
     def _key(self, digest: str, tenant: str, *, ocr: bool) -> str:
         return f"document:{self._way(ocr=ocr)}:{tenant}:{digest}"
+
+
+def _named(file_id: str, tenant: str) -> str:
+    """Under which the cache keeps the digest of the document that a file kept here is."""
+    return f"file:{tenant}:{file_id}"
 
 
 def _part_of(progress: Progress | None, start: float, share: float) -> Progress | None:

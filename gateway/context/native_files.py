@@ -18,6 +18,7 @@ from gateway.errors import ContextLengthExceeded
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import Caller, ModelFacts
 from gateway.models.items import named_file, pdf_data
+from gateway.models.window import first_forwarded
 from gateway.tokens.counter import CounterRegistry
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ class NativeFiles:
         if not self.facts.supports_pdf_input:
             return NO_FILES
         if stays is not Stays.NONE:
-            bodies = [message.body for message in history.messages[_first_in_window(history) :]]
+            bodies = [message.body for message in history.messages[first_forwarded(history.frame, history.messages) :]]
             await self._fetch(bodies, counted=counted)
         places = native_places(history, stays, self.own)
         if counted:
@@ -110,7 +111,7 @@ def native_places(history: History, stays: Stays, own: Container[str] = ()) -> d
     messages = history.messages
     if stays is Stays.NONE or not messages:
         return {}
-    first = _first_in_window(history)
+    first = first_forwarded(history.frame, messages)
     if stays is Stays.CURRENT:
         first = max(first, current_turn(history))
     return {
@@ -170,11 +171,3 @@ def _became_text(message: ConversationMessage, number: int) -> bool:
     at = number + len(rendered) - len(message.body["content"])  # a block is a part before them
     part = rendered[at] if 0 <= at < len(rendered) else None
     return not (isinstance(part, dict) and part.get("type") == "file")
-
-
-def _first_in_window(history: History) -> int:
-    """Index of the first message of the window as it was forwarded before."""
-    first = history.frame.first if history.frame is not None else None
-    if first is None:
-        return 0
-    return next((i for i, message in enumerate(history.messages) if message.message_id == first), 0)

@@ -24,10 +24,19 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     Raises:
         UnreadableDocument: it is no text.
     """
+    return Reading(checked_text(raw))
+
+
+def checked_text(raw: bytes) -> str:
+    """The bytes as text.
+
+    Raises:
+        UnreadableDocument: they are none.
+    """
     text = text_of(raw)
     if text is None:
         raise UnreadableDocument(NO_TEXT)
-    return Reading(text)
+    return text
 
 
 def decoded(raw: bytes, charset: str = "") -> str:

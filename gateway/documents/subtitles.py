@@ -3,8 +3,8 @@
 import re
 from html import unescape
 
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
-from gateway.documents.plain import NO_TEXT, text_of
+from gateway.documents.document import Reading, ReadOptions
+from gateway.documents.plain import checked_text
 from gateway.models.places import plain_lines
 
 TIMES = re.compile(r"^[ \t]*(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})[.,]\d{1,3}[ \t]+-->[ \t]")
@@ -18,9 +18,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     Raises:
         UnreadableDocument: it is no text.
     """
-    text = text_of(raw)
-    if text is None:
-        raise UnreadableDocument(NO_TEXT)
+    text = checked_text(raw)
     said = _cues(text.splitlines())
     return Reading("\n".join(said) if said else plain_lines(text))
 

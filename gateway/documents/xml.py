@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from xml.parsers import expat
 
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
-from gateway.documents.plain import NO_TEXT, text_of
+from gateway.documents.document import Reading, ReadOptions
+from gateway.documents.plain import checked_text
 from gateway.models.places import plain_lines
 
 MOST_INDENT = 20
@@ -30,9 +30,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     Raises:
         UnreadableDocument: it is no text.
     """
-    text = text_of(raw)
-    if text is None:
-        raise UnreadableDocument(NO_TEXT)
+    text = checked_text(raw)
     lines = _Lines()
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True

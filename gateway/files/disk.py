@@ -1,4 +1,4 @@
-"""Contents of files in a folder (adapter of `ports.ContentStore`): a folder for each tenant, nobody else may look."""
+"""Contents of files in a folder (adapter of `ports.documents.ContentStore`): one for each tenant, for owners alone."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ class DiskContents:
         self._folder = folder
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Keeps them (`ports.ContentStore`). Under its name stands a whole content alone."""
+        """Keeps them (`ports.documents.ContentStore`). Under its name stands a whole content alone."""
         path = self._folder / name
         part = path.with_name(f"{path.name}.part")
         try:
@@ -39,7 +39,7 @@ class DiskContents:
                 part.unlink(missing_ok=True)
 
     async def open(self, name: str) -> AsyncIterator[bytes]:
-        """The content (`ports.ContentStore`)."""
+        """The content (`ports.documents.ContentStore`)."""
         try:
             file = await asyncio.to_thread(os.open, self._folder / name, os.O_RDONLY)
             try:
@@ -51,7 +51,7 @@ class DiskContents:
             raise StorageUnavailable("The content of the file cannot be read.") from error
 
     async def delete(self, *names: str) -> None:
-        """Deletes them (`ports.ContentStore`)."""
+        """Deletes them (`ports.documents.ContentStore`)."""
         try:
             for name in names:
                 await asyncio.to_thread((self._folder / name).unlink, missing_ok=True)
@@ -59,7 +59,7 @@ class DiskContents:
             raise StorageUnavailable("The content of the file cannot be deleted.") from error
 
     async def names(self) -> AsyncIterator[list[str]]:
-        """What is kept, in batches (`ports.ContentStore`); what was never finished, too."""
+        """What is kept, in batches (`ports.documents.ContentStore`); what was never finished, too."""
         found = await asyncio.to_thread(self._list)
         for start in range(0, len(found), LISTED):
             yield found[start : start + LISTED]

@@ -14,7 +14,7 @@ from gateway.models.files import SEALED
 from gateway.ports.documents import ContentStore
 from gateway.storage.database.transactions import Transactions
 from gateway.storage.encryption.vault import Vault
-from gateway.storage.files.placed import PlacedContent, contents_elsewhere, move_content
+from gateway.storage.files.under_keys import PlacedContent, contents_elsewhere, move_content
 from gateway.telemetry.logs import get_logger
 
 log = get_logger("gateway.files.resealing")

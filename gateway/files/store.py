@@ -30,8 +30,8 @@ from gateway.storage.files.rows import FileRows
 from gateway.telemetry.logs import get_logger
 
 ORPHAN_SECONDS, SLOWEST = 6 * 3600, 5_000
-"""A content that no file has was left behind if it is older than these, and than the largest file takes at so many
-bytes a second: one that is still arriving must not be taken for it."""
+"""A content that no file has was left behind if it is older than so many seconds, and than the largest file takes at so
+many bytes a second, half of the least that an upload may have: one that is still arriving must not be taken for it."""
 TIME_DIGITS = 12
 HEAD_BYTES = 2**16
 """By which a file that may be a document is known."""

@@ -40,6 +40,11 @@ def region_spans(text: str) -> Iterator[Span]:
         start = end
 
 
+def region_count(text: str) -> int:
+    """How many regions a text has."""
+    return sum(1 for _ in region_spans(text))
+
+
 def regions_of(text: str) -> Iterator[Region]:
     """The regions one after the other; no copy of the whole is made."""
     carried = _Carried()
@@ -75,7 +80,8 @@ class _Carried:
 
     def _moved(self) -> str:
         """The marker of a sheet begins with the row that comes next, since cells follow from counting lines."""
-        found = SHEET.match(self._inner[7:-1]) if self._inner.startswith("[sheet ") else None
+        marked = MARKER.match(self._inner)
+        found = SHEET.match(marked[2]) if marked is not None and marked[1] == "sheet" else None
         if found is None:
             return self._inner
         name, left, top, right, bottom = found.groups()

@@ -1,7 +1,7 @@
 """What may be forwarded, and what was selected for the window, before it is worded."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -19,6 +19,13 @@ LAST_EARLIER = -2
 """Index of the last message before those that can be forwarded."""
 MEMORY_INDEX = -(2**40)
 """Index of the memory message, which is none of the conversation's own."""
+
+
+def first_forwarded(frame: Frame | None, messages: Sequence[ConversationMessage]) -> int:
+    """Index of the first message of the window as it was forwarded before."""
+    if frame is None or frame.first is None:
+        return 0
+    return next((i for i, message in enumerate(messages) if message.message_id == frame.first), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +106,7 @@ class Material:
     @property
     def frozen_first(self) -> int:
         """Index of the first message of the window as it was forwarded before."""
-        if self.frame is None or self.frame.first is None:
-            return 0
-        return next((i for i, message in enumerate(self.messages) if message.message_id == self.frame.first), 0)
+        return first_forwarded(self.frame, self.messages)
 
     @property
     def has_memory_due(self) -> bool:

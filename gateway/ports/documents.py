@@ -9,7 +9,8 @@ from gateway.models.regions import Region
 
 
 class FileStore(Protocol):
-    """Files that a client keeps with its upstream. A port since `artifacts` is beside `upstream`."""
+    """Files that a client has uploaded, here or to its upstream. A port since `artifacts` is beside `upstream`, and
+    below `files`."""
 
     def keeps(self, caller: Caller) -> bool:
         """Whether this caller's files are kept here, so that no upstream knows their ids."""

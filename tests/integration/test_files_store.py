@@ -37,8 +37,8 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.encryption.vault import Vault
 from gateway.storage.files.chunks import DatabaseContents
-from gateway.storage.files.placed import kinds_elsewhere
 from gateway.storage.files.rows import FileRows
+from gateway.storage.files.under_keys import kinds_elsewhere
 from tests.support.hand_clock import DayClock
 
 NAMES = iter(range(1000))

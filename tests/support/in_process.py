@@ -114,7 +114,7 @@ class NotingSettlement(Settlement):
 
 
 class NoFiles:
-    """Nobody keeps any (adapter of `ports.FileStore`)."""
+    """Nobody keeps any (adapter of `ports.documents.FileStore`)."""
 
     @staticmethod
     def keeps(_caller: Caller) -> bool:

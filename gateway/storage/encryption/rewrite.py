@@ -20,7 +20,7 @@ from gateway.storage.database.transactions import Transactions
 from gateway.storage.encryption.columns import Content, Withheld, vault_of
 from gateway.storage.encryption.keys import forget_keys
 from gateway.storage.encryption.vault import HEAD, PREFIX, Vault
-from gateway.storage.files.placed import kinds_elsewhere
+from gateway.storage.files.under_keys import kinds_elsewhere
 from gateway.storage.things.write import INSERT_ALIASES, alias_rows
 
 LOOKED_AT = 500

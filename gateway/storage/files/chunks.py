@@ -1,4 +1,4 @@
-"""Contents of files in the database, in pieces of one mebibyte (adapter of `ports.ContentStore`)."""
+"""Contents of files in the database, in pieces of one mebibyte (adapter of `ports.documents.ContentStore`)."""
 
 from collections.abc import AsyncIterator
 from functools import partial
@@ -10,7 +10,7 @@ from gateway.errors import StorageUnavailable
 from gateway.storage.database.engine import Transactions
 from gateway.storage.database.files import file_chunks
 
-CHUNK = 2**20
+PIECE = 2**20
 LISTED = 1000
 TABLE = file_chunks.c
 
@@ -22,14 +22,14 @@ class DatabaseContents:
         self._transactions = transactions
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Keeps them (`ports.ContentStore`)."""
+        """Keeps them (`ports.documents.ContentStore`)."""
         buffer, number = bytearray(), 0
         try:
             async for piece in pieces:
                 buffer += piece
-                while len(buffer) >= CHUNK:
-                    await self._add(name, number, bytes(buffer[:CHUNK]))
-                    del buffer[:CHUNK]
+                while len(buffer) >= PIECE:
+                    await self._add(name, number, bytes(buffer[:PIECE]))
+                    del buffer[:PIECE]
                     number += 1
             if buffer or not number:
                 await self._add(name, number, bytes(buffer))
@@ -38,7 +38,7 @@ class DatabaseContents:
             raise
 
     async def open(self, name: str) -> AsyncIterator[bytes]:
-        """The content (`ports.ContentStore`)."""
+        """The content (`ports.documents.ContentStore`)."""
         number = 0
         while (found := await self._transactions.run(partial(_chunk, name, number))) is not None:
             yield found
@@ -47,13 +47,13 @@ class DatabaseContents:
             raise StorageUnavailable("The content of the file is not in the storage.")
 
     async def delete(self, *names: str) -> None:
-        """Deletes them (`ports.ContentStore`)."""
+        """Deletes them (`ports.documents.ContentStore`)."""
         statement = file_chunks.delete().where(TABLE.object.in_(names))
         await self._transactions.run(lambda connection: connection.execute(statement).rowcount, write=True)
         await self._transactions.wipe()
 
     async def names(self) -> AsyncIterator[list[str]]:
-        """What is kept, in batches (`ports.ContentStore`)."""
+        """What is kept, in batches (`ports.documents.ContentStore`)."""
         after = ""
         while True:
             query = sa.select(TABLE.object).where(TABLE.number == 0, TABLE.object > after)

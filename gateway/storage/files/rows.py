@@ -24,7 +24,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.database.files import file_chunks, file_contents, files
 from gateway.storage.encryption.columns import for_row
-from gateway.storage.files.placed import alone_with_files
+from gateway.storage.files.under_keys import alone_with_files
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.trail.append import recorded
 from gateway.storage.turns.completions import behind

@@ -15,15 +15,15 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from gateway.models.regions import region_spans, regions_of
+from gateway.models.regions import region_count, regions_of
 from gateway.ports import Clock
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import Transactions
-from gateway.storage.large.write import ARRIVING, INSERT_REGIONS, put_row, region_row, regions_there
+from gateway.storage.large.write import ARRIVING, INSERT_REGIONS, INSERTED, put_row, region_row, regions_there
 
 DOCUMENTS = schema.large_documents
-SLICE = 200
-"""Regions of one transaction: a megabyte and a half, some hundredths of a second."""
+SLICE = INSERTED
+"""Regions of one transaction: some hundredths of a second."""
 AT_ONCE = 2 * SLICE
 """Regions of a text that its turn's own transaction may write: that costs nobody much, and one transaction less."""
 KEPT = timedelta(hours=1)
@@ -45,7 +45,7 @@ class ArrivingTexts:
         """Stores texts by their digests, as far as the tenant has them not already. What is not stored when it returns,
         as it was deleted meanwhile, is for the transaction that names the document to write (`write_text`)."""
         for digest, text in texts.items():
-            many = await asyncio.to_thread(_how_many, text)
+            many = await asyncio.to_thread(region_count, text)
             if many > AT_ONCE:
                 await self._store_one(tenant, digest, text, many)
 
@@ -76,10 +76,6 @@ class ArrivingTexts:
         if deleted:
             await self._transactions.wipe()
         return int(deleted)
-
-
-def _how_many(text: str) -> int:
-    return sum(1 for _ in region_spans(text))
 
 
 def _insert(rows: list[dict[str, Any]], connection: sa.Connection) -> None:

@@ -1,4 +1,4 @@
-"""Large documents, as questions read them and as their indexes are made (`ports.LargeTexts`)."""
+"""Large documents, as questions read them and as their indexes are made (`ports.documents.LargeTexts`)."""
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence

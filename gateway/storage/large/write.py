@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.regions import Region, region_spans, regions_of
+from gateway.models.regions import Region, region_count, regions_of
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_for
 from gateway.storage.database.transactions import RowInsert
@@ -26,7 +26,7 @@ def write_text(connection: sa.Connection, tenant: str, digest: str, text: str, n
     """Stores what the tenant has not yet of a text, and locks its row until the transaction ends. Of a text of many
     regions most is there already (`arriving`)."""
     key = {"tenant": tenant, "digest": digest}
-    many = sum(1 for _ in region_spans(text))
+    many = region_count(text)
     put_row(connection, key, len(text), many, BUILDING, now)
     there = regions_there(connection, tenant, digest)
     if there < many:
