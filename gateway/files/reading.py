@@ -92,10 +92,9 @@ class ReadingFiles:
     async def _read(self, tenant: str, file_id: str) -> None:
         """Reads one file, unless it is gone or was read meanwhile."""
         try:
-            record, pieces = await self._files.content(tenant, file_id)
-            if record.status != "uploaded":
+            if (await self._files.find(tenant, file_id)).status != "uploaded":
                 return
-            content = b"".join([piece async for piece in pieces])
+            record, content = await self._files.whole(tenant, file_id)
         except FileNotFound:
             return
         status, details, groups = await self._outcome(tenant, record, content)
