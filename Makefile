@@ -97,7 +97,7 @@ browser: $(VENV)/.browser $(COMPAT)/node_modules.installed chromium ## the page 
 chromium: $(VENV)/.browser
 	@$(BIN)/python -m tests.browser.chromium
 
-chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL, a million random requests, a thousand long histories
+chaos: $(VENV)/.dev ## kill loops on SQLite and PostgreSQL, a million random requests, a thousand long histories, a thousand broken files of each format
 	@$(BIN)/python -m pytest -n 2 -m chaos
 
 bench: $(VENV)/.dev ## cost per request, per chunk, by each API and per turn of a long conversation, prompt caches, what memory is worth, start time

@@ -13,7 +13,11 @@ from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
+from gateway.documents.folders import clear_left_for_ever
 from gateway.embeddings.meaning import Meaning
+from gateway.files.opening import open_files, serving
+from gateway.files.reading import ReadingFiles
+from gateway.files.store import OwnFiles
 from gateway.guards.opening import open_guards
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
@@ -29,6 +33,7 @@ from gateway.http.conversations.transfer import ExportedConversation, ImportedCo
 from gateway.http.conversations.turns import Turns
 from gateway.http.cors import CrossOrigin, Preflights
 from gateway.http.edge import App, Direct, Draining, Edge
+from gateway.http.files.endpoint import FileEndpoints
 from gateway.http.inner.resends import Resends
 from gateway.http.mcp.endpoint import McpEndpoint
 from gateway.http.messages.counting import CountTokens, ListedModels
@@ -39,7 +44,7 @@ from gateway.http.relay.endpoint import Relay
 from gateway.http.runtime_keys import RuntimeKeys
 from gateway.http.statistics import Observed, Statistics
 from gateway.internal_models.calls import InternalModels
-from gateway.operations.purge import sweep_for_ever, sweep_seconds
+from gateway.operations.purge import keep_files, sweep_for_ever, sweep_seconds
 from gateway.operations.storage_upkeep import add_older_for_ever, begin_preparing
 from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.planning.resting import PlannerRest
@@ -55,7 +60,9 @@ from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.encryption.vault import open_vault
+from gateway.storage.files.rows import FileRows
 from gateway.storage.keys import KeyStore
+from gateway.storage.large.documents import LargeDocuments
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
@@ -69,6 +76,7 @@ from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.guarded import GuardedTurns
 from gateway.turn.idempotency import IdempotencyGate
+from gateway.turn.indexing import Indexing
 from gateway.turn.limited import open_limited
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.recaller import Recaller
@@ -151,7 +159,11 @@ class Gateway:
         self.paths, self.resends = PathCache(*kept), Resends(*kept)
         self.paths.also_forget.append(self.resends.forget)
         users = settings.accounting.users
-        self.store = ConversationStore(self.transactions, clock, self.cache, days, self.paths, users)
+        chars = settings.documents.index_chars
+        self.store = ConversationStore(self.transactions, clock, self.cache, days, self.paths, users, chars)
+        self.large = LargeDocuments(self.transactions, clock)
+        self.indexing = Indexing(self.large)
+        self.store.large_stored = self.indexing.wake
         self.things = ThingMemory(self.transactions, clock, self.store.secret, self.paths)
         self.retention = Retention(self.transactions, clock, self.cache, self.paths)
         claims = ClaimStore(self.transactions, clock)
@@ -190,7 +202,7 @@ class Gateway:
         turn_summarizer = TurnSummarizer(settings.context, internal, summaries, clock)
         self.summaries = RollingSummaries(self.store, turn_summarizer, cache, settings.memory, self.metrics)
         self.planning = ContextPlanning(settings.context, internal, summaries, self.store, self.rest, clock)
-        self.files = reader = FileReader(cache, settings.cache.document_ttl)
+        self.files = reader = FileReader(cache, settings.cache.document_ttl, settings.documents)
         self.context = ContextManager(
             settings.context,
             self.counters,
@@ -201,6 +213,7 @@ class Gateway:
             self.store,
             settings.prompt_profiles,
             self.things,
+            self.large,
         )
         self.telemetry.watch(internal, self.context)
 
@@ -212,7 +225,12 @@ class Gateway:
         settings, store, clock = self.settings, self.store, self.clock
         match, max_bytes = settings.conversation.match, settings.server.max_body_bytes
         self.settlement = Settlement(store, self.counters, clock, self.metrics, match, self.hooks)
-        files = UpstreamFiles(self.client, self.router)
+        rows = FileRows(self.transactions, clock, self.cache, self.paths)
+        self.kept_files = open_files(settings, self.transactions, rows, clock, self.client)
+        self.reading = ReadingFiles(self.kept_files, rows, self.files)
+        self.kept_files.added = self.reading.add
+        serves = serving(settings, self.router)
+        self.files.store = files = OwnFiles(self.kept_files, UpstreamFiles(self.client, self.router), serves)
         self.pipeline = pipeline = Pipeline(
             self.router,
             self.upstream,
@@ -254,16 +272,19 @@ class Gateway:
         self.turns = Turns(past, replays, auth)
         self.replayer = Replayer(limited, store, replays, past)
         self.replays = Replays(self.replayer, pipeline, past, replays, store, auth, settings, clock)
-        transfer = ConversationTransfer(self.transactions, clock)
+        chars = settings.documents.index_chars
+        transfer = ConversationTransfer(self.transactions, clock, chars, self.indexing.wake)
         self.trail = Trail(self.transactions, clock, is_strict=settings.auth.wants_keys)
         self.exported = ExportedConversation(transfer, auth, self.trail)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
-        self.mcp = McpEndpoint(settings, self.transactions, self.things, auth)
+        self.mcp = McpEndpoint(settings, self.transactions, self.things, auth, self.large)
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
         passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
         self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited)
+        largest = settings.files.max_bytes
+        self.file_endpoints = FileEndpoints(self.kept_files, auth, self.relay, serves, largest)
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
@@ -280,13 +301,17 @@ class Gateway:
             asyncio.ensure_future(self.warm_up.run()),
             asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, often)),
             asyncio.ensure_future(add_older_for_ever(self.transactions, sweep_seconds(days))),
+            asyncio.ensure_future(keep_files(self.kept_files, self.reading.look)),
+            asyncio.ensure_future(clear_left_for_ever()),
             asyncio.ensure_future(self.idempotency.keep()),
+            asyncio.ensure_future(self.indexing.run()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
             asyncio.ensure_future(probe_for_ever(self.router.health, self.client, settings.routing.probe)),
         ]
         if self.shared is not None:
             running.append(asyncio.ensure_future(keep_shared(self.shared, self.metrics)))
         running.append(asyncio.ensure_future(self._expire_for_ever()))
+        self.reading.start()
         self.hooks.start()
         self.telemetry.start()
         await self.margins.looked_up(CALIBRATED_WITHIN)
@@ -306,6 +331,7 @@ class Gateway:
 
     async def _close(self) -> None:
         await self.answering.close()
+        await self.reading.close()
         await self.mcp.close()
         await self.summaries.close(SUMMARIES_SECONDS)
         if self.meaning is not None:

@@ -64,6 +64,13 @@ def route_table(gateway: "Gateway", draining: Draining) -> list[Route]:
         Route("/v1/conversations/{conversation_id}/memory", memories.of_conversation, methods=["POST"]),
         Route(MEMORY_PATH, memories.one_of_conversation, methods=["GET"]),
         Route(MEMORY_PATH, memories.one_of_conversation, methods=["DELETE"]),
+        Route("/v1/files", gateway.file_endpoints.all, methods=["GET"]),
+        Route("/v1/files", gateway.file_endpoints.all, methods=["POST"]),
+        Route("/v1/files/{file_id}", gateway.file_endpoints.one, methods=["GET"]),
+        Route("/v1/files/{file_id}", gateway.file_endpoints.one, methods=["DELETE"]),
+        Route("/v1/files/{file_id}/content", gateway.file_endpoints.content, methods=["GET"]),
+        Route("/v1/files", gateway.relay),  # whatever else is sent there
+        Route("/v1/files/{rest:path}", gateway.relay),
         Route("/v1/memory", memories.all, methods=["GET"]),
         Route("/v1/memory/{memory_id}", memories.one, methods=["GET"]),
         Route("/v1/memory/{memory_id}", memories.one, methods=["DELETE"]),

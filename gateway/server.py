@@ -134,7 +134,7 @@ def _serve_on(settings: Settings, sockets: list[socket.socket], worker: Worker |
         create_app(settings, draining, worker.counts if worker is not None else None),
         host=host,
         port=settings.server.port,
-        http=limited(settings.server, max_connections=max(16, files // 2 - 32)),
+        http=limited(settings.server, max(16, files // 2 - 32), settings.files.max_bytes),
         ws="none",
         loop="auto",
         lifespan="on",

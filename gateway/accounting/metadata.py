@@ -136,6 +136,12 @@ def with_plan(metadata: dict[str, Any], plan: Any) -> dict[str, Any]:
     return {**metadata, "context_utilization": {**utilization, "plan": plan}}
 
 
+def with_citations(metadata: dict[str, Any], citations: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """The bill with what its answer cites, for the client and for those who look the answer up; never in the ledger,
+    since it is content (guarantee §14.8)."""
+    return metadata if citations is None else {**metadata, "citations": citations}
+
+
 def _told(records: Sequence[ArtifactUsageRecord], gone: Set[int]) -> list[dict[str, Any]]:
     """The records; new ones that nothing was done to stand like old ones where they are more than an answer lists."""
     many = sum(record.untouched and not record.standing for record in records) > FEW

@@ -1,74 +1,120 @@
-"""Reads what is attached to a request: files named by their id, and contents that are HTML or data URLs (guarantee §2).
+"""Reads what is attached to a request: files, sent or named by their id, and contents that are HTML or data URLs.
 
 What is left is text. It is read once: the conversation keeps the text.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from gateway.artifacts.documents import InlineFile, UnreadableDocument, encoded_document, stored_document
-from gateway.artifacts.reading import DocumentReader
 from gateway.base.tasks import offload_if
+from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
+from gateway.documents.process import DocumentReader
+from gateway.documents.recognize import encoded_document, sent_document, stored_document
 from gateway.errors import InvalidRequest, NotFound
 from gateway.models.artifacts import RequestAttachment
 from gateway.models.exchange import ChatRequest
-from gateway.ports import FileStore
+from gateway.models.places import MARKER
+from gateway.ports.documents import FileStore
 
 INLINE_CHARS = 100_000
 """A longer content is decoded in a thread."""
+Kept = Callable[[DocumentFile, str], Awaitable[tuple[Reading, str]]]
+"""`FileReader.best`: what a tenant's document says, from the cache if it is there."""
 
 
-async def with_contents(request: ChatRequest, files: FileStore, documents: DocumentReader) -> ChatRequest:
+async def with_contents(request: ChatRequest, files: FileStore, documents: DocumentReader, kept: Kept) -> ChatRequest:
     """The request with a text as the content of each attachment.
 
+    Args:
+        kept: reads files that are kept here, unless nothing may outlive the request.
+
     Raises:
-        NotFound: no such file for this client; names `attachments[i].attachment_id`.
+        NotFound: no such file for this client; names its field.
         InvalidRequest: an attachment is no readable document, or has no text; names its field.
     """
     found = []
     for index, attachment in enumerate(request.attachments):
-        if attachment.content is None:
-            found.append(await _fetched(attachment, f"attachments[{index}].attachment_id", request, files, documents))
+        where = f"attachments[{index}]"
+        if attachment.file_data is not None:
+            found.append(await _sent(attachment, f"{where}.file_data", documents))
+        elif attachment.content is None:
+            by = "attachment_id" if attachment.attachment_id is not None else "file_id"
+            found.append(await _fetched(attachment, f"{where}.{by}", request, files, documents, kept))
         else:
-            found.append(await _decoded(attachment, f"attachments[{index}].content", documents))
+            found.append(await _decoded(attachment, f"{where}.content", documents))
     return replace(request, attachments=tuple(found))
 
 
 async def _fetched(
-    attachment: RequestAttachment, where: str, request: ChatRequest, files: FileStore, documents: DocumentReader
+    attachment: RequestAttachment,
+    where: str,
+    request: ChatRequest,
+    files: FileStore,
+    documents: DocumentReader,
+    kept: Kept,
 ) -> RequestAttachment:
-    name = attachment.attachment_id or ""
+    file_id = attachment.attachment_id or attachment.file_id or ""
     try:
-        file = await files.fetch(name, request.caller)
-        document = stored_document(file.name, file.media_type, file.content)
+        file = await files.fetch(file_id, request.caller)
+        name = attachment.filename or file.name
+        document = stored_document(name, file.media_type, file.content, pictures=True)
     except NotFound as error:
         raise NotFound(error.message, param=where, code="attachment_not_found") from error
     except UnreadableDocument as error:
-        raise _unreadable(f"The file {name!r} of {where}", error, where) from error
-    text = await _text(document, f"The file {name!r} of {where}", where, documents)
-    return attachment.model_copy(update={"content": text, "title": attachment.title or file.name})
+        raise _unreadable(f"The file {file_id!r} of {where}", error, where) from error
+    tenant = request.caller.tenant if file.own and request.store else None
+    text = await _text(document, f"The file {file_id!r} of {where}", where, documents, tenant, kept)
+    title = attachment.title or attachment.filename or file.name
+    return attachment.model_copy(update={"content": text, "title": title, "file_id": file_id if file.own else None})
+
+
+async def _sent(attachment: RequestAttachment, where: str, documents: DocumentReader) -> RequestAttachment:
+    """The attachment with the text of the file that was sent with it; its bytes are not kept."""
+    data, name = attachment.file_data or "", attachment.filename or attachment.title or ""
+    try:
+        document = await offload_if(len(data) > INLINE_CHARS, sent_document, data, name)
+    except UnreadableDocument as error:
+        raise _unreadable(where, error, where) from error
+    text = await _text(document, where, where, documents)
+    title = attachment.title or attachment.filename
+    return attachment.model_copy(update={"content": text, "title": title, "file_data": None})
 
 
 async def _decoded(attachment: RequestAttachment, where: str, documents: DocumentReader) -> RequestAttachment:
     """The attachment itself, if its content is text as it is."""
     content = attachment.content or ""
-    hints = (attachment.attachment_type, attachment.title or "")
+    hints = (attachment.attachment_type, attachment.title or attachment.filename or "")
     try:
         document = await offload_if(len(content) > INLINE_CHARS, encoded_document, content, *hints)
     except UnreadableDocument as error:
         raise _unreadable(where, error, where) from error
+    titled = {} if attachment.title or not attachment.filename else {"title": attachment.filename}
     if document is None:
-        return attachment
-    return attachment.model_copy(update={"content": await _text(document, where, where, documents)})
+        return attachment.model_copy(update=titled) if titled else attachment
+    return attachment.model_copy(update={"content": await _text(document, where, where, documents), **titled})
 
 
-async def _text(document: InlineFile, what: str, where: str, documents: DocumentReader) -> str:
+async def _text(
+    document: DocumentFile,
+    what: str,
+    where: str,
+    documents: DocumentReader,
+    tenant: str | None = None,
+    kept: Kept | None = None,
+) -> str:
     try:
-        text = await documents.text(document)
+        if kept is not None and tenant is not None:
+            reading, _ = await kept(document, tenant)
+        else:
+            reading = await documents.read(document)
     except UnreadableDocument as error:
         raise _unreadable(what, error, where) from error
-    if not text or text.isspace():
+    if reading.pages and len(reading.empty) == len(reading.pages):
+        raise _unreadable(what, UnreadableDocument("it has no text, but pictures alone"), where)
+    said = MARKER.sub("", reading.text) if reading.pages else reading.text
+    if not said or said.isspace():
         raise _unreadable(what, UnreadableDocument("it has no text"), where)
-    return text
+    return reading.told
 
 
 def _unreadable(what: str, error: UnreadableDocument, where: str) -> InvalidRequest:

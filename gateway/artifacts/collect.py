@@ -98,9 +98,11 @@ def attachments_to_artifacts(attachments: Sequence[RequestAttachment], first: in
     """Attached documents, `attachment:N:title`; N counts through the conversation and begins here with `first`."""
     found = []
     for number, attachment in enumerate(attachments, first):
-        title = attachment.title or attachment.source or attachment.attachment_id or "untitled"
+        title = attachment.title or attachment.source or attachment.attachment_id or attachment.file_id or "untitled"
         source = f"attachment:{number}:{' '.join(title.split())[:TITLE_CHARS]}"
         metadata = {"attachment_type": attachment.attachment_type, "label": attachment.source}
+        if attachment.file_id is not None:
+            metadata["file_id"] = attachment.file_id
         found.append(_artifact(ArtifactType.DOCUMENT, attachment.content or "", source, title, metadata=metadata))
     return found
 
@@ -138,6 +140,7 @@ def documents_in_messages(
         parts = message.content if is_list else [{"type": "text", "text": message.content}]
         last_text = max((i for i, p in enumerate(parts) if _is_text(p)), default=-1)
         start, end = spoken if spoken is not None and index == current else (0, None)
+        files_here: set[str] = set()
         over_long = sum(len(p["text"][start:end]) for p in parts if _is_text(p)) > min_chars
         for number, part in enumerate(parts):
             place = Place(index, number if is_list else None)
@@ -151,6 +154,9 @@ def documents_in_messages(
                     found.append(_artifact(ArtifactType.DOCUMENT, text, source, title, place=here, **time))
             elif (index, number) in files:
                 text, file = files[index, number], part["file"]
+                if (name := artifact_id(text)) in files_here:
+                    text = f"(The same document as {name}.)"
+                files_here.add(name)
                 label = f"file:{file.get('file_id') or artifact_id(text)}"
                 title, source = str(file.get("filename") or "file"), f"{prefix}{label}"
                 found.append(_artifact(ArtifactType.DOCUMENT, text, source, title, place=place, label=label, **time))

@@ -6,6 +6,7 @@ import json
 import re
 
 from gateway.base.jsons import is_json
+from gateway.models.places import is_marked
 
 SEPARATORS = (",", "\t", ";", "|")
 LEAST_ROWS = 3
@@ -25,9 +26,10 @@ BACKSLASH, QUOTE = "\x00", "\x01"
 
 def compact(text: str) -> str:
     """The same value in fewer characters, or the text itself: equal when parsed as JSON, as JSON lines, or as a table
-    of separated values. White space around it stays, since a fence closes on a line of its own."""
+    of separated values. White space around it stays, since a fence closes on a line of its own. Where places are marked
+    nothing changes, since lines are counted there (guarantee §14.2)."""
     core = text.strip(" \t\r\n") if len(text) <= MOST_CHARS else ""
-    if not core:
+    if not core or is_marked(core):
         return text
     shorter = _compact_json(core) if core[0] in "{[" else _compact_csv(core)
     if shorter is None or len(shorter) >= len(core):

@@ -1,35 +1,66 @@
 """Reads the `file` parts of messages; texts that take long to read are kept in the cache, by tenant and content."""
 
-from collections.abc import Iterator, Sequence
+import asyncio
+import base64
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
-from gateway.artifacts.documents import InlineFile, UnreadableDocument, inline_file
-from gateway.artifacts.reading import DocumentReader
+from gateway.base import jsons
 from gateway.base.tasks import offload_if
-from gateway.errors import InvalidRequest
+from gateway.config.documents_settings import DocumentSettings
+from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
+from gateway.documents.kinds import is_slow
+from gateway.documents.kinds import read as read_document
+from gateway.documents.process import DocumentReader, Progress
+from gateway.documents.recognize import inline_file, stored_document
+from gateway.errors import InvalidRequest, NotFound
 from gateway.models.artifacts import cache_group
 from gateway.models.conversation import ConversationMessage
+from gateway.models.exchange import Caller
 from gateway.ports import CacheBackend
+from gateway.ports.documents import FileStore
 
 FilePlace = tuple[int, int]
 """Indexes of a message and of a part of its content."""
+Known = dict[tuple[str, str], Reading]
+"""What a request has read, by the way and by the document's digest."""
+VERSION = 2
+"""Raised whenever readings of older versions are of no use: the cache may hold some."""
+DEFAULTS = DocumentSettings()
+DELETED = "(This document was deleted.)"
+"""The text of a file that is not there any more."""
 INLINE_CHARS = 100_000
 INLINE_FILES = 100
 """More than this is read in a thread, since it takes milliseconds for which other requests would wait."""
+BEFORE_OCR = 0.2
+"""Of the work on a PDF of which pictures of text may have to be recognized."""
 
 
 class FileReader:
     """Texts of documents by (message, part). `hits` and `misses` count the texts that were looked for in the cache."""
 
-    def __init__(self, cache: CacheBackend, ttl: float) -> None:
-        self.documents = DocumentReader()
+    def __init__(self, cache: CacheBackend, ttl: float, settings: DocumentSettings = DEFAULTS) -> None:
+        options = ReadOptions(settings.ocr == "auto", settings.ocr_languages, settings.seconds)
+        self.documents = DocumentReader(settings.seconds, options, settings.memory_bytes)
+        self.store: FileStore | None = None
         self._cache = cache
         self._ttl = ttl
         self.hits = self.misses = 0
+        self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def read(
-        self, messages: Sequence[ConversationMessage], first_new: int, tenant: str, *, decode_pdf: bool, keep: bool
+        self,
+        messages: Sequence[ConversationMessage],
+        first_new: int,
+        caller: Caller,
+        *,
+        decode_pdf: bool,
+        keep: bool,
+        natively: Container[FilePlace] = (),
+        known: Known | None = None,
     ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
         """The texts of all documents that are not to be forwarded as they are, and the digests of contents of which the
         cache keeps something.
@@ -37,50 +68,220 @@ class FileReader:
         Args:
             first_new: index of the first message of this request, so that an error can name the part.
             keep: whether texts may outlive the request (`store`).
+            natively: PDFs that are forwarded as they are, although others are read.
+            known: what this request has read already, and will have.
 
         Raises:
             InvalidRequest: a part of this request is no readable document; names it. Of a stored one the text says so
                 instead: its client did not send it now, and the conversation must go on.
+            NotFound: a part of this request names a file that is not there, where files are kept here; names it.
         """
         parts = dict(_file_parts(messages))
         if not parts:
             return {}, ()
         texts: dict[FilePlace, str] = {}
-        slow: dict[FilePlace, InlineFile] = {}
+        slow: dict[FilePlace, DocumentFile] = {}
 
         def read_quick() -> None:
             for place, file in parts.items():
                 with _unreadable_reported(place, first_new, texts):
-                    document = inline_file(file, decode_pdf=decode_pdf)
-                    if document is not None and document.is_slow:
+                    document = inline_file(file, decode_pdf=decode_pdf and place not in natively)
+                    if document is not None and is_slow(document):
                         slow[place] = document
                     elif document is not None:
-                        texts[place] = document.text()
+                        texts[place] = read_document(document).told
 
         chars = sum(len(str(file.get("file_data") or "")) for file in parts.values())
         await offload_if(chars > INLINE_CHARS or len(parts) > INLINE_FILES, read_quick)
         kept: dict[str, None] = {}
+        for place, file_id in self._own(parts, caller):
+            if place in natively:
+                continue
+            with _unreadable_reported(place, first_new, texts):
+                texts[place], digest = await self._own_text(file_id, caller, keep=keep, known=known)
+                kept.update({digest: None, file_id: None} if keep else {})
         for place, document in slow.items():
             with _unreadable_reported(place, first_new, texts):
-                if keep:
-                    texts[place], digest = await self._kept_text(document, tenant)
-                    kept[digest] = None
-                else:
-                    texts[place] = await self.documents.text(document)
+                texts[place], digest = await self._told(document, caller.tenant if keep else None, known)
+                kept |= {digest: None} if keep else {}
         return texts, tuple(kept)
 
-    async def _kept_text(self, document: InlineFile, tenant: str) -> tuple[str, str]:
-        """The text, from the cache if it is there, and the digest of the document."""
+    async def pdf(self, data: dict[str, Any], tenant: str | None, known: Known) -> tuple[Reading | None, str]:
+        """The pages of a `file` part's PDF that a model reads itself, and the digest under which the cache keeps it;
+        None if it cannot be read: then the provider will say so.
+
+        Args:
+            tenant: None: nothing may outlive the request.
+        """
+        try:
+            size = len(str(data.get("file_data") or ""))
+            document = await offload_if(size > INLINE_CHARS, lambda: inline_file(data, decode_pdf=True))
+            return (None, "") if document is None else await self._reading(document, tenant, known)
+        except UnreadableDocument:
+            return None, ""
+
+    async def own_pdf(self, file_id: str, caller: Caller, *, keep: bool) -> tuple[dict[str, Any] | None, str]:
+        """A PDF that is kept here, as a `file` part holds one, and its digest; None if the file is anything else, or is
+        not there any more. It has the name that it was uploaded with, whatever a part calls it: it stays equal.
+
+        Raises:
+            StorageUnavailable: it cannot be read now.
+        """
+        if self.store is None or not self.store.keeps(caller):
+            return None, ""
+        read = await self._cache.get(_named(file_id, caller.tenant)) if keep else None
+        if read is not None and not read.startswith(b"pdf:"):
+            return None, ""
+        try:
+            found = await self.store.fetch(file_id, caller)
+        except NotFound:
+            return None, ""
+        if not found.content.startswith(b"%PDF"):
+            return None, ""
+        data = (await asyncio.to_thread(base64.b64encode, found.content)).decode("ascii")
+        return {"filename": found.name, "file_data": f"data:application/pdf;base64,{data}"}, f"pdf:{found.digest}"
+
+    async def _told(self, document: DocumentFile, tenant: str | None, known: Known | None) -> tuple[str, str]:
+        """What the document says, with the notes on it; and its digest."""
+        reading, digest = await self.best(document, tenant, known)
+        return reading.told, digest
+
+    async def best(
+        self,
+        document: DocumentFile,
+        tenant: str | None,
+        known: Known | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[Reading, str]:
+        """What the document says, its pictures of text too, and its digest.
+
+        Args:
+            tenant: for whom the cache keeps it; None: nothing may outlive the request.
+
+        Raises:
+            UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`.
+        """
+        may_recognize = self.documents.options.ocr and document.kind == "pdf"
+        first = _part_of(progress, 0.0, BEFORE_OCR) if may_recognize else progress
+        reading, digest = await self._reading(document, tenant, known, progress=first)
+        if reading.empty and self.documents.options.ocr:
+            rest = _part_of(progress, BEFORE_OCR, 1 - BEFORE_OCR)
+            reading, digest = await self._reading(document, tenant, known, ocr=True, progress=rest)
+        return reading, digest
+
+    def _own(self, parts: dict[FilePlace, dict[str, Any]], caller: Caller) -> list[tuple[FilePlace, str]]:
+        """The parts that name files which are kept here: no upstream knows their ids."""
+        if self.store is None or not self.store.keeps(caller):
+            return []
+        named = ((place, file) for place, file in parts.items() if not isinstance(file.get("file_data"), str))
+        return [(place, file["file_id"]) for place, file in named if isinstance(file.get("file_id"), str)]
+
+    async def _own_text(self, file_id: str, caller: Caller, *, keep: bool, known: Known | None) -> tuple[str, str]:
+        """The text of a file that is kept here, from the cache if it is there, and the digest of the document. Messages
+        keep the id alone: what was read of a file goes with the file (`cache_group` of its id, and of its digest)."""
+        named = _named(file_id, caller.tenant)
+        digest = await self._cache.get(named) if keep else None
+        if digest is not None and (text := await self._kept_text(digest.decode(), caller.tenant)) is not None:
+            return text, digest.decode()
+        if self.store is None:
+            raise NotFound("There is no such file for this key.")
+        file = await self.store.fetch(file_id, caller)
+        document = await asyncio.to_thread(stored_document, file.name, file.media_type, file.content)
+        if keep:
+            return await self.read_and_keep(document, file_id, caller.tenant, known)
+        return await self._told(document, None, known)
+
+    async def read_and_keep(
+        self,
+        document: DocumentFile,
+        file_id: str,
+        tenant: str,
+        known: Known | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[str, str]:
+        """The text of a file that is kept here, and the digest of the document. Both are kept where questions look.
+
+        Raises:
+            UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`.
+        """
+        reading, digest = await self.best(document, tenant, known, progress)
+        await self._cache.set(_named(file_id, tenant), digest.encode(), self._ttl, group=cache_group(tenant, file_id))
+        return reading.told, digest
+
+    async def _kept_text(self, digest: str, tenant: str) -> str | None:
+        """The text that the cache keeps of a document; None if it does not keep all of it."""
+        found = _reading_of(await self._cache.get(self._key(digest, tenant, ocr=False)))
+        if found is not None and found.empty and self.documents.options.ocr:
+            found = _reading_of(await self._cache.get(self._key(digest, tenant, ocr=True)))
+        self.hits += found is not None
+        return found.told if found is not None else None
+
+    async def _reading(
+        self,
+        document: DocumentFile,
+        tenant: str | None,
+        known: Known | None,
+        *,
+        ocr: bool = False,
+        progress: Progress | None = None,
+    ) -> tuple[Reading, str]:
+        """What the document says, from the cache if it is there, and its digest."""
         digest = await offload_if(len(document.raw) >= INLINE_CHARS, lambda: document.digest)
-        key = f"document:{tenant}:{digest}"
-        known = await self._cache.get(key)
-        self.hits += known is not None
-        self.misses += known is None
+        way = self._way(ocr=ocr)
+        found = known.get((way, digest)) if known is not None else None
+        if found is None:
+            options = replace(self.documents.options, ocr=ocr)
+            if tenant is None:
+                found = await self.documents.read(document, options, progress)
+            else:
+                found = await self._kept_reading(document, digest, tenant, options, progress)
         if known is not None:
-            return known.decode("utf-8", "replace"), digest
-        text = await self.documents.text(document)
-        await self._cache.set(key, text.encode("utf-8", "replace"), self._ttl, group=cache_group(tenant, digest))
-        return text, digest
+            known[way, digest] = found
+        return found, digest
+
+    async def _kept_reading(
+        self, document: DocumentFile, digest: str, tenant: str, options: ReadOptions, progress: Progress | None
+    ) -> Reading:
+        """From the cache, or read and put there: once, however many ask for it at once."""
+        key = self._key(digest, tenant, ocr=options.ocr)
+        async with self._alone.setdefault(key, asyncio.Lock()):
+            found = _reading_of(await self._cache.get(key))
+            self.hits += found is not None
+            self.misses += found is None
+            if found is None:
+                found = await self.documents.read(document, options, progress)
+                raw = jsons.dumps(found.as_json())
+                await self._cache.set(key, raw, self._ttl, group=cache_group(tenant, digest))
+            return found
+
+    def _way(self, *, ocr: bool) -> str:
+        return f"{VERSION}:{self.documents.options.ocr_languages if ocr else ''}"
+
+    def _key(self, digest: str, tenant: str, *, ocr: bool) -> str:
+        return f"document:{self._way(ocr=ocr)}:{tenant}:{digest}"
+
+
+def _named(file_id: str, tenant: str) -> str:
+    """Under which the cache keeps the digest of the document that a file kept here is."""
+    return f"file:{tenant}:{file_id}"
+
+
+def _part_of(progress: Progress | None, start: float, share: float) -> Progress | None:
+    """Is told of a part of the work."""
+    return (lambda done: progress(start + share * done)) if progress is not None else None
+
+
+def _reading_of(raw: bytes | None) -> Reading | None:
+    """What the cache keeps; None also if that is damaged."""
+    try:
+        return Reading.from_json(jsons.loads(raw)) if raw is not None else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def has_files(messages: Sequence[ConversationMessage]) -> bool:
+    """Whether any user message has a `file` part."""
+    return next(_file_parts(messages), None) is not None
 
 
 def _file_parts(messages: Sequence[ConversationMessage]) -> Iterator[tuple[FilePlace, dict[str, Any]]]:
@@ -96,11 +297,16 @@ def _file_parts(messages: Sequence[ConversationMessage]) -> Iterator[tuple[FileP
 @contextmanager
 def _unreadable_reported(place: FilePlace, first_new: int, texts: dict[FilePlace, str]) -> Iterator[None]:
     """Reports an unreadable document: as the client's error, or as the text of a stored one."""
+    where = f"messages[{place[0] - first_new}].content[{place[1]}].file"
     try:
         yield
+    except NotFound as error:
+        if place[0] < first_new:
+            texts[place] = DELETED
+            return
+        raise NotFound(error.message, param=f"{where}.file_id", code=error.code) from error
     except UnreadableDocument as error:
         if place[0] < first_new:
             texts[place] = f"(This document cannot be read: {error}.)"
             return
-        where = f"messages[{place[0] - first_new}].content[{place[1]}].file"
         raise InvalidRequest(f"The document in {where} cannot be read: {error}.", param=where) from error

@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.assembly.block import block, block_without, file_part, in_place
 from gateway.assembly.cache_breakpoints import BREAKPOINT
+from gateway.assembly.citing import CITING_NOTE, citing
 from gateway.assembly.memory import window_memory
 from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.conversation import INSTRUCTION_ROLES
@@ -52,6 +53,9 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
         if index in in_message:
             shown = in_message[index]
             body = _reduced(body, shown) if body is message.body else _with_files(body, message.body, shown)
+        if index == material.current and material.cites:
+            asked = citing(material, selection, [*messages, body], [*indexes, index])
+            text = block(in_block, selection.turns, material.things, CITING_NOTE, asked)
         if index == material.current and text:
             body = rendered = _with_block(body, text)
         messages.append(body)

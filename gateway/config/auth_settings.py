@@ -41,6 +41,8 @@ class KeyFields(Section):
         description="Conversations made with it that nothing was added to for so long are deleted.",
     )
 
+    file_bytes: int | None = Field(None, gt=0, description="Bytes of files that may be kept with it.")
+
     @field_validator("roles")
     @classmethod
     def _each_once(cls, roles: tuple[Role, ...]) -> tuple[Role, ...]:

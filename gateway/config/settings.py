@@ -18,6 +18,7 @@ from pydantic import (
 from gateway.base.names import did_you_mean, shown
 from gateway.config.allowances import LimitSettings
 from gateway.config.auth_settings import AuthSettings
+from gateway.config.documents_settings import DocumentSettings, FileSettings
 from gateway.config.fields import Origin, Price, RelayPattern, Seconds, Section, Timeouts
 from gateway.config.guards import GuardEntry, MaskingSettings
 from gateway.config.litellm_names import Fate
@@ -135,6 +136,9 @@ class ContextSettings(Section):
     recall_max_cost: Price | None = Field(
         None,
         description="USD from which on the next round is the last; a model without a known price has no tool, then.",
+    )
+    cite: bool = Field(
+        False, description="Default of `context.cite`: the model names what each statement rests on (§14.8)."
     )
     warning_threshold: float = Field(0.8, gt=0, le=1, description="Utilization above which a warning is given.")
     document_min_chars: int = Field(
@@ -308,6 +312,8 @@ class Settings(Section):
     upstream: UpstreamSettings = UpstreamSettings()
     routing: RoutingSettings = RoutingSettings()
     prompt_profiles: PromptProfiles = NO_PROFILES
+    documents: DocumentSettings = DocumentSettings()
+    files: FileSettings = FileSettings()
     masking: MaskingSettings = MaskingSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     guards: tuple[GuardEntry, ...] = ()
@@ -357,5 +363,5 @@ class Settings(Section):
 
 SECTIONS = (
     *("server", "storage", "cache", "context", "conversation", "memory", "accounting", "auth", "limits"),
-    *("upstream", "routing", "prompt_profiles", "masking", "telemetry"),
+    *("upstream", "routing", "documents", "files", "prompt_profiles", "masking", "telemetry"),
 )

@@ -1,6 +1,6 @@
 """Collects what a context is made of: the conversation, and the artifacts in it, attached to it or restored."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,6 +42,7 @@ class Files:
     earlier: dict[FilePlace, str]
     cached: tuple[str, ...] = ()
     pinned: dict[FilePlace, str] = field(default_factory=dict)
+    native: Mapping[FilePlace, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ def collect(source: ContextInput, document_min_chars: int) -> Material:
         pinned=pinned,
         segments=history.segments,
         things=history.things if _begins(context) else (),
+        cites=source.request.options.cite and not source.request.is_worded and _begins(context),
         segments_first=source.request.options.memory == SUMMARY,
         recalled=earlier.notes,
     )
@@ -125,7 +127,9 @@ def _context(source: ContextInput, document_min_chars: int) -> Context:
     placed = extract_artifacts_from_messages(history.messages, current, history.notes)
     placed += documents_in_messages(history.messages, current, document_min_chars, source.files.sent, history.spoken)
     old = [replace(artifact, historical=True) for artifact in history.attachments]
-    attached = without_repeats(old + attachments_to_artifacts(source.request.attachments, next_number(old)))
+    sent = {each.content_id for each in placed if each.is_file}
+    new = attachments_to_artifacts(source.request.attachments, next_number(old))
+    attached = without_repeats([*old, *(each for each in new if each.content_id not in sent)])
     unique = tuple(unique_ids([*placed, *restored, *attached]))
     first, last = len(placed), len(placed) + len(restored)
     return Context(history.messages, current, unique[:first], unique[first:last], unique[last:])

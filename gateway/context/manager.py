@@ -1,14 +1,14 @@
 """`ContextManager`: makes the context of a request, for the pipeline and for those who use the package as a library."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from gateway.artifacts.attached import with_contents
-from gateway.artifacts.files import FilePlace, FileReader
+from gateway.artifacts.files import FilePlace, FileReader, has_files
 from gateway.artifacts.pins import with_whole_steps
 from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.agents import Assemblers
@@ -20,6 +20,8 @@ from gateway.context.collect import INLINE_CHARS, NO_EARLIER, ContextInput, File
 from gateway.context.draft import Draft, Measured, make_draft, measure
 from gateway.context.fast_path import context_as_sent
 from gateway.context.for_agent import Room, for_agent
+from gateway.context.large_documents import with_excerpts
+from gateway.context.native_files import NO_FILES, NativeFiles, Stays, with_native
 from gateway.context.planned_fit import FinalFit, fit_as_planned
 from gateway.context.planner import (
     ContextPlanning,
@@ -29,7 +31,7 @@ from gateway.context.planner import (
     planner_task,
     prospects_of,
 )
-from gateway.context.recalling import Window, told
+from gateway.context.recalling import Window, asked_for, told
 from gateway.context.remembered import with_things
 from gateway.context.report import BuiltContext, check_whole, report
 from gateway.embeddings.background import Holds
@@ -41,7 +43,8 @@ from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.models.recall import own_tools
 from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
-from gateway.ports import ConversationReader, FileStore, Spans, ThingReader
+from gateway.ports import ConversationReader, Spans, ThingReader
+from gateway.ports.documents import FileStore, LargeTexts
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
@@ -66,6 +69,7 @@ class ContextManager:
         store: ConversationReader | None = None,
         profiles: PromptProfiles = NO_PROFILES,
         things: ThingReader | None = None,
+        large: LargeTexts | None = None,
     ) -> None:
         self._settings = settings
         self._counters = counters
@@ -75,6 +79,7 @@ class ContextManager:
         self._planning = planning
         self._store = store
         self._things = things
+        self._large = large
         self._assemblers = Assemblers()
         self._profiles = profiles if profiles.is_set else None
         self.spans: Spans = nullcontext
@@ -103,12 +108,11 @@ class ContextManager:
         meaning = self._meaning_for(request, access.spent)
         if begins_turn(history):
             history = await self._with_older_messages(request, history)
-        source = await self._read(request, history, facts, budget, access)
-        draft, planners = await self._draft(source, access, meaning)
+        natives = self._natives(request, facts)
+        source, draft, planners = await self._drafted(request, history, budget, access, meaning, natives)
         if draft.fitted.new_pass and has_unread(history) and self._store is not None:
             history = await self._with_older_messages(request, history)
-            source = await self._read(request, history, facts, budget, access)
-            draft, planners = await self._draft(source, access, meaning)
+            source, draft, planners = await self._drafted(request, history, budget, access, meaning, natives)
         run = _runner(meaning, source)
         draft, planned = await self._plan(draft, planners, run) if access.result is None else (draft, None)
         result = access.result or planned
@@ -119,6 +123,8 @@ class ContextManager:
         built: BuiltContext = await run(report, draft, final, result, self._settings.warning_threshold)
         if request.options.whole:
             check_whole(built)
+        if natives.own:
+            built = replace(built, own_files=natives.own)
         return _with_vectors(built, meaning, source).with_cached(source.files.cached)
 
     async def build_for_agent(
@@ -150,7 +156,8 @@ class ContextManager:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""
         if not self._counters.is_loaded(facts):
             await asyncio.to_thread(self._counters.load, facts)
-        if request.is_worded or request.remembers or request.options.recall or self._is_profiled(request):
+        options = request.options
+        if request.is_worded or request.remembers or options.recall or options.cite or self._is_profiled(request):
             return None
         return context_as_sent(request, budget, self._counters.counter(facts), self._settings)
 
@@ -159,6 +166,8 @@ class ContextManager:
         if not self._counters.is_loaded(facts):
             await asyncio.to_thread(self._counters.load, facts)
         counter = self._counters.counter(facts)
+        if facts.supports_pdf_input:
+            await self._natives(request, facts).note_in(request.messages)
         return await offload_if(request.size >= INLINE_CHARS, prompt_tokens, counter, request.messages, request.forward)
 
     async def told(
@@ -174,9 +183,16 @@ class ContextManager:
         """
         if has_unread(history) and not window.material.earlier:
             history = await self._with_older_messages(request, history)
-            source = await self._read(request, history, window.facts, window.budget, access)
+            natives = self._natives(request, window.facts)
+            source = await self._read(request, history, window.budget, access, natives)
             material = await asyncio.to_thread(collect, source, self._settings.document_min_chars)
             window = replace(window, material=material)
+        attached, question = window.material.attached, asked_for(call)
+        if question and self._large is not None and any(each.is_excerpt for each in attached):
+            from gateway.relevance.stored.read import read_for
+
+            attached = await read_for(attached, self._large, request.caller.tenant, question)
+            window = replace(window, material=replace(window.material, attached=attached))
         finder = PassageFinder(self._indexes, request.caller.tenant)
         return await asyncio.to_thread(told, call, window, finder, self._counters.counter(window.facts))
 
@@ -229,7 +245,7 @@ class ContextManager:
         """
         if not request.attachments:
             return request
-        return await with_contents(request, files, self._files.documents)
+        return await with_contents(request, files, self._files.documents, self._files.best)
 
     def keep(self, built: BuiltContext, holds: Holds) -> None:
         """Keeps for later questions what a stored request leaves, as long as its conversation is there (`holds`)."""
@@ -238,37 +254,74 @@ class ContextManager:
         if self._meaning is not None and built.vectors is not None:
             self._meaning.later(built.vectors, holds)
 
+    def _natives(self, request: ChatRequest, facts: ModelFacts) -> NativeFiles:
+        keeps = request.store and not request.options.dry_run
+        return NativeFiles(self._files, self._counters, facts, request.caller.tenant if keeps else None, request.caller)
+
+    async def _drafted(
+        self,
+        request: ChatRequest,
+        history: History,
+        budget: Budget,
+        access: PlannerAccess,
+        meaning: RequestMeaning | None,
+        natives: NativeFiles,
+    ) -> tuple[ContextInput, Draft, Planners | None]:
+        """All that was read, and the context without a plan, in which PDFs stay as they came while they fit."""
+
+        async def draft_of(stays: Stays) -> tuple[Draft, Planners | None]:
+            source = await self._read(request, history, budget, access, natives, stays)
+            return await self._draft(source, access, meaning)
+
+        takes = natives.facts.supports_pdf_input and has_files(history.messages)
+        draft, planners = await (with_native(draft_of) if takes else draft_of(Stays.NONE))
+        return draft.source, draft, planners
+
     async def _read(
         self,
         request: ChatRequest,
         history: History,
-        facts: ModelFacts,
         budget: Budget,
         access: PlannerAccess,
+        natives: NativeFiles,
+        stays: Stays = Stays.ALL,
     ) -> ContextInput:
         """All that has to be read before the context is made."""
+        if self._large is not None and any(each.is_excerpt for each in history.attachments):
+            history = await with_excerpts(history, self._large, request.caller.tenant)
         tools = own_tools(request.forward) if request.options.recall else request.forward.get("tools")
         has_tools = bool(tools or request.forward.get("functions"))
         origin = access.deployment.origin if access.deployment else None
         frozen = with_whole_steps(as_frozen(history))
         steps = steps_as_text(frozen, without_items, has_tools=has_tools, origin=origin)
-        sent, kept = await self._read_files(request, facts, steps.history.messages, steps.history.stored)
+        native = NO_FILES
+        if stays is not Stays.NONE:
+            native = await natives.of(steps.history, stays, counted=budget.tokens is not None)
+        sent, kept = await self._read_files(request, natives, steps.history.messages, steps.history.stored, native)
         older = (steps.history.earlier or NO_EARLIER).messages
-        earlier, kept_earlier = await self._read_files(request, facts, older, len(older))
+        earlier, kept_earlier = await self._read_files(request, natives, older, len(older))
         pins = steps.history.older_pins
-        pinned, kept_pinned = await self._read_files(request, facts, pins, len(pins))
-        files = Files(sent, earlier, (*kept, *kept_earlier, *kept_pinned), pinned)
-        return ContextInput(request, steps, facts, budget, files)
+        pinned, kept_pinned = await self._read_files(request, natives, pins, len(pins))
+        cached = tuple(dict.fromkeys((*kept, *kept_earlier, *kept_pinned, *natives.digests)))
+        files = Files(sent, earlier, cached, pinned, native)
+        return ContextInput(request, steps, natives.facts, budget, files)
 
     async def _read_files(
-        self, request: ChatRequest, facts: ModelFacts, messages: Sequence[ConversationMessage], first_new: int
+        self,
+        request: ChatRequest,
+        natives: NativeFiles,
+        messages: Sequence[ConversationMessage],
+        first_new: int,
+        natively: Mapping[FilePlace, dict[str, Any]] = NO_FILES,
     ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
         return await self._files.read(
             messages,
             first_new,
-            request.caller.tenant,
-            decode_pdf=not facts.supports_pdf_input,
-            keep=request.store and not request.options.dry_run,
+            request.caller,
+            decode_pdf=True,
+            keep=natives.tenant is not None,
+            natively=natively,
+            known=natives.known,
         )
 
     async def _with_older_messages(self, request: ChatRequest, history: History) -> History:

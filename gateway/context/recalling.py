@@ -76,6 +76,12 @@ def told(call: dict[str, Any], window: Window, relevance: Relevance, counter: To
     return text or "What was found has no room beside what is here already. Answer with that."
 
 
+def asked_for(call: dict[str, Any]) -> str:
+    """The question of a call, "" if it has none."""
+    named = _arguments(call)
+    return "" if isinstance(named, str) else named[1]
+
+
 def _arguments(call: dict[str, Any]) -> tuple[str, str] | str:
     """Id and question, "" where one is not given; or what is wrong with them."""
     written = (call.get("function") or {}).get("arguments") or "{}"

@@ -1,17 +1,21 @@
 """What became of a request's context: what is forwarded, and the figures that the bill tells of it (guarantee §6)."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from gateway.assembly.block import one_line
 from gateway.context.draft import Draft
 from gateway.context.left_out import left_out
 from gateway.context.planned_fit import FinalFit
 from gateway.context.planner import PlanResult
 from gateway.embeddings.background import PendingVectors
 from gateway.errors import ContextLengthExceeded, overflow_text
-from gateway.models.artifacts import Artifact, ProcessingStrategy
+from gateway.models.artifacts import UNINDEXED, Artifact, ArtifactType, ProcessingStrategy
 from gateway.models.bill import ContextUtilizationMetadata, LeftOut
 from gateway.models.exchange import ChatRequest
 from gateway.models.memory import MemoryMessage
+from gateway.models.places import NOTE_END, pages_without_text
 from gateway.models.window import MEMORY_INDEX, SYSTEM_INDEX, Fitted, Material
 from gateway.planning.record import EarlierWindow, holds_reduced, records_of
 from gateway.relevance.index_cache import PassageFinder
@@ -40,6 +44,8 @@ class BuiltContext:
     left_out: LeftOut | None = None
     indexes: PassageFinder | None = None
     vectors: PendingVectors | None = None
+    own_files: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """PDFs that are kept here, as they go up in the place of their ids."""
     is_worded: bool = False
     """An assembler worded what is forwarded: it is in none of the stored messages (guarantee §11.2)."""
 
@@ -102,18 +108,33 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
     sent = included + len(material.instructions)
     utilization = measured_utilization(request, source.budget, fitted, sent, warning_threshold)
     utilization.strategy = _strategy(material, fitted)
-    if (history.restored_count or history.unread or material.things) and utilization.strategy == "passthrough":
+    is_more = history.restored_count or history.unread or material.things or material.cites
+    if is_more and utilization.strategy == "passthrough":
         utilization.strategy = "simple"
+    if any(each.metadata.get(UNINDEXED) for each in history.attachments):
+        utilization.warnings.append("document_index_unfinished")
     utilization.things = [{"memory_id": thing.memory_id, "type": thing.type} for thing in material.things]
     utilization.messages_excluded = len(material.messages) - included + history.unread + source.steps.removed
     new = material.attached[len(history.attachments) :]
     earlier = EarlierWindow.of(material, draft.unreduced, history.stored, new)
     if fitted.forwarded.memory is not None:
         utilization.memory = _memory(fitted.forwarded.memory, draft.counting)
+    utilization.warnings += _without_text(material)
     utilization.artifacts_processed = records_of(
         material, fitted, named=request.store, earlier_window=earlier, notes=history.notes
     )
     return utilization
+
+
+def _without_text(material: Material) -> list[str]:
+    """A warning for each document of now that has pages without text (guarantee §14.3)."""
+    found: dict[str, None] = {}
+    for artifact in material.artifacts:
+        is_new = not artifact.historical and artifact.artifact_type is ArtifactType.DOCUMENT
+        if is_new and artifact.content.endswith(NOTE_END) and (pages := pages_without_text(artifact.content)):
+            named = f"page{'' if pages.isdecimal() else 's'} {pages}"
+            found[f"document_without_text: {one_line(artifact.title or artifact.source)} {named}"] = None
+    return list(found)
 
 
 def _memory(message: MemoryMessage, counting: PromptCounter) -> dict[str, int]:

@@ -11,11 +11,13 @@ GatewayError
 │   ├── InvalidHttp 400               not HTTP/1.1
 │   ├── IdempotencyKeyInUse 409       its request is being answered
 │   ├── IdempotencyKeyMismatch 422    it was used with another request
+│   ├── FilesQuotaExceeded 413        the tenant or the key may keep no more files
 │   ├── AnswerNotKept 409             answered already, and the answer is gone
 │   ├── ReplayRunning 409             it is under way
 │   ├── KeyNotChangeable 409          it stands in the configuration, or was revoked
 │   └── NotFound 404
 │       ├── ConversationNotFound      unknown, deleted or another tenant's (guarantee §2)
+│       ├── FileNotFound              unknown, deleted, expired or another tenant's (guarantee §14.5)
 │       ├── ItemNotFound
 │       ├── TurnNotFound
 │       ├── ReplayNotFound
@@ -65,6 +67,8 @@ from gateway.errors.requests import CompletionNotFound as CompletionNotFound
 from gateway.errors.requests import ContentRefused as ContentRefused
 from gateway.errors.requests import ContextLengthExceeded as ContextLengthExceeded
 from gateway.errors.requests import ConversationNotFound as ConversationNotFound
+from gateway.errors.requests import FileNotFound as FileNotFound
+from gateway.errors.requests import FilesQuotaExceeded as FilesQuotaExceeded
 from gateway.errors.requests import HeadersTooLarge as HeadersTooLarge
 from gateway.errors.requests import IdempotencyKeyInUse as IdempotencyKeyInUse
 from gateway.errors.requests import IdempotencyKeyMismatch as IdempotencyKeyMismatch

@@ -132,6 +132,19 @@ class NotFound(InvalidRequest):
     code = "not_found"
 
 
+class FileNotFound(NotFound):
+    """Unknown, deleted, expired, or another tenant's file: all behave alike (guarantee §14.5)."""
+
+    code = "file_not_found"
+
+
+class FilesQuotaExceeded(InvalidRequest):
+    """The tenant, or the key, may keep no more bytes of files: `files.quota_bytes`, `file_bytes`."""
+
+    status = 413
+    code = "files_quota_exceeded"
+
+
 class ConversationNotFound(NotFound):
     """Unknown, deleted, or another tenant's: all behave alike (guarantee §8)."""
 

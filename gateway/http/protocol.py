@@ -24,6 +24,10 @@ LINGER_SECONDS = 10.0
 """How long a refused client may go on sending, so that it sees the answer."""
 READ_WHOLE = CHAT_PATH.encode()
 """Path whose bodies are handed on whole: waking the task for each piece costs more than reading it."""
+UPLOADS = b"/v1/files"
+"""Path of POST requests that may be larger, and take as long as much comes: what is large takes long on a slow line."""
+LEAST_RATE = 10_000
+"""Bytes a second that an upload must have sent of each `receive_timeout`."""
 GATHERED_BYTES = 2**20
 """Bytes of such a body from which pieces are handed on all the same."""
 STATUS = b"HTTP/1.1 "
@@ -48,6 +52,7 @@ class LimitedProtocol(HttpToolsProtocol):
     receive_timeout = 60.0
     send_timeout = 60.0
     max_message_bytes = 2**27
+    max_upload_bytes = 2**27
     max_connections = 2**16
 
     _raw: asyncio.Transport
@@ -55,6 +60,10 @@ class LimitedProtocol(HttpToolsProtocol):
     _stall: asyncio.TimerHandle | None = None
     _unsent = 0
     _received = 0
+    _received_before = 0
+    _bare = 0
+    """Bytes of an upload since any of its body came: heads of chunks, or trailers."""
+    _has_body = _uploading = False
     _much = False
     _in_head = False
     _keep_alive = True
@@ -94,7 +103,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
-        self._received = 0
+        self._received = self._received_before = self._bare = 0
+        self._uploading = False
         self._disarm()
 
     def on_headers_complete(self) -> None:
@@ -106,6 +116,8 @@ class LimitedProtocol(HttpToolsProtocol):
         cycle = self.cycle
         cast(dict[str, Any], self.scope)[CLIENT] = _Client(cycle)
         self._in_head = False
+        if self.url.startswith(UPLOADS) and self.parser.get_method() == b"POST":
+            self._uploading = self.url.partition(b"?")[0].rstrip(b"/") == UPLOADS
         self.headers = _TRAILERS
         # An answer that begins before the request is complete says `connection: close`.
         self._keep_alive = self.cycle.keep_alive
@@ -114,6 +126,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         cycle = self.cycle
         if not self.url.startswith(READ_WHOLE) or cycle.response_complete or self.parser.should_upgrade():
+            self._has_body = True
             super().on_body(body)
             return
         cycle.body += body
@@ -182,19 +195,32 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if self._in_head and self._received > MAX_HEAD_BYTES:
             self.refuse(HeadersTooLarge(f"The head of a request may have {MAX_HEAD_BYTES} bytes."))
-        elif self._received > self.max_message_bytes:
+        elif self._received > self.max_message_bytes and not self._may_be_larger(size):
             self.refuse(RequestTooLarge("The request is too large."))
         elif self._deadline is None:
             self._deadline = self.loop.call_later(self.receive_timeout, self._too_late)
 
+    def _may_be_larger(self, size: int) -> bool:
+        """Whether the request, of which so many bytes came now, uploads a file, and they are bytes of the file."""
+        self._bare, self._has_body = 0 if self._has_body else self._bare + size, False
+        return self._uploading and self._received <= self.max_upload_bytes and self._bare <= MAX_HEAD_BYTES
+
     def _too_late(self) -> None:
         self._deadline = None
-        if self.flow.read_paused:  # the gateway waits, not the client
+        if self.flow.read_paused or self._uploads():  # the gateway waits, or much comes
             self._deadline = self.loop.call_later(self.receive_timeout, self._too_late)
         elif self.unfinished:
             self.refuse(RequestTimeout(f"The request did not arrive within {self.receive_timeout:g} seconds."))
         elif self.cycle is None or self.cycle.response_complete:
             self._raw.close()
+
+    def _uploads(self) -> bool:
+        """Whether a file is being uploaded, and fast enough since this was asked last."""
+        cycle = self.cycle
+        if not self._uploading or cycle is None or not cycle.more_body or cycle.response_complete:
+            return False
+        came, self._received_before = self._received - self._received_before, self._received
+        return came >= LEAST_RATE * self.receive_timeout
 
     def _check_writes(self) -> None:
         self._stall = None
@@ -302,7 +328,7 @@ class _Drain(asyncio.Protocol):
         self._protocol.resume_writing()
 
 
-def limited(settings: ServerSettings, max_connections: int) -> type[LimitedProtocol]:
+def limited(settings: ServerSettings, max_connections: int, max_file_bytes: int = 0) -> type[LimitedProtocol]:
     """The protocol with the configured limits; connections beyond `max_connections` are closed at once."""
     limits: dict[str, Any] = {
         "receive_timeout": settings.receive_timeout,
@@ -310,5 +336,6 @@ def limited(settings: ServerSettings, max_connections: int) -> type[LimitedProto
         "max_connections": max_connections,
         # Chunks have their own overhead; the body itself is measured where it is read.
         "max_message_bytes": 2 * settings.max_body_bytes + 2**20,
+        "max_upload_bytes": 2 * max(settings.max_body_bytes, max_file_bytes) + 2**20,
     }
     return type("ConfiguredProtocol", (LimitedProtocol,), limits)

@@ -5,7 +5,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MOST_LABEL = 10_000
+"""Characters of a title or a source, which are stored with the attachment."""
 
 
 class ArtifactType(StrEnum):
@@ -56,6 +59,12 @@ def cache_group(tenant: str, digest: str) -> str:
 
 DEFAULT_KIND = "document"
 """The `attachment_type` of an attachment that names none."""
+
+
+LARGE = "large_document"
+"""In an artifact's metadata: the digest of the large document that has its text (guarantee §14.7)."""
+UNINDEXED = "unindexed"
+"""In its metadata: the index of that document is not finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,11 @@ class Artifact:
         return self.place.part is not None and self.place.span is None
 
     @property
+    def is_excerpt(self) -> bool:
+        """Whether its content is but the parts of a large document that a question needs."""
+        return LARGE in self.metadata
+
+    @property
     def origin(self) -> str | None:
         """Where the client that attached it says it is from; it is a label and is never fetched."""
         return self.metadata.get("label")
@@ -157,12 +171,25 @@ class ArtifactPlan(BaseModel):
 
 
 class RequestAttachment(BaseModel):
-    """A document or data sent with a request (guarantee §2); `source` is a label and is never fetched."""
+    """A document or data sent with a request (guarantee §2); a string is its content. `source` is a label and is never
+    fetched.
+
+    One of `content`, `attachment_id`, `file_id` (the same) and `file_data` (base64, or a data URL) says what it is.
+    Once it is read, `content` is its text, and `file_id` stays where the file is one of the gateway's own.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     attachment_id: str | None = None
+    file_id: str | None = None
     content: str | None = None
-    title: str | None = None
-    source: str | None = None
+    file_data: str | None = None
+    filename: str | None = None
+    title: str | None = Field(default=None, max_length=MOST_LABEL)
+    source: str | None = Field(default=None, max_length=MOST_LABEL)
     attachment_type: str = DEFAULT_KIND
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_string(cls, value: Any) -> Any:
+        return {"content": value} if isinstance(value, str) else value

@@ -82,6 +82,8 @@ class ContextOptions:
     """Nothing may be left out: what does not fit as it is, is refused."""
     recall: bool = False
     """The model is to have the tool `recall` (guarantee §10.11)."""
+    cite: bool = False
+    """The model is to name what its statements rest on (guarantee §14.8); never in mode `off`."""
     what_if: WhatIf | None = None
     """Of a dry run that the page makes; no client can set it."""
     clear_above: int | None = None
@@ -313,11 +315,14 @@ class JsonAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file that a client keeps with its upstream."""
+    """A file that a client keeps here (`own`) or with its upstream. `digest`: SHA-256 of its content in hex, where that
+    is known."""
 
     name: str
     media_type: str
     content: bytes
+    own: bool = False
+    digest: str = ""
 
 
 class ChunkStream(Protocol):

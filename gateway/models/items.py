@@ -252,3 +252,28 @@ def _output(body: dict[str, Any], stem: str, status: str, custom: Collection[str
     output = content if isinstance(content, str) else input_parts(content)
     kind, prefix = ("custom_tool_call_output", "ctco") if call_id in custom else ("function_call_output", "fco")
     return {"id": f"{prefix}_{stem}", "type": kind, "call_id": call_id, "output": output, "status": status}
+
+
+PDF_START = "JVBERi"
+"""`%PDF` in base64."""
+PDF_NAMES = ("application/pdf", ".pdf")
+
+
+def pdf_data(part: dict[str, Any]) -> str | None:
+    """The data of a `file` part that holds a PDF itself; None of any other part."""
+    file = part.get("file") if part.get("type") == "file" else None
+    data = file.get("file_data") if isinstance(file, dict) else None
+    if not isinstance(data, str) or not isinstance(file, dict):
+        return None
+    header, comma, _ = data[:200].partition(",")
+    start = len(header) + 1 if data.startswith("data:") and comma else 0
+    named = f"{header[5:].partition(';')[0] if start else ''} {file.get('filename') or ''}".lower()
+    return data if data.startswith(PDF_START, start) or any(name in named for name in PDF_NAMES) else None
+
+
+def named_file(part: dict[str, Any]) -> str | None:
+    """The id by which a `file` part names a file; None of a part that holds its file, and of any other."""
+    file = part.get("file") if part.get("type") == "file" else None
+    if not isinstance(file, dict) or isinstance(file.get("file_data"), str):
+        return None
+    return file["file_id"] if isinstance(file.get("file_id"), str) else None

@@ -53,6 +53,7 @@ class KeyPolicy:
     limits: RateLimits = NO_LIMITS
     context: ContextDefaults = field(default=NO_DEFAULTS)
     retention_days: float | None = None
+    file_bytes: int | None = None
 
     def ended(self, now: datetime) -> bool:
         """Whether it has expired."""
@@ -110,4 +111,5 @@ def policy_of(key_id: str | None, fields: KeyFields) -> KeyPolicy:
         limits=fields.limits,
         context=fields.context,
         retention_days=fields.retention_days,
+        file_bytes=fields.file_bytes,
     )

@@ -79,4 +79,9 @@ class Extract:
     @property
     def complete(self) -> bool:
         """Whether it is the artifact as it is."""
-        return not self.passages and self.start == 0 and self.end == len(self.artifact.content)
+        return not self.passages and self.start == 0 and self.end == self.of
+
+    @property
+    def of(self) -> int:
+        """Characters that it has."""
+        return self.artifact.size_chars if self.artifact.is_excerpt else len(self.artifact.content)

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import ConversationMessage
+from gateway.models.large import LargeIndex
 from gateway.models.memory import SummarySegment
 from gateway.models.things import Thing
 from gateway.models.turn import LedgerEntry
@@ -192,12 +193,28 @@ class ItemQuery:
 
 @dataclass(frozen=True, slots=True)
 class AttachmentRecord:
-    """An attached document with its number in the conversation and its client's `attachment_type`."""
+    """An attached document with its number in the conversation and its client's `attachment_type`. `index` of a large
+    one; `part` where its content is a part of its text: where that begins. `file_id`: the file of our own that it was
+    read from."""
 
     document: Artifact
     number: int
     kind: str
     created_at: datetime
+    index: LargeIndex | None = None
+    part: int | None = None
+    file_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """The stretch of a document's text that is wanted: its first character, and how many; None: what is there of it."""
+
+    offset: int = 0
+    limit: int | None = None
+
+
+WHOLE_TEXT = TextPart()
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,6 +211,7 @@ class StoredCompletion:
     completion_metadata: dict[str, str] | None = None
     plan: dict[str, Any] | None = None
     asked: dict[str, Any] | None = None
+    citations: list[dict[str, Any]] | None = None
 
     @property
     def whole(self) -> bool:
@@ -219,6 +220,8 @@ class StoredCompletion:
         return bool(choices) and all("role" in (choice.get("message") or {}) for choice in choices or ())
 
 
+CITATIONS = "citations"
+"""Beside a stored completion's plan: what the answer cites (guarantee §14.8)."""
 ASKED = "asked"
 """The field of a stored completion's body that is `ChatRequest.asked`; no client is shown it."""
 BROKE = "broke"

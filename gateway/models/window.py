@@ -1,7 +1,7 @@
 """What may be forwarded, and what was selected for the window, before it is worded."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -21,6 +21,13 @@ MEMORY_INDEX = -(2**40)
 """Index of the memory message, which is none of the conversation's own."""
 
 
+def first_forwarded(frame: Frame | None, messages: Sequence[ConversationMessage]) -> int:
+    """Index of the first message of the window as it was forwarded before."""
+    if frame is None or frame.first is None:
+        return 0
+    return next((i for i, message in enumerate(messages) if message.message_id == frame.first), 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Material:
     """All that a request's context can be made of.
@@ -38,6 +45,7 @@ class Material:
             `LAST_EARLIER`, the one before it one less.
         recallable: artifacts inside `earlier`.
         recalled: what is known of `earlier`, and is to be known of it later.
+        cites: the model is asked to cite, in the current message's block (guarantee §14.8); never where that is fixed.
         turns_before: number of turns that began before the first of all these messages.
         pinned: the pinned messages, oldest first, which are in any window (guarantee §11.12).
         segments: the summaries of old turns, oldest first; `segments_first`: before passages that may be of use.
@@ -60,6 +68,7 @@ class Material:
     segments: tuple[SummarySegment, ...] = ()
     things: tuple[Thing, ...] = ()
     segments_first: bool = False
+    cites: bool = False
     recalled: RecalledNotes = field(default_factory=RecalledNotes)
 
     @property
@@ -97,9 +106,7 @@ class Material:
     @property
     def frozen_first(self) -> int:
         """Index of the first message of the window as it was forwarded before."""
-        if self.frame is None or self.frame.first is None:
-            return 0
-        return next((i for i, message in enumerate(self.messages) if message.message_id == self.frame.first), 0)
+        return first_forwarded(self.frame, self.messages)
 
     @property
     def has_memory_due(self) -> bool:
@@ -114,6 +121,15 @@ class Material:
         if frame is None:
             return bool(self.segments_before(first))
         return any(self._is_reduced(artifact, frame) for artifact in self.placed if artifact.pinned)
+
+    def stands_reduced(self, artifact: Artifact) -> bool:
+        """Whether its message stands in the window with a part of it alone, as it was forwarded before."""
+        index = artifact.place.message or 0
+        return (
+            self.frame is not None
+            and self.messages[index].rendered is not None
+            and self._is_reduced(artifact, self.frame)
+        )
 
     def _is_reduced(self, artifact: Artifact, frame: Frame) -> bool:
         """Whether its message was forwarded with a part of it alone."""

@@ -1,6 +1,7 @@
 """`gateway check` and `gateway migrate`: says of each thing that the configuration names whether it can be reached."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable
 
 from gateway.base.clock import SystemClock
@@ -8,6 +9,7 @@ from gateway.config.exposure import refusal
 from gateway.config.files import ConfigurationError
 from gateway.config.litellm_names import GROUPS
 from gateway.config.settings import Settings
+from gateway.documents.document import UnreadableDocument
 from gateway.errors import GatewayError
 from gateway.guards.opening import guards_are_on
 from gateway.operations.actor import tell_trail
@@ -81,12 +83,37 @@ async def _finish(settings: Settings) -> AsyncIterator[Result]:
         await transactions.close()
 
 
+async def _documents() -> Result:
+    """How far the kernel confines the processes that read documents."""
+    from gateway.documents.process import confinement
+
+    try:
+        confined = await confinement()
+    except (UnreadableDocument, OSError) as error:
+        return Result("documents", False, f"no process can be started that reads one: {error}", optional=True)
+    missing = [name for name, is_so in confined.items() if not is_so]
+    what = "no namespaces of the kernel; time, memory and files are limited all the same"
+    text = f"read apart, without {' and '.join(f'limits of {name}' for name in missing)} ({what})"
+    return Result("documents", True, text if missing else "read apart, without a network, processes counted")
+
+
+def _scans(settings: Settings) -> Result:
+    """Whether pages that are pictures can be read."""
+    if settings.documents.ocr == "off":
+        return Result("scanned pages", True, "not recognized: documents.ocr is off")
+    if shutil.which("tesseract") is None:
+        return Result("scanned pages", True, "not recognized: no tesseract in the PATH")
+    return Result("scanned pages", True, f"recognized by tesseract, {settings.documents.ocr_languages}")
+
+
 async def _check(settings: Settings) -> AsyncIterator[Result]:
     yield Result("configuration", True, f"{len(settings.model_list)} models")
     if (reason := refusal(settings)) is not None:
         yield Result("server", False, reason)
     for warning in settings.warnings:
         yield Result("configuration", False, warning, optional=True)
+    yield await _documents()
+    yield _scans(settings)
     for group in GROUPS:
         for fate in settings.moved:
             if fate.group == group:
@@ -100,6 +127,11 @@ async def _check(settings: Settings) -> AsyncIterator[Result]:
 
         problem = await reach_cache(settings.cache.url, settings.cache.timeout)
         yield Result("cache", problem is None, problem or "reached", optional=True)
+    if settings.files.s3.bucket:
+        from gateway.upstream.s3 import reach_bucket
+
+        problem = await reach_bucket(settings.files.s3)
+        yield Result(f"bucket {settings.files.s3.bucket}", problem is None, problem or "reached")
     if guards_are_on(settings):
         yield _guards(settings)
     if settings.telemetry.is_on:

@@ -7,12 +7,19 @@ from typing import TextIO
 
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
+from gateway.files.opening import open_stores
+from gateway.files.resealing import seal_contents
 from gateway.operations.actor import tell_trail
 from gateway.storage.database.engine import Transactions
 from gateway.storage.database.migrate import open_current, shown
 from gateway.storage.encryption.keys import note_key, require_keys
 from gateway.storage.encryption.rewrite import find_others, forget_before, seal_all
+from gateway.storage.encryption.vault import open_vault
+from gateway.upstream.http.client import new_client
+from gateway.upstream.http.pool import ConnectionPool
 
+STREAMS = 4
+FILES = "contents of files"
 CONTENT = "content"
 """What `check` calls it."""
 
@@ -27,14 +34,14 @@ def encrypt(settings: Settings, out: TextIO, err: TextIO) -> int:
     if settings.storage.encryption_key is None:
         raise ValueError("storage.encryption_key is not set: there is no key to encrypt under")
     try:
-        asyncio.run(_encrypt(settings, out))
+        return 1 if asyncio.run(_encrypt(settings, out)) else 0
     except StorageUnavailable as error:
         err.write(f"{shown(settings.storage.url)}: {error.message}\n")
         return 1
-    return 0
 
 
-async def _encrypt(settings: Settings, out: TextIO) -> None:
+async def _encrypt(settings: Settings, out: TextIO) -> int:
+    """Returns how many contents of files could not be read."""
     transactions = await open_current(settings.storage)
     try:
         await note_key(transactions)
@@ -44,6 +51,8 @@ async def _encrypt(settings: Settings, out: TextIO) -> None:
             told = _told(found.rows)
             out.write(f"{found.table}: {f'{told}, sealed now' if told else 'nothing to do'}\n")
             out.flush()
+        files, unread = await _seal_files(settings, transactions, out)
+        sealed += files
         gone = await forget_before(transactions)
         if gone:
             out.write(f"nothing is under these keys any more: {', '.join(sorted(gone))}\n")
@@ -51,8 +60,28 @@ async def _encrypt(settings: Settings, out: TextIO) -> None:
             await tell_trail(transactions, "storage.encrypted", None, rows=sealed, keys_gone=sorted(gone))
         await transactions.wipe()
         await transactions.wipe_owed()
+        return unread
     finally:
         await transactions.close()
+
+
+async def _seal_files(settings: Settings, transactions: Transactions, out: TextIO) -> tuple[int, int]:
+    """Returns how many contents of files are sealed now, and how many could not be read: they keep their keys noted."""
+    done, left = Counter[str](), Counter[str]()
+    vault = open_vault(settings.storage)
+    if vault is None:
+        return 0, 0
+    async with new_client(ConnectionPool(STREAMS)) as client:
+        stores = open_stores(settings, transactions, client)
+        async for content, problem in seal_contents(transactions, stores, vault):
+            if problem is None:
+                done[content.place.sealed_under or "plain"] += 1
+            else:
+                left[problem] += 1
+    out.write(f"{FILES}: {f'{_told(done)}, sealed now' if done else 'nothing to do'}\n")
+    for problem, count in left.items():
+        out.write(f"{FILES}: {count} left as they are: {problem}\n")
+    return done.total(), left.total()
 
 
 async def check_content(settings: Settings, transactions: Transactions) -> AsyncIterator[tuple[bool, str, bool]]:

@@ -8,6 +8,7 @@ from typing import TextIO, TypeVar
 from gateway.base.clock import days_before, parse_when
 from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
+from gateway.files.store import Files
 from gateway.operations.actor import command_actor
 from gateway.ports import CacheBackend, Clock
 from gateway.storage.cache.memory import open_cache
@@ -59,8 +60,25 @@ async def sweep(retention: Retention, clock: Clock, retention_days: float | None
         log.info("conversations_of_keys_expired", deleted=by_keys)
     if things := await retention.expire_things():
         log.info("things_expired", deleted=things)
+    if texts := await retention.expire_texts():
+        log.info("texts_without_a_turn_expired", deleted=texts)
     await retention.expire_claims()
     return shortest
+
+
+async def keep_files(files: Files, look: Callable[[], None], interval: float = MOST_SECONDS) -> None:
+    """Deletes files whose time is over and contents that were left behind, each `interval` seconds, until it is
+    cancelled, and has looked for those that are still to be read; whatever goes wrong, it tries again next time."""
+    while True:
+        await asyncio.sleep(interval)
+        look()
+        try:
+            if deleted := await files.upkeep():
+                log.info("files_expired", deleted=deleted)
+        except StorageUnavailable as error:
+            log.warning("files_upkeep_postponed", reason=error.message)
+        except Exception as fault:  # noqa: BLE001 - it must not end for as long as the server runs
+            log.fault("files_upkeep_failed", fault)
 
 
 def purge(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:

@@ -86,6 +86,7 @@ async def _read(settings: Settings, clock: Clock, tenant: str | None, conversati
 async def _write(settings: Settings, clock: Clock, tenant: str, made: ImportedConversation) -> Imported:
     transactions = await open_current(settings.storage)
     try:
-        return await ConversationTransfer(transactions, clock).import_conversation(tenant, made, command_actor())
+        transfer = ConversationTransfer(transactions, clock, settings.documents.index_chars)
+        return await transfer.import_conversation(tenant, made, command_actor())
     finally:
         await transactions.close()

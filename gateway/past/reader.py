@@ -3,11 +3,13 @@
 import asyncio
 
 from gateway.errors import NotFound
+from gateway.models.artifacts import LARGE, Artifact
 from gateway.models.past_texts import ConversationTexts, Extract, FoundPast
 from gateway.models.report_lists import ConversationLine
 from gateway.models.things import Thing
-from gateway.past.artifact import artifact_in, shown_of
+from gateway.past.artifact import MOST_CHARS, artifact_in, shown_of
 from gateway.past.search import best_conversations
+from gateway.ports.documents import LargeTexts
 from gateway.storage.conversations.attachments import content_id_of
 from gateway.storage.conversations.texts import PastTexts
 from gateway.storage.things.memory import ThingMemory
@@ -38,8 +40,10 @@ class Past:
         StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
     """
 
-    def __init__(self, texts: PastTexts, things: ThingMemory, min_chars: int) -> None:
-        """`min_chars`: longer texts in user messages may hold documents."""
+    def __init__(self, texts: PastTexts, things: ThingMemory, min_chars: int, large: LargeTexts | None = None) -> None:
+        """`min_chars`: longer texts in user messages may hold documents. `large`: whole large documents; without it
+        their beginnings are what there is."""
+        self._large = large
         self._texts = texts
         self._things = things
         self._min_chars = min_chars
@@ -98,12 +102,28 @@ class Past:
                 if own is None:
                     continue
                 artifact = await asyncio.to_thread(artifact_in, own, name, self._min_chars)
+                if artifact is not None and artifact.is_excerpt and self._large is not None:
+                    return await self._part(tenant, place, artifact, question, offset)
                 if artifact is not None:
                     return await asyncio.to_thread(shown_of, artifact, place, question, offset, tenant)
                 room -= own.size
                 if room <= 0:
                     break
         raise NotFound(f"No artifact {artifact_id} {where}.", param="artifact_id")
+
+    async def _part(
+        self, tenant: str, conversation_id: str, artifact: Artifact, question: str | None, offset: int
+    ) -> Extract:
+        """The same of a large document, of which `artifact` has the beginning."""
+        if question is not None and self._large is not None:
+            from gateway.relevance.stored.read import read_for
+
+            (read,) = await read_for([artifact], self._large, tenant, question)
+            shown = await asyncio.to_thread(shown_of, read, conversation_id, question, 0, tenant)
+            if shown.passages:
+                return shown
+        text = await self._texts.part(tenant, artifact.metadata[LARGE], offset, MOST_CHARS)
+        return Extract(artifact, conversation_id, text, offset, offset + len(text), passages=False)
 
     async def _places(self, tenant: str, name: str) -> list[str]:
         """Conversations that may hold an artifact, the likeliest first."""

@@ -134,7 +134,7 @@ class ArtifactProcessor:
     ) -> Prepared:
         """Makes the summaries that a plan asks for, all at once and within `seconds`; one that fails leaves its
         artifact to be extracted."""
-        by_id = {artifact.artifact_id: artifact for artifact in artifacts}
+        by_id = {a.artifact_id: a for a in artifacts if not a.is_excerpt}  # no summary of a document by parts of it
         wanted = [d for d in plan.artifacts if d.strategy is ProcessingStrategy.SUMMARIZE and d.artifact_id in by_id]
         if not wanted or summarizer is None:
             return Prepared(failed=("no_summarizer",) if wanted else ())

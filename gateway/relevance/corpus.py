@@ -9,8 +9,10 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
+from gateway.models.places import is_marked
 from gateway.models.relevance import Source
 from gateway.relevance.chunks.chunk import Chunk, PackedChunks
+from gateway.relevance.chunks.marked import names_in, split_heading
 from gateway.relevance.chunks.split import passages
 from gateway.relevance.term_ids import Kinds, Numbers, begins_of, numbered, numbers_of, places
 from gateway.relevance.terms import Lexicon, all_words, bare
@@ -64,13 +66,17 @@ def index_texts(texts: Sequence[str], lexicon: Lexicon) -> list[ContentIndex]:
 
 def _searched(text: str, chunk: Chunk) -> str:
     """The text by which a chunk is found: its own and its heading, but no names of columns: all rows have the same."""
-    own = text[chunk.start : chunk.end]
-    return f"{chunk.heading}\n{own}" if chunk.heading and chunk.kind != "row" else own
+    own, heading = text[chunk.start : chunk.end], chunk.heading
+    if not heading:
+        return own
+    markers, rest = split_heading(heading) if heading[0] == "[" else ("", heading)
+    above = (names_in(markers), "" if chunk.kind == "row" else rest)
+    return "\n".join(each for each in (*above, own) if each)
 
 
 def chunks_of(text: str) -> list[Chunk]:
     """The chunks of a text; a short one is one."""
-    if len(text) > SHORT:
+    if len(text) > SHORT or is_marked(text):
         return passages(text)
     return [Chunk(0, len(text))] if text.strip() else []
 

@@ -9,26 +9,22 @@ from dataclasses import replace
 
 import numpy as np
 
+from gateway.models.places import is_marked
+from gateway.models.regions import REGION_CHARS, Span, region_spans
 from gateway.models.relevance import Passage, Query, Source
 from gateway.relevance.chunks import tables
+from gateway.relevance.chunks.marked import Headings
 from gateway.relevance.question import borrowed_terms
 from gateway.relevance.terms import Lexicon
 
 LARGE_CHARS = 4_000_000
 """Characters from which a text is looked through by regions: an index of so many takes half a second and 100 MB."""
-REGION_CHARS = 8_000
-"""Characters of a region: several chunks, so that words that belong together are seldom in two."""
 SEARCHED_CHARS = 2_000_000
 """Characters of the best regions, which are searched closely: ten times as many as a large window holds."""
-LOOK_BACK = REGION_CHARS // 4
-"""Characters before a region's end within which the end of a paragraph or line is looked for."""
-ENDS = ("\n\n", "\n", " ")
-"""Where a region may end: after a paragraph, a line, a word."""
 LONG_STEM = 5
 """Letters from which a stem is looked for without its last one, which differs in some forms: `battery`, `batteries`."""
 
 Search = Callable[[Sequence[Source]], list[list[Passage]]]
-Span = tuple[int, int]
 
 
 def is_large(source: Source) -> bool:
@@ -65,17 +61,18 @@ def _parts(source: Source, needles: dict[str, float]) -> list[tuple[Source, int,
     """The best regions as sources of their own: each with its first character in the text, and the length of the
     table's first row that stands above it."""
     text = source.content
-    header = _first_row(text)
+    header = "" if is_marked(text) else _first_row(text)
+    markers = Headings(text) if is_marked(text) else None
     parts = []
     for start, end in _merged(_best(text, needles)):
-        above = header if start > 0 else ""
+        above = markers.above(start) if markers else header if start > 0 else ""
         parts.append((replace(source, content=above + text[start:end]), start, len(above)))
     return parts
 
 
 def _best(text: str, needles: dict[str, float]) -> list[Span]:
     """The regions that share most words with the question, in order: the first and the last are always among them."""
-    regions = list(_regions(text))
+    regions = list(region_spans(text))
     counts = np.empty((len(regions), len(needles)))
     for number, (start, end) in enumerate(regions):
         lower = text[start:end].lower()
@@ -93,18 +90,6 @@ def _best(text: str, needles: dict[str, float]) -> list[Span]:
             chosen.add(number)
             chars += end - start
     return [regions[number] for number in sorted(chosen)]
-
-
-def _regions(text: str) -> Iterator[Span]:
-    """The text in regions, each of which ends with a paragraph, a line or a word, if it has any."""
-    start = 0
-    while start < len(text):
-        end = min(len(text), start + REGION_CHARS)
-        if end < len(text):
-            ends = (text.rfind(sign, end - LOOK_BACK, end) + len(sign) for sign in ENDS)
-            end = next((at for at in ends if at > end - LOOK_BACK), end)
-        yield start, end
-        start = end
 
 
 def _merged(spans: Sequence[Span]) -> Iterator[Span]:

@@ -5,9 +5,11 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from gateway.models.places import is_marked
 from gateway.models.relevance import Passage, Query, Source
 from gateway.relevance.bm25 import Ranking, fuse, lexical, share_held
 from gateway.relevance.corpus import ContentIndex, Corpus, Scores, index_texts
+from gateway.relevance.in_places import place_scores
 from gateway.relevance.links import linked, named_records
 from gateway.relevance.positions import position_scores
 from gateway.relevance.question import borrowed_terms, named_before, quotation_scores, speaker_weights
@@ -26,6 +28,8 @@ THIRD_ROUND = 0.5
 """Weight of a link from what the second round found, as a fraction of one from the first."""
 EXACT_WEIGHT = 4.0
 """Weight of the record at the position or with the value that is asked for: before all that only shares words."""
+PLACE_WEIGHT = 2.0
+"""Weight of a place that the question names: all of it is of use, so its words still say which passage comes first."""
 LEAST_HELD = 0.3
 """Share of what a question says that a passage holds where the question calls for it. Chosen by hand."""
 CURRENT_WEIGHT = 1.15
@@ -74,6 +78,10 @@ def rankings(query: Query, corpus: Corpus) -> list[Ranking]:
     for exact in (position_scores(corpus, query.question), superlative_scores(corpus, query.question)):
         if exact is not None:
             found.append(Ranking(exact, EXACT_WEIGHT, calls=True))
+    if any(source.kind == "artifact" and is_marked(source.content) for source in corpus.sources):
+        of_places = place_scores(corpus, query.question)
+        if of_places is not None:
+            found.append(Ranking(of_places, PLACE_WEIGHT, calls=True))
     return found + _of_searches(corpus, query.searches, {term for term, _ in question})
 
 

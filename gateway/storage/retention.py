@@ -13,6 +13,7 @@ from gateway.ports import CacheBackend, Clock
 from gateway.storage.conversations.delete import delete_locked
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from gateway.storage.large.arriving import ArrivingTexts
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.things.records import expire
 from gateway.storage.trail.append import recorded
@@ -106,6 +107,14 @@ class Retention:
         )
         await self._transactions.run(lambda connection: [connection.execute(each) for each in expired], write=True)
         await self._transactions.wipe_owed()
+
+    async def expire_texts(self) -> int:
+        """Deletes texts of large documents whose turns were never stored. Returns how many were deleted.
+
+        Raises:
+            StorageUnavailable: the storage cannot be reached.
+        """
+        return await ArrivingTexts(self._transactions, self._clock).expire()
 
     async def expire_things(self) -> int:
         """Deletes things whose `memory.things_days` are over. Returns how many were deleted.

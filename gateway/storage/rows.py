@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.base import jsons
-from gateway.models.artifacts import Artifact, ArtifactType
+from gateway.models.artifacts import LARGE, Artifact, ArtifactType
 from gateway.models.bill import PICO, CallCost
 from gateway.models.conversation import ConversationMessage, TokenCounts
 from gateway.models.turn import LedgerEntry
@@ -81,6 +81,7 @@ def attachment_of(row: Any) -> Artifact:
             "attachment_type": body["attachment_type"],
             "label": body["label"],
             "said_digest": bytes(row.said_digest) if row.said_digest is not None else None,
+            **({LARGE: row.document} if row.document is not None else {}),
         },
     )
 

@@ -1,6 +1,7 @@
 """Conversations and bills, as requests read and commit them."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -8,6 +9,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.base.clock import days_before, fewest_days
+from gateway.base.ids import content_digest
+from gateway.base.tasks import BackgroundTasks
+from gateway.models.artifacts import LARGE, Artifact
 from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.memory import NewSegment, Uncovered
 from gateway.models.trail import Actor
@@ -17,6 +21,7 @@ from gateway.storage.conversations.delete import delete_conversation
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, insert_if_new
 from gateway.storage.database.migrate import schema_state
+from gateway.storage.large.arriving import ArrivingTexts
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.segments import read_messages, read_said, read_uncovered
@@ -54,8 +59,12 @@ class ConversationStore:
         retention_days: float | None = None,
         paths: PathCache | None = None,
         users: Users = "plain",
+        index_chars: int | None = None,
     ) -> None:
-        """`paths`: where paths that were read lately are kept. `users`: how a request's user stands in its bill."""
+        """`paths`: where paths that were read lately are kept. `users`: how a request's user stands in its bill.
+        `index_chars`: from how many characters an attachment is a large document; None: none is."""
+        self._index_chars = index_chars
+        self.large_stored: Callable[[], None] = _nothing
         self._transactions = transactions
         self._clock = clock
         self._cache = cache
@@ -64,6 +73,8 @@ class ConversationStore:
         self._users = users
         self._secret: bytes | None = None
         self._group = CommitGroup(self._write)
+        self._arriving = ArrivingTexts(transactions, clock)
+        self._tasks = BackgroundTasks()
 
     async def secret(self) -> bytes:
         """The key of keyed hashes, made when a new storage is first asked for it; replicas share it (guarantee §8)."""
@@ -134,16 +145,37 @@ class ConversationStore:
         """Stores a turn and its bill in one transaction (guarantee §3.6). It ends also if the caller is cancelled."""
         if self._users != "plain" and commit.ledger.end_user:
             commit = await self._without_name(commit)
+        if self._index_chars and commit.turn is not None and commit.turn.attachments:
+            commit = await self._with_large(commit, commit.turn, self._index_chars)
+        written = self._commit_large(commit) if _has_large(commit) else self._commit(commit)
         if commit.claim is not None:
-            await commit.claim.settle(self._commit(commit))
+            await commit.claim.settle(written)
         else:
+            await written
+
+    async def _commit_large(self, commit: TurnCommit) -> None:
+        """First the texts of its large documents, in slices: other turns pass between them."""
+        turn = commit.turn
+        texts = {each.metadata[LARGE]: each.content for each in turn.attachments if each.is_excerpt} if turn else {}
+
+        async def work() -> None:
+            await self._arriving.store(commit.ledger.tenant, texts)
             await self._commit(commit)
+
+        await self._tasks.finished(work())
 
     async def _without_name(self, commit: TurnCommit) -> TurnCommit:
         """With a keyed digest for the user in its bill, or with nothing (guarantee §13.6)."""
         name = commit.ledger.end_user or ""
         user = user_digest(await self.secret(), name) if self._users == "hashed" else None
         return replace(commit, ledger=replace(commit.ledger, end_user=user), turn=_without_names(commit.turn))
+
+    async def _with_large(self, commit: TurnCommit, turn: StoredTurn, chars: int) -> TurnCommit:
+        """With its large documents marked as such: their texts are stored in regions (guarantee §14.7)."""
+        if all(each.size_chars < chars for each in turn.attachments):
+            return commit
+        marked = await asyncio.to_thread(lambda: tuple(_marked(each, chars) for each in turn.attachments))
+        return replace(commit, turn=replace(turn, attachments=marked))
 
     async def _commit(self, commit: TurnCommit) -> None:
         if commit.turn is not None and self._transactions.remote:
@@ -157,6 +189,8 @@ class ConversationStore:
         for commit in commits:
             if self._paths is not None and commit.turn is not None and commit.turn.counts:
                 self._paths.recount(commit.turn.conversation_id)  # its messages are kept without these counts
+            if _has_large(commit):
+                self.large_stored()
 
     async def _evict(self, groups: Sequence[str]) -> None:
         """Deletes what the cache keeps of contents that no conversation holds any more."""
@@ -285,6 +319,22 @@ class ConversationStore:
     async def ready(self) -> bool:
         """Whether the storage answers, and this version may run on its schema."""
         return (await self._transactions.run(schema_state)).serves
+
+
+def _has_large(commit: TurnCommit) -> bool:
+    """Whether large documents are stored with it: not with a turn that has failed."""
+    turn = commit.turn
+    return turn is not None and commit.ledger.status != "failed" and any(each.is_excerpt for each in turn.attachments)
+
+
+def _marked(artifact: Artifact, chars: int) -> Artifact:
+    if artifact.size_chars < chars or artifact.is_excerpt:
+        return artifact
+    return replace(artifact, metadata={**artifact.metadata, LARGE: content_digest(artifact.content)})
+
+
+def _nothing() -> None:
+    pass
 
 
 def _without_names(turn: StoredTurn | None) -> StoredTurn | None:

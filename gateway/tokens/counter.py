@@ -6,7 +6,7 @@ A vocabulary is loaded (0.3 s, 76 MB) once the server answers, or at the first c
 import importlib.util
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from math import ceil
 from pathlib import Path
@@ -16,13 +16,17 @@ from gateway.base import jsons
 from gateway.base.clock import SystemClock
 from gateway.models.calibration import CALL_TOKENS, MESSAGE_TOKENS, Calibration, Report
 from gateway.models.exchange import ModelFacts
+from gateway.models.items import named_file, pdf_data
 from gateway.models.notes import MessageParts
 from gateway.tokens.calibration import Margins
 from gateway.tokens.estimate import estimated_tokens
 from gateway.tokens.images import image_tokens
+from gateway.tokens.pdf import KnownPdfs, guessed_tokens, pdf_tokens
 
 if TYPE_CHECKING:
     import tiktoken
+
+    from gateway.documents.document import Reading
 
 DEFAULT_ENCODING = "o200k_base"
 AVAILABLE = ("o200k_base", "o200k_harmony", "cl100k_base", "p50k_base")
@@ -49,10 +53,24 @@ class CounterRegistry:
     def __init__(self, margins: Margins | None = None) -> None:
         self._margins = margins or Margins(SystemClock())
         self._loaded: set[str] = set()
+        self._pdfs = KnownPdfs()
 
     def counter(self, facts: ModelFacts) -> "TiktokenCounter":
         """The counter of a model."""
-        return TiktokenCounter(facts, self._margins.of(facts, COUNTED_BY), self._margins.known(facts, COUNTED_BY))
+        return TiktokenCounter(
+            facts, self._margins.of(facts, COUNTED_BY), self._margins.known(facts, COUNTED_BY), self._pdfs
+        )
+
+    def has_read(self, facts: ModelFacts, data: str) -> bool:
+        """Whether it is known what the model is charged for the PDF with this data."""
+        return self._pdfs.get(data, facts.name, encoding_name(facts)[0]) is not None
+
+    def note_pdf(self, facts: ModelFacts, data: str, reading: "Reading", file_id: str | None = None) -> None:
+        """Counts what the model is charged for a PDF (guarantee §14.1), by its data and the id by which a part names
+        it; long ones take some tenths of a second."""
+        tokens = pdf_tokens(reading.pages, reading.text, facts.name, self.counter(facts).plain_text)
+        for name in (data, file_id) if file_id is not None else (data,):
+            self._pdfs.put(name, facts.name, encoding_name(facts)[0], tokens)
 
     def is_loaded(self, facts: ModelFacts) -> bool:
         """Whether the vocabulary that counts for the model is in memory."""
@@ -73,8 +91,11 @@ class CounterRegistry:
 class TiktokenCounter:
     """Counts with one encoding; `margin` scales the counts for models whose tokenizer is another (ADR 13)."""
 
-    def __init__(self, facts: ModelFacts, margin: float, known: Calibration | None = None) -> None:
+    def __init__(
+        self, facts: ModelFacts, margin: float, known: Calibration | None = None, pdfs: KnownPdfs | None = None
+    ) -> None:
         self._facts = facts
+        self._pdfs = pdfs
         self._calibration = known
         self.margin = margin
 
@@ -90,6 +111,10 @@ class TiktokenCounter:
     def text(self, text: str) -> int:
         """Tokens of a text."""
         return self.with_margin(self._raw(text))
+
+    def plain_text(self, text: str) -> int:
+        """Tokens of a text without any margin."""
+        return self._raw(text)
 
     def message(self, message: dict[str, Any]) -> int:
         """Tokens of a message: its content, its calls, and what frames it."""
@@ -119,7 +144,7 @@ class TiktokenCounter:
 
     def parts(self, message: dict[str, Any]) -> MessageParts:
         """What `estimate_parts` needs of a message."""
-        return MessageParts(*_parts_of(message, self._facts.name))
+        return MessageParts(*self._parts_of(message))
 
     def estimate_parts(self, parts: Sequence[MessageParts]) -> tuple[int, bool]:
         """`estimate` of the messages that have these parts."""
@@ -145,8 +170,16 @@ class TiktokenCounter:
 
     def _measure(self, message: dict[str, Any]) -> tuple[int, list[int]]:
         """Tokens of a message's texts and what frames them, and those of each of its pictures and sounds."""
-        frame, texts, media = _parts_of(message, self._facts.name)
+        frame, texts, media = self._parts_of(message)
         return frame + sum(map(self._raw, texts)), media
+
+    def _parts_of(self, message: dict[str, Any]) -> tuple[int, list[str], list[int]]:
+        return _parts_of(message, self._facts.name, self._pdf)
+
+    def _pdf(self, data: str) -> int | None:
+        """Tokens of a PDF that the model reads itself, by its data or its file's id; None: it was not read."""
+        known = self._pdfs.get(data, self._facts.name, self._name) if self._pdfs else None
+        return self.with_margin(known.texts) + known.pictures if known is not None else None
 
     def tools(self, forward: dict[str, Any]) -> int:
         """Tokens of tools, functions and response schema.
@@ -211,7 +244,9 @@ UNREAD = ("encrypted_content", "result", "id", "status", "summary")
 """Fields of items that no model reads as text: what is sealed, pictures, a summary of what is sealed."""
 
 
-def _parts_of(message: dict[str, Any], model: str) -> tuple[int, list[str], list[int]]:
+def _parts_of(
+    message: dict[str, Any], model: str, pdf: Callable[[str], int | None]
+) -> tuple[int, list[str], list[int]]:
     """The tokens that frame a message and its parts, its texts, and the tokens of its pictures and sounds."""
     frame, texts, media = MESSAGE_TOKENS, [], []
     content = message.get("content")
@@ -219,7 +254,7 @@ def _parts_of(message: dict[str, Any], model: str) -> tuple[int, list[str], list
         texts.append(content)
     elif isinstance(content, list):
         for part in content:
-            text, found = _part(part, model)
+            text, found = _part(part, model, pdf)
             if text:
                 frame += 1
                 texts.append(text)
@@ -294,8 +329,8 @@ def _remembered(encoding: str) -> OrderedDict[tuple[int, int], int]:
     return OrderedDict()
 
 
-def _part(part: Any, model: str) -> tuple[str, int | None]:
-    """The text of a content part, or the tokens of its picture or sound."""
+def _part(part: Any, model: str, pdf: Callable[[str], int | None]) -> tuple[str, int | None]:
+    """The text of a content part, or the tokens of its picture, sound or PDF."""
     if not isinstance(part, dict):
         return "", None
     kind = part.get("type")
@@ -305,6 +340,13 @@ def _part(part: Any, model: str) -> tuple[str, int | None]:
         audio = part.get("input_audio")
         data = audio.get("data", "") if isinstance(audio, dict) else ""
         return "", len(str(data)) // AUDIO_BYTES_PER_TOKEN + AUDIO_TOKENS
+    if kind == "file":
+        data, name = pdf_data(part), named_file(part)
+        tokens = pdf(data or name or "")
+        if data is not None and tokens is None:
+            tokens = guessed_tokens(data, model)
+        if tokens is not None:
+            return "", tokens
     text = part.get("text")
     return (text if isinstance(text, str) else jsons.dumps_text(part)), None
 

@@ -44,8 +44,12 @@ def image_tokens(image: Any, model: str) -> int:
     name = model.rsplit("/", 1)[-1].lower()
     detail = image.get("detail") if isinstance(image, dict) else None
     url = image.get("url") if isinstance(image, dict) else image
-    size = _size(url) if isinstance(url, str) else None
-    if name.startswith("claude"):
+    return picture_tokens(_size(url) if isinstance(url, str) else None, name, detail)
+
+
+def picture_tokens(size: tuple[int, int] | None, name: str, detail: Any = None) -> int:
+    """Tokens of a picture of this size, `None` where nobody knows it; `name`: the model's, in small letters."""
+    if "claude" in name:
         return _anthropic(size)
     factor = next((factor for prefix, factor in PATCHED if name.startswith(prefix)), None)
     if factor is not None:

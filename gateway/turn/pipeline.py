@@ -24,7 +24,8 @@ from gateway.history.rebuild import (
 from gateway.models.exchange import Caller, ChatRequest, ChunkStream, Deployment
 from gateway.models.memory import EXTRACTS
 from gateway.models.routing import Candidates, hint_of
-from gateway.ports import FileStore, Spans, Upstream
+from gateway.ports import Spans, Upstream
+from gateway.ports.documents import FileStore
 from gateway.storage.store import ConversationStore
 from gateway.turn.body import as_it_goes_up
 from gateway.turn.echoes import StreamWithoutEchoes

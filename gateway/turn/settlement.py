@@ -18,11 +18,13 @@ from gateway.accounting.metadata import (
     figures,
     in_answer,
     response_metadata,
+    with_citations,
     with_plan,
 )
 from gateway.accounting.stream import StreamRecord
 from gateway.base import jsons
 from gateway.base.tasks import BackgroundTasks, offload_if
+from gateway.context.citing import cited
 from gateway.errors import GatewayError, InternalError, StorageUnavailable
 from gateway.history.recognition import end_user_of
 from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata, anonymous
@@ -141,16 +143,13 @@ class Settlement:
         exchange.request.log_facts.update(figures(known))
         metadata = response_metadata(known, await self._unlisted(exchange))
         document = jsons.dumps(metadata)
+        if exchange.request.options.cite and outcome.status != "failed":
+            exchange.citations = await cited(completion, exchange.built, exchange.rounds, exchange.request)
         await self._commit(exchange, outcome, metadata, document, calls)
-        if (told := in_answer(metadata)) is not metadata:
+        if (told := with_citations(in_answer(metadata), exchange.citations)) is not metadata:
             document = jsons.dumps(told)
-        return Bill(
-            document,
-            extended_usage(usage, calls, sums),
-            exchange.conversation_id,
-            sums[0].total_cost,
-            known.agent,
-        )
+        usage, total = extended_usage(usage, calls, sums), sums[0].total_cost
+        return Bill(document, usage, exchange.conversation_id, total, known.agent)
 
     async def settle_round(self, exchange: Exchange, rounds: RecallRounds, outcome: Outcome) -> None:
         """Notes what a round of the tool `recall` cost; the next call of the model is still to be made."""

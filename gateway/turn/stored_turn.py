@@ -26,7 +26,7 @@ from gateway.models.exchange import ChatRequest
 from gateway.models.items import SIGNED
 from gateway.models.things import NotedThings
 from gateway.models.tool_steps import RESULT_ROLES, open_step, without_calls
-from gateway.models.turn import ASKED, BROKE, NewAnswer, StoredTurn
+from gateway.models.turn import ASKED, BROKE, CITATIONS, NewAnswer, StoredTurn
 from gateway.models.window import Material
 from gateway.things.rules import things_of_steps
 from gateway.turn.bound_thinking import with_binding
@@ -73,7 +73,7 @@ def stored_turn(exchange: Exchange, outcome: Outcome, user_place: str | None = N
         attachments=built.new_attachments,
         completion=_completion(exchange, outcome),
         completion_metadata=request.metadata,
-        completion_plan=plan_of(exchange),
+        completion_plan=_beside_answer(exchange),
         prefilled=prefill is not None,
         cached=built.cached,
         base=chain.base,
@@ -156,6 +156,13 @@ def plan_of(exchange: Exchange) -> dict[str, Any] | None:
     """What the planner said, followed or not; None where none was asked or none answered. It is content."""
     result = exchange.built.plan if exchange.built else None
     return result.planned.plan.model_dump(mode="json") if result is not None and result.planned is not None else None
+
+
+def _beside_answer(exchange: Exchange) -> dict[str, Any] | None:
+    """What is stored beside an answer and may quote any document: what the planner said, and what the answer cites.
+    Whatever is deleted of the conversation, this goes."""
+    plan = plan_of(exchange)
+    return plan if exchange.citations is None else {**(plan or {}), CITATIONS: exchange.citations}
 
 
 def _completion(exchange: Exchange, outcome: Outcome) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.models.items import named_file, pdf_data
 from gateway.models.notes import FormNotes, MessageParts
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.window import MEMORY_INDEX, Forwarded, Material
@@ -318,10 +319,10 @@ class PromptCounter:
     def _measure(self, message: dict[str, Any]) -> tuple[int, int]:
         content = message.get("content")
         parts = content if isinstance(content, list) else []
-        media = [part for part in parts if isinstance(part, dict) and part.get("type") in MEDIA]
+        media = [part for part in parts if _is_media(part)]
         if not media:
             return len(jsons.dumps(message)), 0
-        rest = [part for part in parts if not (isinstance(part, dict) and part.get("type") in MEDIA)]
+        rest = [part for part in parts if not _is_media(part)]
         return len(jsons.dumps({**message, "content": rest})), self._counter.message({"content": media})
 
 
@@ -341,6 +342,12 @@ def prompt_tokens(counter: TokenCounter, messages: Sequence[dict[str, Any]], for
 def _calls(message: dict[str, Any]) -> int:
     """Its tool calls."""
     return len(message.get("tool_calls") or ())
+
+
+def _is_media(part: Any) -> bool:
+    if not isinstance(part, dict):
+        return False
+    return part.get("type") in MEDIA or pdf_data(part) is not None or named_file(part) is not None
 
 
 def _has_guess(message: dict[str, Any]) -> bool:

@@ -121,7 +121,8 @@ def _within_goal(fitting: Fitting, selection: Selection) -> Fitted | None:
 
 def _frozen(material: Material) -> Selection:
     """The window as it was forwarded before, and everything since in full."""
-    renderings = _in_full((*_files(material), *_new_in_block(material)))
+    files = [each for each in _files(material) if not material.stands_reduced(each)]
+    renderings = _in_full((*files, *_new_in_block(material)))
     if material.frame is None:
         return Selection(renderings=renderings)
     return Selection(material.frozen_first, material.left, renderings, keeps_memory=True)

@@ -123,5 +123,9 @@ def without_hopeless(selection: Selection, counting: PromptCounter, tokens: int)
 
 
 def in_full(artifact: Artifact) -> Rendering:
-    """An artifact shown in full, as its content is now: original or compacted."""
+    """An artifact shown in full, as its content is now: original or compacted. Of a large document all that was read of
+    it, which is an extract."""
+    if artifact.is_excerpt:
+        span = (0, len(artifact.content))
+        return Rendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=(span,), headings=("",))
     return Rendering(artifact, ProcessingStrategy.INCLUDE_FULL, artifact.content)

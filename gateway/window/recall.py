@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.models.artifacts import Artifact, ProcessingStrategy
+from gateway.models.places import after_markers
 from gateway.models.window import Excerpt, Fitted, Material, Recalled, Rendering, Selection, head_of
 from gateway.window.candidates import Candidate, TranscriptMessage, as_artifact, candidates, of_each_content, transcript
 from gateway.window.fitting import Fitting, in_full
@@ -218,9 +219,12 @@ def _pieces(candidate: Candidate) -> list[str]:
 
 
 def _as_shown(candidate: Candidate) -> str:
-    """A passage as a block would show it: a message's head may be written once for several."""
+    """A passage as a block would show it: a message's head may be written once for several, and a place's marker is
+    told in other words."""
     text = candidate.text
-    return (text if isinstance(candidate.of, Artifact) else text.removeprefix(head_of(text))).strip()
+    if isinstance(candidate.of, Artifact):
+        return text[after_markers(text, 0, len(text)) :].strip()
+    return text.removeprefix(head_of(text)).strip()
 
 
 def _selection(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.answers import Json, all_used, chat, http, stored, used, user
-from tests.support.documents import lamps, prose, text_of
+from tests.support.documents import docx, lamps, pdf, prose, text_of
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -210,3 +210,48 @@ def test_s8_another_tenants_attachments_do_not_exist(gateway: GatewayProcess, up
         assert client.get(f"/conversations/{home}/attachments/{name}").status_code == 200
         for odd in ("art_none", "%00", "x" * 500):
             assert client.get(f"/conversations/{home}/attachments/{odd}").status_code == 404
+
+
+def test_s14_6_an_attachment_takes_each_form(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """A string, a content, base64, a data URL: read alike, of whichever kind; it is called what its file is called."""
+    encoded = base64.b64encode(docx(["Ines keeps lamp 3."])).decode()
+    documents: list[Any] = [
+        "Ada keeps lamp 1.",
+        {"content": "Bo keeps lamp 2.", "filename": "two.txt"},
+        {"file_data": encoded, "filename": "three.docx"},
+        {"file_data": url("application/pdf", pdf(["Cy keeps lamp 4."])), "title": "Four"},
+        {"file_data": "data:text/csv,lamp,keeper%0A5,Di%0A", "filename": "five.csv"},
+    ]
+    first = attached(one_gateway, *documents)
+    shown = forwarded(upstream)
+    for fact in ("Ada keeps lamp 1.", "Bo keeps lamp 2.", "Ines keeps lamp 3.", "Cy keeps lamp 4.", "5,Di"):
+        assert fact in shown
+    with http(one_gateway) as client:
+        found = client.get(f"/conversations/{first['conversation']['id']}/attachments").json()["data"]
+    assert [each["title"] for each in found] == ["untitled", "two.txt", "three.docx", "Four", "five.csv"]
+    assert "file_id" not in found[0], "none of them is a file of /v1/files"
+
+
+@pytest.mark.parametrize(
+    ("document", "param", "says"),
+    [
+        ({}, "attachments[1]", "needs one of"),
+        ({"title": "t"}, "attachments[1]", "needs one of"),
+        ({"content": "a", "file_data": "YQ=="}, "attachments[1]", "no other"),
+        ({"file_id": "file-a", "attachment_id": "file-a"}, "attachments[1]", "no other"),
+        ({"file_data": "", "filename": "a.txt"}, "attachments[1].file_data", "must not be empty"),
+        ({"file_data": "%%%", "filename": "a.txt"}, "attachments[1].file_data", "not base64"),
+        ({"file_data": "AAEC/w=="}, "attachments[1].file_data", "no text document"),
+        ({"file_data": url("application/pdf", b"%PDF none")}, "attachments[1].file_data", "PDF"),
+        (" ", "attachments[1].content", "must not be empty"),
+        (7, "attachments[1]", "object"),
+    ],
+)
+def test_s14_6_an_attachment_that_cannot_be_used_is_named(
+    one_gateway: GatewayProcess, upstream: MockUpstream, document: Any, param: str, says: str
+) -> None:
+    count = len(upstream.requests)
+    error = refused(one_gateway, document)
+    assert error["param"] == param
+    assert says in error["message"]
+    assert len(upstream.requests) == count

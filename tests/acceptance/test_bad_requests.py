@@ -76,7 +76,7 @@ TABLE: list[tuple[Json, str]] = [
     ({"context": {"models": {"cook": "gpt-4o"}}}, "context.models"),
     ({"context": {"mood": "auto"}}, "context.mood"),
     ({"attachments": "text"}, "attachments"),
-    ({"attachments": ["text"]}, "attachments[0]"),
+    ({"attachments": [7]}, "attachments[0]"),
     ({"attachments": [{}]}, "attachments[0]"),
     ({"attachments": [{"content": "x"}, {"title": "neither"}]}, "attachments[1]"),
     ({"attachments": [{"content": "x", "attachment_id": "file-1"}]}, "attachments[0]"),

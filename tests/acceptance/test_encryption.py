@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -176,3 +177,39 @@ def test_s12_11_the_command_seals_what_was_stored_before(
     with http(alone) as client:
         assert CANARY in client.get(f"/conversations/{conversation}/items").text
         assert CANARY in client.get(f"/memory?query={CANARY}").text
+
+
+@pytest.mark.parametrize("store", ["database", "disk"])
+def test_s14_5_the_command_seals_contents_of_files(
+    start_gateway: GatewayFactory, storage_url: str, tmp_path: Path, store: str
+) -> None:
+    """A key that contents of files are under is noted until they are not, also where they cannot be read now."""
+
+    def gateway(key: str | None, before: str | None = None, folder: str = "kept") -> GatewayProcess:
+        env = {name: value for name, value in ((NAME, key), (f"{NAME}S_BEFORE", before)) if value is not None}
+        files = {"serve": "on", "store": store, "path": str(tmp_path / folder)}
+        return start_gateway({"storage": {"url": storage_url}, "files": files}, env)
+
+    def command(of: GatewayProcess, *words: str) -> tuple[int, str]:
+        done = gateway_command(*words, "--config", str(of.config_path), directory=of.directory, env=of.env)
+        return done.returncode, done.stdout
+
+    with OpenAI(base_url=gateway(None).base_url, api_key="sk-test") as client:
+        made = client.files.create(file=("a.txt", CANARY.encode() * 400_000), purpose="user_data")
+    first = gateway(FIRST)
+    assert "contents of files: 1 row plain, sealed now" in command(first, "encrypt")[1]
+    if store == "database":
+        assert in_clear(storage_url) == []
+    else:
+        assert [CANARY.encode() in each.read_bytes() for each in tmp_path.glob("kept/*/*")] == [False]
+    assert "all of it is under storage.encryption_key" in command(first, "check")[1]
+    if store == "disk":
+        elsewhere = gateway(SECOND, FIRST, "other")
+        code, told = command(elsewhere, "encrypt")
+        assert (code, "1 left as they are" in told, "nothing is under these keys" in told) == (1, True, False)
+    second = gateway(SECOND, FIRST)
+    assert re.search(r"\d+ rows? under key", command(second, "check")[1])
+    code, told = command(second, "encrypt")
+    assert (code, "nothing is under these keys any more" in told) == (0, True)
+    with OpenAI(base_url=gateway(SECOND).base_url, api_key="sk-test") as client:
+        assert client.files.content(made.id).content == CANARY.encode() * 400_000

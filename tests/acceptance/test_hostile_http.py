@@ -19,7 +19,7 @@ MAX_BODY = 100_000
 
 @pytest.fixture(scope="module")
 def module_limited(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"server": {"max_body_bytes": MAX_BODY}})
+    return module_start_gateway({"server": {"max_body_bytes": MAX_BODY}, "files": {"serve": "on"}})
 
 
 @pytest.fixture
@@ -259,6 +259,22 @@ def test_s7_an_endless_chunked_body_is_refused_as_soon_as_it_is_too_long(
         for _ in range(60):
             client.send(b"x-a: " + b"x" * 50_000 + b"\r\n")
         assert client.answer().status in (400, 413)
+    assert serves_on(limited)
+
+
+def test_s7_trailers_of_an_upload_end_it(limited: GatewayProcess, upstream: MockUpstream) -> None:
+    """§7: an upload may be larger than other requests, but what follows its file may not."""
+    head = b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=b\r\n" + CHUNKED.encode()
+    part = b'--b\r\ncontent-disposition: form-data; name="file"; filename="a.bin"\r\n\r\n'
+    with RawClient(limited) as client:
+        client.send(head + b"\r\n\r\n" + b"%x\r\n" % len(part) + part + b"\r\n")
+        for _ in range(100):  # far more than a chat may have
+            client.send(b"c800\r\n" + b"x" * 0xC800 + b"\r\n")
+        client.send(b"7\r\n\r\n--b--\r\n0\r\n")
+        for _ in range(60):
+            client.send(b"x-a: " + b"x" * 50_000 + b"\r\n")
+        answer = client.answer()
+        assert (answer.status, b"The request is too large." in answer.body) == (413, True)
     assert serves_on(limited)
 
 

@@ -22,7 +22,8 @@ DEADLINE = 1.0
 
 @pytest.fixture(scope="module")
 def module_impatient(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"server": {"receive_timeout": DEADLINE, "send_timeout": DEADLINE}})
+    server = {"receive_timeout": DEADLINE, "send_timeout": DEADLINE}
+    return module_start_gateway({"server": server, "files": {"serve": "on"}})
 
 
 @pytest.fixture
@@ -43,10 +44,19 @@ def drip(client: RawClient, data: bytes, every: float = 0.1) -> None:
         return
 
 
+FORM = (
+    b'--X\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nvision\r\n'
+    b'--X\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\n'
+)
+UPLOAD = (
+    b"POST /v1/files HTTP/1.1\r\nhost: gateway\r\ncontent-type: multipart/form-data; boundary=X\r\n"
+    b"content-length: 1000000\r\n\r\n"
+)
 SLOW = {
     "the request line": b"",
     "the headers": b"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\n",
     "the body": post(b"", "content-length: 1000", length=False),
+    "a file": UPLOAD + FORM[:-20],
     "a chunk": post(b"", CHUNKED, length=False) + b"3e8\r\n",
     "a chunk size": post(b"", CHUNKED, length=False),
     "a chunk extension": post(b"", CHUNKED, length=False) + b"1;",
@@ -71,6 +81,21 @@ def test_s7_slow_senders_get_a_408(impatient: GatewayProcess, upstream: MockUpst
         assert answer.headers["x-request-id"].startswith("req_")
         client.seconds_to_end()
     assert not upstream.chats
+
+
+def test_s14_5_a_file_may_take_longer_while_it_comes(impatient: GatewayProcess) -> None:
+    """§14.5: an upload that goes on is kept, however long it takes; what has stopped ends (see `a file` above)."""
+    end = b"\r\n--X--\r\n"
+    with RawClient(impatient) as client:
+        client.send(UPLOAD + FORM)
+        left = 1_000_000 - len(FORM) - len(end)
+        for _ in range(10):
+            time.sleep(0.3 * DEADLINE)
+            client.send(b"x" * 20_000)
+        client.send(b"x" * (left - 200_000) + end)
+        answer = client.answer()
+        assert answer.status == 200, answer.body
+        assert json.loads(answer.body)["bytes"] == left
 
 
 def test_s7_the_time_of_a_request_begins_with_it(impatient: GatewayProcess, upstream: MockUpstream) -> None:

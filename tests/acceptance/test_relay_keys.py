@@ -68,6 +68,7 @@ def module_operator_gateway(module_start_gateway: GatewayFactory, module_upstrea
             ],
             "upstream": {"api_base": module_upstream.base_url, "api_key": OWN},
             "auth": {"keys": [{"key": KEY, "tenant": "acme"}]},
+            "files": {"serve": "off"},
             "server": {"relay": ["POST /v1/rerank", "threads/*/messages", "GET things/*"]},
         }
     )
@@ -202,7 +203,7 @@ def test_s8_with_keys_and_no_key_for_the_upstream(start_gateway: GatewayFactory,
     gateway = start_gateway({"auth": {"keys": [{"key": KEY, "tenant": "acme"}]}})
     upstream.routes["POST /v1/moderations"] = Reply(json={"results": []})
     with http(gateway, KEY) as plain:
-        for path, code in (("/embeddings", "model_not_found"), ("/files", "not_relayed"), ("/batches", "not_relayed")):
+        for path, code in (("/embeddings", "model_not_found"), ("/batches", "not_relayed")):
             answer = plain.post(path, json={"model": "unlisted"})
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, code)
         assert not upstream.requests

@@ -14,7 +14,9 @@ from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream
 
 PAGE, AUDIT = ((Path(__file__).parents[2] / "docs" / name).read_text() for name in ("context.md", "audit.md"))
-(BILL,) = (json.loads(block, parse_float=Decimal) for block in re.findall(r"```json\n(\{.*?)```", PAGE, re.DOTALL))
+(BILL,) = (
+    json.loads(each, parse_float=Decimal) for each in re.findall(r"```json\n(\{\"model\".*?)```", PAGE, re.DOTALL)
+)
 SUMMED = (("usage", "prompt_tokens"), ("cost", "total_cost"))
 
 

@@ -1,16 +1,22 @@
 """Cases: a conversation or documents, a question, what must reach the model to answer it, and budgets in tokens.
 
 Files hold one JSON object a line, `t` says what: `history` (id, messages), `doc` (id, title, content, source,
-attachment_type), `case` (id, kind, question, evidence, budgets; history, extra, no_final, final_parts; or docs, mode).
+attachment_type; or filename, file_data in base64),
+`case` (id, kind, question, evidence, budgets; history, extra, no_final, final_parts; or docs, mode).
 """
 
 import base64
+import functools
 import gzip
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from gateway.documents.document import ReadOptions
+from gateway.documents.kinds import read
+from gateway.documents.recognize import stored_document
 
 Json = dict[str, Any]
 MODES = ("attachments", "file_part", "text_part")
@@ -38,10 +44,22 @@ class Case:
     def flat(self) -> list[Json]:
         """Everything as messages, for those who know nothing of attachments."""
         documents = [
-            {"role": "user", "content": f"Document: {a.get('title') or ''}\n\n{a['content']}"}
+            {"role": "user", "content": f"Document: {a.get('title') or a.get('filename') or ''}\n\n{_text(a)}"}
             for a in self.body.get("attachments") or ()
         ]
         return [*self.messages[:-1], *documents, *self.messages[-1:]] if documents else self.messages
+
+
+def _text(attached: Json) -> str:
+    """What a document says; of a file what its reader makes of it, so that baselines begin with the same text."""
+    content = attached.get("content")
+    return content if isinstance(content, str) else _read(attached["filename"], attached["file_data"])
+
+
+@functools.cache
+def _read(filename: str, data: str) -> str:
+    options = ReadOptions(ocr=True)
+    return read(stored_document(filename, "", base64.b64decode(data)), options).text
 
 
 def load(folder: Path) -> Iterator[Case]:
@@ -87,7 +105,7 @@ def _case(case: Json, histories: dict[str, list[Json]], documents: dict[str, Jso
 def _with_documents(question: str, documents: list[Json], mode: str) -> Json:
     asked = {"type": "text", "text": question}
     if mode == "attachments":
-        names = ("content", "title", "source", "attachment_type")
+        names = ("content", "title", "source", "attachment_type", "filename", "file_data")
         attached = [{name: d[name] for name in names if d.get(name) is not None} for d in documents]
         return {"messages": [SYSTEM, {"role": "user", "content": question}], "attachments": attached}
     parts = [_file(d) if mode == "file_part" else _pasted(d) for d in documents]

@@ -6,10 +6,11 @@ from tests.eval.made_adversarial import adversarial
 from tests.eval.made_agents import agents
 from tests.eval.made_chats import chats
 from tests.eval.made_documents import documents
+from tests.eval.made_files import files
 from tests.eval.made_tools import tools
 from tests.eval.made_wording import wording
 
-SUITES = (chats, tools, documents, agents, adversarial, wording)
+SUITES = (chats, tools, documents, agents, adversarial, wording, files)
 
 
 def made() -> list[Case]:

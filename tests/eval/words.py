@@ -105,6 +105,12 @@ class Writer:
         self.objects.append({"t": "doc", "id": name, **given})
         return name
 
+    def file(self, filename: str, file_data: str) -> str:
+        """A file, base64; returns its name."""
+        name = f"{self.suite}-file-{len(self.objects)}"
+        self.objects.append({"t": "doc", "id": name, "filename": filename, "file_data": file_data})
+        return name
+
     def case(self, kind: str, question: str, evidence: list[Json | str], **where: Any) -> None:
         """A question, and what must reach the model."""
         needed = [{"text": each} if isinstance(each, str) else each for each in evidence]

@@ -59,8 +59,9 @@ async def test_the_tables_refuse_what_the_schema_forbids(empty: Transactions) ->
             name: (
                 inspector.get_pk_constraint(name)["constrained_columns"],
                 {
-                    (key["constrained_columns"][0], key["referred_table"], key["options"].get("ondelete"))
+                    (column, key["referred_table"], key["options"].get("ondelete"))
                     for key in inspector.get_foreign_keys(name)
+                    for column in key["constrained_columns"]
                 },
             )
             for name in schema.metadata.tables

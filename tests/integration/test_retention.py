@@ -161,6 +161,9 @@ class Flaky:
     async def expire_things(self) -> int:
         return 1
 
+    async def expire_texts(self) -> int:
+        return 1
+
     async def expire_claims(self) -> None:
         self.swept.set()
 

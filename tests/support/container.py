@@ -46,7 +46,7 @@ class Dockerfile:
             case "COPY" if len(self.runs) == 1:
                 self.copied += shlex.split(rest)[:-1]
             case "ARG":
-                self.arguments |= dict([rest.split("=", 1)])
+                self.arguments |= dict([shlex.split(rest)[0].split("=", 1)])
             case "ENV":
                 pairs = (pair.split("=", 1) for pair in shlex.split(rest))
                 self.environment |= {name: value.replace("$PATH", OWN["PATH"]) for name, value in pairs}

@@ -114,7 +114,11 @@ class NotingSettlement(Settlement):
 
 
 class NoFiles:
-    """Nobody keeps any (adapter of `ports.FileStore`)."""
+    """Nobody keeps any (adapter of `ports.documents.FileStore`)."""
+
+    @staticmethod
+    def keeps(_caller: Caller) -> bool:
+        return False
 
     async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
         raise NotFound("No such file.")

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from gateway import __version__
+from gateway.config.documents_settings import FileSettings
 from gateway.config.loading import environment_names, load_settings
 from gateway.config.settings import ServerSettings
 from gateway.http.operations import render
@@ -138,7 +139,8 @@ def test_nginx_asks_the_replicas_of_the_compose_file() -> None:
     (port,) = services["nginx"]["ports"]
     assert re.findall(r"listen (\d+);", NGINX) == [port.split(":")[-1]]
     (most,) = re.findall(r"client_max_body_size (\d+)m;", NGINX)
-    assert int(most) * 2**20 == ServerSettings().max_body_bytes
+    largest = max(ServerSettings().max_body_bytes, FileSettings().max_bytes)
+    assert int(most) * 2**20 == largest + 2**20, "a file, and the form around it"
     (idle,) = re.findall(r"\n        keepalive_timeout (\d+)s;", NGINX.partition("server {")[0])
     assert int(idle) < 75, "what the gateway keeps"
     assert "non_idempotent;" not in NGINX

@@ -5,9 +5,13 @@ from typing import Any
 from gateway.errors import NotFound
 from gateway.http.api_call import ApiCall, Endpoint
 from gateway.http.auth import Authenticator
-from gateway.http.queries import check_named, limit_of, listed, newest_first
-from gateway.models.records import AttachmentRecord, ItemQuery
+from gateway.http.fields import invalid
+from gateway.http.queries import Query, check_named, limit_of, listed, newest_first
+from gateway.models.large import LargeIndex
+from gateway.models.records import WHOLE_TEXT, AttachmentRecord, ItemQuery, TextPart
 from gateway.storage.conversations.records import ConversationRecords
+
+MOST_DIGITS = 12
 
 
 def as_attachment(record: AttachmentRecord) -> dict[str, Any]:
@@ -22,7 +26,14 @@ def as_attachment(record: AttachmentRecord) -> dict[str, Any]:
         "attachment_type": record.kind,
         "size_chars": document.size_chars,
         "number": record.number,
+        **({"index": _index(record.index)} if record.index is not None else {}),
+        **({"file_id": record.file_id} if record.file_id is not None else {}),
     }
+
+
+def _index(index: LargeIndex) -> dict[str, Any]:
+    """How far a large document is indexed (guarantee §14.7)."""
+    return {"status": index.status, "progress": index.progress}
 
 
 class Attachments:
@@ -41,13 +52,33 @@ class Attachments:
         return listed([as_attachment(each) for each in page.found], has_more=page.has_more)
 
     async def _find(self, call: ApiCall) -> dict[str, Any]:
-        found = await self._records.attachment(call.tenant, call.conversation_id, _name(call))
-        return {**as_attachment(found), "content": found.document.content}
+        found = await self._records.attachment(call.tenant, call.conversation_id, _name(call), _part(call.query))
+        answer = {**as_attachment(found), "content": found.document.content}
+        if found.part is None:
+            return answer
+        end = found.part + len(found.document.content)
+        more = found.document.content and end < found.document.size_chars
+        return {**answer, "offset": found.part, "next_offset": end if more else None}
 
     async def _delete(self, call: ApiCall) -> dict[str, Any]:
         name = _name(call)
         await self._records.delete_attachment(call.tenant, call.conversation_id, name, call.actor)
         return {"id": name, "object": "conversation.attachment.deleted", "deleted": True}
+
+
+def _part(query: Query) -> TextPart:
+    """The part of the text that `offset` and `limit` name."""
+    if "offset" not in query and "limit" not in query:
+        return WHOLE_TEXT
+    limit = _whole(query, "limit", 1) if "limit" in query else None
+    return TextPart(_whole(query, "offset", 0) if "offset" in query else 0, limit)
+
+
+def _whole(query: Query, name: str, least: int) -> int:
+    value = query[name]
+    if not (value.isascii() and value.isdigit() and len(value) <= MOST_DIGITS and int(value) >= least):
+        raise invalid(name, f"must be a whole number of characters, {least} or more")
+    return int(value)
 
 
 def _name(call: ApiCall) -> str:

@@ -39,6 +39,7 @@ class ContextField(Fields):
     dry_run: bool | None = None
     memory: MemoryMode | None = None
     recall: bool | None = None
+    cite: bool | None = None
     profile: Literal["general", "creation", "search", "modification", "analysis", "off"] | None = None
 
 

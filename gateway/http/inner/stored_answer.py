@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.accounting.audit import repriced
 from gateway.accounting.cost import primary_usage, total_cost
-from gateway.accounting.metadata import begun, extended_usage, in_answer, with_plan
+from gateway.accounting.metadata import begun, extended_usage, in_answer, with_citations, with_plan
 from gateway.accounting.stream import CHUNK_FIELDS, ON_EVERY_CHUNK, ChunkRelay
 from gateway.models.turn import StoredCompletion
 
@@ -27,7 +27,7 @@ def as_completion(stored: StoredCompletion) -> dict[str, Any]:
         "choices": [],
     }
     body = {**bare, **answered(stored), "status": entry.status}
-    body["response_metadata"] = with_plan(entry.metadata, stored.plan)
+    body["response_metadata"] = with_citations(with_plan(entry.metadata, stored.plan), stored.citations)
     if stored.completion_metadata is not None:
         body["metadata"] = stored.completion_metadata
     return body
@@ -36,7 +36,8 @@ def as_completion(stored: StoredCompletion) -> dict[str, Any]:
 def answered(stored: StoredCompletion) -> dict[str, Any]:
     """The completion as its client got it."""
     entry = stored.ledger
-    body = {**(stored.completion or {}), "response_metadata": in_answer(entry.metadata)}
+    told = with_citations(in_answer(entry.metadata), stored.citations)
+    body = {**(stored.completion or {}), "response_metadata": told}
     used = primary_usage(entry.calls)
     if used:
         calls = tuple(repriced(call) for call in entry.calls)  # exact where a cost is more than its column holds
@@ -60,7 +61,9 @@ def replayed_chunks(body: dict[str, Any], choices: int, *, include_usage: bool) 
     """A whole answer in chunks, by the same rules as one that comes from upstream."""
     relay = ChunkRelay(body["id"], choices, include_usage)
     bill: dict[str, Any] = {name: body[name] for name in GATEWAY_FIELDS if name in body}
-    known = {name: value for name, value in body["response_metadata"].items() if name not in ("usage", "cost")}
+    known = {
+        name: value for name, value in body["response_metadata"].items() if name not in ("usage", "cost", "citations")
+    }
     sent = relay.push(list(_as_chunks(body)), lambda: {**bill, "response_metadata": begun(known)})
     relay.conclude()
     return sent + relay.final(bill, body["usage"])

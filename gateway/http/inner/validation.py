@@ -43,6 +43,8 @@ def _printable(text: str) -> str:
     return text
 
 
+ATTACHED_AS = ("content", "attachment_id", "file_id", "file_data")
+"""Fields of an attachment that say what it is."""
 ModelName = Annotated[str, Field(max_length=512), AfterValidator(_printable)]
 
 
@@ -182,15 +184,22 @@ def _options(
     goal = ContextGoal.REASONING if has_tools else ContextGoal.SYNTHESIS
     if context is NO_CONTEXT and headers.keys().isdisjoint(OPTION_HEADERS):
         return ContextOptions(
-            defaults.mode, defaults.planning, goal, limit, memory=defaults.memory, recall=defaults.recall
+            defaults.mode,
+            defaults.planning,
+            goal,
+            limit,
+            memory=defaults.memory,
+            recall=defaults.recall,
+            cite=defaults.cite and defaults.mode != "off",
         )
     models = context.models.model_dump(exclude_none=True) if context.models else {}
     for role, name in models.items():
         if not (settings.serves_unlisted or settings.lists(name)):
             param = f"context.models.{role}"
             raise InvalidRequest(f"{param}: {settings.unknown(name)}", param=param, code="invalid_value")
+    mode = context.mode or _header(MODE, headers, OPTION_HEADERS[0]) or defaults.mode
     return ContextOptions(
-        context.mode or _header(MODE, headers, OPTION_HEADERS[0]) or defaults.mode,
+        mode,
         context.planning or _header(PLANNING, headers, OPTION_HEADERS[1]) or defaults.planning,
         goal if context.goal is None else ContextGoal(context.goal),
         context.max_input_tokens or _header(LIMIT, headers, OPTION_HEADERS[2]) or limit,
@@ -199,6 +208,7 @@ def _options(
         context.profile,
         context.memory or defaults.memory,
         recall=defaults.recall if context.recall is None else context.recall,
+        cite=mode != "off" and (defaults.cite if context.cite is None else context.cite),
     )
 
 
@@ -242,8 +252,10 @@ def _conversation(
 
 def _attachments(value: list[RequestAttachment] | None) -> tuple[RequestAttachment, ...]:
     for index, attachment in enumerate(value or ()):
-        if (attachment.attachment_id is None) == (attachment.content is None):
-            raise invalid(f"attachments[{index}]", "needs either attachment_id or content")
-        if attachment.content is not None and (not attachment.content or attachment.content.isspace()):
-            raise invalid(f"attachments[{index}].content", "must not be empty")
+        given = [name for name in ATTACHED_AS if getattr(attachment, name) is not None]
+        if len(given) != 1:
+            raise invalid(f"attachments[{index}]", f"needs one of {', '.join(ATTACHED_AS)}, and no other of them")
+        said = getattr(attachment, given[0])
+        if not said or said.isspace():
+            raise invalid(f"attachments[{index}].{given[0]}", "must not be empty")
     return tuple(value or ())

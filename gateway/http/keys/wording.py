@@ -33,6 +33,7 @@ def as_key(policy: KeyPolicy, stored: StoredKey | None) -> dict[str, Any]:
         "limits": {"rpm": limits.rpm, "tpm": limits.tpm, "concurrent": limits.concurrent},
         "context": policy.context.model_dump(exclude_none=True),
         "retention_days": policy.retention_days,
+        "file_bytes": policy.file_bytes,
         "hint": stored.hint if stored else None,
         "created_at": _time(stored.created_at) if stored else None,
         "created_by": stored.created_by if stored else None,

@@ -15,6 +15,7 @@ from gateway.http.edge import Receive, Scope, Send
 from gateway.http.near import is_foreign, is_local
 from gateway.http.receive import header
 from gateway.past.reader import Past
+from gateway.ports.documents import LargeTexts
 from gateway.storage.conversations.texts import PastTexts
 from gateway.storage.database.engine import Transactions
 from gateway.storage.things.memory import ThingMemory
@@ -59,12 +60,17 @@ class McpEndpoint:
     """The endpoint. Answers are whole, so there is no GET for a stream, and no session to DELETE."""
 
     def __init__(
-        self, settings: Settings, transactions: Transactions, things: ThingMemory, auth: Authenticator
+        self,
+        settings: Settings,
+        transactions: Transactions,
+        things: ThingMemory,
+        auth: Authenticator,
+        large: LargeTexts | None = None,
     ) -> None:
         self._settings = settings
         self._things = things
         self._auth = auth
-        self._past = Past(PastTexts(transactions), things, settings.context.document_min_chars)
+        self._past = Past(PastTexts(transactions), things, settings.context.document_min_chars, large)
         self._server: McpServer | None = None
         self._making = asyncio.Lock()
 

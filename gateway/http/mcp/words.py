@@ -50,7 +50,7 @@ def extract_as_text(extract: Extract) -> str:
 
 def extract_as_object(extract: Extract) -> dict[str, Any]:
     """The same for programs. `next_offset` is null where nothing follows."""
-    artifact, is_last = extract.artifact, extract.passages or extract.end >= len(extract.artifact.content)
+    artifact, is_last = extract.artifact, extract.passages or extract.end >= extract.of
     return {
         "artifact_id": artifact.artifact_id,
         "conversation_id": extract.conversation_id,
@@ -104,12 +104,12 @@ def _bound(found: FoundPast) -> str:
 
 
 def _shown(extract: Extract) -> str:
-    size = f"{len(extract.artifact.content):,} characters"
+    size = f"{extract.of:,} characters"
     if extract.complete:
         return "full"
     if extract.passages:
         return f"passages for the question, of {size}"
-    more = f"; go on with offset {extract.end}" if extract.end < len(extract.artifact.content) else ""
+    more = f"; go on with offset {extract.end}" if extract.end < extract.of else ""
     return f"characters {extract.start:,} to {extract.end:,} of {size}{more}"
 
 

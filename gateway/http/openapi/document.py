@@ -21,6 +21,7 @@ LINKS = {
 @cache
 def document() -> bytes:
     """The description as JSON. It is made when it is first asked for: nothing else needs it."""
+    from gateway.http.openapi.files import file_schemas
     from gateway.http.openapi.keys import key_schemas
     from gateway.http.openapi.messages import message_schemas
     from gateway.http.openapi.organization import organization_schemas
@@ -46,6 +47,7 @@ def document() -> bytes:
                 **turn_schemas(),
                 **organization_schemas(),
                 **trail_schemas(),
+                **file_schemas(),
                 **key_schemas(),
                 **response_schemas(),
             },

@@ -43,7 +43,13 @@ def _parts() -> dict[str, Schema]:
 
 
 def _fields() -> Schema:
-    named = {**dict.fromkeys(SAID, TEXT), "tenant": TEXT, "expires_at": TIME, "retention_days": NUMBER}
+    named = {
+        **dict.fromkeys(SAID, TEXT),
+        "tenant": TEXT,
+        "expires_at": TIME,
+        "retention_days": NUMBER,
+        "file_bytes": WHOLE,
+    }
     fields = {name: or_null(schema) for name, schema in (named | _parts()).items()}
     return {**obj("What may be said of a key.", **fields), "additionalProperties": False}
 
@@ -61,6 +67,7 @@ def _context() -> Schema:
         max_input_tokens=WHOLE,
         memory={"enum": ["extracts", "summary", "both"]},
         recall=FLAG,
+        cite=FLAG,
     )
 
 
@@ -75,6 +82,7 @@ def _key(description: str, **more: Schema) -> Schema:
         **_parts(),
         **{name: or_null(TIME) for name in times},
         "retention_days": or_null(NUMBER),
+        "file_bytes": or_null(WHOLE),
         **more,
     }
     return obj(description, " ".join(fields), **fields)

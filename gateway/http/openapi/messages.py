@@ -27,7 +27,7 @@ def message_schemas() -> dict[str, Schema]:
                 messages={**many(ANY_OBJECT), "minItems": 1},
                 max_tokens={**WHOLE, "description": "Required, but for counting."},
                 conversation={"description": "The conversation to continue.", "anyOf": [TEXT, ANY_OBJECT]},
-                attachments=or_null(many(ref("RequestAttachment"))),
+                attachments=or_null(many({"anyOf": [TEXT, ref("RequestAttachment")]})),
                 context=or_null(ref("Context")),
             ),
             "additionalProperties": True,

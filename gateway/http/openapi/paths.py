@@ -37,6 +37,7 @@ def paths() -> dict[str, Any]:
         **_responses(),
         **message_paths(),
         **_conversations(),
+        **_files(),
         **_classic(),
         **_memory(),
         **_organization(),
@@ -85,9 +86,30 @@ def _conversations() -> dict[str, Any]:
         },
         f"{one}/attachments": {"get": _get("List attached documents", "Attachments", *named, *_paging("asc"))},
         f"{one}/attachments/{attachment}": {
-            "get": _get("An attached document with its text", "Attachment", *named, *_in_path("attachment_id")),
+            "get": _get(
+                "An attached document with its text", "Attachment", *named, *_in_path("attachment_id"), *_part()
+            ),
             "delete": _get("Delete an attached document", "DeletedAttachment", *named, *_in_path("attachment_id")),
         },
+    }
+
+
+def _files() -> dict[str, Any]:
+    named = _in_path("file_id")
+    largest = {**WHOLE, "minimum": 1, "maximum": 10_000, "default": 10_000}
+    paging = [_query("limit", largest), *_paging("desc")[1:], _query("purpose", TEXT)]
+    form = {"required": True, "content": {"multipart/form-data": {"schema": ref("FileUpload")}}}
+    content = {"application/octet-stream": {"schema": {**TEXT, "format": "binary"}}}
+    return {
+        "/v1/files": {
+            "get": _get("List files", "Files", *paging),
+            "post": {**_get("Upload a file", "File"), "requestBody": form},
+        },
+        "/v1/files/{file_id}": {
+            "get": _get("A file", "File", *named),
+            "delete": _get("Delete a file for good", "DeletedFile", *named),
+        },
+        "/v1/files/{file_id}/content": {"get": _operation("The content of a file", content, named)},
     }
 
 
@@ -337,6 +359,13 @@ def _paging(order: str) -> list[dict[str, Any]]:
         _query("limit", {**WHOLE, "minimum": 1, "maximum": 100, "default": 20}),
         _query("after", TEXT, "The id of the last one seen."),
         _query("order", {"enum": ["asc", "desc"], "default": order}),
+    ]
+
+
+def _part() -> list[dict[str, Any]]:
+    return [
+        _query("offset", {**WHOLE, "minimum": 0}, "First character of the text that is given."),
+        _query("limit", {**WHOLE, "minimum": 1}, "Characters of it; of a large document a million at most."),
     ]
 
 

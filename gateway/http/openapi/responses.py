@@ -23,7 +23,7 @@ def response_schemas() -> dict[str, Schema]:
                 context_management=or_null(many(ANY_OBJECT)),
                 previous_response_id={**or_null(TEXT), "description": "The response behind which it goes on."},
                 conversation={"anyOf": [TEXT, ANY_OBJECT, {"type": "null"}]},
-                attachments=or_null(many(ref("RequestAttachment"))),
+                attachments=or_null(many({"anyOf": [TEXT, ref("RequestAttachment")]})),
                 context=or_null(ref("Context")),
                 agent={"anyOf": [TEXT, ref("Agent"), {"type": "null"}]},
                 memory=or_null(ref("Memory")),

@@ -101,6 +101,7 @@ def _declared() -> dict[str, Schema]:
     bill["required"] = ["request_id", "conversation_id", "upstream_id", "model", "routing_path", "timings_ms"]
     for name in ("usage", "cost", "context_utilization"):
         bill["properties"][name] = bill["properties"][name]["anyOf"][0]
+    bill["properties"]["citations"] = {**many(ref("Citation")), "description": "Only where `context.cite` asks for it."}
     for name in NOT_ON_THE_BILL:
         del named["ArtifactUsage"]["properties"][name]
     for schema in (used, named["ArtifactUsage"], named["PlanningUsage"], named["PlanningCost"]):
@@ -181,7 +182,7 @@ def _of_chats() -> dict[str, Schema]:
                     "description": "The conversation to continue.",
                     "anyOf": [TEXT, conversation, {"type": "null"}],
                 },
-                attachments=or_null(many(ref("RequestAttachment"))),
+                attachments=or_null(many({"anyOf": [TEXT, ref("RequestAttachment")]})),
                 context=or_null(ref("Context")),
                 agent={"description": "Who answers: a name, or more.", "anyOf": [TEXT, ref("Agent"), {"type": "null"}]},
                 memory=or_null(ref("Memory")),
@@ -291,6 +292,10 @@ def _of_conversations() -> dict[str, Schema]:
         "attachment_type": TEXT,
         "size_chars": WHOLE,
         "number": WHOLE,
+        "index": obj(
+            "Of a large document: how far it is indexed.", "status progress", status=TEXT, progress={"type": "number"}
+        ),
+        "file_id": {**TEXT, "description": "The file of `/v1/files` that it was read from, where that is kept here."},
     }
     item = {**ANY_OBJECT, "description": "OpenAI's item.", "required": ["type"]}
     pinned = {"pinned": {**FLAG, "description": "It stays in every window; left out where it is not pinned."}}
@@ -329,6 +334,8 @@ def _of_conversations() -> dict[str, Schema]:
             "id object title attachment_type",
             **attachment,
             content=TEXT,
+            offset=WHOLE,
+            next_offset=or_null(WHOLE),
         ),
         "Attachments": page("Attachment"),
         "DeletedAttachment": deleted("conversation.attachment.deleted"),

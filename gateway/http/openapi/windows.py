@@ -48,9 +48,21 @@ def _of_windows() -> dict[str, Schema]:
         ),
         "warnings": many(TEXT),
     }
+    passage = obj("What was sent of it.", "start end text", start=or_null(WHOLE), end=or_null(WHOLE), text=TEXT)
+    citation = obj(
+        "What an answer rests on, as it says itself.",
+        "artifact_id source title place passages",
+        artifact_id=TEXT,
+        source=TEXT,
+        title=or_null(TEXT),
+        place=or_null(TEXT),
+        passages=many(passage),
+        choice=WHOLE,
+    )
     segment = obj("A summary of old turns.", "id messages text", id=TEXT, messages=many(WHOLE), text=TEXT)
     return {
         "WindowPart": part,
+        "Citation": citation,
         "Window": obj("How full a window is, and of what.", " ".join(window), **window),
         "ConversationContext": obj(
             "The window as the latest answered request left it; zeros and nulls with a `reason` where none did.",

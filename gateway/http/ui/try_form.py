@@ -23,7 +23,7 @@ MAX_FIELD_CHARS = 1000
 """Of every field but the message."""
 DIGITS = 10
 UNKNOWN_KIND = "application/octet-stream"
-CONVERTED = ("application/pdf", "text/html")
+CONVERTED = ("application/pdf", "text/html", "message/rfc822", "application/x-ipynb+json")
 """Documents that the gateway makes text of, though they may look like text."""
 
 

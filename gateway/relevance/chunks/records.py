@@ -141,7 +141,7 @@ def records(text: str, start: int, end: int) -> tuple[list[Chunk], int]:
 
 def _is_first_of_lines(text: str, start: int, end: int) -> bool:
     """Whether the first line is a whole value and another begins below it: then there is no need to look into it."""
-    line_end = text.find("\n", start, start + LONGEST_LINE)
+    line_end = text.find("\n", start, min(end, start + LONGEST_LINE))
     if line_end < 0 or text[line_end + 1 : line_end + 2] not in ("{", "["):
         return False
     try:

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.relevance.chunks import code, prose, records, tables
-from gateway.relevance.chunks.chunk import Chunk, gathered, trimmed
+from gateway.models.places import is_marked
+from gateway.relevance.chunks import code, marked, prose, records, tables, yamls
+from gateway.relevance.chunks.chunk import MOST_CHUNKS, Chunk, gathered, trimmed
 
 FIRST_OF_TEXT = re.compile(r"[ \t]*[\[{]")
 FIRST_OF_LINE = re.compile(r"\n[ \t]*[\[{]")
@@ -18,17 +19,44 @@ MOST_TRIES = 6
 
 def passages(text: str) -> list[Chunk]:
     """Chunks in order, without overlap, none longer than `MAX_CHARS`; only white space is in none of them. The time is
-    linear in the text, whatever it holds (guarantee §7). Very many tiny chunks are joined (`gathered`)."""
-    found: list[Chunk] = []
-    for begin, until, cut in _stretches(text, 0, len(text)):
-        found.extend(cut if cut is not None else _of_one_kind(text, begin, until))
-    return gathered(found)
+    linear in the text, whatever it holds (guarantee §7). Very many tiny chunks are joined (`gathered`). None crosses
+    a place's marker (guarantee §14.2)."""
+    if is_marked(text):
+        return list(_of_sections(text))
+    return gathered(list(_chunks(text, 0, len(text))))
+
+
+def _chunks(text: str, start: int, end: int) -> Iterator[Chunk]:
+    for begin, until, cut in _stretches(text, start, end):
+        yield from cut if cut is not None else _of_one_kind(text, begin, until)
+
+
+def _of_sections(text: str) -> Iterator[Chunk]:
+    """The chunks between markers, each cut as what it is."""
+    for section in marked.sections(text):
+        begin, until = trimmed(text, section.body, section.end)
+        begin = max(section.body, text.rfind("\n", section.body, begin) + 1)
+        most = max(1, MOST_CHUNKS * (section.end - section.start) // len(text))
+        cut = list(_of_section(text, begin, until, section)) if begin < until else []
+        yield from marked.placed(section, gathered(cut, most) if most < len(cut) else cut)
+
+
+def _of_section(text: str, start: int, end: int, section: marked.Section) -> Iterator[Chunk]:
+    if section.kind in marked.ROWS:
+        return tables.rows_below(text, start, end)
+    if section.kind == "file" and section.ending in marked.CODE:
+        return code.blocks(text, start, end)
+    if section.kind == "file" and section.ending in marked.YAML:
+        return yamls.blocks(text, start, end)
+    if section.kind == "page" and marked.is_wrapped(text, start, end):
+        return prose.prose(text, start, end)
+    return _chunks(text, start, end)
 
 
 def fields_of(content: str, chunk: Chunk) -> list[tuple[str, Any]]:
     """The values of a record or row by the names of their fields (nested ones: `items price`); empty for any other."""
     if chunk.kind == "row":
-        return list(tables.cells(chunk.heading, content[chunk.start : chunk.end]))
+        return list(tables.cells(marked.split_heading(chunk.heading)[1], content[chunk.start : chunk.end]))
     return records.fields(content, chunk.origin) if chunk.kind == "record" and chunk.origin >= 0 else []
 
 
@@ -77,6 +105,8 @@ def _of_one_kind(text: str, start: int, end: int) -> Iterator[Chunk]:
     separator = tables.separator_of(text, start, end)
     if separator is not None:
         return tables.rows(text, start, end, separator)
+    if (text.find("- ", start, end) >= 0 or text.startswith("---", start)) and yamls.is_yaml(text, start, end):
+        return yamls.blocks(text, start, end)
     if code.is_code(text, start, end):
         return code.blocks(text, start, end)
     if tables.is_lines(text, start, end):

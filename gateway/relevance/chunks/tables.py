@@ -112,6 +112,17 @@ def separator_of(text: str, start: int, end: int) -> str | None:
     return None
 
 
+def rows_below(text: str, start: int, end: int) -> Iterator[Chunk]:
+    """The rows of what surely is a table: its first line names the columns, whatever it looks like. Only lines if there
+    is but one column."""
+    stop = text.find("\n", start, end)
+    first = text[start : stop if stop >= 0 else end]
+    separator = separator_of(text, start, end) or max(SEPARATORS, key=first.count)
+    if separator not in first or len(first) > HEADER_CHARS:
+        return blocks(text, start, end)
+    return rows(text, start, end, separator)
+
+
 def rows(text: str, start: int, end: int, separator: str) -> Iterator[Chunk]:
     """The rows of a table, in which quoted cells may hold line ends; the header is the first chunk."""
     spans = list(_quoted(text, start, end, separator)) if text.find('"', start, end) >= 0 else []

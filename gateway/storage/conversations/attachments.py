@@ -1,5 +1,6 @@
 """A conversation's attached documents: listed, read, and deleted singly (guarantee §2)."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -7,14 +8,19 @@ import sqlalchemy as sa
 
 from gateway.errors import NotFound
 from gateway.models.artifacts import Artifact
-from gateway.models.records import AttachmentPage, AttachmentRecord, ItemQuery
+from gateway.models.large import LargeIndex
+from gateway.models.records import WHOLE_TEXT, AttachmentPage, AttachmentRecord, ItemQuery, TextPart
 from gateway.storage import rows
 from gateway.storage.conversations.delete import anonymise_bills, forget_blocks, unheld_groups
 from gateway.storage.conversations.delete_item import delete_plans
 from gateway.storage.conversations.items import require_conversation
 from gateway.storage.database import schema
+from gateway.storage.large.documents import read_indexes, read_part
+from gateway.storage.large.write import delete_unheld, held_by
 
 TABLE = schema.attachments
+PART_CHARS = 1_000_000
+"""Characters of a large document's text that are read at once."""
 
 
 def read_page(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> AttachmentPage:
@@ -33,12 +39,14 @@ def read_page(connection: sa.Connection, tenant: str, conversation_id: str, quer
         first = first.having(number < last if query.newest_first else number > last)
     chosen = first.order_by(number.desc() if query.newest_first else number).limit(query.limit + 1)
     numbers = list(connection.execute(chosen).scalars())
-    found = _read(connection, conversation_id, numbers[: query.limit])
+    found = _read(connection, tenant, conversation_id, numbers[: query.limit])
     return AttachmentPage(tuple(found[each] for each in numbers[: query.limit]), len(numbers) > query.limit)
 
 
-def read_one(connection: sa.Connection, tenant: str, conversation_id: str, name: str) -> AttachmentRecord:
-    """One document, with its text.
+def read_one(
+    connection: sa.Connection, tenant: str, conversation_id: str, name: str, part: TextPart = WHOLE_TEXT
+) -> AttachmentRecord:
+    """One document, with its text, or that part of it; of a large one no more than `PART_CHARS`.
 
     Raises:
         ConversationNotFound: the tenant has none of that id.
@@ -46,7 +54,16 @@ def read_one(connection: sa.Connection, tenant: str, conversation_id: str, name:
     """
     require_conversation(connection, tenant, conversation_id)
     number = _first_number(connection, conversation_id, name, "attachment_id")
-    return _read(connection, conversation_id, [number])[number]
+    found = _read(connection, tenant, conversation_id, [number])[number]
+    if found.index is not None:
+        limit = min(part.limit or PART_CHARS, PART_CHARS)
+        text = read_part(connection, tenant, found.index.digest, part.offset, limit)
+    elif part == WHOLE_TEXT:
+        return found
+    else:
+        end = None if part.limit is None else part.offset + part.limit
+        text = found.document.content[part.offset : end]
+    return replace(found, document=replace(found.document, content=text), part=part.offset)
 
 
 def delete(connection: sa.Connection, tenant: str, conversation_id: str, name: str, now: datetime) -> tuple[str, ...]:
@@ -64,7 +81,9 @@ def delete(connection: sa.Connection, tenant: str, conversation_id: str, name: s
     _first_number(connection, conversation_id, name, "attachment_id")
     content_id = content_id_of(name)
     own = (TABLE.c.conversation_id == conversation_id, TABLE.c.artifact_id == content_id)
+    large = held_by(connection, *own)
     connection.execute(TABLE.delete().where(*own))
+    delete_unheld(connection, tenant, large)
     forget_blocks(connection, conversation_id, now)
     delete_plans(connection, conversation_id)
     ledger = schema.ledger.c
@@ -88,12 +107,16 @@ def _first_number(connection: sa.Connection, conversation_id: str, name: str, pa
     return int(number)
 
 
-def _read(connection: sa.Connection, conversation_id: str, numbers: list[int]) -> dict[int, AttachmentRecord]:
+def _read(
+    connection: sa.Connection, tenant: str, conversation_id: str, numbers: list[int]
+) -> dict[int, AttachmentRecord]:
     where = (TABLE.c.conversation_id == conversation_id, TABLE.c.number.in_(numbers))
     found = connection.execute(sa.select(TABLE).where(*where)).all()
-    return {row.number: _record(row, rows.attachment_of(row)) for row in found}
+    large = sorted({row.document for row in found if row.document is not None})
+    indexes = {each.digest: each for each in read_indexes(connection, tenant, large)} if large else {}
+    return {row.number: _record(row, rows.attachment_of(row), indexes.get(row.document)) for row in found}
 
 
-def _record(row: Any, document: Artifact) -> AttachmentRecord:
+def _record(row: Any, document: Artifact, index: LargeIndex | None) -> AttachmentRecord:
     kind = document.metadata["attachment_type"]
-    return AttachmentRecord(document, row.number, kind, rows.utc(row.created_at))
+    return AttachmentRecord(document, row.number, kind, rows.utc(row.created_at), index, file_id=row.file_id)

@@ -11,6 +11,7 @@ from gateway.models.artifacts import cache_group
 from gateway.models.bill import CLIENTS_WORDS, nameless
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import OfRow, sealed, vault_of
+from gateway.storage.large.write import delete_unheld, held_by
 from gateway.storage.turns.roll_ups import rename_users
 
 BATCH = 500
@@ -42,7 +43,9 @@ def delete_locked(
     groups = unheld_groups(connection, tenant, digests, but=conversation_id)
     billed = sa.and_(schema.ledger.c.tenant == tenant, schema.ledger.c.conversation_id == conversation_id)
     anonymise_bills(connection, billed, keeping=keeping)
+    large = held_by(connection, schema.attachments.c.conversation_id == conversation_id)
     connection.execute(schema.conversations.delete().where(schema.conversations.c.id == conversation_id))
+    delete_unheld(connection, tenant, large)
     return groups
 
 

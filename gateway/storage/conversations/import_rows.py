@@ -14,6 +14,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.encryption.columns import for_row
+from gateway.storage.large.write import write_text
 from gateway.storage.lookup.digests import INSERT_LINKS, ChainEnd, digest_columns, link_rows
 from gateway.storage.things.write import insert_things, thing_row
 from gateway.storage.turns.message_rows import message_row
@@ -39,10 +40,13 @@ class ImportRows:
     pins: list[Row]
     sessions: tuple[str, ...]
     things: list[Row]
+    large: dict[str, str]
+    """The texts of large documents by their digests."""
 
 
-def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRows:
-    """The rows that are to be written. It takes a while for many messages: not for the loop that streams share."""
+def rows_of(tenant: str, made: ImportedConversation, now: datetime, index_chars: int | None = None) -> ImportRows:
+    """The rows that are to be written. Attachments of `index_chars` and more are large documents. It takes a while for
+    many messages: not for the loop that streams share."""
     conversation_id = new_id("conv_")
     ids = sorted(new_id("msg_") for _ in made.messages)  # so that those of one moment keep their order
     renamed = {each.name: message_id for each, message_id in zip(made.messages, ids, strict=True)}
@@ -87,15 +91,21 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         "pins": sum(each.message.pinned for each in made.messages) or None,
         **question_columns(each.message.body for each in sorted(made.messages, key=_age)),
     }
+    large = {
+        each.artifact_id: content_digest(each.document["content"])
+        for each in made.attachments
+        if index_chars is not None and len(each.document["content"]) >= index_chars
+    }
     attachments = [
         {
             **shared,
             "number": each.number,
             "artifact_id": each.artifact_id,
             "size": len(each.document["content"]),
-            "body": jsons.dumps_text(each.document),
+            "body": jsons.dumps_text({**each.document, "content": ""} if each.artifact_id in large else each.document),
             "created_at": each.created_at,
             "said_digest": each.said,
+            "document": large.get(each.artifact_id),
         }
         for each in made.attachments
     ]
@@ -118,6 +128,9 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime) -> ImportRow
         ],
         sessions=made.sessions,
         things=[thing_row(tenant, conversation_id, thing) for thing in made.things],
+        large={
+            large[each.artifact_id]: each.document["content"] for each in made.attachments if each.artifact_id in large
+        },
     )
 
 
@@ -171,11 +184,13 @@ def _age(each: ImportedMessage) -> tuple[int, datetime]:
     return each.message.sequence_number or 0, each.message.created_at or datetime.max.replace(tzinfo=UTC)
 
 
-def write_import(connection: sa.Connection, made: ImportRows) -> Imported:
+def write_import(connection: sa.Connection, made: ImportRows, now: datetime) -> Imported:
     """All of it. A session's name that the tenant has already stays with the conversation that has it."""
     if not results_apart(connection):
         _into_messages(made)
     connection.execute(schema.conversations.insert().values(**for_row(schema.conversations, made.conversation)))
+    for digest, text in sorted(made.large.items()):  # the order in which they are locked
+        write_text(connection, made.conversation["tenant"], digest, text, now)
     for start in range(0, len(made.messages), BATCH):
         INSERT_MESSAGES(connection, made.messages[start : start + BATCH])
     for start in range(0, len(made.steps), BATCH):

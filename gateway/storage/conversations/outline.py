@@ -26,6 +26,7 @@ from gateway.storage.conversations.path import read_path
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.encryption.columns import vault_of
+from gateway.storage.large.documents import with_beginnings
 from gateway.storage.lookup.frames import read_frame_then
 from gateway.storage.lookup.segments import all_segments, segment_of
 from gateway.storage.turns.bills import calls_of
@@ -265,4 +266,5 @@ def _attached(connection: sa.Connection, conversation_id: str, names: Sequence[s
     if not names:
         return []
     query = sa.select(table).where(table.c.conversation_id == conversation_id, table.c.artifact_id.in_(names))
-    return [rows.attachment_of(row) for row in connection.execute(query.order_by(table.c.number))]
+    found = [rows.attachment_of(row) for row in connection.execute(query.order_by(table.c.number))]
+    return with_beginnings(connection, conversation_id, found)

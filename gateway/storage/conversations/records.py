@@ -11,6 +11,7 @@ from gateway.errors import ConversationNotFound
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import Item
 from gateway.models.records import (
+    WHOLE_TEXT,
     AttachmentPage,
     AttachmentRecord,
     ConversationRecord,
@@ -20,6 +21,7 @@ from gateway.models.records import (
     NewConversation,
     RecordPage,
     RecordQuery,
+    TextPart,
     WindowRecord,
 )
 from gateway.models.trail import Actor
@@ -182,10 +184,12 @@ class ConversationRecords:
             lambda connection: attachments.read_page(connection, tenant, conversation_id, query)
         )
 
-    async def attachment(self, tenant: str, conversation_id: str, name: str) -> AttachmentRecord:
-        """One of them, by its artifact id."""
+    async def attachment(
+        self, tenant: str, conversation_id: str, name: str, part: TextPart = WHOLE_TEXT
+    ) -> AttachmentRecord:
+        """One of them, by its artifact id, with this part of its text."""
         return await self._transactions.run(
-            lambda connection: attachments.read_one(connection, tenant, conversation_id, name)
+            lambda connection: attachments.read_one(connection, tenant, conversation_id, name, part)
         )
 
     async def delete_attachment(self, tenant: str, conversation_id: str, name: str, by: Actor | None = None) -> None:

@@ -15,6 +15,7 @@ from gateway.models.report_lists import ConversationChoice, ConversationLine, Li
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from gateway.storage.large.documents import BEGINNING_CHARS, read_part, with_beginnings
 from gateway.storage.lookup.walk import MESSAGES, fewer_than, upwards, whole_messages
 from gateway.storage.reports.conversations import list_conversations, read_conversation
 
@@ -59,6 +60,10 @@ class PastTexts:
         return await self._transactions.run(
             lambda connection: read_texts(connection, tenant, conversation_id, max_bytes, most_messages)
         )
+
+    async def part(self, tenant: str, digest: str, offset: int, limit: int) -> str:
+        """Characters of a large document's text."""
+        return await self._transactions.run(lambda connection: read_part(connection, tenant, digest, offset, limit))
 
     async def holders(self, tenant: str, artifact_id: str, most: int) -> tuple[str, ...]:
         """Conversations of the tenant that are known to hold an artifact without reading them: as a document, or since
@@ -114,7 +119,8 @@ def _documents(
 ) -> tuple[tuple[Artifact, ...], int, bool]:
     """The latest documents that there is room for, in order; their size, and whether they are all."""
     own = DOCUMENTS.c.conversation_id == conversation_id
-    sizes = sa.select(DOCUMENTS.c.number, DOCUMENTS.c.size).where(own).order_by(DOCUMENTS.c.number.desc())
+    here = sa.case((DOCUMENTS.c.document.is_not(None), BEGINNING_CHARS), else_=DOCUMENTS.c.size)
+    sizes = sa.select(DOCUMENTS.c.number, here.label("size")).where(own).order_by(DOCUMENTS.c.number.desc())
     listed = connection.execute(sizes.limit(MOST_DOCUMENTS + 1)).all()
     chosen, size = [], 0
     for each in listed[:MOST_DOCUMENTS]:
@@ -122,8 +128,8 @@ def _documents(
             size += each.size
             chosen.append(each.number)
     query = sa.select(DOCUMENTS).where(own, DOCUMENTS.c.number.in_(chosen)).order_by(DOCUMENTS.c.number)
-    found = tuple(map(rows.attachment_of, connection.execute(query))) if chosen else ()
-    return found, size, len(chosen) == len(listed)
+    found = list(map(rows.attachment_of, connection.execute(query).all())) if chosen else []
+    return tuple(with_beginnings(connection, conversation_id, found)), size, len(chosen) == len(listed)
 
 
 def _chain_query() -> sa.Select[Any]:

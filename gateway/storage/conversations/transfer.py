@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -17,11 +17,15 @@ from gateway.storage import rows
 from gateway.storage.conversations.import_rows import rows_of, write_import
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from gateway.storage.large.arriving import ArrivingTexts
+from gateway.storage.large.write import whole_text
 from gateway.storage.lookup.pins import pinned_ids
 from gateway.storage.trail.append import recorded
 from gateway.storage.turns.standing import StoredPaths, needed_messages, whole
 
 PAGE = 500
+PIECES = 50
+"""Of a large document's text, that are sent at once: 400,000 characters."""
 Json = dict[str, Any]
 
 
@@ -32,7 +36,18 @@ class ConversationTransfer:
         StorageUnavailable: the storage cannot be reached.
     """
 
-    def __init__(self, transactions: Transactions, clock: Clock) -> None:
+    def __init__(
+        self,
+        transactions: Transactions,
+        clock: Clock,
+        index_chars: int | None = None,
+        large_stored: Callable[[], None] | None = None,
+    ) -> None:
+        """`index_chars`: from how many characters an attachment is a large document; None: none is. `large_stored` is
+        told that one was stored."""
+        self._index_chars = index_chars
+        self._large_stored = large_stored
+        self._arriving = ArrivingTexts(transactions, clock)
         self._transactions = transactions
         self._clock = clock
 
@@ -53,15 +68,20 @@ class ConversationTransfer:
         """Stores a new conversation: all of it, or nothing. `by` is who does it, as the trail tells it;
         `retention_days` is that of the key."""
         now = self._clock.now()
-        rows = await asyncio.to_thread(rows_of, tenant, made, now)
+        rows = await asyncio.to_thread(rows_of, tenant, made, now, self._index_chars)
         rows.conversation["retention_days"] = retention_days
 
         def work(connection: sa.Connection) -> Imported:
-            imported = write_import(connection, rows)
+            imported = write_import(connection, rows, now)
             recorded(connection, by, now, "conversation.imported", imported.conversation_id, tenant)
             return imported
 
-        return await self._transactions.run(work, write=True)
+        if rows.large:
+            await self._arriving.store(tenant, rows.large)
+        imported = await self._transactions.run(work, write=True)
+        if rows.large and self._large_stored is not None:
+            self._large_stored()
+        return imported
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +125,31 @@ def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -
         those_of(schema.instructions, "digest"),
         those_of(schema.messages, "sequence_number", "id"),
         those_of(schema.reasoning_events),
-        those_of(schema.attachments, "number"),
+        [_with_text(connection, found.tenant, each) for each in those_of(schema.attachments, "number")],
         _pages(connection, requests.order_by(ledger.c.created_at, ledger.c.request_id)),
         those_of(schema.imported_requests, "request_id"),
         pinned_ids(connection, found),
         those_of(schema.things, "id"),
     )
+
+
+def _with_text(connection: sa.Connection, tenant: str, row: Any) -> Any:
+    """An attachment's row, of a large document with the text that stands elsewhere."""
+    if row.document is None:
+        return row
+    text = tuple(whole_text(connection, tenant, row.document))
+    return _Attached(row.number, row.artifact_id, row.body, row.said_digest, row.created_at, text)
+
+
+class _Attached(NamedTuple):
+    """What an export tells of a large document, as a row has it, and its text in pieces."""
+
+    number: int
+    artifact_id: str
+    body: str
+    said_digest: bytes | None
+    created_at: Any
+    text: tuple[str, ...]
 
 
 def _pages(connection: sa.Connection, query: sa.Select[Any]) -> list[Any]:
@@ -145,7 +184,7 @@ def _document(found: Rows) -> Iterator[bytes]:
     yield from _list(
         "messages", order, lambda row: {**_message(row, steps.get(row.id), numbers, origins), **_pin(row, found.pins)}
     )
-    yield from _list("attachments", found.attachments, _attachment)
+    yield from _attachments(found.attachments)
     if found.things:
         yield from _list("things", found.things, _thing)
     bills = _Bills(order, steps)
@@ -219,6 +258,24 @@ def _attachment(row: Any) -> Json:
         "said": bytes(row.said_digest).hex() if row.said_digest is not None else None,
         "created_at": _time(row.created_at),
     }
+
+
+def _attachments(found: Sequence[Any]) -> Iterator[bytes]:
+    """A large document's text is made into JSON piece by piece: nothing holds it a second time."""
+    yield b',"attachments":['
+    for number, row in enumerate(found):
+        before = b"," if number else b""
+        if not isinstance(row, _Attached):
+            yield before + jsons.dumps(_attachment(row))
+            continue
+        about = _attachment(row)
+        del about["document"]
+        document = {name: value for name, value in jsons.loads(row.body).items() if name != "content"}
+        yield before + jsons.dumps(about)[:-1] + b',"document":' + jsons.dumps(document)[:-1] + b',"content":"'
+        for start in range(0, len(row.text), PIECES):
+            yield jsons.dumps("".join(row.text[start : start + PIECES]))[1:-1]
+        yield b'"}}'
+    yield b"]"
 
 
 def _thing(row: Any) -> Json:

@@ -29,9 +29,15 @@ from gateway.storage.database.administration import api_keys as api_keys
 from gateway.storage.database.administration import budget_leases as budget_leases
 from gateway.storage.database.administration import rate_counters as rate_counters
 from gateway.storage.database.administration import rate_slots as rate_slots
+from gateway.storage.database.files import file_chunks as file_chunks
+from gateway.storage.database.files import file_contents as file_contents
+from gateway.storage.database.files import files as files
+from gateway.storage.database.large import document_postings as document_postings
+from gateway.storage.database.large import document_regions as document_regions
+from gateway.storage.database.large import large_documents as large_documents
 from gateway.storage.encryption.columns import Content, Withheld
 
-REVISION = "0009"
+REVISION = "0010"
 """The Alembic revision that this version of the code needs."""
 
 secrets = Table(
@@ -266,7 +272,13 @@ attachments = Table(
     Column("body", Content("attachments.body", row="conversation_id"), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("said_digest", LargeBinary),
+    Column("file_id", String(64)),
+    Column("document", String(64)),
+    index_where("ix_attachments_file_id", "file_id", where="file_id IS NOT NULL"),
+    index_where("ix_attachments_document", "document", where="document IS NOT NULL"),
 )
+"""`file_id`: the file of our own that it was read from; with it goes what conversations hold of it. `document`: the
+digest of the large document that has its text, which its `body` lacks then."""
 
 cached_contents = Table(
     "cached_contents",

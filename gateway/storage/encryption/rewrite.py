@@ -15,10 +15,12 @@ import sqlalchemy as sa
 
 from gateway.errors import ContentUnreadable
 from gateway.storage.database import schema
+from gateway.storage.database.files import file_contents
 from gateway.storage.database.transactions import Transactions
 from gateway.storage.encryption.columns import Content, Withheld, vault_of
 from gateway.storage.encryption.keys import forget_keys
 from gateway.storage.encryption.vault import HEAD, PREFIX, Vault
+from gateway.storage.files.under_keys import kinds_elsewhere
 from gateway.storage.things.write import INSERT_ALIASES, alias_rows
 
 LOOKED_AT = 500
@@ -74,10 +76,12 @@ async def find_others(transactions: Transactions) -> AsyncIterator[Found]:
             rows.update(kind for _, kind in others)
         yield Found(each.table.name, rows)
     yield Found(ALIASES.name, Counter({"others": await _aliases(transactions, write=False)}))
+    yield Found(file_contents.name, await transactions.run(_files))
 
 
 async def seal_all(transactions: Transactions) -> AsyncIterator[Found]:
-    """Puts all content under the current key, a table after the other; says of each what was not.
+    """Puts all content of tables under the current key, one after the other; says of each what was not. Contents of
+    files are `gateway.files.resealing`'s.
 
     Raises:
         ContentUnreadable: no key is current, or content is under a key that is not configured.
@@ -101,6 +105,10 @@ async def forget_before(transactions: Transactions) -> set[str]:
         if found.rows.total() > found.rows["plain"]:
             return set()
     return await transactions.run(forget_keys, write=True)
+
+
+def _files(connection: sa.Connection) -> Counter[str]:
+    return kinds_elsewhere(connection, current_vault(connection).current)
 
 
 def current_vault(connection: sa.Connection) -> Vault:

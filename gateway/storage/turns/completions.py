@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from gateway.base import jsons
 from gateway.base.ids import completion_of
 from gateway.models.items import BOUND, instruction_items
-from gateway.models.turn import ASKED, CompletionPage, CompletionQuery, LedgerEntry, StoredCompletion
+from gateway.models.turn import ASKED, CITATIONS, CompletionPage, CompletionQuery, LedgerEntry, StoredCompletion
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import for_row, vault_of
@@ -209,5 +209,7 @@ def _completion(row: Any, entry: LedgerEntry, messages: dict[int, Any]) -> Store
         message.pop(BOUND, None)
         choice["message"] = message
     metadata, plan, asked = row._mapping["metadata"], row._mapping["plan"], body.pop(ASKED, None)
-    plan = jsons.loads_stored(plan) if plan else None
-    return StoredCompletion(entry, body, jsons.loads(metadata) if metadata else None, plan, asked)
+    beside = jsons.loads_stored(plan) if plan else {}
+    citations = beside.pop(CITATIONS, None)
+    kept = jsons.loads(metadata) if metadata else None
+    return StoredCompletion(entry, body, kept, beside or None, asked, citations)

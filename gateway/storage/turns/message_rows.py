@@ -15,6 +15,7 @@ from gateway.models.conversation import ConversationMessage
 from gateway.models.tool_steps import RESULT_ROLES, open_step
 from gateway.models.turn import LedgerEntry, StoredTurn
 from gateway.storage.database import schema
+from gateway.storage.database.files import files
 from gateway.storage.database.transactions import RowRead
 from gateway.storage.lookup.digests import chain_digest, digest_columns, link_rows
 from gateway.storage.lookup.walk import MESSAGES, upwards, whole_messages
@@ -24,6 +25,8 @@ REDUCIBLE_BYTES = 8000
 REDUCED_BYTES = 500
 FAILED = {"status": "failed", "path_digest": None, "said_digest": None, "plain": None}
 """A failed turn is in no chain (guarantee §3.6)."""
+FILE_ID = "file-"
+"""How ids of files begin, beside the digests of what the cache keeps."""
 Row = dict[str, Any]
 
 
@@ -116,6 +119,22 @@ def without_quotes(turn: StoredTurn) -> StoredTurn:
     new = [replace(message, rendered=None, shown_in_full=(), tokens=None) for message in turn.new_messages]
     things = replace(turn.things, recalled=()) if turn.things is not None else None
     return replace(turn, new_messages=tuple(new), open_step=(), counts=(), frame=None, things=things)
+
+
+def without_deleted_files(connection: sa.Connection, turn: StoredTurn, tenant: str, *, failed: bool) -> StoredTurn:
+    """The turn without what its request read of files that were deleted while it ran, since their deletion could not
+    find that. Of a failed one, whose attachments are not kept, without what it read of any (guarantee §14.5). Files are
+    locked, so that whoever deletes one finds what is written here. Nothing in the cache is held for it then."""
+    attached = {each.metadata.get("file_id") for each in turn.attachments} - {None}
+    named = attached | {each for each in turn.cached if each.startswith(FILE_ID)}
+    if not named:
+        return turn
+    own = sa.select(files.c.id).where(files.c.tenant == tenant, files.c.id.in_(named)).order_by(files.c.id)
+    gone = named - set(connection.execute(own.with_for_update(read=True)).scalars())
+    if gone:
+        kept = tuple(each for each in turn.attachments if each.metadata.get("file_id") not in gone)
+        turn = replace(turn, attachments=kept, cached=())
+    return without_quotes(turn) if gone or (failed and attached) else turn
 
 
 def message_rows(

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from gateway.base import jsons
 from gateway.base.clock import fewest_days
 from gateway.base.ids import content_digest
+from gateway.models.artifacts import LARGE, cache_group
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.storage.claims import settle_claims
@@ -16,13 +17,20 @@ from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert, RowRead, RowUpdate
 from gateway.storage.encryption.columns import for_row
+from gateway.storage.large.write import delete_unheld, write_text
 from gateway.storage.lookup.digests import INSERT_LINKS
 from gateway.storage.lookup.frames import write_frame
 from gateway.storage.lookup.pins import pin
 from gateway.storage.rows import utc
 from gateway.storage.things.write import write_things
 from gateway.storage.turns.bills import Row, write_bills
-from gateway.storage.turns.message_rows import attach_point, message_rows, without_known, without_quotes
+from gateway.storage.turns.message_rows import (
+    attach_point,
+    message_rows,
+    without_deleted_files,
+    without_known,
+    without_quotes,
+)
 from gateway.storage.turns.questions import question_columns
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, add_to_conversation, conversation_sums, with_more
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
@@ -100,10 +108,13 @@ def _write_turn(
     row = LOCKED(connection, turn.conversation_id)
     if row is None and not turn.created:  # deleted while the model was answering: deleted is deleted, the bill stays
         anonymise_bills(connection, schema.ledger.c.request_id == entry.request_id)
+        delete_unheld(connection, entry.tenant, [each.metadata[LARGE] for each in turn.attachments if each.is_excerpt])
         return unheld_groups(connection, entry.tenant, turn.cached, but=turn.conversation_id)
     if row is not None and row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at:
         turn = without_quotes(turn)
     failed = entry.status == "failed"
+    cached = turn.cached
+    turn = without_deleted_files(connection, turn, entry.tenant, failed=failed)
     head, attached = (row.head_id, row.attachments) if row is not None else (None, 0)
     digest, instructions = _instructions(turn)
     point = attach_point(connection, turn, head)
@@ -142,7 +153,7 @@ def _write_turn(
         links = [link for _, links in messages for link in links]
         insert_links = INSERT_LINKS if branch is None else INSERT_NEW_LINKS
         insert_links(connection, list({link["digest"]: link for link in reversed(links)}.values()))
-        _write_attachments(connection, turn, attached, now)
+        _write_attachments(connection, turn, entry.tenant, attached, now)
         pin(connection, turn.conversation_id, turn.pins)
     if turn.frame is not None and not failed:
         anchor = turn.new_messages[-1].message_id if turn.new_messages else point.parent
@@ -160,7 +171,7 @@ def _write_turn(
         shared = {"conversation_id": turn.conversation_id, "tenant": entry.tenant}
         held = [{**shared, "digest": digest} for digest in turn.cached]
         INSERT_CACHED(connection, held)
-    return ()
+    return () if turn.cached == cached else tuple(cache_group(entry.tenant, each) for each in cached)
 
 
 def _told(turn: StoredTurn, bill: Row, row: Any) -> dict[str, Any]:
@@ -190,7 +201,10 @@ def _instructions(turn: StoredTurn) -> tuple[str | None, dict[str, Any] | None]:
     return digest, {"conversation_id": turn.conversation_id, "digest": digest, "body": body}
 
 
-def _write_attachments(connection: sa.Connection, turn: StoredTurn, first: int, now: datetime) -> None:
+def _write_attachments(connection: sa.Connection, turn: StoredTurn, tenant: str, first: int, now: datetime) -> None:
+    large = [each for each in turn.attachments if each.is_excerpt]
+    for artifact in sorted(large, key=lambda each: str(each.metadata[LARGE])):  # the order in which they are locked
+        write_text(connection, tenant, artifact.metadata[LARGE], artifact.content, now)
     values = [
         {
             "conversation_id": turn.conversation_id,
@@ -201,13 +215,15 @@ def _write_attachments(connection: sa.Connection, turn: StoredTurn, first: int, 
                 {
                     "title": artifact.title,
                     "source": artifact.source,
-                    "content": artifact.content,
+                    "content": "" if artifact.is_excerpt else artifact.content,
                     "label": artifact.metadata.get("label"),
                     "attachment_type": artifact.metadata.get("attachment_type", "document"),
                 }
             ),
             "created_at": now,
+            "document": artifact.metadata.get(LARGE),
             "said_digest": turn.digests[-1].said if turn.digests else turn.base.said,
+            "file_id": artifact.metadata.get("file_id"),
         }
         for number, artifact in enumerate(turn.attachments, first)
     ]

@@ -98,6 +98,11 @@ class UpstreamFiles:
         self._client = client
         self._router = router
 
+    @staticmethod
+    def keeps(_caller: Caller) -> bool:
+        """They are the upstream's."""
+        return False
+
     async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
         """A file with its name and content.
 

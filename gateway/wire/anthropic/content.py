@@ -21,6 +21,8 @@ TEXT_FIELDS = frozenset(("type", "text"))
 CALL_FIELDS = frozenset(("type", "id", "name", "input", BREAKPOINT))
 ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
 """In which an answer's blocks stand where `native_blocks` need not say so."""
+OPENAI_FILE = "file-"
+"""How ids of `/v1/files` begin, here and at OpenAI; Anthropic's begin with `file_`."""
 AT_HOME = ("search_result", "tool_reference")
 """Blocks of a user that a chat shows as text (`plain.py`), so that other upstreams get them, too."""
 
@@ -225,8 +227,13 @@ def _document(block: Block, source: Block) -> Block | None:
     """A document as a `file` part; None where only Anthropic can tell what it holds: no address is ever fetched."""
     kind, title = source.get("type"), block.get("title")
     own: Block = {}
+    if kind == "file" and str(source.get("file_id")).startswith(OPENAI_FILE):
+        named = {"filename": title} if isinstance(title, str) and title else {}
+        return {"type": "file", "file": {"file_id": source["file_id"], **named}, **_kept(block)}
     if kind == "base64" and isinstance(source.get("data"), str):
-        data, name = f"data:{source.get('media_type')};base64,{source['data']}", "document.pdf"
+        media_type = str(source.get("media_type") or "application/pdf")
+        name = "document.pdf" if media_type == "application/pdf" else "document"
+        data = f"data:{media_type};base64,{source['data']}"
     else:
         text = source.get("data") if kind == "text" else _text_of(source.get("content")) if kind == "content" else None
         if not isinstance(text, str):

@@ -20,7 +20,7 @@ NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
 THOUGHTS = ("thinking", "redacted_thinking")
 KEPT = (BREAKPOINT, "citations", "context")
 """What else is said of a picture or a document."""
-UNTITLED = ("document.pdf", "document.txt")
+UNTITLED = ("document.pdf", "document.txt", "document")
 
 
 def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.artifacts.documents import html_text
 from gateway.artifacts.in_messages import document_spans, is_tagged, marked_spans
+from gateway.documents.html import html_text
 from gateway.relevance.chunks.split import passages
 from tests.support.growth import is_linear
 

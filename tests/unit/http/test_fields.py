@@ -17,12 +17,12 @@ PYTHON = re.compile(
 )
 CHATS: list[tuple[Any, str]] = [
     ({"context": {"mood": 1}}, "context.mood is not known; known are mode, planning, goal, max_input_tokens, models, "
-     "session, dry_run, memory, recall, profile."),
+     "session, dry_run, memory, recall, cite, profile."),
     ({"context": {"models": {"cook": "x"}}}, "context.models.cook is not known; known are context_planner, "
      "summarizer."),
     ({"attachments": [{"content": "x"}, {"text": "x"}]}, "attachments[1].text is not known; known are attachment_id, "
-     "content, title, source, attachment_type."),
-    ({"attachments": ["x"]}, "attachments[0] must be an object."),
+     "file_id, content, file_data, filename, title, source, attachment_type."),
+    ({"attachments": [7]}, "attachments[0] must be an object."),
     ({"attachments": "x"}, "attachments must be a list."),
     ({"attachments": [{"content": 7}]}, "attachments[0].content must be a string."),
     ({"context": {"mode": "fast"}}, "context.mode must be 'auto', 'simple' or 'off'."),

@@ -76,7 +76,7 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"conversation": {}}, "conversation.id"),
     ({"conversation": {"id": 7}}, "conversation.id"),
     ({"attachments": {}}, "attachments"),
-    ({"attachments": ["text"]}, "attachments[0]"),
+    ({"attachments": [7]}, "attachments[0]"),
     ({"attachments": [{"content": "a"}, {}]}, "attachments[1]"),
     ({"attachments": [{"title": "t"}]}, "attachments[0]"),
     ({"attachments": [{"attachment_id": "f", "content": "a"}]}, "attachments[0]"),

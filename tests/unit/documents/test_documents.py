@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.artifacts.documents import UnreadableDocument, inline_file
 from gateway.artifacts.in_messages import document_spans
+from gateway.documents.document import UnreadableDocument
+from gateway.documents.kinds import read
+from gateway.documents.recognize import encoded_document, inline_file
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
@@ -21,7 +23,7 @@ def part(content: bytes, name: str = "", media: str = "") -> dict[str, str]:
 
 def text(file: dict[str, str]) -> str | None:
     found = inline_file(dict(file), decode_pdf=True)
-    return None if found is None else found.text()
+    return None if found is None else read(found).text
 
 
 def docx(*paragraphs: str, head: str = "") -> bytes:
@@ -172,3 +174,22 @@ def test_what_is_text_is_text_whatever_its_name_says(name: str) -> None:
     kind = name.lower().rpartition(".")[2]
     whole = pdf("Clause 14") if kind == "pdf" else docx("Clause 14")
     assert "Clause 14" in str(text(part(whole, name, "text/plain")))
+
+
+@pytest.mark.parametrize(
+    ("header", "name", "raw", "kind"),
+    [
+        ("data:;base64,", "a.pdf", b"%PDF-1.4", "pdf"),
+        ("data:;base64,", "a.html", b"<p>x", "html"),
+        ("data:;base64,", "a.pdf", b"mere text", "text"),
+        ("data:;base64,", "", b"mere text", "text"),
+        ("data:text/plain;base64,", "a.pdf", b"mere text", "text"),
+    ],
+)
+def test_s14_2_a_name_counts_where_a_data_url_tells_no_media_type(
+    header: str, name: str, raw: bytes, kind: str
+) -> None:
+    """§14.2."""
+    found = encoded_document(header + base64.b64encode(raw).decode(), name=name)
+    assert found is not None
+    assert found.kind == kind

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from gateway.models.allowed import Account, Leased, Window
 from gateway.models.calibration import Calibration
 from gateway.models.conversation import ConversationRef, Earlier, Lookup, StoredConversation
-from gateway.models.exchange import Caller, Deployment, JsonAnswer, StoredFile, StreamOpener
+from gateway.models.exchange import Caller, Deployment, JsonAnswer, StreamOpener
 from gateway.models.internal import InternalAnswer, InternalRequest
 from gateway.models.notes import MessageParts
 from gateway.models.relevance import Embeddings, Tariff
@@ -197,19 +197,6 @@ class Upstream(Protocol):
 
     def stream(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> StreamOpener:
         """An answer in chunks; leaving the context closes the connection."""
-        ...
-
-
-class FileStore(Protocol):
-    """Files that a client keeps with its upstream. A port since `artifacts` is beside `upstream`."""
-
-    async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
-        """A file with its name and content.
-
-        Raises:
-            NotFound: no such file, or not for this caller.
-            UpstreamError: as drawn in `errors`.
-        """
         ...
 
 

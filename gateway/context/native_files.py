@@ -1,0 +1,173 @@
+"""PDFs that a model reads itself: which go up as they came, and what they cost (guarantee §14.1).
+
+While everything fits they stay as they are. Else older ones are read and become artifacts as on any other model, then
+those of the current turn. What an earlier request forwarded as text stays text (guarantee §4 I7).
+"""
+
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from gateway.artifacts.collect import current_turn
+from gateway.artifacts.files import FilePlace, FileReader, Known
+from gateway.base.tasks import offload_if
+from gateway.context.draft import Draft
+from gateway.errors import ContextLengthExceeded
+from gateway.models.conversation import ConversationMessage, History
+from gateway.models.exchange import Caller, ModelFacts
+from gateway.models.items import named_file, pdf_data
+from gateway.models.window import first_forwarded
+from gateway.tokens.counter import CounterRegistry
+
+T = TypeVar("T")
+NO_FILES: Mapping[FilePlace, dict[str, Any]] = MappingProxyType({})
+INLINE_CHARS = 50_000
+"""A PDF with a longer text is counted in a thread."""
+SMALL_SHARE = 0.25
+"""Of the budget: where something has to leave, PDFs that take no more stay as long as no turn leaves for them."""
+
+
+class Stays(IntEnum):
+    """Which PDFs are forwarded as they came."""
+
+    ALL = 0
+    CURRENT = 1
+    NONE = 2
+
+
+@dataclass(slots=True)
+class NativeFiles:
+    """The PDFs of one request. `known`: what it has read; `digests`: what the cache keeps of it."""
+
+    files: FileReader
+    counters: CounterRegistry
+    facts: ModelFacts
+    tenant: str | None
+    """None: nothing may outlive the request."""
+    caller: Caller
+    own: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """PDFs that are kept here, by the ids that parts name, as they go up."""
+    known: Known = field(default_factory=dict)
+    digests: dict[str, None] = field(default_factory=dict)
+
+    async def of(self, history: History, stays: Stays, *, counted: bool) -> Mapping[FilePlace, dict[str, Any]]:
+        """The parts that are forwarded as they came; `counted`: there is a budget that they have to fit."""
+        if not self.facts.supports_pdf_input:
+            return NO_FILES
+        if stays is not Stays.NONE:
+            bodies = [message.body for message in history.messages[first_forwarded(history.frame, history.messages) :]]
+            await self._fetch(bodies, counted=counted)
+        places = native_places(history, stays, self.own)
+        if counted:
+            await self._note(places.values())
+        return places
+
+    async def _fetch(self, bodies: Sequence[dict[str, Any]], *, counted: bool) -> None:
+        """Gets the PDFs that are kept here and that parts name by their ids. What cannot be read stays out of them."""
+        for body in bodies:
+            content = body.get("content") if body.get("role") == "user" else None
+            for part in content if type(content) is list else ():
+                file_id = named_file(part) if isinstance(part, dict) else None
+                if file_id is None or file_id in self.own:
+                    continue
+                keep = self.tenant is not None
+                file, digest = await self.files.own_pdf(file_id, self.caller, keep=keep)
+                if file is None:
+                    continue
+                if counted and not self.counters.has_read(self.facts, file_id):
+                    reading, digest = await self.files.pdf(file, self.tenant, self.known)
+                    if reading is None:
+                        continue
+                    chars = len(reading.text)
+                    data = str(file["file_data"])
+                    await offload_if(chars > INLINE_CHARS, self.counters.note_pdf, self.facts, data, reading, file_id)
+                self.own[file_id] = file
+                self.digests |= {digest: None} if keep else {}
+
+    async def note_in(self, messages: Sequence[dict[str, Any]]) -> None:
+        """Counts the PDFs in messages."""
+        await self._fetch(messages, counted=True)
+        contents = (message.get("content") for message in messages)
+        await self._note([p for c in contents if isinstance(c, list) for p in c if isinstance(p, dict)])
+
+    async def _note(self, parts: Iterable[dict[str, Any]]) -> None:
+        """Reads and counts PDFs of which the costs are not known."""
+        for part in parts:
+            data = pdf_data(part)
+            if data is None or self.counters.has_read(self.facts, data):
+                continue
+            reading, digest = await self.files.pdf(part["file"], self.tenant, self.known)
+            if reading is not None:
+                chars = len(reading.text)
+                await offload_if(chars > INLINE_CHARS, self.counters.note_pdf, self.facts, data, reading)
+                self.digests |= {digest: None} if self.tenant is not None else {}
+
+
+def native_places(history: History, stays: Stays, own: Container[str] = ()) -> dict[FilePlace, dict[str, Any]]:
+    """The `file` parts with PDFs that are forwarded as they came, for a model that takes them; `own` are the ids of
+    PDFs that are kept here."""
+    messages = history.messages
+    if stays is Stays.NONE or not messages:
+        return {}
+    first = first_forwarded(history.frame, messages)
+    if stays is Stays.CURRENT:
+        first = max(first, current_turn(history))
+    return {
+        (index, number): part
+        for index in range(first, len(messages))
+        for number, part in _pdf_parts(messages[index], own)
+        if not _became_text(messages[index], number)
+    }
+
+
+async def with_native(
+    draft_of: Callable[[Stays], Awaitable[tuple[Draft, T]]],
+) -> tuple[Draft, T]:
+    """The draft in which the most PDFs stay as they are.
+
+    Args:
+        draft_of: makes a draft in which these stay.
+
+    Raises:
+        ContextLengthExceeded: it fits in no way.
+    """
+    before: int | None = None
+    for stays in (Stays.ALL, Stays.CURRENT):
+        try:
+            draft, planners = await draft_of(stays)
+        except ContextLengthExceeded:
+            continue
+        places = draft.source.files.native
+        if not places or (len(places) != before and _may_stay(draft, places)):
+            return draft, planners
+        before = len(places)
+    return await draft_of(Stays.NONE)
+
+
+def _may_stay(draft: Draft, places: Mapping[FilePlace, dict[str, Any]]) -> bool:
+    usable, budget, fitted = draft.limits.usable, draft.limits.tokens, draft.fitted
+    if not fitted.new_pass or usable is None or budget is None or draft.unreduced.tokens <= usable:
+        return True
+    selection, material = fitted.selection, draft.material
+    if selection.first > material.frozen_first or selection.left_out - material.left:
+        return False
+    tokens = draft.counting.message({"role": "user", "content": list(places.values())})
+    return tokens <= SMALL_SHARE * budget
+
+
+def _pdf_parts(message: ConversationMessage, own: Container[str]) -> list[tuple[int, dict[str, Any]]]:
+    content = message.body.get("content") if message.role == "user" else None
+    parts = enumerate(content if type(content) is list else ())
+    return [(n, part) for n, part in parts if isinstance(part, dict) and (pdf_data(part) or named_file(part) in own)]
+
+
+def _became_text(message: ConversationMessage, number: int) -> bool:
+    """Whether the part was forwarded as text before."""
+    rendered = message.rendered.get("content") if message.rendered is not None else None
+    if not isinstance(rendered, list):
+        return False
+    at = number + len(rendered) - len(message.body["content"])  # a block is a part before them
+    part = rendered[at] if 0 <= at < len(rendered) else None
+    return not (isinstance(part, dict) and part.get("type") == "file")

@@ -1,0 +1,1 @@
+"""Documents of all kinds: which there are, and what they say."""

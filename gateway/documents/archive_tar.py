@@ -1,0 +1,135 @@
+"""TAR archives, plain or packed by gzip, bzip2 or xz, and single packed files (guarantee §14.9)."""
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import zlib
+from collections.abc import Callable
+from typing import IO, cast
+
+from gateway.documents.apart import tell_progress
+from gateway.documents.archive_zip import MOST_MEMBER_BYTES
+from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.members import listing, why_not
+from gateway.documents.nested import Nesting, reading_of
+
+MOST_ENTRIES = 100_000
+PACKED = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
+MAGIC_BYTES = 8
+BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, ValueError, UnicodeError)
+
+
+class _Bounded(io.RawIOBase):
+    """What an archive unpacks to, up to so many bytes."""
+
+    def __init__(self, inner: IO[bytes], most: int) -> None:
+        super().__init__()
+        self._inner, self._most = inner, most
+
+    def read(self, size: int = -1) -> bytes:
+        """
+        Raises:
+            UnreadableDocument: it would be beyond the bound.
+        """
+        left = self._most - self._inner.tell()
+        if not 0 <= size <= MOST_MEMBER_BYTES or left <= 0:
+            raise UnreadableDocument("it unpacks to far more than it is")
+        return self._inner.read(min(size, left))
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        """
+        Raises:
+            UnreadableDocument: that is beyond the bound.
+        """
+        if whence or not 0 <= position <= self._most:
+            raise UnreadableDocument("it unpacks to far more than it is")
+        return self._inner.seek(position)
+
+    def tell(self) -> int:
+        """Bytes unpacked so far."""
+        return self._inner.tell()
+
+
+def read(raw: bytes, options: ReadOptions) -> Reading:
+    """The archive's listing and the texts of its files, in the order of their paths; or the one file that is packed.
+
+    Raises:
+        UnreadableDocument: it is no such archive, or unpacks to too much.
+    """
+    return reading_of(read_nested, raw, options)
+
+
+def read_nested(raw: bytes, nesting: Nesting) -> str:
+    """The same with what is left of the bounds.
+
+    Raises:
+        UnreadableDocument: see `read`.
+    """
+    most, source = nesting.budget.unpacked, io.BytesIO(raw)
+    unpacked = _Bounded(_opened(source), most)
+    try:
+        try:
+            with tarfile.open(fileobj=cast(IO[bytes], unpacked), mode="r:") as archive:
+                return _archive(archive, nesting, lambda: tell_progress(source.tell(), len(raw)))
+        except tarfile.ReadError:
+            if raw.startswith(tuple(magic for magic, _ in PACKED)):
+                return _single(raw, nesting)
+            raise
+        finally:
+            nesting.budget.unpacked = most - unpacked.tell()
+    except BROKEN as error:
+        raise UnreadableDocument("it is no readable TAR archive") from error
+
+
+def _opened(source: io.BytesIO) -> IO[bytes]:
+    head = bytes(source.getbuffer()[:MAGIC_BYTES])
+    opener = next((opener for magic, opener in PACKED if head.startswith(magic)), None)
+    return cast(IO[bytes], opener(source, "rb")) if opener else source
+
+
+def _single(raw: bytes, nesting: Nesting) -> str:
+    """The one file that is packed, as a member without a name of its own."""
+    most = min(MOST_MEMBER_BYTES, nesting.budget.unpacked)
+    with _opened(io.BytesIO(raw)) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise UnreadableDocument("it unpacks to far more than it is")
+    text = nesting.member("content", content)
+    if not text:
+        raise UnreadableDocument("what is packed in it is no text")
+    return text
+
+
+def _archive(archive: tarfile.TarFile, nesting: Nesting, tell: Callable[[], None]) -> str:
+    names: list[tuple[str, int]] = []
+    texts: list[tuple[str, str]] = []
+    try:
+        for member in archive:
+            tell()
+            if member.isdir():
+                continue
+            names.append((member.name, member.size))
+            if len(names) > MOST_ENTRIES:
+                nesting.budget.notes.append(f"Only the first {MOST_ENTRIES:,} files were looked at.")
+                break
+            if text := _member(archive, member, nesting):
+                texts.append((member.name, text))
+    except (*BROKEN, UnreadableDocument):
+        if not texts:
+            raise
+        nesting.budget.notes.append("The archive is damaged or too large: what stands behind its last file is missing.")
+    size = sum(size for _, size in names)
+    head = f"Archive of {len(names):,} {'file' if len(names) == 1 else 'files'}, {size:,} bytes unpacked:"
+    return "\n\n".join([listing(head, sorted(names)), *(text for _, text in sorted(texts))])
+
+
+def _member(archive: tarfile.TarFile, member: tarfile.TarInfo, nesting: Nesting) -> str:
+    why = None if member.isreg() and not member.issparse() else "links or devices"
+    why = why or why_not(member.name) or ("too large" if member.size > MOST_MEMBER_BYTES else None)
+    if why is not None:
+        nesting.leave_out(why, member.name)
+        return ""
+    file = archive.extractfile(member) if nesting.can_take(member.name) else None
+    return nesting.member(member.name, file.read()) if file is not None else ""

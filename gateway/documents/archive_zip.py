@@ -1,0 +1,82 @@
+"""ZIP archives, read as folders: what they hold, then each file's text (guarantee §14.9)."""
+
+import io
+import stat
+import zipfile
+import zlib
+from lzma import LZMAError
+
+from gateway.documents.apart import tell_progress
+from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.members import listing, why_not
+from gateway.documents.nested import Nesting, reading_of
+
+MOST_ENTRIES = 200_000
+DIRECTORY_ENTRY = b"PK\x01\x02"
+MOST_MEMBER_BYTES = 128 * 2**20
+BOMB_BYTES, BOMB_RATIO = 16 * 2**20, 300
+"""A member is a bomb if it says to unpack to so many bytes at least, and to so many times its size."""
+ENCRYPTED = 1
+
+
+def read(raw: bytes, options: ReadOptions) -> Reading:
+    """The archive's listing and the texts of its files, in the order of their paths.
+
+    Raises:
+        UnreadableDocument: it is no ZIP, or holds too many files.
+    """
+    return reading_of(read_nested, raw, options)
+
+
+def read_nested(raw: bytes, nesting: Nesting) -> str:
+    """The same with what is left of the bounds.
+
+    Raises:
+        UnreadableDocument: see `read`.
+    """
+    if raw.count(DIRECTORY_ENTRY) > MOST_ENTRIES:
+        raise UnreadableDocument(f"it holds more than {MOST_ENTRIES:,} files")
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            files = sorted((each for each in archive.infolist() if not each.is_dir()), key=lambda each: each.filename)
+            size = sum(each.file_size for each in files)
+            head = f"Archive of {len(files):,} {'file' if len(files) == 1 else 'files'}, {size:,} bytes unpacked:"
+            parts = [listing(head, [(each.filename, each.file_size) for each in files])]
+            for number, each in enumerate(files):
+                tell_progress(number, len(files))
+                parts.append(_member(archive, each, nesting))
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, EOFError, UnicodeError, IndexError) as error:
+        raise UnreadableDocument("it is no readable ZIP archive") from error
+    return "\n\n".join(filter(None, parts))
+
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, nesting: Nesting) -> str:
+    why = _why_not(member)
+    if why is not None:
+        nesting.leave_out(why, member.filename)
+        return ""
+    if not nesting.can_take(member.filename):
+        return ""
+    most = min(MOST_MEMBER_BYTES, nesting.budget.unpacked)
+    try:
+        with archive.open(member) as file:
+            content = file.read(most + 1)
+    except (zipfile.BadZipFile, zlib.error, LZMAError, ValueError, RuntimeError, OSError, EOFError, KeyError):
+        # RuntimeError: it is encrypted; NotImplementedError, a kind of it: packed in a way that Python does not know
+        nesting.leave_out("damaged or packed in an unknown way", member.filename)
+        return ""
+    nesting.budget.unpacked -= len(content)
+    if len(content) > most:
+        nesting.leave_out("too large", member.filename)
+        return ""
+    return nesting.member(member.filename, content)
+
+
+def _why_not(member: zipfile.ZipInfo) -> str | None:
+    if stat.S_ISLNK(member.external_attr >> 16):
+        return "links"
+    if member.flag_bits & ENCRYPTED:
+        return "protected by a password"
+    if member.file_size > BOMB_BYTES and member.file_size > BOMB_RATIO * max(1, member.compress_size):
+        return "unpacking to far more than they are"
+    return why_not(member.filename)

@@ -1,0 +1,82 @@
+"""A document before and after it is read."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.models.places import NOTE_END, NOTE_START
+
+
+class UnreadableDocument(Exception):
+    """The file claims to be a document but cannot be read; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How documents are read. `ocr`: pictures of text are recognized where the program for it is installed. `seconds`:
+    what the whole document may take. `careful`: only readers in pure Python, since another one crashed."""
+
+    ocr: bool = False
+    ocr_languages: str = "eng"
+    seconds: float = 60.0
+    careful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PageFacts:
+    """One page of a PDF. `width`, `height`: in points. `has_picture`: an image fills more than a trifle of it."""
+
+    width: float
+    height: float
+    has_picture: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read of a document.
+
+    Attributes:
+        text: with its places marked by lines of their own (`models.places`).
+        notes: what the model and the client should know, as sentences: "Pages 3, 7-9 hold no text."
+        empty: numbers of pages without text.
+        pages: of a PDF.
+    """
+
+    text: str
+    notes: tuple[str, ...] = ()
+    empty: tuple[int, ...] = ()
+    pages: tuple[PageFacts, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The text with its notes as lines behind it, so that whoever keeps the text keeps them."""
+        notes = "".join(f"\n{NOTE_START}{' '.join(note.split())}{NOTE_END}" for note in self.notes)
+        return f"{self.text}\n{notes}" if notes else self.text
+
+    def as_json(self) -> dict[str, Any]:
+        """The reading as JSON."""
+        pages = [[page.width, page.height, page.has_picture] for page in self.pages]
+        return {"text": self.text, "notes": self.notes, "empty": self.empty, "pages": pages}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> "Reading":
+        """
+        Raises:
+            KeyError, TypeError, ValueError: that is none.
+        """
+        pages = tuple(PageFacts(float(w), float(h), bool(picture)) for w, h, picture in found["pages"])
+        return cls(str(found["text"]), tuple(map(str, found["notes"])), tuple(map(int, found["empty"])), pages)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFile:
+    """A document's bytes, the kind of document that they claim to be (a key of `kinds.KINDS`), and its name."""
+
+    raw: bytes
+    kind: str
+    name: str = ""
+
+    @property
+    def digest(self) -> str:
+        """The same for the same bytes read in the same way."""
+        return f"{self.kind}:{hashlib.sha256(self.raw).hexdigest()}"

@@ -1,0 +1,162 @@
+"""The text of DOCX files: paragraphs, headings, lists, tables, notes, comments, headers, text boxes, page breaks."""
+
+import re
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+from gateway.documents.document import Reading, ReadOptions
+from gateway.documents.docx_styles import Numbering, Styles, style_of
+from gateway.documents.packages import Package, Relation, attribute, child, local, reading
+from gateway.models.places import marker, plain_lines
+
+MAIN = "word/document.xml"
+SPACES = {"tab": "\t", "cr": "\n", "noBreakHyphen": "-"}
+LEFT_OUT = frozenset({"del", "moveFrom", "Fallback", "instrText", "delText", "pPr", "rPr", "tblPr", "sectPr"})
+"""What is no text of the document as it stands: tracked deletions, a second form of the same, properties."""
+BREAK = "\f"
+"""Stands for a page break until pages are counted; XML cannot hold it."""
+NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes", "commentReference": "comments"}
+
+
+def read(raw: bytes, _options: ReadOptions) -> Reading:
+    """Paragraphs, headings marked as in Markdown, a table's rows with their cells between tabs. Footnotes and comments
+    stand after their paragraph. Pages are marked where the file tells its page breaks.
+
+    Raises:
+        UnreadableDocument: it is no DOCX, needs a password, or would be too large.
+    """
+    with reading("DOCX"):
+        package = Package(raw)
+        text = _Document(package).text()
+        return Reading(text, package.notes())
+
+
+class _Document:
+    def __init__(self, package: Package) -> None:
+        start = next((each for each in package.relations("").values() if each.kind == "officeDocument"), None)
+        self._main = start.target if start is not None and start.target in package else MAIN
+        self._package = package
+        self._root = package.xml(self._main)
+        self._related = package.relations(self._main)
+        self._styles = Styles(self._part("styles"))
+        self._numbering = Numbering(self._part("numbering"))
+        self._numbers: dict[str, dict[str, int]] = {kind: {} for kind in NOTES.values()}
+        self._notes = {kind: {attribute(n, "id"): n for n in self._part(kind)} for kind in NOTES.values()}
+        rendered = any(local(node.tag) == "lastRenderedPageBreak" for node in self._root.iter())
+        self._breaks = "lastRenderedPageBreak" if rendered else "br"
+
+    def text(self) -> str:
+        body = child(self._root, "body")
+        blocks = list(self.blocks(self._root if body is None else body))
+        headers, footers = self._marginal("header"), self._marginal("footer")
+        text = paged("\n\n".join(blocks))
+        return "\n\n".join([*headers, text, *footers])
+
+    def blocks(self, body: ElementTree.Element) -> Iterator[str]:
+        """Paragraphs and tables in their order, also inside of other elements."""
+        waiting = list(reversed(body))
+        while waiting:
+            node = waiting.pop()
+            name = local(node.tag)
+            if name == "p":
+                yield from self._paragraph(node)
+            elif name == "tbl":
+                yield "\n".join(self._row(row) for row in _rows(node))
+            elif name not in LEFT_OUT:
+                waiting.extend(reversed(node))
+
+    def _paragraph(self, node: ElementTree.Element) -> Iterator[str]:
+        text, others = self._said(node)
+        style = style_of(node)
+        own = child(node, "pPr", "numPr")
+        label = self._numbering.label(self._styles.numbering(style) if own is None else own) if text.strip() else ""
+        before = text[: len(text) - len(text.lstrip(BREAK))]
+        yield before + self._styles.heading(style) + label + text[len(before) :]
+        for other in others:
+            if local(other.tag) == "txbxContent":
+                yield from self.blocks(other)
+            elif note := self._note(other):
+                yield note
+
+    def _row(self, row: ElementTree.Element) -> str:
+        cells = [self._cell(cell) for cell in row if local(cell.tag) in ("tc", "sdt")]
+        line = "\t".join(cells)
+        return BREAK * line.count(BREAK) + line.replace(BREAK, "")
+
+    def _cell(self, cell: ElementTree.Element) -> str:
+        texts = []
+        for paragraph in (node for node in cell.iter() if local(node.tag) == "p"):
+            text, others = self._said(paragraph)
+            texts += [text, *(self._note(other) for other in others if local(other.tag) != "txbxContent")]
+        return " ".join(re.sub(r"[ \t\n\r]+", " ", " ".join(texts)).split(" ")).strip(" ")
+
+    def _said(self, paragraph: ElementTree.Element) -> tuple[str, list[ElementTree.Element]]:
+        """A paragraph's own text, and the text boxes and references to notes in it."""
+        out: list[str] = []
+        others = []
+        waiting = list(reversed(paragraph))
+        while waiting:
+            node = waiting.pop()
+            name = local(node.tag)
+            if name == "t":
+                out.append(node.text or "")
+            elif name == self._breaks and (name != "br" or attribute(node, "type") == "page"):
+                out.append(BREAK)
+            elif name in SPACES:
+                out.append(SPACES[name])
+            elif name == "br":
+                out.append("\n" if attribute(node, "type") != "page" else "")
+            elif name == "txbxContent" or name in NOTES:
+                others.append(node)
+            elif name not in LEFT_OUT:
+                waiting.extend(reversed(node))
+        return "".join(out), others
+
+    def _note(self, reference: ElementTree.Element) -> str:
+        """A footnote or comment that a paragraph refers to."""
+        kind = NOTES[local(reference.tag)]
+        number = attribute(reference, "id")
+        note = self._notes[kind].get(number)
+        if note is None:
+            return ""
+        author = attribute(note, "author")
+        what = f"Comment by {author}" if kind == "comments" and author else kind[:-1].capitalize()
+        said = " ".join(" ".join(self._said(p)[0] for p in note.iter() if local(p.tag) == "p").split())
+        numbers = self._numbers[kind]
+        shown = numbers.setdefault(number, len(numbers) + 1)
+        return f"({what}{'' if kind == 'comments' else f' {shown}'}: {said})"
+
+    def _marginal(self, kind: str) -> list[str]:
+        """The texts of all headers or footers, each once."""
+        found: dict[str, None] = {}
+        for each in self._related.values():
+            if self._is(each, kind):
+                said = " ".join("\n".join(self.blocks(self._package.xml(each.target))).split())
+                found[said.replace(BREAK, "")] = None
+        return [f"({kind.capitalize()}: {said})" for said in found if said and not said.isdigit()]
+
+    def _part(self, kind: str) -> ElementTree.Element:
+        part = next((each.target for each in self._related.values() if self._is(each, kind)), f"word/{kind}.xml")
+        return self._package.optional_xml(part)
+
+    def _is(self, relation: Relation, kind: str) -> bool:
+        return relation.kind == kind and not relation.external and relation.target in self._package
+
+
+def _rows(table: ElementTree.Element) -> Iterator[ElementTree.Element]:
+    """Its own rows; those of a table in a cell are part of that cell."""
+    waiting = list(reversed(table))
+    while waiting:
+        node = waiting.pop()
+        if local(node.tag) == "tr":
+            yield node
+        else:
+            waiting.extend(reversed(node))
+
+
+def paged(text: str) -> str:
+    """The text with a marker for each page, where there are page breaks."""
+    if BREAK not in text:
+        return plain_lines(text)
+    pages = (plain_lines(page.strip()) for page in text.split(BREAK))
+    return "\n\n".join(f"{marker('page', str(n))}\n{page}" for n, page in enumerate(pages, 1))

@@ -1,0 +1,74 @@
+"""The visible text of HTML, in one pass (guarantee §7)."""
+
+import re
+from html import unescape
+
+from gateway.documents.document import Reading, ReadOptions
+from gateway.documents.plain import decoded
+from gateway.models.places import plain_lines
+
+
+def read(raw: bytes, _options: ReadOptions) -> Reading:
+    """The text of a page."""
+    return Reading(plain_lines(html_text(decoded(raw))))
+
+
+HIDDEN = frozenset({"script", "style", "noscript", "template"})
+RAW = frozenset({"script", "style"})
+BLOCKS = frozenset({"p", "div", "li", "tr", "br", "section", "article", "table", "ul", "ol", "pre"})
+HEADINGS = {f"h{n}": "#" * n + " " for n in range(1, 7)}
+TAG = re.compile(r"<(/?)([A-Za-z][^\s/<>]*+)(?:[^<>\"']|\"[^\"]{0,4000}+\"|'[^']{0,4000}+')*+>")
+SPACE = re.compile(r"\s+")
+
+
+def html_text(text: str) -> str:
+    """Visible text, with a line break after each block and `#` before headings.
+
+    It takes one pass whatever the markup: the standard library's parser takes quadratic time for millions of tags that
+    never end.
+    """
+    out: list[str] = []
+    depth = position = 0
+    while position < len(text):
+        at = text.find("<", position)
+        end = at if at >= 0 else len(text)
+        if end > position and not depth:
+            out.append(SPACE.sub(" ", unescape(text[position:end])))
+        if at < 0:
+            break
+        tag = TAG.match(text, at)
+        if tag is None:
+            position = _after_odd(text, at)
+            if position == at + 1 and not depth:
+                out.append("<")
+            continue
+        position = tag.end()
+        name = tag.group(2).lower()
+        if tag.group(1):
+            depth -= name in HIDDEN and depth > 0
+            out.append("\n" if name in HEADINGS or name in BLOCKS else "")
+        elif name in RAW:
+            close = re.compile(rf"</{name}\b[^<>]*+>", re.IGNORECASE).search(text, position)
+            position = close.end() if close else len(text)
+        else:
+            depth += name in HIDDEN
+            out.append(_opened(name))
+    lines = (line.strip() for line in "".join(out).splitlines())
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+def _opened(name: str) -> str:
+    if name in HEADINGS:
+        return "\n\n" + HEADINGS[name]
+    return "\n" if name in BLOCKS else "\t" if name in ("td", "th") else ""
+
+
+def _after_odd(text: str, at: int) -> int:
+    """Position after a comment or a declaration (to the end if it is never closed), or after a mere `<`."""
+    if text.startswith("<!--", at):
+        end, mark = text.find("-->", at + 4), 3
+    elif text.startswith(("<!", "<?"), at):
+        end, mark = text.find(">", at), 1
+    else:
+        return at + 1
+    return end + mark if end >= 0 else len(text)

@@ -1,0 +1,69 @@
+"""Jupyter notebooks: cells with what they printed (guarantee §14.11)."""
+
+import json
+import re
+from typing import Any
+
+from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.html import html_text
+from gateway.documents.plain import decoded
+from gateway.models.places import marker, plain_lines
+
+MOST_OUTPUT = 20_000
+"""Characters of one output that are read."""
+ANSI = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
+PICTURE = "(A picture.)"
+
+
+def read(raw: bytes, _options: ReadOptions) -> Reading:
+    """Each cell with its number, programs fenced, and its outputs as text; pictures are only named.
+
+    Raises:
+        UnreadableDocument: it is no notebook.
+    """
+    try:
+        notebook = json.loads(decoded(raw))
+        cells = notebook.get("cells")
+        if cells is None:  # the form before version 4
+            cells = [cell for sheet in notebook["worksheets"] for cell in sheet["cells"]]
+        language = str(((notebook.get("metadata") or {}).get("language_info") or {}).get("name") or "python")
+        parts = [_cell(number, cell, language) for number, cell in enumerate(cells, 1)]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UnreadableDocument("it is no readable notebook") from error
+    if not parts:
+        raise UnreadableDocument("it is a notebook without cells")
+    return Reading("\n\n".join(parts))
+
+
+def _cell(number: int, cell: dict[str, Any], language: str) -> str:
+    source = _joined(cell.get("source", cell.get("input", ""))).strip("\n")
+    if cell.get("cell_type") == "code":
+        source = f"```{language}\n{source}\n```"
+    outputs = [_output(each) for each in cell.get("outputs") or []]
+    printed = [f"Output:\n{each}" for each in outputs if each.strip()]
+    return "\n".join([marker("cell", str(number)), *map(plain_lines, (source, *printed))])
+
+
+def _output(output: dict[str, Any]) -> str:
+    if "traceback" in output:
+        return _bounded(ANSI.sub("", "\n".join(map(str, output["traceback"]))))
+    if "text" in output:
+        return _bounded(ANSI.sub("", _joined(output["text"])))
+    data = output.get("data") or {}
+    if "text/plain" in data and not any(kind.startswith("image/") for kind in data):
+        return _bounded(_joined(data["text/plain"]))
+    for kind, found in data.items():
+        if kind in ("text/markdown", "text/latex"):
+            return _bounded(_joined(found))
+        if kind == "text/html":
+            return _bounded(html_text(_joined(found)))
+    return PICTURE if any(kind.startswith("image/") for kind in data) else ""
+
+
+def _joined(text: Any) -> str:
+    return "".join(map(str, text)) if isinstance(text, list) else str(text)
+
+
+def _bounded(text: str) -> str:
+    text = text.rstrip("\n")
+    return text if len(text) <= MOST_OUTPUT else f"{text[:MOST_OUTPUT]}\n({len(text) - MOST_OUTPUT:,} characters more)"

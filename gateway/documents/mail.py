@@ -1,0 +1,163 @@
+"""Mails: who wrote what to whom, the body, and each attachment read by its own kind (guarantee §14.9)."""
+
+import email
+from collections.abc import Iterator, Sequence
+from email.errors import MessageError
+from email.header import decode_header, make_header
+from email.message import Message
+from email.policy import Compat32
+
+from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.html import html_text
+from gateway.documents.nested import Nesting, reading_of
+from gateway.documents.plain import decoded, text_of
+from gateway.models.places import plain_lines
+
+SHOWN = ("From", "To", "Cc", "Date", "Subject")
+MOST_HEADER = 4000
+"""Characters of one header that are read: what parses them takes quadratic time."""
+MOST_PARTS = 10_000
+
+
+class _Policy(Compat32):
+    """Cuts long headers before anything parses them."""
+
+    def header_source_parse(self, sourcelines: Sequence[str]) -> tuple[str, str]:
+        name, _, value = sourcelines[0].partition(":")
+        lines, size = [value.lstrip(" \t")[:MOST_HEADER]], 0
+        for line in sourcelines[1:]:
+            size += len(line)
+            if size > MOST_HEADER:
+                break
+            lines.append(line)
+        return name, "".join(lines).rstrip("\r\n")
+
+
+def read(raw: bytes, options: ReadOptions) -> Reading:
+    """Headers, body and attachments.
+
+    Raises:
+        UnreadableDocument: it is no mail.
+    """
+    return reading_of(read_nested, raw, options)
+
+
+def read_nested(raw: bytes, nesting: Nesting) -> str:
+    """The same with what is left of the bounds.
+
+    Raises:
+        UnreadableDocument: see `read`.
+    """
+    try:
+        message = email.message_from_bytes(raw, policy=_Policy())
+    except (MessageError, ValueError, RecursionError) as error:
+        raise UnreadableDocument("it is no readable mail") from error
+    if not any(message.get(name) for name in (*SHOWN, "Received", "MIME-Version", "Content-Type")):
+        raise UnreadableDocument("it is no mail: it has no headers")
+    return _mail(message, nesting)
+
+
+def assembled(headers: list[tuple[str, str]], body: str, attachments: list[str]) -> str:
+    """A mail's text: headers, body, attachments with their marks, with empty lines between."""
+    head = "\n".join(f"{name}: {' '.join(value.split())}" for name, value in headers if value.strip())
+    return "\n\n".join(each for each in (head, plain_lines(body.strip()), *attachments) if each)
+
+
+def _mail(message: Message, nesting: Nesting) -> str:
+    headers = [(name, header_text(message.get(name, ""))) for name in SHOWN]
+    bodies: list[str] = []
+    attached: list[Message] = []
+    for part, is_body in _leaves(message):
+        if is_body:
+            bodies.append(_body(part))
+        else:
+            attached.append(part)
+    texts = [_attachment(part, number, nesting) for number, part in enumerate(attached, 1)]
+    names = ", ".join(_name(part, number) for number, part in enumerate(attached[:50], 1))
+    if names:
+        headers.append(("Attachments", names + (", …" if len(attached) > 50 else "")))
+    return assembled(headers, "\n\n".join(filter(None, bodies)), [each for each in texts if each])
+
+
+def header_text(value: object) -> str:
+    """A header as people see it, in one line."""
+    text = str(value)[:MOST_HEADER]
+    try:
+        text = str(make_header(decode_header(text)))
+    except (MessageError, ValueError, LookupError):
+        pass
+    return " ".join(text.encode("utf-8", "replace").decode("utf-8").split())
+
+
+def _leaves(message: Message) -> Iterator[tuple[Message, bool]]:
+    """The parts that hold something, and whether each is the body or an attachment.
+
+    Of several forms of the same text, plain text counts, else HTML.
+    """
+    waiting = [message]
+    for _ in range(MOST_PARTS):
+        if not waiting:
+            return
+        part = waiting.pop()
+        kind = part.get_content_type()
+        if kind == "message/rfc822" or not part.is_multipart():
+            plain = part.get_content_disposition() != "attachment" and part.get_filename() is None
+            yield part, plain and kind in ("text/plain", "text/html")
+            continue
+        inner = [each for each in part.get_payload() if isinstance(each, Message)]
+        if kind == "multipart/alternative":
+            inner = _chosen(inner)
+        waiting.extend(reversed(inner))
+
+
+def _chosen(forms: list[Message]) -> list[Message]:
+    for wanted in ("text/plain", "text/html"):
+        found = [each for each in forms if each.get_content_type() == wanted and _payload(each).strip()]
+        if found:
+            others = [each for each in forms if each.get_content_type() not in ("text/plain", "text/html")]
+            # An alternative with parts of its own is HTML with pictures, or holds the attachments.
+            return found[:1] + [leaf for each in others for leaf in _not_bodies(each)]
+    return forms
+
+
+def _not_bodies(part: Message) -> list[Message]:
+    return [leaf for leaf, is_body in _leaves(part) if not is_body]
+
+
+def _payload(part: Message) -> bytes:
+    found = part.get_payload(decode=True)
+    return found if isinstance(found, bytes) else b""
+
+
+def _body(part: Message) -> str:
+    raw, charset = _payload(part), part.get_content_charset() or ""
+    text = decoded(raw, charset)
+    return html_text(text) if part.get_content_type() == "text/html" else text.replace("\r\n", "\n")
+
+
+def _name(part: Message, number: int) -> str:
+    name = header_text(part.get_filename() or "").replace("/", "_")
+    if name:
+        return name
+    ending = {"message/rfc822": ".eml", "text/calendar": ".ics", "text/plain": ".txt", "text/html": ".html"}
+    return f"attachment {number}{ending.get(part.get_content_type(), '')}"
+
+
+def _attachment(part: Message, number: int, nesting: Nesting) -> str:
+    name = _name(part, number)
+    if not nesting.can_take(name):
+        return ""
+    if part.get_content_type() == "message/rfc822":
+        inner = part.get_payload()
+        message = inner[0] if isinstance(inner, list) and inner else None
+        try:
+            raw = message.as_bytes() if isinstance(message, Message) else _payload(part)
+        except (MessageError, ValueError, LookupError, RecursionError):
+            nesting.leave_out("damaged", name)
+            return ""
+        return nesting.member(name if name.endswith(".eml") else f"{name}.eml", raw, "message/rfc822")
+    raw = _payload(part)
+    charset = part.get_content_charset()
+    if charset and part.get_content_maintype() == "text" and (text := text_of(raw, charset)) is not None:
+        raw = text.encode("utf-8", "replace")
+    return nesting.member(name, raw, part.get_content_type())

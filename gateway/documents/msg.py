@@ -1,0 +1,74 @@
+"""Outlook's mails (MSG), by python-oxmsg (guarantee §14.9)."""
+
+import io
+import struct
+from typing import Any
+
+from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.html import html_text
+from gateway.documents.mail import assembled, header_text
+from gateway.documents.nested import Nesting, reading_of
+
+BROKEN = (OSError, ValueError, KeyError, IndexError, AttributeError, TypeError, AssertionError, struct.error)
+"""What the library lets through for broken files."""
+MOST_ATTACHMENTS = 10_000
+
+
+def read(raw: bytes, options: ReadOptions) -> Reading:
+    """Headers, body and attachments, as of other mails.
+
+    Raises:
+        UnreadableDocument: it is no mail of Outlook's.
+    """
+    return reading_of(read_nested, raw, options)
+
+
+def read_nested(raw: bytes, nesting: Nesting) -> str:
+    """The same with what is left of the bounds.
+
+    Raises:
+        UnreadableDocument: see `read`.
+    """
+    from oxmsg import Message
+
+    try:
+        message = Message.load(io.BytesIO(raw))
+        headers, body = _headers(message), _body(message)
+        attached = [(_name(each), each.file_bytes, each.mime_type) for each in message.attachments[:MOST_ATTACHMENTS]]
+    except (*BROKEN, RecursionError) as error:
+        raise UnreadableDocument("it is no readable mail of Outlook's") from error
+    texts = []
+    for number, (given, content, media_type) in enumerate(attached, 1):
+        name = given or f"attachment {number}"
+        if content is None:
+            nesting.leave_out("attached by reference or as an item of Outlook's", name)
+        elif nesting.can_take(name):
+            texts.append(nesting.member(name, content, media_type or ""))
+    names = ", ".join(name or f"attachment {number}" for number, (name, _, _) in enumerate(attached[:50], 1))
+    if names:
+        headers.append(("Attachments", names))
+    return assembled(headers, body, [each for each in texts if each])
+
+
+def _headers(message: Any) -> list[tuple[str, str]]:
+    given = {name.lower(): value for name, value in message.message_headers.items()}
+    recipients = ", ".join(f"{each.name} <{each.email_address}>" for each in message.recipients[:200])
+    sent = message.sent_date
+    return [
+        ("From", header_text(given.get("from") or message.sender or "")),
+        ("To", header_text(given.get("to") or recipients)),
+        ("Cc", header_text(given.get("cc", ""))),
+        ("Date", header_text(given.get("date") or (sent.isoformat() if sent else ""))),
+        ("Subject", header_text(message.subject)),
+    ]
+
+
+def _body(message: Any) -> str:
+    plain = message.body
+    if plain and plain.strip():
+        return str(plain).replace("\r\n", "\n")
+    return html_text(message.html_body or "")
+
+
+def _name(attachment: Any) -> str:
+    return header_text(attachment.file_name or "").replace("/", "_")

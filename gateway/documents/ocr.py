@@ -1,0 +1,141 @@
+"""Text of scanned pages, by `tesseract` where it is installed (guarantee §14.3).
+
+It runs in the process that reads, within its limits: one thread, some seconds for a page, and some for all. What is not
+done by then is told.
+"""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from gateway.documents.apart import tell_progress
+from gateway.documents.document import ReadOptions
+from gateway.models.places import page_list
+
+PROGRAM = "tesseract"
+SHARE = 0.6
+"""Of the seconds that a document may take; the rest is for reading it."""
+PAGE_SECONDS = 20.0
+DPI = 200
+POINTS_PER_INCH = 72
+MOST_PIXELS = 12_000_000
+"""A page of which more would be rendered is rendered smaller."""
+DIES_WITH_PARENT, KILL = 1, 9
+
+
+@dataclass(frozen=True, slots=True)
+class Recognized:
+    """Texts by number of the page, and what is to be said of it."""
+
+    texts: dict[int, str]
+    notes: list[str]
+
+
+def recognized(document: Any, numbers: Sequence[int], options: ReadOptions) -> Recognized:
+    """The texts of those pages of PDFium's document on which any was recognized; none where no `tesseract` is."""
+    program = shutil.which(PROGRAM)
+    if program is None:
+        return Recognized({}, [])
+    languages = _languages(program, options.ocr_languages)
+    until = time.monotonic() + SHARE * options.seconds
+    texts: dict[int, str] = {}
+    missed: list[int] = []
+    for done, number in enumerate(numbers):
+        tell_progress(done, len(numbers))
+        left = until - time.monotonic()
+        text = _text(program, languages, _picture(document[number - 1]), min(PAGE_SECONDS, left)) if left > 0 else None
+        if text is None:
+            missed.append(number)
+        elif text:
+            texts[number] = text
+    notes = []
+    if texts:
+        which = "Pages {} were" if len(texts) > 1 else "Page {} was"
+        notes.append(f"{which.format(page_list(list(texts)))} recognized from pictures (OCR).")
+    if missed:
+        notes.append(f"The text of page {page_list(missed)} could not be recognized (OCR).")
+    return Recognized(texts, notes)
+
+
+def is_installed() -> bool:
+    """Whether there is a program to recognize text with."""
+    return shutil.which(PROGRAM) is not None
+
+
+def recognized_pages(picture: bytes, options: ReadOptions) -> list[str] | None:
+    """The texts of the pages of a picture, "" where there is none; None if it takes too long or does not work. Some
+    versions end the last page as well, so that there is one too many.
+
+    Args:
+        picture: in a format of which `tesseract` knows the beginning.
+    """
+    program = shutil.which(PROGRAM)
+    if program is None:
+        return None
+    raw = _output(program, ["-l", _languages(program, options.ocr_languages)], picture, SHARE * options.seconds)
+    if raw is None:
+        return None
+    return [text.strip() for text in raw.split("\f")]
+
+
+def _picture(page: Any) -> bytes:
+    """The page in grey, as a PGM: the simplest format that tesseract reads."""
+    width, height = page.get_size()
+    scale = DPI / POINTS_PER_INCH
+    scale = min(scale, (MOST_PIXELS / max(1.0, width * height)) ** 0.5)
+    bitmap = page.render(scale=scale, grayscale=True)
+    rows = bytes(bitmap.buffer)
+    lines = (rows[n * bitmap.stride : n * bitmap.stride + bitmap.width] for n in range(bitmap.height))
+    return b"P5 %d %d 255\n" % (bitmap.width, bitmap.height) + b"".join(lines)
+
+
+def _text(program: str, languages: str, picture: bytes, seconds: float) -> str | None:
+    """None if it takes too long or does not work."""
+    raw = _output(program, ["-l", languages, "--dpi", str(DPI)], picture, seconds)
+    return None if raw is None else raw.replace("\f", "").strip()
+
+
+def _output(program: str, options: Sequence[str], picture: bytes, seconds: float) -> str | None:
+    environment = {"PATH": os.environ.get("PATH", ""), "OMP_THREAD_LIMIT": "1"}
+    if prefix := os.environ.get("TESSDATA_PREFIX"):
+        environment["TESSDATA_PREFIX"] = prefix
+    try:
+        done = subprocess.run(  # noqa: S603 - its arguments are no document's
+            [program, "stdin", "stdout", *options],
+            input=picture,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=seconds,
+            env=environment,
+            preexec_fn=_die_with_parent,
+            check=True,
+        )
+    except (subprocess.SubprocessError, OSError):
+        return None
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _die_with_parent() -> None:
+    """The process that reads may be killed at any time; nobody would wait for this one then."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(DIES_WITH_PARENT, KILL)
+
+
+@lru_cache(maxsize=8)
+def _languages(program: str, wanted: str) -> str:
+    """Those of the wanted languages that are installed; English if none is."""
+    try:
+        listed = subprocess.run(  # noqa: S603 - its arguments are fixed
+            [program, "--list-langs"], capture_output=True, timeout=PAGE_SECONDS, check=True
+        )
+    except (subprocess.SubprocessError, OSError):
+        return wanted
+    there = set(listed.stdout.decode("utf-8", "replace").split())
+    return "+".join(name for name in wanted.split("+") if name in there) or "eng"

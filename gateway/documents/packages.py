@@ -1,0 +1,188 @@
+"""Office files that are a ZIP of XML: opened within bounds, nothing in them executed or fetched (guarantee §14.10)."""
+
+import io
+import lzma
+import posixpath
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+from gateway.documents.document import UnreadableDocument
+from gateway.documents.sniff import OLE_MAGIC, ole_kind
+
+PROTECTED = "it is protected by a password; save it without one and send it again"
+MOST_UNPACKED = 2**30
+"""Bytes of all files in a package once unpacked: a few kilobytes can unpack to gigabytes."""
+MOST_XML_BYTES = 64 * 2**20
+"""Bytes of one XML file once unpacked."""
+MANIFEST = "META-INF/manifest.xml"
+"""Of ODF; it tells which files are under a password."""
+MOST_FILES = 100_000
+MOST_RELATIONS = 300
+"""Files of relations that are looked through for what a package points to."""
+XML_ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"<\0", "utf-16-le"), (b"\0<", "utf-16-be"))
+BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError),
+    *(ElementTree.ParseError, LookupError, ValueError, TypeError, AttributeError, OverflowError),
+    *(NotImplementedError, RecursionError, RuntimeError),
+)
+"""What libraries raise for broken files; all mean the same to whoever sent it."""
+
+
+class Relation(NamedTuple):
+    """What a part of a package refers to. `target`: a name in the package, or a URL where it is `external`."""
+
+    kind: str
+    target: str
+    external: bool
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Tells what a broken file makes a reader raise as a document that cannot be read."""
+    try:
+        yield
+    except UnreadableDocument:
+        raise
+    except BROKEN as error:
+        raise UnreadableDocument(f"it is no readable {what}") from error
+
+
+class Package:
+    """A ZIP of XML.
+
+    Raises:
+        UnreadableDocument: it needs a password, or would be too large once unpacked.
+        BROKEN: it is no ZIP, or a part of it is broken.
+    """
+
+    def __init__(self, raw: bytes) -> None:
+        refuse_ole(raw)
+        self._zip = zipfile.ZipFile(io.BytesIO(raw))
+        entries = self._zip.infolist()
+        if len(entries) > MOST_FILES or sum(entry.file_size for entry in entries) > MOST_UNPACKED:
+            raise UnreadableDocument("unpacked it would be too large")
+        if any(entry.flag_bits & 1 for entry in entries):
+            raise UnreadableDocument(PROTECTED)
+        self.names = [entry.filename for entry in entries if not entry.is_dir()]
+        self._known = frozenset(self.names)
+        if MANIFEST in self and b"encryption-data" in self.content(MANIFEST):
+            raise UnreadableDocument(PROTECTED)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
+    def content(self, name: str) -> bytes:
+        """
+        Raises:
+            UnreadableDocument: it is too large.
+        """
+        with self._zip.open(name) as entry:
+            found = entry.read(MOST_XML_BYTES + 1)
+        if len(found) > MOST_XML_BYTES:
+            raise UnreadableDocument("its text is too large")
+        return found
+
+    def pieces(self, name: str, size: int, most: int) -> Iterator[bytes]:
+        """A large file of it, `size` bytes at a time, at most `most` bytes in all."""
+        with self._zip.open(name) as entry:
+            while most > 0 and (piece := entry.read(min(size, most))):
+                most -= len(piece)
+                yield piece
+
+    def xml(self, name: str) -> ElementTree.Element:
+        """
+        Raises:
+            UnreadableDocument: it is too large, or has a document type, whose entities may swell.
+        """
+        return xml_of(self.content(name))
+
+    def optional_xml(self, name: str) -> ElementTree.Element:
+        """The same; an empty element where the package does not have it."""
+        return self.xml(name) if name in self else ElementTree.Element("none")
+
+    def relations(self, part: str) -> dict[str, Relation]:
+        """What a part (a name in the package; "": the package itself) refers to, by id."""
+        folder, _, name = part.rpartition("/")
+        root = self.optional_xml(posixpath.join(folder, "_rels", f"{name}.rels"))
+        return {each.get("Id", ""): _relation(each, folder) for each in root}
+
+    def notes(self) -> tuple[str, ...]:
+        """What it holds beside its text: macros, embedded files, links to other files."""
+        macros = any(name.lower().endswith(("vbaproject.bin", "/script-lc.xml")) for name in self.names)
+        outside, embedded = self._others()
+        return (
+            *(["It holds macros, which were not read."] if macros else []),
+            *([f"It holds {embedded} embedded files, which were not read."] if embedded > 1 else []),
+            *(["It holds an embedded file, which was not read."] if embedded == 1 else []),
+            *(["It points to other files, which were not fetched."] if outside else []),
+        )
+
+    def _others(self) -> tuple[bool, int]:
+        """Whether it points to other files, and how many it embeds; the figures behind a chart are none."""
+        outside, embedded = False, set()
+        for name in [name for name in self.names if name.endswith(".rels")][:MOST_RELATIONS]:
+            for each in self.relations(name.replace("_rels/", "").removesuffix(".rels")).values():
+                outside |= each.external and each.kind != "hyperlink"
+                if each.kind in ("package", "oleObject") and not each.external and "/charts/" not in f"/{name}":
+                    embedded.add(each.target)
+        return outside, len(embedded)
+
+
+def xml_of(content: bytes) -> ElementTree.Element:
+    """
+    Raises:
+        UnreadableDocument: it has a document type, whose entities may swell.
+    """
+    encoding = next((encoding for start, encoding in XML_ENCODINGS if content.startswith(start)), "")
+    text = content.decode(encoding) if encoding else ""
+    if b"<!DOCTYPE" in content or "<!DOCTYPE" in text:
+        raise UnreadableDocument("its XML carries a document type")
+    return ElementTree.fromstring(text or content)  # noqa: S314 - no document type, so no entities to expand
+
+
+def refuse_ole(raw: bytes) -> None:
+    """
+    Raises:
+        UnreadableDocument: it is of an older program, or needs a password.
+    """
+    if raw.startswith(OLE_MAGIC):
+        protected = ole_kind(raw) == "protected"
+        raise UnreadableDocument(PROTECTED if protected else "it is a file of an older program under a newer name")
+
+
+def local(tag: object) -> str:
+    """An element's name without its namespace: strict and transitional files differ in that."""
+    return tag.rpartition("}")[2] if isinstance(tag, str) else ""
+
+
+def attribute(node: ElementTree.Element, name: str, default: str = "") -> str:
+    """An attribute's value, whatever its namespace."""
+    found = node.get(name)
+    if found is not None:
+        return found
+    return next((value for key, value in node.items() if local(key) == name), default)
+
+
+def children(node: ElementTree.Element, name: str) -> list[ElementTree.Element]:
+    """Its children of that local name."""
+    return [child for child in node if local(child.tag) == name]
+
+
+def child(node: ElementTree.Element | None, *path: str) -> ElementTree.Element | None:
+    """What stands under these local names, each the first."""
+    for name in path:
+        node = None if node is None else next((each for each in node if local(each.tag) == name), None)
+    return node
+
+
+def _relation(node: ElementTree.Element, folder: str) -> Relation:
+    target, external = node.get("Target", ""), node.get("TargetMode") == "External"
+    if not external:
+        target = posixpath.normpath(posixpath.join("/" + folder, unquote(target))).lstrip("/")
+    return Relation(node.get("Type", "").rpartition("/")[2], target, external)

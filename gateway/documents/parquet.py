@@ -1,0 +1,128 @@
+"""Parquet files: columns, number of rows, some of them, and what the file itself says of its values (§14.11)."""
+
+import csv
+import io
+from typing import Any
+
+from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.models.places import marker, plain_lines
+
+MAGIC = b"PAR1"
+FIRST_ROWS, LAST_ROWS = 200, 20
+MOST_COLUMNS = 500
+MOST_VALUE = 500
+"""Characters of one value that are read."""
+MOST_GROUP_BYTES = 256 * 2**20
+"""A group of rows that unpacks to more than this is not read; its columns and figures are told."""
+
+
+def read(raw: bytes, _options: ReadOptions) -> Reading:
+    """Columns with types, smallest and largest values and gaps, then the first and the last rows as CSV.
+
+    Raises:
+        UnreadableDocument: it is no Parquet file, or the package that reads it is not installed.
+    """
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise UnreadableDocument("reading Parquet needs the extra `documents` of the gateway") from error
+    arrow.set_cpu_count(1)
+    arrow.set_memory_pool(arrow.system_memory_pool())
+    notes: list[str] = []
+    try:
+        file = parquet.ParquetFile(arrow.BufferReader(raw), page_checksum_verification=False)
+        text = _text(file, notes)
+    except (arrow.ArrowException, OSError, ValueError, KeyError, NotImplementedError, UnicodeError) as error:
+        raise UnreadableDocument("it is no readable Parquet file") from error
+    return Reading(text, tuple(notes))
+
+
+def _text(file: Any, notes: list[str]) -> str:
+    names = list(file.schema_arrow.names)
+    rows = file.metadata.num_rows
+    lines = [f"Parquet table of {rows:,} rows and {len(names):,} columns:", *_columns(file)]
+    if len(names) > MOST_COLUMNS:
+        notes.append(f"{len(names) - MOST_COLUMNS:,} columns were left out.")
+    wanted = names[:MOST_COLUMNS]
+    first = _rows(file, _beginning(file), 0, FIRST_ROWS, wanted, notes) if rows else []
+    last: list[list[str]] = []
+    if rows > FIRST_ROWS:
+        group = file.num_row_groups - 1
+        size = file.metadata.row_group(group).num_rows
+        take = min(LAST_ROWS, size, rows - FIRST_ROWS)
+        last = _rows(file, [group], size - take, take, wanted, notes)
+    shown = [] if len(first) + len(last) >= rows else ["…"]
+    told = f"The first {len(first)} and the last {len(last)} rows:" if last else "The rows:"
+    return "\n".join(
+        [marker("table", "1"), *lines, "", told, *map(plain_lines, (*_csv([wanted, *first]), *shown, *_csv(last)))]
+    )
+
+
+def _columns(file: Any) -> list[str]:
+    """One line for each column. What is told of values stands in the file; nested columns have none."""
+    metadata, lines = file.metadata, []
+    flat = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}
+    for field in list(file.schema_arrow)[:MOST_COLUMNS]:
+        told = _statistics(metadata, flat[field.name]) if field.name in flat else ""
+        lines.append(f"- {_short(field.name)}: {_short(field.type)}{told}")
+    return lines
+
+
+def _statistics(metadata: Any, column: int) -> str:
+    lows, highs, nulls, all_known = [], [], 0, True
+    for group in range(metadata.num_row_groups):
+        found = metadata.row_group(group).column(column).statistics
+        if found is None or not found.has_min_max:
+            all_known = all_known and found is not None and found.null_count == found.num_values
+        else:
+            lows.append(found.min)
+            highs.append(found.max)
+        nulls += (found.null_count or 0) if found is not None else 0
+    gaps = f", {nulls:,} empty" if nulls else ""
+    try:
+        return f", from {_short(min(lows), 60)} to {_short(max(highs), 60)}{gaps}" if lows and all_known else gaps
+    except TypeError:  # values without an order
+        return gaps
+
+
+def _beginning(file: Any) -> list[int]:
+    """The groups that hold the first rows."""
+    groups: list[int] = []
+    rows = 0
+    while rows < FIRST_ROWS and len(groups) < file.num_row_groups:
+        rows += file.metadata.row_group(len(groups)).num_rows
+        groups.append(len(groups))
+    return groups
+
+
+def _rows(file: Any, groups: list[int], start: int, count: int, names: list[str], notes: list[str]) -> list[list[str]]:
+    """Rows of some groups as texts. Only what is needed is unpacked, unless they are the last."""
+    if sum(file.metadata.row_group(each).total_byte_size for each in groups) > MOST_GROUP_BYTES:
+        note = "Rows were left out: they unpack to too much."
+        notes.extend([note] if note not in notes else [])
+        return []
+    rows: list[list[str]] = []
+    at = 0
+    for batch in file.iter_batches(batch_size=4096, row_groups=groups, columns=names, use_threads=False):
+        if at + batch.num_rows > start:
+            part = batch.slice(max(0, start - at), count - len(rows))
+            rows.extend([_short(value) for value in row.values()] for row in part.to_pylist())
+        at += batch.num_rows
+        if len(rows) >= count:
+            break
+    return rows
+
+
+def _short(value: object, most: int = MOST_VALUE) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return f"({len(value)} bytes)"
+    return " ".join(str(value).split())[:most]
+
+
+def _csv(rows: list[list[str]]) -> list[str]:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue().splitlines()

@@ -1,0 +1,147 @@
+"""The text of PPTX files: slides in the order of the presentation, with their tables, notes and alternative texts."""
+
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+from gateway.documents.document import Reading, ReadOptions
+from gateway.documents.packages import Package, attribute, child, children, local, reading
+from gateway.models.places import marker, page_list, plain_lines
+
+MAIN = "ppt/presentation.xml"
+TITLES = frozenset({"title", "ctrTitle"})
+REPEATED = frozenset({"sldNum", "dt", "ftr", "hdr", "sldImg"})
+"""Placeholders that say the same on each slide."""
+SHAPES = frozenset({"sp", "pic", "graphicFrame", "cxnSp"})
+MOST_POINTS = 500
+"""Values of one chart that are shown."""
+
+
+def read(raw: bytes, _options: ReadOptions) -> Reading:
+    """Slides below their markers; titles marked as headings, a table's rows with their cells between tabs.
+
+    Raises:
+        UnreadableDocument: it is no PPTX, needs a password, or would be too large.
+    """
+    with reading("PPTX"):
+        package = Package(raw)
+        hidden, slides = [], []
+        for number, name in enumerate(_order(package), 1):
+            root = package.xml(name)
+            if attribute(root, "show", "1") in ("0", "false"):
+                hidden.append(number)
+            blocks = (block for block in _slide(package, name, root) if block.strip())
+            text = plain_lines("\n\n".join(blocks))
+            slides.append(f"{marker('slide', str(number))}\n{text}".rstrip())
+        notes = [f"Hidden in the presentation: slides {page_list(hidden)}."] if hidden else []
+        return Reading("\n\n".join(slides), (*notes, *package.notes()))
+
+
+def _order(package: Package) -> list[str]:
+    """The names of the slides, each once."""
+    start = next((each for each in package.relations("").values() if each.kind == "officeDocument"), None)
+    main = start.target if start is not None and start.target in package else MAIN
+    related = package.relations(main)
+    found: dict[str, None] = {}
+    for slides in children(package.xml(main), "sldIdLst"):
+        for slide in slides:
+            # The slide's own number is an `id`, too; the relation's has a namespace.
+            key = next((value for name, value in slide.items() if name.endswith("}id")), "")
+            relation = related.get(key)
+            if relation is not None and not relation.external and relation.target in package:
+                found[relation.target] = None
+    return list(found)
+
+
+def _slide(package: Package, name: str, root: ElementTree.Element) -> Iterator[str]:
+    related = package.relations(name)
+    shapes = list(_shapes(root))
+    yield from (f"# {' '.join(_paragraphs(shape).split())}" for shape in shapes if _placeholder(shape) in TITLES)
+    for shape in shapes:
+        if _placeholder(shape) not in TITLES | REPEATED:
+            yield from _shape(shape)
+    for relation in related.values():
+        if relation.external or relation.target not in package:
+            continue
+        if relation.kind == "diagramData":
+            yield _paragraphs(package.xml(relation.target))
+        elif relation.kind == "chart":
+            yield "\n".join(_chart(package.xml(relation.target)))
+        elif relation.kind == "notesSlide":
+            said = [_paragraphs(shape) for shape in _shapes(package.xml(relation.target)) if _says(shape)]
+            yield "Notes: " + "\n".join(said).strip() if any(map(str.strip, said)) else ""
+        elif relation.kind == "comments":
+            texts = (node for node in package.xml(relation.target).iter() if local(node.tag) in ("text", "txBody"))
+            yield "\n".join(f"Comment: {node.text or _paragraphs(node)}".rstrip() for node in texts)
+
+
+def _shapes(root: ElementTree.Element) -> Iterator[ElementTree.Element]:
+    """Shapes in their order, also those of groups."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if local(node.tag) in SHAPES:
+            yield node
+        elif local(node.tag) != "Fallback":
+            waiting.extend(reversed(node))
+
+
+def _shape(shape: ElementTree.Element) -> Iterator[str]:
+    tables = [node for node in shape.iter() if local(node.tag) == "tbl"]
+    for table in tables:
+        rows = (node for node in table.iter() if local(node.tag) == "tr")
+        yield "\n".join("\t".join(" ".join(_paragraphs(cell).split()) for cell in children(row, "tc")) for row in rows)
+    if not tables:
+        yield _paragraphs(shape)
+    about = next((node for node in shape.iter() if local(node.tag) == "cNvPr"), None)
+    description = "" if about is None else " ".join(attribute(about, "descr").split())
+    if description:
+        yield f"(Picture: {description})"
+
+
+def _placeholder(shape: ElementTree.Element) -> str:
+    """What it stands for: `title`, `body`, `sldNum` …; "" if it is no placeholder."""
+    for properties in shape:
+        found = child(properties, "nvPr", "ph")
+        if found is not None:
+            return attribute(found, "type", "body")
+    return ""
+
+
+def _says(shape: ElementTree.Element) -> bool:
+    return _placeholder(shape) not in REPEATED
+
+
+def _paragraphs(node: ElementTree.Element) -> str:
+    """The text of all paragraphs below, one line each, deeper levels of a list indented."""
+    lines = []
+    for paragraph in (each for each in node.iter() if local(each.tag) == "p"):
+        said = "".join(_word(each) for each in paragraph.iter())
+        properties = child(paragraph, "pPr")
+        level = "0" if properties is None else attribute(properties, "lvl", "0")
+        indent = "  " * min(int(level), 8) + "- " if level.isdigit() and level != "0" else ""
+        if said.strip():
+            lines.append(indent + said.strip())
+    return "\n".join(lines)
+
+
+def _word(node: ElementTree.Element) -> str:
+    name = local(node.tag)
+    return node.text or "" if name == "t" else "\n" if name == "br" else ""
+
+
+def _chart(root: ElementTree.Element) -> Iterator[str]:
+    """A chart's title, and a line for each of its series: `Sales: Q1 = 12; Q2 = 14`."""
+    title = child(root, "chart", "title")
+    if title is not None:
+        yield f"Chart: {' '.join(_paragraphs(title).split())}"
+    for series in (node for node in root.iter() if local(node.tag) == "ser"):
+        name = " ".join(_values(child(series, "tx")))
+        names, values = _values(child(series, "cat")), _values(child(series, "val"))
+        pairs = (f"{names[n]} = {value}" if n < len(names) else value for n, value in enumerate(values))
+        yield f"{name or 'Series'}: {'; '.join(pairs)}"
+
+
+def _values(node: ElementTree.Element | None) -> list[str]:
+    if node is None:
+        return []
+    return [" ".join((each.text or "").split()) for each in node.iter() if local(each.tag) == "v"][:MOST_POINTS]

@@ -1,0 +1,252 @@
+"""Reads documents that are no plain text, each in its own process with limited memory and time, apart from all else.
+
+A valid file can be made to take all of both; then its process is ended, and no other request waits (guarantee §7). What
+the process may is in `confine`, what runs in it in `apart` (guarantee §14.4).
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import orjson
+
+import gateway
+from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
+from gateway.documents.folders import own_folder
+from gateway.documents.kinds import is_slow, read
+from gateway.errors import Overloaded
+from gateway.telemetry.logs import get_logger
+
+log = get_logger("gateway.documents")
+SECONDS = 60.0
+"""Wall clock for one document, without the time for which it waits."""
+MEMORY_BYTES = 2**30
+"""Address space of the process: enough for documents of any usual size, little beside a server's memory."""
+TEXT_BYTES = 64 * 2**20
+"""The longest text of a document: as much as a request body has at most by default."""
+OUTPUT_BYTES = 3 * TEXT_BYTES
+"""As JSON, a text of words and lines is hardly longer."""
+WAITING_BYTES = 2**30
+"""Of documents that are read or wait for it."""
+UNREADABLE = 3
+"""Exit code: the file is no document of its kind. The reason is on standard output."""
+TOO_MUCH = 4
+"""Exit code: reading takes too much memory, or the text is too long."""
+TOO_MUCH_TEXT = "reading it takes too much time or memory"
+PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from gateway.documents.apart import main; sys.exit(main())"
+"""Run with the folder that holds the package, and the number of the file that progress is told to."""
+NO_OPTIONS = ReadOptions()
+CRASHES = frozenset({-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGTRAP})
+"""Exit codes of a process whose own fault ended it."""
+MAY_HOLD_PDF = frozenset({"pdf", "mail", "msg", "zip", "tar"})
+"""Kinds that are read once more, carefully: PDFium may have crashed, which is not written in Python."""
+PIECE = 2**18
+END_SECONDS = 5.0
+"""Most that is waited for a process that was ended."""
+MOST_NOTES = 65_536
+
+MOST_AT_ONCE = 4
+"""Documents that are read at once, however many processors there are: each may take `MEMORY_BYTES`."""
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""A container's share of processors: microseconds of a period, or `max`, and the period."""
+
+Progress = Callable[[float], None]
+"""Is told how much of a document is read, as a fraction of 1."""
+
+
+def processors(quota: Path = QUOTA) -> int:
+    """How many this process may use."""
+    usable = getattr(os, "sched_getaffinity", None)
+    count = len(usable(0)) if usable is not None else os.cpu_count() or 1
+    try:
+        most, period = map(int, quota.read_text().split())
+        return max(1, min(count, -(-most // period)))
+    except (OSError, ValueError, ZeroDivisionError):  # none, or no limit
+        return count
+
+
+class DocumentReader:
+    """Reads at most as many documents at once as this process may use processors: two to four."""
+
+    def __init__(
+        self, seconds: float = SECONDS, options: ReadOptions = NO_OPTIONS, memory_bytes: int = MEMORY_BYTES
+    ) -> None:
+        self._seconds = seconds
+        self.options = options
+        self._memory_bytes = memory_bytes
+        self._slots = asyncio.Semaphore(min(max(2, processors()), MOST_AT_ONCE))
+        self._waiting = 0
+        self._told = False
+
+    async def read(
+        self, file: DocumentFile, options: ReadOptions | None = None, progress: Progress | None = None
+    ) -> Reading:
+        """What the document says.
+
+        Args:
+            options: other than this reader's own.
+
+        Raises:
+            UnreadableDocument: it is no document of its kind, or takes too much time or memory.
+            Overloaded: too many bytes of documents wait to be read.
+        """
+        options = options or self.options
+        if not is_slow(file):
+            return await asyncio.to_thread(read, file, options)
+        with self._counted(len(file.raw)):
+            async with self._slots:
+                return await self._read_apart(file, options, progress)
+
+    @contextlib.contextmanager
+    def _counted(self, size: int) -> Iterator[None]:
+        if self._waiting and self._waiting + size > WAITING_BYTES:
+            raise Overloaded
+        self._waiting += size
+        try:
+            yield
+        finally:
+            self._waiting -= size
+
+    async def _read_apart(self, file: DocumentFile, options: ReadOptions, progress: Progress | None) -> Reading:
+        async with own_folder() as folder:
+            began = time.monotonic()
+            code, output = await self._run(file, options, folder, progress, self._seconds)
+            left = self._seconds - (time.monotonic() - began)
+            if code in CRASHES and file.kind in MAY_HOLD_PDF:
+                log.warning("document_crashed_reader", kind=file.kind, signal=-code)
+                code, output = await self._run(file, replace(options, careful=True), folder, progress, left)
+        if code == UNREADABLE:
+            raise UnreadableDocument(output[:MOST_NOTES].decode("utf-8", "replace"))
+        if code:
+            ended = code == TOO_MUCH or code < 0
+            raise UnreadableDocument(TOO_MUCH_TEXT if ended else f"it is no readable {file.kind.upper()}")
+        try:
+            found = await asyncio.to_thread(orjson.loads, output)
+            self._tell(found["confined"])
+            return Reading.from_json(found)
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            raise UnreadableDocument(f"it is no readable {file.kind.upper()}") from error
+
+    async def _run(
+        self, file: DocumentFile, options: ReadOptions, folder: str, progress: Progress | None, seconds: float
+    ) -> tuple[int, bytes]:
+        """The exit code of the process, which may take so many seconds, and what it wrote."""
+        told, tells = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-c", PROGRAM, str(Path(gateway.__file__).parent.parent), str(tells)),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                env=_environment(folder),
+                cwd=folder,
+                start_new_session=True,
+                pass_fds=(tells,),
+            )
+        except BaseException:
+            os.close(told)
+            raise
+        finally:
+            os.close(tells)
+        order = {"kind": file.kind, "name": file.name, "options": asdict(options)}
+        head = orjson.dumps({**order, "seconds": self._seconds, "memory_bytes": self._memory_bytes})
+        loop = asyncio.get_running_loop()
+        loop.add_reader(told, _hear, told, progress)
+        writing = asyncio.ensure_future(_write(process, head, file.raw))
+        try:
+            async with asyncio.timeout(seconds):
+                output = await _read(process)
+                return await process.wait(), output
+        except TimeoutError:
+            raise UnreadableDocument(TOO_MUCH_TEXT) from None
+        finally:
+            writing.cancel()
+            loop.remove_reader(told)
+            os.close(told)
+            await asyncio.shield(_end(process))
+
+    def _tell(self, confined: dict[str, bool]) -> None:
+        """Says once how the processes are confined, where the kernel does not allow all of it."""
+        if not self._told and not all(confined.values()):
+            log.info("documents_read_without", missing=[name for name, is_so in confined.items() if not is_so])
+        self._told = True
+
+
+async def confinement() -> dict[str, bool]:
+    """What the kernel allows of a process that reads a document: `network`: none can be reached; `processes`: they are
+    counted, and end with the first of them. For `gateway check`.
+
+    Raises:
+        UnreadableDocument: no process could be started.
+    """
+    found: dict[str, bool] = {}
+
+    class Asking(DocumentReader):
+        def _tell(self, confined: dict[str, bool]) -> None:
+            found.update(confined)
+
+    await Asking()._read_apart(DocumentFile(b"", "text"), NO_OPTIONS, None)
+    return found
+
+
+def _environment(folder: str) -> dict[str, str]:
+    """No secret of the gateway's is in it."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": os.environ.get("LANG", "C.UTF-8"), "TMPDIR": folder}
+
+
+async def _write(process: Process, head: bytes, raw: bytes) -> None:
+    stdin = process.stdin
+    if stdin is None:
+        return
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has its reasons not to read on
+        stdin.write(head + b"\n")
+        view = memoryview(raw)
+        for start in range(0, len(raw), PIECE):
+            stdin.write(view[start : start + PIECE])
+            await stdin.drain()
+        stdin.close()
+        await stdin.wait_closed()
+
+
+async def _read(process: Process) -> bytes:
+    """What the process writes: no more than it may."""
+    pieces, size = [], 0
+    while process.stdout is not None and (piece := await process.stdout.read(PIECE)):
+        pieces.append(piece)
+        size += len(piece)
+        if size > OUTPUT_BYTES:
+            raise UnreadableDocument(TOO_MUCH_TEXT)
+    return b"".join(pieces)
+
+
+def _hear(told: int, progress: Progress | None) -> None:
+    """Passes on the latest number of those that the process told."""
+    data = os.read(told, 4096)
+    if not data:
+        asyncio.get_running_loop().remove_reader(told)
+        return
+    with contextlib.suppress(ValueError):
+        done = float(data.split()[-1])
+        if progress is not None and 0 <= done <= 1:
+            progress(done)
+
+
+async def _end(process: Process) -> None:
+    """Ends the process with all that it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_SECONDS):  # a pipe that is not read to its end would never let `wait` return
+            while process.stdout is not None and await process.stdout.read(PIECE):
+                pass
+            await process.wait()

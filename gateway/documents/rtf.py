@@ -1,0 +1,45 @@
+"""The text of RTF files."""
+
+import codecs
+import re
+
+from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.packages import reading
+from gateway.models.places import plain_lines
+
+START = re.compile(rb"\s{0,100}\{\\rtf")
+CODE_PAGE = re.compile(rb"\\ansicpg(\d{1,5})")
+PICTURE = re.compile(rb"\\pict\b[^{}]*+(?:\{[^{}]*+\}[^{}]*+)*+\}")
+"""To the end of its group. Its bytes would be looked at one by one, and are no text."""
+LEFT_OUT = ((rb"\footnote", "Its footnotes were not read."), (rb"\objdata", "It holds embedded files, not read."))
+BLANK = re.compile(r"\n{3,}")
+
+
+def read(raw: bytes, _options: ReadOptions) -> Reading:
+    """Paragraphs; the cells of a table's rows between `|`.
+
+    Raises:
+        UnreadableDocument: it is no RTF.
+    """
+    from striprtf.striprtf import rtf_to_text
+
+    if not START.match(raw):
+        raise UnreadableDocument("it is no readable RTF")
+    with reading("RTF"):
+        encoding = _encoding(raw)
+        plain = PICTURE.sub(rb"\\pict}", raw).decode(encoding, "replace")
+        text = str(rtf_to_text(plain, encoding=encoding, errors="replace"))  # type: ignore[no-untyped-call]
+        # Characters beyond the 65,536 of UTF-16 come as two halves.
+        whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        notes = tuple(note for sign, note in LEFT_OUT if sign in raw)
+        lines = "\n".join(line.rstrip() for line in whole.replace("\0", "").split("\n"))
+        return Reading(plain_lines(BLANK.sub("\n\n", lines.replace("\n|", "|")).strip()), notes)
+
+
+def _encoding(raw: bytes) -> str:
+    found = CODE_PAGE.search(raw[:4096])
+    name = f"cp{int(found[1])}" if found else "cp1252"
+    try:
+        return "utf-8" if name == "cp65001" else codecs.lookup(name).name
+    except LookupError:
+        return "cp1252"

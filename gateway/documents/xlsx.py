@@ -1,0 +1,235 @@
+"""Spreadsheets: XLSX, XLSM, XLSB, XLS and ODS. Each sheet's rows as CSV, below a marker that tells their cells."""
+
+import csv
+import datetime
+import io
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from gateway.documents.apart import tell_progress
+from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.html import html_text
+from gateway.documents.packages import PROTECTED, Package, reading
+from gateway.documents.plain import decoded
+from gateway.documents.sniff import OLE_MAGIC, ZIP_MAGIC, ole_kind
+from gateway.documents.xlsx_parts import NO_PARTS, SheetParts, sheet_parts
+from gateway.models.places import plain_lines, sheet_marker
+
+if TYPE_CHECKING:
+    from python_calamine import CalamineSheet, CalamineWorkbook
+
+MOST_TEXT_BYTES = 60 * 2**20
+"""Of one spreadsheet; rows beyond it are left out, and a note says so."""
+MOST_NAMED = 20
+"""Merged cells, or sheets, that one note names."""
+LINES = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
+DURATION = re.compile(r"PT(\d+)H(\d\d)M(\d\d)(?:\.\d+)?S\Z")
+CONTROL = re.compile("[\0-\x08]")
+TEXT_HEAD = 2**16
+
+
+def read(raw: bytes, _options: ReadOptions) -> Reading:
+    """Values as people see them, without their colours and widths: dates as in ISO 8601, line breaks as spaces.
+
+    Raises:
+        UnreadableDocument: it is no spreadsheet, needs a password, or would be too large once unpacked.
+    """
+    with reading("spreadsheet"):
+        if not raw.startswith((ZIP_MAGIC, OLE_MAGIC)):
+            return Reading(plain_lines(_exported(raw)))
+        if ole_kind(raw) == "protected":
+            raise UnreadableDocument(PROTECTED)
+        package = Package(raw) if raw.startswith(ZIP_MAGIC) else None
+        return _workbook(raw, package)
+
+
+def _workbook(raw: bytes, package: Package | None) -> Reading:
+    from python_calamine import CalamineError, CalamineWorkbook, PasswordError
+
+    try:
+        with CalamineWorkbook.from_filelike(io.BytesIO(raw)) as book:
+            return _Book(book, package).reading()
+    except PasswordError as error:
+        raise UnreadableDocument(PROTECTED) from error
+    except CalamineError as error:
+        raise UnreadableDocument("it is no readable spreadsheet") from error
+    except BaseException as error:  # what the library is written in has errors that are no `Exception`
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UnreadableDocument("it is no readable spreadsheet") from error
+
+
+class _Book:
+    def __init__(self, book: "CalamineWorkbook", package: Package | None) -> None:
+        self._book = book
+        self._package = package
+        self._parts = {} if package is None else sheet_parts(package)
+        self._left = MOST_TEXT_BYTES
+        self._blocks: list[str] = []
+        self._notes: list[str] = []
+
+    def reading(self) -> Reading:
+        hidden, macros = [], False
+        sheets = self._book.sheets_metadata
+        for number, about in enumerate(sheets):
+            tell_progress(number, len(sheets))
+            kind = str(about.typ).rpartition(".")[2]
+            macros |= kind in ("MacroSheet", "Vba")
+            if kind != "WorkSheet":
+                continue
+            if str(about.visible).rpartition(".")[2] != "Visible":
+                hidden.append(about.name)
+            if self._left <= 0:
+                self._notes.append(f"Sheet {about.name} and those after it were left out: the text would be too long.")
+                break
+            self._sheet(self._book.get_sheet_by_index(number), self._parts.get(about.name, NO_PARTS))
+        if hidden:
+            self._notes.append(f"Hidden in the program: sheet {', '.join(hidden[:MOST_NAMED])}.")
+        others = () if self._package is None else self._package.notes()
+        if macros and not any("macros" in note for note in others):
+            self._notes.append("It holds macros, which were not read.")
+        return Reading("\n\n".join(self._blocks), (*self._notes, *others))
+
+    def _sheet(self, sheet: "CalamineSheet", parts: SheetParts) -> None:
+        if sheet.start is None or sheet.end is None:
+            return
+        block = _Block(sheet.name, sheet.start[1], sheet.end[1])
+        for number, row in enumerate(_rows(sheet, parts), 1):
+            if self._left <= 0:
+                self._notes.append(f"Rows of sheet {sheet.name} from {number} on were left out: the text is too long.")
+                break
+            written = block.add(number, row)
+            self._left -= written
+            if not written and block.lines:
+                self._blocks.append(block.taken())
+        if block.lines:
+            self._blocks.append(block.taken())
+        if parts.comments:
+            self._blocks.append(plain_lines("\n".join(parts.comments)))
+        self._note(sheet, parts)
+
+    def _note(self, sheet: "CalamineSheet", parts: SheetParts) -> None:
+        merged = sheet.merged_cell_ranges or []
+        if merged:
+            shown = ", ".join(f"{cell(*start)}:{cell(*end)}" for start, end in merged[:MOST_NAMED])
+            more = f" and {len(merged) - MOST_NAMED} more" if len(merged) > MOST_NAMED else ""
+            self._notes.append(
+                f"Sheet {sheet.name} has merged cells, with the value in the first of each: {shown}{more}."
+            )
+        if parts.uncalculated:
+            self._notes.append(
+                f"Sheet {sheet.name} has formulas without stored values, whose cells are empty here; "
+                "a spreadsheet program that saves it fills them."
+            )
+
+
+class _Block:
+    """Rows of a sheet without a blank one between them, as lines of CSV."""
+
+    def __init__(self, name: str, first_column: int, last_column: int) -> None:
+        self._name = name
+        self._first = first_column
+        self._width = last_column - first_column + 1
+        self._used = self._row = 0
+        self.lines: list[str] = []
+        self._buffer = io.StringIO()
+        self._writer = csv.writer(self._buffer, lineterminator="")
+
+    def add(self, number: int, row: list[Any]) -> int:
+        """Bytes of the row `number` (from 1) as a line; 0 if it is blank."""
+        used = len(row)
+        while used and row[used - 1] == "":
+            used -= 1
+        if not used:
+            return 0
+        self._used = max(self._used, used)
+        self._row = number
+        self._writer.writerow([FORMS[type(value)](value) for value in row])
+        line = self._buffer.getvalue()
+        self._buffer.seek(0)
+        self._buffer.truncate()
+        self.lines.append(line)
+        return 1 + (len(line) if line.isascii() else len(line.encode("utf-8", "replace")))
+
+    def taken(self) -> str:
+        """The rows below their marker. Columns that none of them uses are left out."""
+        first_row = self._row - len(self.lines) + 1
+        last = column(self._first + self._used - 1)
+        head = sheet_marker(self._name, first_row, last, self._row, column(self._first))
+        unused = self._width - self._used
+        lines = (line[:-unused] for line in self.lines) if unused else self.lines
+        text = f"{head}\n{plain_lines(chr(10).join(lines))}"
+        self.lines, self._used = [], 0
+        return text
+
+
+def column(number: int) -> str:
+    """The letters of a column, counted from 0."""
+    letters = ""
+    number += 1
+    while number:
+        number, rest = divmod(number - 1, 26)
+        letters = chr(ord("A") + rest) + letters
+    return letters
+
+
+def cell(row: int, number: int) -> str:
+    """A cell's name; both counted from 0."""
+    return f"{column(number)}{row + 1}"
+
+
+def _rows(sheet: "CalamineSheet", parts: SheetParts) -> Iterator[list[Any]]:
+    """All rows from the first on, with the errors that cells show."""
+    first = sheet.start[1] if sheet.start else 0
+    for number, row in enumerate(sheet.iter_rows()):
+        for place, error in parts.errors.get(number, ()):
+            if 0 <= place - first < len(row):
+                row[place - first] = error
+        yield row
+
+
+def _number(value: float) -> str:
+    """As many digits as spreadsheet programs show."""
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else format(value, ".15g")
+
+
+def _moment(value: datetime.datetime) -> str:
+    return value.isoformat(" ", "seconds") if value.time() != datetime.time() else value.date().isoformat()
+
+
+def _duration(value: datetime.timedelta) -> str:
+    seconds = round(value.total_seconds())
+    sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
+    return f"{sign}{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def _string(value: str) -> str:
+    if value.startswith("PT") and (found := DURATION.match(value)):
+        return f"{int(found[1])}:{found[2]}:{found[3]}"
+    return value if value.isalnum() else LINES.sub(" ", value)
+
+
+FORMS: dict[type, Callable[[Any], str]] = {
+    str: _string,
+    float: _number,
+    int: str,
+    bool: lambda value: "TRUE" if value else "FALSE",
+    datetime.datetime: _moment,
+    datetime.date: lambda value: value.isoformat(),
+    datetime.time: lambda value: value.isoformat("seconds"),
+    datetime.timedelta: _duration,
+}
+
+
+def _exported(raw: bytes) -> str:
+    """What programs export under the name `.xls` that is none: HTML, or text with separators.
+
+    Raises:
+        UnreadableDocument: it is no text.
+    """
+    text = decoded(raw)
+    head = text[:TEXT_HEAD].lower()
+    if not text.strip() or CONTROL.search(head):
+        raise UnreadableDocument("it is no readable spreadsheet")
+    return html_text(text) if "<table" in head or "<html" in head else text

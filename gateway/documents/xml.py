@@ -1,0 +1,139 @@
+"""XML: each element's name with what stands in it, so that a question on a field finds it (guarantee §14.11)."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from xml.parsers import expat
+
+from gateway.documents.document import Reading, ReadOptions
+from gateway.documents.plain import checked_text
+from gateway.models.places import plain_lines
+
+MOST_INDENT = 20
+"""Levels that are told by spaces; deeper ones stand as far in as the last of these."""
+MOST_DEPTH = 10_000
+MOST_RECORD = 400
+"""Characters of an element that stands in one line with all that it holds, so that no passage parts them."""
+MOST_VALUE = 2000
+"""Characters of one attribute that are read."""
+
+
+class _NotTold(Exception):
+    """It holds entities, or is nested beyond what anybody writes."""
+
+
+def read(raw: bytes, _options: ReadOptions) -> Reading:
+    """Lines `name: value`, indented as the elements are nested, attributes in parentheses. A small element with members
+    that hold none themselves is one line: `name: member: value; member: value`.
+
+    What is no well-formed XML, or declares entities, stays as it is: none is ever replaced or fetched.
+
+    Raises:
+        UnreadableDocument: it is no text.
+    """
+    text = checked_text(raw)
+    lines = _Lines()
+    parser = expat.ParserCreate("utf-8")
+    parser.buffer_text = True
+    parser.ordered_attributes = True
+    parser.StartElementHandler = lines.start
+    parser.EndElementHandler = lines.end
+    parser.CharacterDataHandler = lines.add
+    parser.EntityDeclHandler = lines.entity
+    try:
+        parser.Parse(text.encode("utf-8", "replace"), True)
+    except (expat.ExpatError, _NotTold, ValueError):
+        return Reading(plain_lines(text))
+    finally:
+        # The parser and what it calls hold one another.
+        parser.StartElementHandler = parser.EndElementHandler = None
+        parser.CharacterDataHandler = parser.EntityDeclHandler = None
+    return Reading(plain_lines("\n".join(_records(lines.done))))
+
+
+class _Lines:
+    """Lines of what was parsed so far."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self._names: list[str] = []
+        self._text: list[str] = []
+        self._label = ""
+
+    def start(self, name: str, attributes: Sequence[str]) -> None:
+        """Begins an element.
+
+        Raises:
+            _NotTold: it is nested too deep.
+        """
+        if len(self._names) >= MOST_DEPTH:
+            raise _NotTold
+        self._flush()
+        pairs = zip(attributes[::2], attributes[1::2], strict=True)
+        told = ", ".join(f'{_plain(key)}="{_one_line(value)[:MOST_VALUE]}"' for key, value in pairs)
+        self._names.append(_plain(name))
+        self._label = f"{_plain(name)} ({told})" if told else _plain(name)
+
+    def end(self, _name: str) -> None:
+        """Ends an element."""
+        self._flush()
+        self._names.pop()
+
+    def add(self, text: str) -> None:
+        """Text of an element."""
+        self._text.append(text)
+
+    def entity(self, *_declared: object) -> None:
+        """
+        Raises:
+            _NotTold: always.
+        """
+        raise _NotTold
+
+    def _flush(self) -> None:
+        text = _one_line("".join(self._text))
+        self._text.clear()
+        if not self._label and not text:
+            return
+        depth = len(self._names) - 1
+        if self._label:
+            self.done.append("  " * min(depth, MOST_INDENT) + self._label + (f": {text}" if text else ":"))
+        else:  # text behind an element inside of this one
+            self.done.append("  " * min(depth + 1, MOST_INDENT) + text)
+        self._label = ""
+
+
+def _records(lines: Sequence[str]) -> Iterator[str]:
+    """The lines, with those of small records joined; the outermost element is none."""
+    at = 0
+    while at < len(lines):
+        below = _members(lines, at) if _depth(lines[at]) and lines[at].endswith(":") else []
+        yield " ".join([lines[at], "; ".join(below)]) if below else lines[at]
+        at += 1 + len(below)
+
+
+def _members(lines: Sequence[str], at: int) -> list[str]:
+    """The members of an element, if none has members and all fit into one line; else none."""
+    depth, size = _depth(lines[at]), len(lines[at])
+    found: list[str] = []
+    for line in islice(lines, at + 1, None):
+        deeper = _depth(line) - depth
+        if deeper <= 0:
+            break
+        size += len(line)
+        if deeper > 1 or size > MOST_RECORD:
+            return []
+        found.append(line.strip())
+    return found
+
+
+def _depth(line: str) -> int:
+    return (len(line) - len(line.lstrip(" "))) // 2
+
+
+def _plain(name: str) -> str:
+    """A name without its prefix, which says nothing to a reader; `xmlns` stays."""
+    return name if name.startswith("xmlns") else name.rpartition(":")[2]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,142 @@
+"""Reads uploaded files behind the answer, so that the first question finds their text (guarantee §14.5).
+
+One at a time in this process. What another process was reading when it died, or nobody has read yet, is read by whoever
+looks next: at its start, and with each upkeep.
+"""
+
+import asyncio
+import contextlib
+import random
+
+from gateway.artifacts.files import FileReader
+from gateway.base.tasks import BackgroundTasks
+from gateway.documents.document import DocumentFile, UnreadableDocument
+from gateway.documents.recognize import stored_document
+from gateway.errors import FileNotFound, GatewayError, StorageUnavailable
+from gateway.files.store import Files
+from gateway.models.artifacts import cache_group
+from gateway.models.files import FileRecord
+from gateway.storage.files.rows import FileRows
+from gateway.telemetry.logs import get_logger
+
+log = get_logger("gateway.files.reading")
+WAITING = 1000
+"""Files that wait here at most; others are found once these were read."""
+NOTED_SECONDS = 1.0
+"""Between two notes of how far a file is read."""
+ALMOST = 0.99
+"""The most that is told of a file that is not wholly read."""
+MOST_DETAILS = 300
+Named = tuple[str, str]
+"""A tenant, and a file's id."""
+
+
+class ReadingFiles:
+    """`add` tells of a file that is to be read."""
+
+    def __init__(self, files: Files, rows: FileRows, reader: FileReader, noted_seconds: float = NOTED_SECONDS) -> None:
+        self._files = files
+        self._rows = rows
+        self._reader = reader
+        self._noted_seconds = noted_seconds
+        self._waiting: dict[Named, None] = {}
+        self._looks = True
+        self._woken = asyncio.Event()
+        self._tasks = BackgroundTasks()
+
+    def add(self, tenant: str, file_id: str) -> None:
+        """An uploaded file is to be read."""
+        if len(self._waiting) < WAITING:
+            self._waiting[tenant, file_id] = None
+        else:
+            self._looks = True
+        self._woken.set()
+
+    def look(self) -> None:
+        """Lets it look for files that nobody has read."""
+        self._looks = True
+        self._woken.set()
+
+    def start(self) -> None:
+        """Reads from now on, first what was left behind."""
+        self._tasks.start(self._run())
+
+    async def close(self) -> None:
+        """Ends it. What is not read by now is read after the next start, or when it is asked about."""
+        await self._tasks.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._read_all()
+            except GatewayError as error:
+                log.warning("file_reading_postponed", reason=error.message)
+            except Exception as fault:  # noqa: BLE001 - one file must not end the reading of all others
+                log.fault("file_reading_failed", fault)
+            if not self._waiting:
+                await self._woken.wait()
+            self._woken.clear()
+
+    async def _read_all(self) -> None:
+        while self._waiting or self._looks:
+            if not self._waiting:
+                self._looks = False
+                left = await self._rows.unread()
+                random.shuffle(left)  # other processes that start now look, too
+                self._waiting |= dict.fromkeys(left)
+                continue
+            named = next(iter(self._waiting))
+            del self._waiting[named]
+            await self._read(*named)
+
+    async def _read(self, tenant: str, file_id: str) -> None:
+        """Reads one file, unless it is gone or was read meanwhile."""
+        try:
+            if (await self._files.find(tenant, file_id)).status != "uploaded":
+                return
+            record, content = await self._files.whole(tenant, file_id)
+        except FileNotFound:
+            return
+        status, details, groups = await self._outcome(tenant, record, content)
+        progress = 1.0 if status == "processed" else None
+        if not await self._rows.note_reading(tenant, file_id, status, details, progress):
+            await self._rows.forget_read(*groups)  # it was deleted meanwhile
+        log.info("file_read", file=file_id, status=status)
+
+    async def _outcome(
+        self, tenant: str, record: FileRecord, content: bytes
+    ) -> tuple[str, str | None, tuple[str, ...]]:
+        """Status, its details, and the groups of what the cache keeps now."""
+        own = cache_group(tenant, record.id)
+        try:
+            document = await asyncio.to_thread(stored_document, record.name, record.media_type, content)
+        except UnreadableDocument:  # it is none
+            return "processed", None, (own,)
+        groups = (own, cache_group(tenant, f"{document.kind}:{record.digest.hex()}"))
+        try:
+            await self._noted(tenant, record.id, document)
+        except UnreadableDocument as error:
+            told = str(error).replace("\x00", "")[:MOST_DETAILS]
+            return "error", f"The file cannot be read: {told}.", groups
+        return "processed", None, groups
+
+    async def _noted(self, tenant: str, file_id: str, document: DocumentFile) -> None:
+        """Reads and keeps what the document says; how far it is stands in its row meanwhile."""
+        done = noted = 0.0
+
+        def tell(fraction: float) -> None:
+            nonlocal done
+            done = max(done, min(fraction, ALMOST))
+
+        work = asyncio.ensure_future(self._reader.read_and_keep(document, file_id, tenant, progress=tell))
+        try:
+            while not (await asyncio.wait({work}, timeout=self._noted_seconds))[0]:
+                if done > noted:
+                    noted = done
+                    with contextlib.suppress(StorageUnavailable):
+                        await self._rows.note_reading(tenant, file_id, "uploaded", None, round(noted, 3))
+        finally:
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work})
+        work.result()

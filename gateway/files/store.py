@@ -1,0 +1,289 @@
+"""The store of files: what is uploaded goes to its place in a stream, and is a file once its row says so."""
+
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from gateway.base.ids import new_id
+from gateway.config.documents_settings import FileSettings
+from gateway.documents.recognize import may_be_document
+from gateway.errors import (
+    FileNotFound,
+    FilesQuotaExceeded,
+    GatewayError,
+    Overloaded,
+    RequestTooLarge,
+    StorageUnavailable,
+)
+from gateway.files.sealed import object_name, opened, sealed
+from gateway.models.exchange import Caller, StoredFile
+from gateway.models.files import READ_PURPOSES, SEALED, ContentPlace, FilePage, FileQuery, FileRecord, Kept
+from gateway.models.trail import Actor
+from gateway.ports import Clock
+from gateway.ports.documents import ContentStore, FileStore
+from gateway.storage.database.transactions import CommitUnknown
+from gateway.storage.encryption.vault import Vault
+from gateway.storage.files.rows import FileRows
+from gateway.telemetry.logs import get_logger
+
+ORPHAN_SECONDS, SLOWEST = 6 * 3600, 5_000
+"""A content that no file has was left behind if it is older than so many seconds, and than the largest file takes at so
+many bytes a second, half of the least that an upload may have: one that is still arriving must not be taken for it."""
+TIME_DIGITS = 12
+HEAD_BYTES = 2**16
+"""By which a file that may be a document is known."""
+FETCHED_BYTES = 2**30
+"""Of files that are fetched whole at once. One that is larger is fetched alone."""
+Serves = Callable[[Caller], bool]
+log = get_logger("gateway.files")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an upload says of its file beside the content."""
+
+    name: str
+    purpose: str
+    media_type: str
+    expires_after: float | None = None
+
+
+class Files:
+    """`current` is the name of the store that new contents go to."""
+
+    def __init__(
+        self,
+        rows: FileRows,
+        stores: Mapping[str, ContentStore],
+        current: str,
+        settings: FileSettings,
+        clock: Clock,
+        vault: Vault | None,
+    ) -> None:
+        self._rows = rows
+        self._stores = stores
+        self._current = current
+        self._settings = settings
+        self._clock = clock
+        self._vault = vault
+        self._fetched = 0
+        self.added: Callable[[str, str], None] = lambda _tenant, _id: None
+        """Is told tenant and id of each file that is to be read."""
+
+    async def add(self, caller: Caller, pieces: AsyncIterator[bytes], said: Callable[[], Said]) -> FileRecord:
+        """Keeps a file. `said` is asked once all pieces have come; what it raises leaves nothing.
+
+        Raises:
+            RequestTooLarge: beyond `files.max_bytes`.
+            FilesQuotaExceeded: beyond what the tenant, or the key, may keep.
+            StorageUnavailable: it cannot be kept.
+        """
+        most = self._room(caller, await self._rows.kept(caller.tenant, _key_id(caller)))
+        place = ContentPlace(self._current, object_name(caller.tenant, self._vault))
+        store, passed = self._stores[place.store], _Passed(self._settings.max_bytes, most)
+        content = passed.through(pieces)
+        if self._vault is not None and place.sealed_under is not None:
+            content = sealed(content, place.object, self._vault)
+        await store.put(place.object, content)
+        try:
+            record = self._record(caller, said(), passed)
+            found = await self._rows.add(
+                caller.tenant, record, place, lambda kept: _check(self._room(caller, kept), record.size)
+            )
+        except CommitUnknown:
+            raise  # a file may have it, or may yet: if not, the upkeep deletes it
+        except GatewayError:
+            await self._discard(place)
+            raise
+        if found != place:
+            await self._discard(place)
+        if record.status == "uploaded":
+            self.added(caller.tenant, record.id)
+        return record
+
+    async def find(self, tenant: str, file_id: str) -> FileRecord:
+        """
+        Raises:
+            FileNotFound: the tenant has none of that id.
+        """
+        return (await self._rows.find(tenant, _checked(file_id)))[0]
+
+    async def content(self, tenant: str, file_id: str) -> tuple[FileRecord, AsyncIterator[bytes]]:
+        """A file and its content, in pieces.
+
+        Raises:
+            FileNotFound: the tenant has none of that id.
+            StorageUnavailable: what holds the content is not configured; or, while it is read, cannot be reached.
+        """
+        record, place = await self._rows.find(tenant, _checked(file_id))
+        store = self._stores.get(place.store)
+        if store is None:
+            raise StorageUnavailable(f"The content of the file is in a store that is not configured: {place.store}.")
+        pieces = store.open(place.object)
+        return record, opened(pieces, place.object, self._vault) if place.object.endswith(SEALED) else pieces
+
+    async def whole(self, tenant: str, file_id: str) -> tuple[FileRecord, bytes]:
+        """A file and its content. What is put under another key meanwhile is read again from where it is then.
+
+        Raises:
+            FileNotFound: the tenant has none of that id.
+            StorageUnavailable: the content cannot be read.
+            Overloaded: too many bytes of files are fetched.
+        """
+        for is_last in (False, True):
+            record, pieces = await self.content(tenant, file_id)
+            try:
+                with self._counted(record.size):
+                    content = b"".join([piece async for piece in pieces])
+            except StorageUnavailable:
+                if is_last:
+                    raise
+                continue
+            if len(content) == record.size:
+                return record, content
+        raise StorageUnavailable("The content of the file cannot be read.")
+
+    @contextmanager
+    def _counted(self, size: int) -> Iterator[None]:
+        if self._fetched and self._fetched + size > FETCHED_BYTES:
+            raise Overloaded
+        self._fetched += size
+        try:
+            yield
+        finally:
+            self._fetched -= size
+
+    async def page(self, tenant: str, query: FileQuery) -> FilePage:
+        """A page of a tenant's files.
+
+        Raises:
+            FileNotFound: `query.after` is none of them.
+        """
+        return await self._rows.page(tenant, query)
+
+    async def delete(self, tenant: str, file_id: str, by: Actor | None) -> None:
+        """Deletes a file for good, with what was read of it and what conversations hold of it.
+
+        Raises:
+            FileNotFound: the tenant has none of that id.
+        """
+        place = await self._rows.delete(tenant, _checked(file_id), by)
+        if place is not None:
+            await self._discard(place)
+
+    async def upkeep(self) -> int:
+        """Deletes files whose time is over, and contents that were left behind. Returns how many files.
+
+        Raises:
+            StorageUnavailable: something cannot be reached; what was deleted by then is.
+        """
+        deleted = 0
+        while found := await self._rows.expired():
+            for tenant, file_id in found:
+                try:
+                    await self.delete(tenant, file_id, None)
+                    deleted += 1
+                except FileNotFound:
+                    continue  # another process was first
+        left = time.time() - ORPHAN_SECONDS - self._settings.max_bytes / SLOWEST
+        latest = f"obj_{int(1000 * max(0, left)):0{TIME_DIGITS}x}"
+        for name, store in self._stores.items():
+            async for batch in store.names():
+                old = [each for each in batch if each.rpartition("/")[2] < latest]
+                gone = await self._rows.nobodys(old) if old else []
+                if gone:
+                    await store.delete(*gone)
+                    log.info("file_contents_cleared", store=name, contents=len(gone))
+        return deleted
+
+    async def _discard(self, place: ContentPlace) -> None:
+        """What cannot be deleted now is left to the upkeep."""
+        try:
+            await self._stores[place.store].delete(place.object)
+        except (StorageUnavailable, KeyError):
+            log.warning("file_content_left", store=place.store)
+
+    def _room(self, caller: Caller, kept: Kept) -> int | None:
+        """Bytes that may be added; None: as many as one likes."""
+        most, of_key = self._settings.quota_bytes, caller.key.file_bytes if caller.key is not None else None
+        rooms = [most - kept.tenant] if most is not None else []
+        rooms += [of_key - kept.key] if of_key is not None else []
+        return min(rooms, default=None)
+
+    def _record(self, caller: Caller, said: Said, passed: "_Passed") -> FileRecord:
+        now = self._clock.now()
+        seconds = said.expires_after if said.expires_after is not None else self._settings.expires_after
+        is_read = said.purpose in READ_PURPOSES and may_be_document(said.name, said.media_type, passed.head)
+        return FileRecord(
+            status="uploaded" if is_read else "processed",
+            id=new_id("file-"),
+            name=said.name,
+            purpose=said.purpose,
+            media_type=said.media_type,
+            size=passed.size,
+            digest=passed.hash.digest(),
+            created_at=now,
+            expires_at=now + timedelta(seconds=seconds) if seconds is not None else None,
+            key_id=_key_id(caller),
+        )
+
+
+class OwnFiles:
+    """Files of one's own where they are kept here, else of the default upstream (a `ports.documents.FileStore`)."""
+
+    def __init__(self, files: Files, upstream: FileStore, serves: Serves) -> None:
+        self._files = files
+        self._upstream = upstream
+        self._serves = serves
+
+    def keeps(self, caller: Caller) -> bool:
+        """Whether this caller's files are kept here."""
+        return self._serves(caller)
+
+    async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
+        """The file with its content (`ports.documents.FileStore`)."""
+        if not self._serves(caller):
+            return await self._upstream.fetch(file_id, caller)
+        record, content = await self._files.whole(caller.tenant, file_id)
+        return StoredFile(record.name, record.media_type, content, own=True, digest=record.digest.hex())
+
+
+class _Passed:
+    """Counts and digests what goes through it."""
+
+    def __init__(self, max_bytes: int, room: int | None) -> None:
+        self.size = 0
+        self.head = b""
+        self.hash = hashlib.sha256()
+        self._max_bytes = max_bytes
+        self._room = room
+
+    async def through(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for piece in pieces:
+            self.size += len(piece)
+            if self.size > self._max_bytes:
+                raise RequestTooLarge(f"The file exceeds {self._max_bytes} bytes (files.max_bytes).", param="file")
+            _check(self._room, self.size)
+            self.hash.update(piece)
+            if len(self.head) < HEAD_BYTES:
+                self.head += piece[: HEAD_BYTES - len(self.head)]
+            yield piece
+
+
+def _check(room: int | None, size: int) -> None:
+    if room is not None and size > room:
+        text = f"The quota has room for {max(room, 0)} bytes more: delete files, or wait until some expire."
+        raise FilesQuotaExceeded(text, param="file")
+
+
+def _checked(file_id: str) -> str:
+    if "\x00" in file_id:  # PostgreSQL takes no NUL, and nothing has such an id
+        raise FileNotFound("No such File object.", param="file_id")
+    return file_id
+
+
+def _key_id(caller: Caller) -> str | None:
+    return caller.key_id if caller.key is not None else None

@@ -1,0 +1,1 @@
+"""`/v1/files`, where it is served here."""

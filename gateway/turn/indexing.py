@@ -1,0 +1,78 @@
+"""Makes the indexes of large documents in the background (guarantee §14.7): one at a time in this process, and each by
+one process alone. What is made is stored in parts, so that whoever comes next goes on there."""
+
+import asyncio
+
+from gateway.base.ids import new_id
+from gateway.errors import StorageUnavailable
+from gateway.models.large import IndexClaim
+from gateway.storage.large.documents import LargeDocuments
+from gateway.telemetry.logs import get_logger
+
+log = get_logger("gateway.turn.indexing")
+LOOK_SECONDS = 30.0
+"""How often to look for documents whose process has died, or that another version has left."""
+
+
+class Indexing:
+    """Runs until it is cancelled; `wake` tells that there is something to do."""
+
+    def __init__(self, texts: LargeDocuments, seconds: float = LOOK_SECONDS) -> None:
+        self._texts = texts
+        self._seconds = seconds
+        self._woken = asyncio.Event()
+        self._holder = new_id("index_")
+
+    def wake(self) -> None:
+        """A large document was stored."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Whatever goes wrong, it tries again next time."""
+        while True:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            self._woken.clear()
+            try:
+                while await self._index_one():
+                    pass
+            except StorageUnavailable as error:
+                log.warning("indexing_postponed", reason=error.message)
+            except Exception as fault:  # noqa: BLE001 - one document must not end the indexing of all others
+                log.fault("indexing_failed", fault)
+
+    async def _index_one(self) -> bool:
+        claim = await self._texts.claim(self._holder)
+        if claim is None:
+            return False
+        try:
+            await self._indexed(claim)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._texts.give_up(claim, failed=False))
+            raise
+        return True
+
+    async def _indexed(self, claim: IndexClaim) -> None:
+        from gateway.relevance.stored.postings import SEGMENT_REGIONS
+        from gateway.relevance.stored.process import IndexFailed, SegmentMaker
+
+        names = {"digest": claim.digest[:16], "regions": claim.regions}
+        with SegmentMaker() as maker:
+            current: IndexClaim | None = claim
+            while current is not None and current.indexed < current.regions:
+                texts = await self._texts.texts(current, SEGMENT_REGIONS)
+                if not texts:
+                    return  # it was deleted
+                try:
+                    data = await asyncio.to_thread(maker.make, texts)
+                except IndexFailed:
+                    log.warning("document_not_indexed", **names, indexed=current.indexed)
+                    await self._texts.give_up(current, failed=True)
+                    return
+                segment = current.indexed // SEGMENT_REGIONS
+                current = await self._texts.add_segment(current, segment, len(texts), data)
+        if current is not None:
+            log.info("document_indexed", **names)

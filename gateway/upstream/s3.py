@@ -1,0 +1,194 @@
+"""Contents of files in a bucket of S3 or what speaks like it (adapter of `ports.documents.ContentStore`).
+
+botocore, of the extra `files`, only signs; the gateway's own HTTP client sends. It is loaded when a bucket is named.
+"""
+
+import xml.etree.ElementTree as ET
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote, urlencode
+from xml.sax.saxutils import escape
+
+import httpx
+
+from gateway.config.documents_settings import S3Settings
+from gateway.errors import StorageUnavailable
+
+PART = 8 * 2**20
+"""Bytes of one part of a large object; S3 takes 10,000 of them, of 5 MiB at least."""
+SECONDS = 60.0
+GONE = 404
+_MEANING = {403: ": the keys may not do that", GONE: ": no such bucket or object"}
+
+
+class S3Contents:
+    """Objects of one bucket, below one prefix."""
+
+    def __init__(self, settings: S3Settings, client: httpx.AsyncClient) -> None:
+        """
+        Raises:
+            ValueError: the package `botocore` is not installed, or there are no keys.
+        """
+        self._signer = _signer(settings)
+        base = (settings.endpoint or f"https://s3.{settings.region}.amazonaws.com").rstrip("/")
+        self._bucket = f"{base}/{quote(settings.bucket)}"
+        self._prefix = settings.prefix
+        self._client = client
+
+    async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
+        """Keeps them (`ports.documents.ContentStore`): at once if they are few, else in parts."""
+        buffer, upload, tags = bytearray(), "", list[str]()
+        try:
+            async for piece in pieces:
+                buffer += piece
+                while len(buffer) >= PART:
+                    upload = upload or await self._begin(name)
+                    tags.append(await self._part(name, upload, len(tags) + 1, bytes(buffer[:PART])))
+                    del buffer[:PART]
+            if not upload:
+                await self._ask("PUT", name, body=bytes(buffer))
+                return
+            if buffer:
+                tags.append(await self._part(name, upload, len(tags) + 1, bytes(buffer)))
+            await self._complete(name, upload, tags)
+        except BaseException:
+            if upload:
+                await self._ask("DELETE", name, {"uploadId": upload})
+            raise
+
+    async def open(self, name: str) -> AsyncIterator[bytes]:
+        """The content (`ports.documents.ContentStore`)."""
+        request = self._request("GET", name, {}, b"")
+        try:
+            response = await self._client.send(request, stream=True)
+            try:
+                if response.status_code != 200:
+                    raise _refused(response)
+                async for piece in response.aiter_bytes():
+                    yield piece
+            finally:
+                await response.aclose()
+        except httpx.HTTPError as error:
+            raise _unreachable() from error
+
+    async def delete(self, *names: str) -> None:
+        """Deletes them (`ports.documents.ContentStore`)."""
+        for name in names:
+            await self._ask("DELETE", name)
+
+    async def names(self) -> AsyncIterator[list[str]]:
+        """What is kept, in batches (`ports.documents.ContentStore`)."""
+        token = ""
+        while True:
+            query = {"list-type": "2", "prefix": self._prefix, **({"continuation-token": token} if token else {})}
+            tree = _tree((await self._ask("GET", None, query)).content)
+            keys = [each.text or "" for each in tree.iter("Key")]
+            if keys:
+                yield [key.removeprefix(self._prefix) for key in keys]
+            token = tree.findtext("NextContinuationToken") or ""
+            if not token:
+                return
+
+    async def reach(self) -> None:
+        """Asks for one name, as `names` does.
+
+        Raises:
+            StorageUnavailable: the bucket does not answer, or not these keys.
+        """
+        await self._ask("GET", None, {"list-type": "2", "prefix": self._prefix, "max-keys": "1"})
+
+    async def _begin(self, name: str) -> str:
+        found = _tree((await self._ask("POST", name, {"uploads": ""})).content).findtext("UploadId")
+        if not found:
+            raise StorageUnavailable("The bucket gave no id for an upload.")
+        return found
+
+    async def _part(self, name: str, upload: str, number: int, data: bytes) -> str:
+        query = {"partNumber": str(number), "uploadId": upload}
+        return str((await self._ask("PUT", name, query, data)).headers.get("etag", ""))
+
+    async def _complete(self, name: str, upload: str, tags: list[str]) -> None:
+        parts = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(tag)}</ETag></Part>"
+            for number, tag in enumerate(tags, 1)
+        )
+        body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+        answer = await self._ask("POST", name, {"uploadId": upload}, body)
+        if _tree(answer.content).tag != "CompleteMultipartUploadResult":  # S3 tells some faults with a 200
+            raise StorageUnavailable("The bucket did not put the parts of a file together.")
+
+    async def _ask(
+        self, method: str, name: str | None, query: dict[str, str] | None = None, body: bytes = b""
+    ) -> httpx.Response:
+        try:
+            response = await self._client.send(self._request(method, name, query or {}, body))
+        except httpx.HTTPError as error:
+            raise _unreachable() from error
+        if response.status_code >= 300 and not (method == "DELETE" and response.status_code == GONE):
+            raise _refused(response)
+        return response
+
+    def _request(self, method: str, name: str | None, query: dict[str, str], body: bytes) -> httpx.Request:
+        path = "" if name is None else f"/{quote(self._prefix + name)}"
+        url = f"{self._bucket}{path}{'?' + urlencode(query, quote_via=quote) if query else ''}"
+        headers = self._signer(method, url, body)
+        return self._client.build_request(method, url, headers=headers, content=body, timeout=SECONDS)
+
+
+async def reach_bucket(settings: S3Settings) -> str | None:
+    """Why files cannot be kept in that bucket, for `gateway check`; None: it answers."""
+    async with httpx.AsyncClient() as client:
+        try:
+            await S3Contents(settings, client).reach()
+        except (ValueError, StorageUnavailable) as error:
+            return str(error)
+    return None
+
+
+def _signer(settings: S3Settings) -> Any:
+    """What gives the headers of a signed request: SigV4."""
+    try:
+        from botocore.auth import S3SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.credentials import Credentials
+    except ImportError:
+        text = "files.store s3 needs the extra `files`: pip install 'context-gateway[files]'"
+        raise ValueError(text) from None
+    if settings.access_key is not None and settings.secret_key is not None:
+        keys = Credentials(settings.access_key.get_secret_value(), settings.secret_key.get_secret_value())
+    else:
+        from botocore.session import Session
+
+        keys = Session().get_credentials()
+        if keys is None:
+            raise ValueError("files.s3.access_key and files.s3.secret_key are needed: the environment has no keys")
+
+    def headers(method: str, url: str, body: bytes) -> dict[str, str]:
+        request = AWSRequest(method=method, url=url, data=body)
+        S3SigV4Auth(keys, "s3", settings.region).add_auth(request)
+        return dict(request.headers.items())
+
+    return headers
+
+
+def _tree(raw: bytes) -> ET.Element:
+    """The answer without namespaces. A document type is none of S3's."""
+    if b"<!DOCTYPE" in raw[:1000].upper():
+        raise StorageUnavailable("The bucket's answer is none of S3's.")
+    try:
+        tree = ET.fromstring(raw)  # noqa: S314 - of the operator's own bucket, without a document type
+    except ET.ParseError as error:
+        raise StorageUnavailable("The bucket's answer is no XML.") from error
+    for each in tree.iter():
+        each.tag = each.tag.rpartition("}")[2]
+    return tree
+
+
+def _refused(response: httpx.Response) -> StorageUnavailable:
+    return StorageUnavailable(
+        f"The bucket of files answered with status {response.status_code}{_MEANING.get(response.status_code, '')}."
+    )
+
+
+def _unreachable() -> StorageUnavailable:
+    return StorageUnavailable("The bucket of files cannot be reached.")

@@ -1,0 +1,111 @@
+"""§14.5: once a file is deleted, nothing of its words is anywhere: not beside later questions, not in exports, not in
+the database or the files beside it. Here documents are large from 100,000 characters on."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from gateway.storage.database import schema
+from tests.chaos.audit import rows
+from tests.support.answers import Json, http, user
+from tests.support.documents import docx, prose
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.pdfs import with_photos
+from tests.support.process import wait_until
+
+CANARY = "zanzibar"
+FACT = f"The keeper of the {CANARY} lamp is called Name7x."
+SMALL = f"{FACT}\n\n{prose(1, 600)}"
+LARGE = "\n\n".join(f"## Lamp {n}\n\n{FACT} {prose(n, 90)}" for n in range(400))
+FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "text": ("notes.txt", SMALL.encode),
+    "docx": ("notes.docx", lambda: docx(SMALL.split("\n\n"))),
+    "pdf": ("notes.pdf", lambda: with_photos([FACT, prose(2, 60)])),
+    "large": ("lamps.txt", LARGE.encode),
+}
+
+
+def by_part(file_id: str) -> Json:
+    part = {"type": "file", "file": {"file_id": file_id}}
+    return {"messages": [user([part, {"type": "text", "text": "Who keeps the lamp?"}])]}
+
+
+def by_attachment(file_id: str) -> Json:
+    return {"messages": [user("Who keeps the lamp?")], "attachments": [{"file_id": file_id}]}
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def storage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of the module's database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path_factory.mktemp('kept')}/gateway.db"
+    return str(request.getfixturevalue("postgres").new_database())
+
+
+@pytest.fixture(scope="module")
+def keeping(module_start_gateway: GatewayFactory, storage: str) -> GatewayProcess:
+    """A gateway that keeps files for everybody."""
+    files, documents = {"serve": "on", "store": "database"}, {"index_chars": 100_000}
+    return module_start_gateway({"files": files, "documents": documents, "storage": {"url": storage}})
+
+
+def asked(gateway: GatewayProcess, **body: Any) -> Json:
+    with http(gateway) as client:
+        answer = client.post("/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+def in_database(url: str) -> list[str]:
+    """Columns that hold the canary, and files of SQLite."""
+    found = []
+    for table in schema.metadata.sorted_tables:
+        for row in rows(url, f"SELECT * FROM {table.name}"):
+            found += [f"{table.name}.{name}" for name, value in row.items() if CANARY in _text(value)]
+    if url.startswith("sqlite"):
+        folder = Path(url.partition("///")[2]).parent
+        found += [each.name for each in folder.glob("gateway.db*") if CANARY.encode() in each.read_bytes()]
+    return sorted(set(found))
+
+
+def _text(value: Any) -> str:
+    return bytes(value).decode("latin-1") if isinstance(value, bytes | memoryview) else str(value)
+
+
+@pytest.mark.parametrize(("kind", "model"), [*((kind, "small") for kind in FILES), ("pdf", "gpt-4o")])
+@pytest.mark.parametrize("ask", [by_part, by_attachment])
+def test_s14_5_nothing_of_a_deleted_file_is_left(
+    keeping: GatewayProcess, storage: str, upstream: MockUpstream, kind: str, ask: Callable[[str], Json], model: str
+) -> None:
+    """In either of two conversations that hold it. What it cost stays."""
+    name, content = FILES[kind]
+    with OpenAI(base_url=keeping.base_url, api_key="sk-test") as client:
+        made = client.files.create(file=(name, content()), purpose="user_data")
+    limits = {"context": {"max_input_tokens": 3000}}
+    conversations = [asked(keeping, model=model, **ask(made.id), **limits)["conversation"]["id"] for _ in range(2)]
+    for conversation in conversations:
+        asked(keeping, model=model, messages=[user("Is it bright?")], conversation=conversation, **limits)
+        assert CANARY in json.dumps(upstream.last.body) or kind == "pdf"
+    bills = len(rows(storage, "SELECT * FROM ledger"))
+    with OpenAI(base_url=keeping.base_url, api_key="sk-test") as client:
+        client.files.delete(made.id)
+    wait_until(lambda: in_database(storage) == [], "the end of its words")
+    for conversation in conversations:
+        asked(keeping, model=model, messages=[user("And now?")], conversation=conversation, **limits)
+        assert CANARY not in json.dumps(upstream.last.body)
+        assert "file_data" not in json.dumps(upstream.last.body)
+        assert '"file_id"' not in json.dumps(upstream.last.body)
+        assert ("(This document was deleted.)" in json.dumps(upstream.last.body)) == (ask is by_part)
+        with http(keeping) as plain:
+            exported = plain.get(f"/conversations/{conversation}/export")
+            assert exported.status_code == 200
+            assert CANARY not in exported.text
+    assert in_database(storage) == []
+    assert len(rows(storage, "SELECT * FROM ledger")) == bills + 2

@@ -1,0 +1,183 @@
+"""§14.5: `/v1/files` where files are kept here, by the official SDK's own methods, and what hostile forms get."""
+
+from collections.abc import Iterator
+
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+
+from tests.support.answers import Json, user
+from tests.support.documents import docx, locked_pdf, text_of
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+ADA, BOB, SMALL = "sk-key-of-ada", "sk-key-of-bob", "sk-small-key"
+KEYS = [
+    {"key": ADA, "tenant": "acme"},
+    {"key": BOB, "tenant": "other"},
+    {"key": SMALL, "tenant": "small", "file_bytes": 1000},
+]
+HEAD = {"authorization": f"Bearer {ADA}"}
+BOUNDARY = {"content-type": "multipart/form-data; boundary=X"}
+
+
+def sdk(gateway: GatewayProcess, key: str = ADA) -> OpenAI:
+    return OpenAI(base_url=gateway.base_url, api_key=key, max_retries=0, timeout=60)
+
+
+def cached_documents(gateway: GatewayProcess) -> Json:
+    """How often readings of documents were found in the cache."""
+    with httpx.Client(headers=HEAD) as plain:
+        found = plain.get(gateway.base_url.removesuffix("/v1") + "/health/ready?details=1").json()
+    return dict(found["details"]["caches"]["documents"])
+
+
+def part(name: str, content: bytes, filename: str | None = None, more: str = "") -> bytes:
+    named = f'; filename="{filename}"' if filename is not None else ""
+    return f'--X\r\nContent-Disposition: form-data; name="{name}"{named}\r\n{more}\r\n'.encode() + content + b"\r\n"
+
+
+def test_s14_5_files_by_the_sdks_own_methods(guarded: GatewayProcess, upstream: MockUpstream) -> None:
+    """§14.5: uploaded, told, listed, read and deleted; another tenant's id is one that does not exist."""
+    content = bytes(range(256)) * 12_000  # several pieces
+    with sdk(guarded) as client, sdk(guarded, BOB) as stranger:
+        made = client.files.create(file=("bericht ä.bin", content), purpose="user_data")
+        again = client.files.create(
+            file=("b.txt", content), purpose="assistants", expires_after={"anchor": "created_at", "seconds": 3600}
+        )
+        assert (made.object, made.bytes, made.filename, made.purpose) == (
+            "file",
+            len(content),
+            "bericht ä.bin",
+            "user_data",
+        )
+        assert made.expires_at is None
+        assert again.expires_at == again.created_at + 3600
+        assert made.id != again.id
+        assert client.files.retrieve(made.id) == made
+        assert client.files.content(made.id).content == content
+        assert [each.id for each in client.files.list(limit=1)][:2] == [again.id, made.id]
+        assert [each.id for each in client.files.list(order="asc", purpose="user_data")] == [made.id]
+        assert list(stranger.files.list()) == []
+        for ask in (stranger.files.retrieve, stranger.files.content, stranger.files.delete):
+            with pytest.raises(openai.NotFoundError) as refused:
+                ask(made.id)
+            assert refused.value.code == "file_not_found"
+        assert client.files.delete(made.id).deleted
+        with pytest.raises(openai.NotFoundError):
+            client.files.retrieve(made.id)
+        assert client.files.content(again.id).content == content  # its content stays with its last file
+        client.files.delete(again.id)
+    assert not upstream.requests
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (part("purpose", b"user_data") + b"--X--\r\n", "file"),
+        (part("file", b"abc", "a.txt") + b"--X--\r\n", "purpose"),
+        (part("file", b"abc", "a.txt") + part("purpose", b"fun") + b"--X--\r\n", "purpose"),
+        (part("file", b"a", "a") + part("file", b"b", "b") + part("purpose", b"vision") + b"--X--\r\n", "file"),
+        (part("file", b"abc") + part("purpose", b"vision") + b"--X--\r\n", "file"),
+        (part("file", b"abc", "a.txt") + part("purpose", b"vi\xff") + b"--X--\r\n", "purpose"),
+        (part("file", b"abc", "a.txt", "X-Bomb: " + "a" * 50_000 + "\r\n") + b"--X--\r\n", "file"),
+        (part("purpose", b"x" * 50_000) + b"--X--\r\n", "purpose"),
+        (b"".join(part("purpose", b"vision") for _ in range(40)) + b"--X--\r\n", "purpose"),
+        (part("file", b"abc", "a.txt") + part("purpose", b"vision"), "file"),  # without its end
+        (part("file", b"a", "a") + part("expires_after[seconds]", b"9") + part("purpose", b"vision") + b"--X--\r\n",
+         "expires_after[anchor]"),
+        (b"\xff\x00nothing of a form", "file"),
+        (b"", "file"),
+    ],
+)  # fmt: skip
+def test_s14_5_a_hostile_form_is_a_400_and_leaves_nothing(guarded: GatewayProcess, body: bytes, param: str) -> None:
+    with httpx.Client(base_url=guarded.base_url, headers=HEAD, timeout=30) as plain:
+        answer = plain.post("/files", content=body, headers=BOUNDARY)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+        assert plain.get("/files").json()["data"] == []
+
+
+def test_s14_5_what_is_no_form_is_a_400(guarded: GatewayProcess) -> None:
+    with httpx.Client(base_url=guarded.base_url, headers=HEAD, timeout=30) as plain:
+        for kind in ("application/json", "multipart/form-data", "multipart/form-data; boundary="):
+            answer = plain.post("/files", content=b"{}", headers={"content-type": kind})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_form")
+        for query in ("limit=0", "limit=10001", "order=up", "after=", "purpose=%00"):
+            assert plain.get(f"/files?{query}").status_code == 400
+        assert plain.get("/files?after=file-none").status_code == 404
+        assert plain.get("/files/%00").status_code == 404
+
+
+def test_s14_5_a_key_keeps_no_more_than_it_may(guarded: GatewayProcess) -> None:
+    with sdk(guarded, SMALL) as client:
+        kept = client.files.create(file=("a", b"x" * 900), purpose="user_data")
+        with pytest.raises(openai.APIStatusError) as refused:
+            client.files.create(file=("b", b"y" * 200), purpose="user_data")
+        assert (refused.value.status_code, refused.value.code) == (413, "files_quota_exceeded")
+        client.files.delete(kept.id)
+        client.files.delete(client.files.create(file=("b", b"y" * 1000), purpose="user_data").id)
+
+
+def test_s14_5_an_upload_that_breaks_off_leaves_nothing(guarded: GatewayProcess) -> None:
+    """The client goes in the middle of its file."""
+
+    def broken() -> Iterator[bytes]:
+        yield part("file", b"x" * 3_000_000, "a.bin")[:-2]
+        raise RuntimeError("the client is gone")
+
+    with httpx.Client(base_url=guarded.base_url, headers=HEAD, timeout=30) as plain:
+        with pytest.raises(RuntimeError, match="gone"):
+            plain.post("/files", content=broken(), headers=BOUNDARY)
+        assert plain.get("/files").json()["data"] == []
+
+
+def test_s14_5_a_killed_upload_is_no_file(start_gateway: GatewayFactory) -> None:
+    """SIGKILL in the middle of an upload: no file, and the next one is kept."""
+    gateway = start_gateway({"auth": {"keys": KEYS}})
+
+    def killed() -> Iterator[bytes]:
+        yield part("purpose", b"vision") + part("file", b"x" * 3_000_000, "a.bin")[:-2]
+        gateway.kill9()
+        yield b"more"
+
+    with httpx.Client(base_url=gateway.base_url, headers=HEAD, timeout=30) as plain, pytest.raises(httpx.HTTPError):
+        plain.post("/files", content=killed(), headers=BOUNDARY)
+    gateway.start()
+    with sdk(gateway) as client:
+        assert list(client.files.list()) == []
+        made = client.files.create(file=("a", b"after"), purpose="vision")
+        assert client.files.content(made.id).content == b"after"
+
+
+def test_s14_5_an_upload_is_read_behind_its_answer(guarded: GatewayProcess, upstream: MockUpstream) -> None:
+    """§14.5: `wait_for_processing` returns once it was read; what cannot be read says why; what is none is done."""
+    locked = locked_pdf(["a"], modern=True)
+    with sdk(guarded) as client:
+        made = client.files.create(file=("a.docx", docx(["Lamp 3 is kept by Ines."])), purpose="user_data")
+        spoilt = client.files.create(file=("a.pdf", locked), purpose="assistants")
+        done = client.files.wait_for_processing(made.id, poll_interval=0.05)
+        assert (done.status, done.to_dict()["progress"]) == ("processed", 1.0)
+        failed = client.files.wait_for_processing(spoilt.id, poll_interval=0.05)
+        assert failed.status == "error"
+        assert "password" in str(failed.status_details)
+        for name, content, purpose in (
+            ("a.jsonl", b"{}", "batch"),
+            ("a.png", b"\x89PNG\r\n\x1a\n\x00", "user_data"),
+            ("scan.docx", docx(["x"]), "vision"),
+        ):
+            other = client.files.create(file=(name, content), purpose=purpose)  # type: ignore[arg-type]
+            assert other.status == "processed"
+            client.files.delete(other.id)
+        before = cached_documents(guarded)
+        body = {"file": {"file_id": made.id}, "type": "file"}
+        client.chat.completions.create(model="gpt-4o", messages=[user([body, {"type": "text", "text": "Who?"}])])
+        assert "Ines" in text_of(upstream.last.body)
+        again = {"attachments": [{"file_id": made.id}]}
+        client.chat.completions.create(model="gpt-4o", messages=[user("Who?")], extra_body=again)
+        assert "Ines" in text_of(upstream.last.body)
+        after = cached_documents(guarded)
+        assert (after["misses"] - before["misses"], after["hits"] - before["hits"]) == (0, 2)
+        for each in (made, spoilt):
+            client.files.delete(each.id)

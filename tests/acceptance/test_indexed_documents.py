@@ -1,0 +1,190 @@
+"""Large documents: indexed in the storage, read by regions (guarantee §14.7). Here they are large from 100,000
+characters on."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gateway.base.ids import artifact_id
+from tests.support.answers import Json, chat, http, used, user
+from tests.support.documents import keeper, lamps, text_of
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+LAMPS = 2_000
+TEXT = lamps(LAMPS, 90)
+BUDGET = 2_000
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def module_indexing(module_start_gateway: GatewayFactory, request: pytest.FixtureRequest) -> GatewayProcess:
+    """The module's gateway; tests take `indexing`."""
+    storage = {} if request.param == "sqlite" else {"url": request.getfixturevalue("postgres").new_database()}
+    return module_start_gateway({"documents": {"index_chars": 100_000}, "storage": storage})
+
+
+@pytest.fixture
+def indexing(module_indexing: GatewayProcess, upstream: MockUpstream) -> Iterator[GatewayProcess]:
+    """A gateway for which 100,000 characters are a large document."""
+    yield module_indexing
+    with http(module_indexing) as client:  # the same text is to be stored anew by each test
+        for each in client.get("/conversations").json()["data"]:
+            client.delete(f"/conversations/{each['id']}")
+
+
+def begun(gateway: GatewayProcess, text: str = TEXT, **more: Any) -> str:
+    """A conversation with the document, by its id."""
+    document = {"title": "Lamps", "content": text}
+    answer = chat(gateway, model="gpt-4o", messages=[user("Hello.")], attachments=[document], **more)
+    return str(answer["conversation"]["id"] if isinstance(answer["conversation"], dict) else answer["conversation"])
+
+
+def asked(gateway: GatewayProcess, conversation: str, question: str) -> Json:
+    return chat(
+        gateway,
+        model="gpt-4o",
+        messages=[user(question)],
+        conversation=conversation,
+        context={"max_input_tokens": BUDGET},
+    )
+
+
+def document(gateway: GatewayProcess, conversation: str, query: str = "") -> Json:
+    with http(gateway) as client:
+        answer = client.get(f"/conversations/{conversation}/attachments/{artifact_id(TEXT)}{query}")
+    found: Json = answer.json()
+    return found
+
+
+def indexed(gateway: GatewayProcess, conversation: str) -> Json:
+    """The document once its index is there."""
+    for _ in range(600):
+        found = document(gateway, conversation, "?limit=10")
+        if found["index"]["status"] == "ready":
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"it is still not indexed: {found}")
+
+
+def test_s14_7_a_fact_late_in_a_large_document_reaches_the_model(
+    indexing: GatewayProcess, upstream: MockUpstream
+) -> None:
+    conversation = begun(indexing, context={"max_input_tokens": BUDGET})
+    assert indexed(indexing, conversation)["index"] == {"status": "ready", "progress": 1.0}
+    for number in (1_733, 421):
+        answer = asked(indexing, conversation, f"Who is the keeper of lamp {number}?")
+        assert keeper(number) in text_of(upstream.last.body or {})
+        bill = used(answer)
+        assert "document_index_unfinished" not in bill["warnings"]
+        record = next(each for each in bill["artifacts_processed"] if each["artifact_id"] == artifact_id(TEXT))
+        assert record["strategy"] == "rag_extract"
+        assert record["original_size_chars"] == len(TEXT)
+
+
+def test_s14_7_a_window_that_has_room_for_all_that_was_read_calls_it_an_extract(
+    indexing: GatewayProcess, upstream: MockUpstream
+) -> None:
+    conversation = begun(indexing, context={"max_input_tokens": BUDGET})
+    indexed(indexing, conversation)
+    chat(indexing, model="bench", messages=[user("Who is the keeper of lamp 99?")], conversation=conversation)
+    sent = text_of(upstream.last.body or {})
+    assert keeper(99) in sent
+    assert f"of {len(TEXT):,} characters" in sent
+    assert 'shown="full"' not in sent
+
+
+def test_s14_7_the_tool_recall_searches_all_of_it(indexing: GatewayProcess, upstream: MockUpstream) -> None:
+    conversation = begun(indexing, context={"max_input_tokens": BUDGET})
+    indexed(indexing, conversation)
+    name = artifact_id(TEXT)
+    for number, more in ((1_003, {}), (1_404, {"artifact_id": name})):
+        arguments = json.dumps({"question": f"Who is the keeper of lamp {number}?", **more})
+        call = {"id": "call_1", "type": "function", "function": {"name": "recall", "arguments": arguments}}
+        upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [call]})
+        upstream.reply(text="Read.")
+        context = {"recall": True, "max_input_tokens": 2 * BUDGET}
+        chat(indexing, model="gpt-4o", messages=[user("Say hello.")], conversation=conversation, context=context)
+        before, after = (text_of(each.body or {}) for each in upstream.chats[-2:])
+        assert keeper(number) not in before
+        assert keeper(number) in after
+
+
+def test_s14_7_a_tool_of_the_mcp_server_reads_all_of_it(indexing: GatewayProcess) -> None:
+    conversation = begun(indexing)
+    indexed(indexing, conversation)
+
+    def read(**arguments: Any) -> Json:
+        call = {"name": "read_artifact", "arguments": {"artifact_id": artifact_id(TEXT), **arguments}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+        accepts = {"accept": "application/json, text/event-stream"}
+        with http(indexing) as client:
+            url = str(client.base_url).replace("/v1", "") + "mcp"
+            answer = client.post(url, json=body, headers=accepts)
+        found: Json = answer.json()["result"]["structuredContent"]
+        return found
+
+    end = read(offset=len(TEXT) - 500)
+    assert (end["text"], end["next_offset"], end["shown"]) == (TEXT[-500:], None, "part")
+    begin = read()
+    assert (begin["text"], begin["next_offset"]) == (TEXT[:40_000], 40_000)
+    shown = read(question="Who is the keeper of lamp 1313?")
+    assert shown["shown"] == "passages"
+    assert keeper(1_313) in shown["text"]
+
+
+def test_s14_7_its_text_is_read_in_parts_and_exported_whole(indexing: GatewayProcess) -> None:
+    conversation = begun(indexing)
+    parts: list[str] = []
+    at: int | None = 0
+    while at is not None:
+        found = document(indexing, conversation, f"?offset={at}&limit=150000")
+        assert found["offset"] == at
+        parts.append(found["content"])
+        at = found["next_offset"]
+    assert "".join(parts) == TEXT
+    assert document(indexing, conversation, "?offset=x")["error"]["param"] == "offset"
+    assert document(indexing, conversation, "?limit=0")["error"]["param"] == "limit"
+    with http(indexing) as client:
+        exported = client.get(f"/conversations/{conversation}/export").json()
+    assert exported["attachments"][0]["document"]["content"] == TEXT
+
+
+def test_s14_7_an_imported_one_is_a_large_document_too(indexing: GatewayProcess, upstream: MockUpstream) -> None:
+    conversation = begun(indexing)
+    with http(indexing) as client:
+        exported = client.get(f"/conversations/{conversation}/export").json()
+        client.delete(f"/conversations/{conversation}")
+        imported = client.post("/conversations/import", json=exported).json()["id"]
+        assert client.get(f"/conversations/{imported}/export").json()["attachments"] == exported["attachments"]
+    assert indexed(indexing, imported)["index"]["status"] == "ready"
+    asked(indexing, imported, "Who is the keeper of lamp 1777?")
+    assert keeper(1_777) in text_of(upstream.last.body or {})
+
+
+def test_s14_7_it_goes_with_the_last_conversation_that_holds_it(
+    indexing: GatewayProcess, upstream: MockUpstream
+) -> None:
+    first, second = begun(indexing), begun(indexing)
+    with http(indexing) as client:
+        assert client.delete(f"/conversations/{first}").status_code == 200
+        assert indexed(indexing, second)["index"]["status"] == "ready"
+        asked(indexing, second, "Who is the keeper of lamp 777?")
+        assert keeper(777) in text_of(upstream.last.body or {})
+        name = artifact_id(TEXT)
+        assert client.delete(f"/conversations/{second}/attachments/{name}").status_code == 200
+        assert client.get(f"/conversations/{second}/attachments/{name}").status_code == 404
+    third = begun(indexing)
+    assert indexed(indexing, third)["index"]["status"] == "ready"
+
+
+def test_s14_7_of_store_false_nothing_is_kept(indexing: GatewayProcess, upstream: MockUpstream) -> None:
+    question = "Who is the keeper of lamp 1500?"
+    body = {"messages": [user(question)], "attachments": [{"content": TEXT}], "context": {"max_input_tokens": BUDGET}}
+    chat(indexing, model="gpt-4o", store=False, **body)
+    assert keeper(1500) in text_of(upstream.last.body or {}), "it is looked through as it is"
+    with http(indexing) as client:
+        assert not client.get("/conversations").json()["data"]

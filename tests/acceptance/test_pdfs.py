@@ -1,0 +1,264 @@
+"""PDFs for models that read them and for those that do not: what goes up, and what it is counted as (§14.1, §14.3)."""
+
+import base64
+import shutil
+from math import ceil
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from tests.support.answers import Json, exact, http, user
+from tests.support.documents import file_part, keeper, prose, text_of, tokens
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.pdfs import A4, encrypted, pictured, scanned, with_photos
+
+QUESTION = {"type": "text", "text": "Who is the keeper of lamp 83?"}
+FACT = "Name581x"
+PAGE = 85 + 170 * ceil(768 / 512) * ceil(768 * A4[1] / A4[0] / 512)
+"""OpenAI's picture of an A4 page in high detail: within 2,048 pixels, then the shorter side 768, tiles of 512."""
+
+
+def lamps(number: int) -> list[str]:
+    """Texts of pages; page N + 1 alone says who keeps lamp N."""
+    return [f"{keeper(n)}\n{prose(n, 60)}" for n in range(number)]
+
+
+def ask(gateway: GatewayProcess, *messages: Json, **more: Any) -> Json:
+    with http(gateway) as client:
+        answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": list(messages), **more})
+    assert answer.status_code == 200, answer.text
+    found: Json = exact(answer.text)
+    return found
+
+
+def used(answer: Json) -> Json:
+    found: Json = answer["response_metadata"]["context_utilization"]
+    return found
+
+
+def charged(texts: list[str]) -> int:
+    """What OpenAI charges for one user message with these pages and the question."""
+    pages = sum(tokens(text) for text in texts) + PAGE * len(texts)
+    return 3 + 3 + tokens("user") + tokens(str(QUESTION["text"])) + pages
+
+
+def test_s14_1_two_pages_with_photos_are_counted_as_two_pages(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """Megabytes of photos go up as they came, and cost what two pages cost."""
+    texts = lamps(2)
+    part = file_part("photos.pdf", with_photos(texts, side=1300), "application/pdf")
+    assert len(part["file"]["file_data"]) > 3_000_000
+    message = user([part, QUESTION])
+    answer = ask(one_gateway, message)
+    assert upstream.last.body["messages"] == [message]
+    assert used(answer)["tokens_used"] == pytest.approx(charged(texts), rel=0.01)
+
+
+def test_s14_1_the_other_apis_count_alike(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """`input_file` items of responses, and `document` blocks of Anthropic's API, are the same parts inside."""
+    texts = lamps(2)
+    data = base64.b64encode(with_photos(texts)).decode()
+    item = {"type": "input_file", "filename": "a.pdf", "file_data": f"data:application/pdf;base64,{data}"}
+    question = {"type": "input_text", "text": QUESTION["text"]}
+    block = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": data}}
+    with http(one_gateway) as client:
+        response = client.post("/responses", json={"model": "gpt-4o", "input": [user([item, question])]})
+        counted = client.post("/messages/count_tokens", json={"model": "gpt-4o", "messages": [user([block, QUESTION])]})
+    assert used(exact(response.text))["tokens_used"] == pytest.approx(charged(texts), rel=0.01)
+    assert counted.json()["input_tokens"] == pytest.approx(charged(texts), rel=0.01)
+
+
+def test_s14_1_over_budget_it_is_an_artifact_and_stays_one(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """200 pages with photos cost more than the window; what is asked for is found, and later requests begin alike."""
+    texts = lamps(200)
+    message = user([file_part("photos.pdf", with_photos(texts), "application/pdf"), QUESTION])
+    assert charged(texts) > 128_000
+    answer = ask(one_gateway, message, context={"max_input_tokens": 8000})
+    first = upstream.last.body["messages"]
+    assert FACT in text_of({"messages": first})
+    assert not any(part["type"] == "file" for part in first[-1]["content"])
+    (record,) = used(answer)["artifacts_processed"]
+    assert record["strategy"] == "rag_extract"
+    assert used(answer)["tokens_used"] <= 8000
+    more = {"conversation": answer["conversation"]["id"], "context": {"max_input_tokens": 8000}}
+    other = next(n for n in range(200) if keeper(n) not in text_of({"messages": first}))
+    ask(one_gateway, user(f"And who is the keeper of lamp {other}?"), **more)
+    later = upstream.last.body["messages"]
+    assert later[: len(first)] == first, "what was forwarded is frozen"
+    assert keeper(other) in text_of({"messages": later[len(first) :]}), "what else it says is still found"
+
+
+def test_s14_1_an_older_pdf_gives_way_to_a_new_one(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Each fits alone; together the older one is read, and the current one goes up as it came."""
+    old, new = (
+        user([file_part(f"{n}.pdf", with_photos(lamps(4)[n : n + 3]), "application/pdf"), QUESTION]) for n in (0, 1)
+    )
+    limit = {"max_input_tokens": charged(lamps(3)) + 1500}
+    answer = ask(one_gateway, old, context=limit)
+    assert upstream.last.body["messages"] == [old]
+    ask(one_gateway, new, conversation=answer["conversation"]["id"], context=limit)
+    sent = upstream.last.body["messages"]
+    assert not any(part["type"] == "file" for part in sent[0]["content"])
+    assert sent[-1] == new
+
+
+def test_s14_1_a_small_pdf_stays_while_other_things_leave(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """A long text beside it is reduced; the page goes up as it came."""
+    part = file_part("one.pdf", with_photos(lamps(1)), "application/pdf")
+    text = "\n\n".join(f"## Lamp {n}\n\n{keeper(n)} {prose(n, 60)}" for n in range(300))
+    ask(one_gateway, user([{"type": "text", "text": text}, part, QUESTION]), context={"max_input_tokens": 8000})
+    assert part in upstream.last.body["messages"][-1]["content"]
+    assert FACT in text_of(upstream.last.body)
+
+
+def test_s14_1_what_cannot_be_read_is_forwarded_while_it_fits(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """Its provider will say what it says; nothing is stored of it with `store: false`, and nothing fails."""
+    locked = encrypted(with_photos(["x"]), "secret")
+    for raw in (b"no pdf", b"%PDF-1.4 rubbish", locked):
+        message = user([file_part("a.pdf", raw, "application/pdf"), QUESTION])
+        ask(one_gateway, message, store=False)
+        assert upstream.last.body["messages"] == [message]
+
+
+def test_s14_3_scanned_pages_are_told_to_client_and_model(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """By a model that reads no PDF; empty pages, on which nothing is to be recognized, are told by their numbers."""
+    raw = scanned(["!" + keeper(83), " ", " ", "!The end"])
+    part = file_part("scan.pdf", raw, "application/pdf")
+    answer = ask(one_gateway, user([part, QUESTION]), model="small")
+    assert "document_without_text: scan.pdf pages 2-3" in used(answer)["warnings"]
+    assert "Pages 2-3 hold no text (they are pictures)." in text_of(upstream.last.body)
+    many = scanned([f"!{line}" for line in lamps(60)] * 3 + [" "])
+    answer = ask(one_gateway, user([file_part("long.pdf", many, "application/pdf"), QUESTION]), model="small")
+    (record,) = used(answer)["artifacts_processed"]
+    assert record["strategy"] == "rag_extract"
+    assert "document_without_text: long.pdf page 181" in used(answer)["warnings"]
+    assert 'note="Page 181 holds no text (they are pictures)."' in text_of(upstream.last.body)
+    native = ask(one_gateway, user([part, QUESTION]))
+    assert used(native)["warnings"] == [], "who reads it sees the pictures"
+
+
+def test_s14_3_an_attachment_without_any_text_is_refused(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    url = "data:application/pdf;base64," + base64.b64encode(scanned([" ", " "])).decode()
+    body = {"model": "small", "messages": [user("hi")], "attachments": [{"content": url}]}
+    with http(one_gateway) as client:
+        answer = client.post("/chat/completions", json=body)
+    assert answer.status_code == 400
+    assert "no text" in answer.json()["error"]["message"]
+    assert answer.json()["error"]["param"] == "attachments[0].content"
+
+
+@pytest.mark.skipif(shutil.which("tesseract") is None, reason="tesseract is not installed")
+def test_s14_3_a_scan_is_recognized(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    part = file_part("scan.pdf", scanned(["Marlow keeps the lamp"]), "application/pdf")
+    answer = ask(one_gateway, user([part, QUESTION]), model="small")
+    assert "Marlow keeps the lamp" in text_of(upstream.last.body)
+    assert "Page 1 was recognized from pictures (OCR)." in text_of(upstream.last.body)
+    assert not any(each.startswith("document_without") for each in used(answer)["warnings"])
+
+
+def attach(gateway: GatewayProcess, *texts: str) -> Any:
+    """The answer to a question beside an attached TIFF with pictures of these texts."""
+    data = base64.b64encode(pictured(list(texts), "TIFF")).decode()
+    attachment = {"file_data": f"data:image/tiff;base64,{data}", "filename": "log.tiff"}
+    body = {"model": "gpt-4o", "messages": [user("Who keeps the lamp?")], "attachments": [attachment]}
+    with http(gateway) as client:
+        return client.post("/chat/completions", json=body)
+
+
+@pytest.mark.skipif(shutil.which("tesseract") is None, reason="tesseract is not installed")
+def test_s14_3_an_attached_picture_of_text_is_recognized(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    answer = attach(one_gateway, "Marlow keeps it", "")
+    assert answer.status_code == 200, answer.text
+    shown = text_of(upstream.last.body or {})
+    assert "Marlow keeps it" in shown
+    assert "recognized from a picture (OCR)" in shown
+    assert "document_without_text: log.tiff page 2" in used(exact(answer.text))["warnings"]
+
+
+def test_s14_3_an_attached_picture_without_text_is_a_400(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Also where nothing can recognize any."""
+    before = len(upstream.requests)
+    answer = attach(one_gateway, "")
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["param"] == "attachments[0].file_data"
+    assert "it has no text" in answer.json()["error"]["message"]
+    assert len(upstream.requests) == before
+
+
+@pytest.fixture(scope="module")
+def keeping(module_start_gateway: GatewayFactory) -> GatewayProcess:
+    """A gateway that keeps files for everybody."""
+    return module_start_gateway({"files": {"serve": "on"}})
+
+
+def kept(gateway: GatewayProcess, raw: bytes, name: str = "kept.pdf") -> str:
+    with OpenAI(base_url=gateway.base_url, api_key="sk-test") as client:
+        return client.files.create(file=(name, raw), purpose="user_data").id
+
+
+def test_s14_6_a_pdf_of_our_own_goes_up_in_the_place_of_its_id(keeping: GatewayProcess, upstream: MockUpstream) -> None:
+    """Counted as a PDF, equal in each turn; the message keeps the id alone. Once it is deleted, the text says so."""
+    texts = lamps(2)
+    raw = with_photos(texts)
+    file_id = kept(keeping, raw)
+    named: Json = {"type": "file", "file": {"file_id": file_id}}
+    answer = ask(keeping, user([named, QUESTION]))
+    first = upstream.last.body["messages"]
+    data = f"data:application/pdf;base64,{base64.b64encode(raw).decode()}"
+    assert first == [user([{"type": "file", "file": {"filename": "kept.pdf", "file_data": data}}, QUESTION])]
+    assert used(answer)["tokens_used"] == pytest.approx(charged(texts), rel=0.01)
+    conversation = answer["conversation"]["id"]
+    ask(keeping, user("And now?"), conversation=conversation)
+    assert upstream.last.body["messages"][:1] == first
+    attached = [{"title": "Note", "content": "A note."}]
+    ask(keeping, user([named, QUESTION]), conversation=conversation, attachments=attached)
+    block = upstream.last.body["messages"]
+    ask(keeping, user("Still?"), conversation=conversation)
+    assert upstream.last.body["messages"][: len(block)] == block
+    with http(keeping) as client:
+        told = client.get(f"/conversations/{conversation}/export").text
+    assert file_id in told
+    assert data[:80] not in told
+    ask(keeping, user("Without eyes?"), conversation=conversation, model="small")
+    assert file_id not in [part.get("file", {}).get("file_id") for part in parts_of(upstream.last.body)]
+    with OpenAI(base_url=keeping.base_url, api_key="sk-test") as client:
+        client.files.delete(file_id)
+    ask(keeping, user("And after?"), conversation=conversation)
+    assert not [part for part in parts_of(upstream.last.body) if part["type"] == "file"]
+    assert "(This document was deleted.)" in text_of(upstream.last.body)
+
+
+def parts_of(body: Json) -> list[Json]:
+    return [part for message in body["messages"] if isinstance(message["content"], list) for part in message["content"]]
+
+
+def test_s14_6_a_pdf_of_our_own_over_budget_is_an_artifact(keeping: GatewayProcess, upstream: MockUpstream) -> None:
+    file_id = kept(keeping, with_photos(lamps(100)))
+    named: Json = {"type": "file", "file": {"file_id": file_id}}
+    answer = ask(keeping, user([named, QUESTION]), context={"max_input_tokens": 8000})
+    assert not any(part["type"] == "file" for part in parts_of(upstream.last.body))
+    assert FACT in text_of(upstream.last.body)
+    assert used(answer)["tokens_used"] <= 8000
+
+
+@pytest.mark.parametrize("api", ["responses", "messages"])
+def test_s14_6_a_pdf_of_our_own_by_the_other_apis(keeping: GatewayProcess, upstream: MockUpstream, api: str) -> None:
+    raw = with_photos(lamps(1))
+    file_id = kept(keeping, raw, f"{api}.pdf")
+    item: Json = {"input": [user([{"type": "input_file", "file_id": file_id}])]}
+    if api == "messages":
+        block = {"type": "document", "source": {"type": "file", "file_id": file_id}}
+        item = {"max_tokens": 100, "messages": [user([block, QUESTION])]}
+    with http(keeping) as client:
+        answer = client.post(f"/{api}", json={"model": "gpt-4o", **item})
+        named = {"messages": [user([{"type": "document", "source": {"type": "file", "file_id": file_id}}, QUESTION])]}
+        counted = client.post("/messages/count_tokens", json={"model": "gpt-4o", **named})
+    assert counted.json()["input_tokens"] == pytest.approx(charged(lamps(1)), rel=0.02)
+    assert answer.status_code == 200, answer.text
+    assert base64.b64encode(raw).decode() in str(upstream.last.body)

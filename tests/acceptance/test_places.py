@@ -1,0 +1,46 @@
+"""Extracts of documents in which places are marked say where they are from (guarantee §14.2)."""
+
+import re
+
+from gateway.models.places import marker, sheet_marker
+from tests.support.answers import chat, used, user
+from tests.support.documents import text_of
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+FILLER = "The committee met again and spoke at length about several parts of the yearly budget. " * 25
+PAGES = [f"{marker('page', str(n))}\n{FILLER}" for n in range(1, 41)]
+PAGES[36] += "\nThe zebrafish tank in hall C holds 412 litres."
+ROWS = "\n".join(f"berth {n}\t{n * 7}" for n in range(600))
+SHEET = f"{sheet_marker('Berths', 1, 'B', 601)}\nname\tdepth\n{ROWS}\n\n"
+SHEET += f"{sheet_marker('Tides', 1, 'B', 601)}\nname\th\n{ROWS}"
+
+
+def ask(gateway: GatewayProcess, upstream: MockUpstream, document: str, question: str) -> str:
+    """What was forwarded for a question beside a document, at a budget of 2,000 tokens."""
+    attachment = {"title": "doc", "content": document}
+    context = {"max_input_tokens": 2000, "mode": "simple"}
+    answer = chat(gateway, model="gpt-4o", messages=[user(question)], attachments=[attachment], context=context)
+    assert used(answer)["tokens_used"] <= 2000
+    return text_of(upstream.last.body or {})
+
+
+def test_s14_2_a_fact_on_a_late_page_comes_with_its_page(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§14.2: found by its words, or by the page that the question names."""
+    for question in ("How much does the zebrafish tank hold?", "What is said at the end of page 37?"):
+        sent = ask(one_gateway, upstream, "\n\n".join(PAGES), question)
+        before, fact, _ = sent.partition("The zebrafish tank in hall C holds 412 litres.")
+        assert fact, question
+        assert re.findall(r"^\[page (\d+)\]$", before, re.MULTILINE)[-1] == "37"
+
+
+def test_s14_2_a_row_comes_with_its_cells_and_columns(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§14.2: of two sheets with the same rows the one that is named."""
+    sent = ask(one_gateway, upstream, SHEET, "What is the depth of berth 431 in Berths?")
+    found = re.search(
+        r"^\[Berths!A(\d+):B(\d+)\]$(?:\nname\tdepth)?((?:\nberth \d+\t\d+)*\nberth 431\t3017)", sent, re.M
+    )
+    assert found, sent[:3000]
+    assert int(found[1]) <= 433 <= int(found[2])
+    assert "name\tdepth" in sent
+    assert "[sheet " not in sent

@@ -1,0 +1,379 @@
+"""§14.5: one contract for contents of files, whoever keeps them: a folder, either database, a bucket of S3."""
+
+import asyncio
+import importlib
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy as sa
+from pydantic import SecretStr
+
+from gateway.base.clock import SystemClock
+from gateway.config.documents_settings import FileSettings, S3Settings
+from gateway.config.settings import CacheSettings
+from gateway.errors import (
+    ContentUnreadable,
+    FileNotFound,
+    FilesQuotaExceeded,
+    Overloaded,
+    RequestTooLarge,
+    StorageUnavailable,
+)
+from gateway.files import store
+from gateway.files.disk import DiskContents
+from gateway.files.resealing import seal_contents
+from gateway.files.sealed import object_name, opened, sealed
+from gateway.files.store import Files, Said
+from gateway.models.exchange import Caller
+from gateway.models.files import FileQuery
+from gateway.models.trail import Actor
+from gateway.ports.documents import ContentStore
+from gateway.storage.cache.memory import open_cache
+from gateway.storage.database import schema
+from gateway.storage.database.engine import Transactions
+from gateway.storage.encryption.vault import Vault
+from gateway.storage.files.chunks import DatabaseContents
+from gateway.storage.files.rows import FileRows
+from gateway.storage.files.under_keys import kinds_elsewhere
+from tests.support.hand_clock import DayClock
+
+NAMES = iter(range(1000))
+BIG = bytes(range(256)) * 4096 * 20  # 20 MiB: parts of a bucket, pieces of a database
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Any:
+    """A bucket of moto's own S3."""
+    server = importlib.import_module("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    httpx.put(f"http://{host}:{port}/files")
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=["disk", "database", "s3"])
+async def contents(
+    request: pytest.FixtureRequest, tmp_path: Path, transactions: Transactions
+) -> AsyncIterator[ContentStore]:
+    if request.param == "disk":
+        yield DiskContents(tmp_path)
+    elif request.param == "database":
+        yield DatabaseContents(transactions)
+    else:
+        from gateway.upstream.s3 import S3Contents
+
+        where = {"endpoint": request.getfixturevalue("bucket"), "prefix": f"p{next(NAMES)} ä/"}
+        keys = {"access_key": SecretStr("k"), "secret_key": SecretStr("s")}
+        async with httpx.AsyncClient() as client:
+            yield S3Contents(S3Settings.model_validate({"bucket": "files", **where, **keys}), client)
+
+
+Make = Callable[..., Files]
+
+
+@pytest.fixture
+def clock() -> DayClock:
+    return DayClock(datetime(2026, 11, 21, tzinfo=UTC))
+
+
+@pytest.fixture
+def make(contents: ContentStore, transactions: Transactions, clock: DayClock) -> Make:
+    """The store over it, with these settings."""
+
+    def made(vault: Vault | None = None, **settings: Any) -> Files:
+        rows = FileRows(transactions, clock, open_cache(CacheSettings(), SystemClock()))
+        return Files(rows, {"it": contents}, "it", FileSettings.model_validate(settings), clock, vault)
+
+    return made
+
+
+async def of(*pieces: bytes) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+async def whole(pieces: AsyncIterator[bytes]) -> bytes:
+    return b"".join([piece async for piece in pieces])
+
+
+async def all_names(contents: ContentStore, tenant_folder: str = "") -> list[str]:
+    return [name async for batch in contents.names() for name in batch if name.startswith(tenant_folder)]
+
+
+def said() -> Said:
+    return Said("a.txt", "user_data", "text/plain")
+
+
+@pytest.mark.parametrize("content", [b"", b"x", BIG], ids=["empty", "small", "big"])
+async def test_s14_5_what_was_put_is_read_until_it_is_deleted(contents: ContentStore, content: bytes) -> None:
+    name = f"{'a' * 16}/obj_{next(NAMES):012x}"
+    pieces = [content[at : at + 700_001] for at in range(0, len(content), 700_001)]
+    await contents.put(name, of(*pieces))
+    assert await whole(contents.open(name)) == content
+    assert name in await all_names(contents)
+    await contents.delete(name, name)
+    assert name not in await all_names(contents)
+    with pytest.raises(StorageUnavailable):
+        await whole(contents.open(name))
+
+
+async def test_s14_5_what_breaks_off_leaves_nothing(contents: ContentStore) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield BIG
+        raise RuntimeError("the client left")
+
+    name = f"{'b' * 16}/obj_{next(NAMES):012x}"
+    with pytest.raises(RuntimeError, match="left"):
+        await contents.put(name, broken())
+    assert name not in await all_names(contents)
+
+
+async def test_s14_5_a_content_stands_once_and_goes_with_its_last_file(
+    make: Make, contents: ContentStore, tenant: str
+) -> None:
+    files, caller = make(), Caller(tenant, None, {})
+    before = len(await all_names(contents))
+    first = await files.add(caller, of(b"same"), said)
+    second = await files.add(caller, of(b"sa", b"me"), said)
+    assert len(await all_names(contents)) == before + 1
+    await files.delete(tenant, first.id, None)
+    record, pieces = await files.content(tenant, second.id)
+    assert (await whole(pieces), record.size) == (b"same", 4)
+    with pytest.raises(FileNotFound):
+        await files.content(f"{tenant}-other", second.id)
+    await files.delete(tenant, second.id, None)
+    assert len(await all_names(contents)) == before
+
+
+async def test_s14_5_deleting_and_uploading_at_once_loses_nothing(make: Make, tenant: str) -> None:
+    files, caller = make(), Caller(tenant, None, {})
+    last = await files.add(caller, of(b"same"), said)
+    for _ in range(8):
+        added, _gone = await asyncio.gather(files.add(caller, of(b"same"), said), files.delete(tenant, last.id, None))
+        assert await whole((await files.content(tenant, added.id))[1]) == b"same"
+        last = added
+
+
+async def test_s14_5_a_deleted_file_leaves_conversations(make: Make, transactions: Transactions, tenant: str) -> None:
+    """What was attached by its id goes with it; what another file brought stays. The trail tells it."""
+    files = make()
+    made = await files.add(Caller(tenant, None, {}), of(b"words"), said)
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    conversation = {"id": f"conv_{tenant}", "tenant": tenant, "created_at": now, "updated_at": now}
+    held = {"conversation_id": f"conv_{tenant}", "size": 2, "body": "{}", "created_at": now}
+
+    def work(connection: sa.Connection) -> None:
+        connection.execute(schema.conversations.insert().values(**conversation))
+        for number, file_id in enumerate((made.id, "file-other")):
+            row = {**held, "number": number, "artifact_id": f"art_{number}", "file_id": file_id}
+            connection.execute(schema.attachments.insert().values(**row))
+
+    await transactions.run(work, write=True)
+    await files.delete(tenant, made.id, Actor("key_1"))
+    left = sa.select(schema.attachments.c.file_id).where(schema.attachments.c.conversation_id == f"conv_{tenant}")
+    told = sa.select(schema.admin_events.c.details).where(schema.admin_events.c.object == made.id)
+    assert await transactions.run(lambda c: list(c.execute(left).scalars())) == ["file-other"]
+    assert await transactions.run(lambda c: list(c.execute(told).scalars())) == ['{"conversations":1}']
+
+
+async def test_s14_5_bounds_and_quotas(make: Make, contents: ContentStore, tenant: str) -> None:
+    files, caller = make(max_bytes=10, quota_bytes=12), Caller(tenant, None, {})
+    before = len(await all_names(contents))
+    with pytest.raises(RequestTooLarge):
+        await files.add(caller, of(b"x" * 11), said)
+    both = (files.add(caller, of(each * 7), said) for each in (b"a", b"b"))
+    found = await asyncio.gather(*both, return_exceptions=True)
+    assert sorted(isinstance(each, FilesQuotaExceeded) for each in found) == [False, True]
+    assert len(await all_names(contents)) == before + 1
+
+
+async def test_s14_6_files_that_are_fetched_at_once_are_bounded(
+    make: Make, contents: ContentStore, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the bytes that their rows say, before any is read; one alone may be larger."""
+    monkeypatch.setattr(store, "FETCHED_BYTES", 15)
+    files, caller = make(), Caller(tenant, None, {})
+    small, large = [(await files.add(caller, of(b"x" * size), said)).id for size in (10, 20)]
+    began, goes_on, opens = asyncio.Event(), asyncio.Event(), contents.open
+
+    async def slowly(name: str) -> AsyncIterator[bytes]:
+        began.set()
+        await goes_on.wait()
+        async for piece in opens(name):
+            yield piece
+
+    monkeypatch.setattr(contents, "open", slowly)
+    first = asyncio.create_task(files.whole(tenant, small))
+    await began.wait()
+    with pytest.raises(Overloaded):
+        await files.whole(tenant, small)
+    goes_on.set()
+    assert len((await first)[1]) == 10
+    for named, size in ((large, 20), (small, 10)):
+        assert len((await files.whole(tenant, named))[1]) == size, "none is counted any more"
+
+
+async def test_s14_5_what_expired_is_gone_at_once_and_deleted_by_the_upkeep(
+    make: Make, contents: ContentStore, clock: DayClock, tenant: str
+) -> None:
+    """And so is a content that a process left behind which was killed."""
+    files = make(expires_after=3600)
+    before = len(await all_names(contents))
+    made = await files.add(Caller(tenant, None, {}), of(b"short"), said)
+    left, running = f"{'c' * 16}/obj_{next(NAMES):012x}", f"{'c' * 16}/obj_{'f' * 12}"
+    await contents.put(left, of(b"left behind"))
+    await contents.put(running, of(b"of an upload that runs"))
+    clock.at += timedelta(seconds=3601)
+    with pytest.raises(FileNotFound):
+        await files.find(tenant, made.id)
+    assert (await files.page(tenant, FileQuery(10))).files == ()
+    assert await files.upkeep() >= 1
+    names = await all_names(contents)
+    assert left not in names
+    assert running in names
+    assert len(names) == before + 1
+    await contents.delete(running)
+
+
+async def test_s14_5_contents_are_sealed_under_the_storages_key(
+    make: Make, contents: ContentStore, tenant: str
+) -> None:
+    vault = Vault(b"k" * 32)
+    files = make(vault)
+    made = await files.add(Caller(tenant, None, {}), of(b"secret words " * 200_000), said)
+    assert await whole((await files.content(tenant, made.id))[1]) == b"secret words " * 200_000
+    for name in [each for each in await all_names(contents) if each.endswith(".s")]:
+        assert b"secret words" not in await whole(contents.open(name))
+    with pytest.raises(ContentUnreadable):
+        await whole((await make().content(tenant, made.id))[1])
+    await files.delete(tenant, made.id, None)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**20, 2**20 + 1, 3 * 2**20])
+async def test_s14_5_a_sealed_content_cannot_be_cut_or_moved(size: int) -> None:
+    vault, content = Vault(b"k" * 32), b"z" * size
+    raw = await whole(sealed(of(content), "a", vault))
+    assert await whole(opened(of(raw[:7], raw[7:]), "a", vault)) == content
+    for other, name in ((raw[:-1], "a"), (raw, "b"), (b"", "a"), (raw + raw, "a"), (raw[:-1] + b"!", "a")):
+        with pytest.raises(ContentUnreadable):
+            await whole(opened(of(other), name, vault))
+
+
+FIRST, SECOND = b"1" * 32, b"2" * 32
+
+
+async def resealed(contents: ContentStore, transactions: Transactions, vault: Vault, tenant: str) -> list[str | None]:
+    stores = {"it": contents}
+    return [why async for each, why in seal_contents(transactions, stores, vault) if each.tenant == tenant]
+
+
+async def test_s14_5_contents_come_under_the_current_key(
+    make: Make, contents: ContentStore, transactions: Transactions, tenant: str
+) -> None:
+    """Plain ones, and those of a key of before; the old ones are gone, and the key of before is needed no more."""
+    caller, both = Caller(tenant, None, {}), Vault(SECOND, [FIRST])
+    plain = await make().add(caller, of(BIG), said)
+    first = await make(Vault(FIRST)).add(caller, of(b"of the first key"), said)
+    second = await make(both).add(caller, of(b""), said)
+    folder = object_name(tenant, None).partition("/")[0]
+    before = await all_names(contents, folder)
+    found = await transactions.run(lambda connection: kinds_elsewhere(connection, both.current))
+    assert found["plain"] >= 1
+    assert found[str(Vault(FIRST).current)] == 1
+    assert await resealed(contents, transactions, both, tenant) == [None, None]
+    assert await resealed(contents, transactions, both, tenant) == []
+    after = await all_names(contents, folder)
+    assert len(set(before) - set(after)) == len(set(after) - set(before)) == 2
+    assert all(name.endswith(f".{both.current}.s") for name in after)
+    alone = make(Vault(SECOND))
+    for made, content in ((plain, BIG), (first, b"of the first key"), (second, b"")):
+        assert (await alone.whole(tenant, made.id))[1] == content
+        await alone.delete(tenant, made.id, None)
+    assert await all_names(contents, folder) == []
+
+
+async def test_s14_5_a_content_that_cannot_be_read_is_left_as_it_is(
+    make: Make, contents: ContentStore, transactions: Transactions, tenant: str
+) -> None:
+    """Its key stays in use; the others are sealed."""
+    caller = Caller(tenant, None, {})
+    lost = await make(Vault(FIRST)).add(caller, of(b"under a key that is not here"), said)
+    changed = await make().add(caller, of(b"what was uploaded"), said)
+    good = await make().add(caller, of(b"good"), said)
+    folder = object_name(tenant, None).partition("/")[0]
+    names = {name for name in await all_names(contents, folder) if not name.endswith(".s")}
+    for name in names:
+        if await whole(contents.open(name)) == b"what was uploaded":
+            await contents.delete(name)
+            await contents.put(name, of(b"what was not"))
+    reasons = await resealed(contents, transactions, Vault(SECOND), tenant)
+    assert sorted(each is None for each in reasons) == [False, False, True]
+    found = await transactions.run(lambda connection: kinds_elsewhere(connection, Vault(SECOND).current))
+    assert found[str(Vault(FIRST).current)] == 1
+    reader = make(Vault(SECOND, [FIRST]))
+    assert (await reader.whole(tenant, lost.id))[1] == b"under a key that is not here"
+    assert (await reader.whole(tenant, good.id))[1] == b"good"
+    for made in (lost, changed, good):
+        await reader.delete(tenant, made.id, None)
+
+
+async def test_s14_5_a_file_that_is_deleted_while_it_is_sealed_anew_stays_deleted(
+    make: Make, contents: ContentStore, transactions: Transactions, tenant: str
+) -> None:
+    made = await make().add(Caller(tenant, None, {}), of(b"going"), said)
+
+    class Deleting:
+        """Deletes the file as soon as its new content stands."""
+
+        async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
+            await contents.put(name, pieces)
+            await make().delete(tenant, made.id, None)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(contents, name)
+
+    stores: Any = {"it": Deleting()}
+    async for _ in seal_contents(transactions, stores, Vault(FIRST)):
+        pass
+    assert await all_names(contents, object_name(tenant, None).partition("/")[0]) == []
+
+
+async def test_s14_5_who_is_killed_while_sealing_anew_goes_on(
+    make: Make, contents: ContentStore, transactions: Transactions, clock: DayClock, tenant: str
+) -> None:
+    """Between the new content and the row that names it: the old one is read, and the next run seals it."""
+    made = await make().add(Caller(tenant, None, {}), of(b"words"), said)
+
+    class Killed:
+        async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
+            await contents.put(name, pieces)
+            raise KeyboardInterrupt
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(contents, name)
+
+    stores: Any = {"it": Killed()}
+    with pytest.raises(KeyboardInterrupt):
+        async for _ in seal_contents(transactions, stores, Vault(FIRST)):
+            pass
+    assert (await make().whole(tenant, made.id))[1] == b"words"
+    assert await resealed(contents, transactions, Vault(FIRST), tenant) == [None]
+    reader = make(Vault(FIRST))
+    assert (await reader.whole(tenant, made.id))[1] == b"words"
+    await reader.delete(tenant, made.id, None)
+
+
+async def test_a_check_says_why_a_bucket_keeps_nothing(bucket: str) -> None:
+    from gateway.upstream.s3 import reach_bucket
+
+    def named(name: str, endpoint: str = bucket) -> S3Settings:
+        return S3Settings(bucket=name, endpoint=endpoint, access_key=SecretStr("k"), secret_key=SecretStr("s"))
+
+    assert await reach_bucket(named("files")) is None
+    assert "404: no such bucket" in str(await reach_bucket(named("missing")))
+    assert "cannot be reached" in str(await reach_bucket(named("files", "http://127.0.0.1:9")))

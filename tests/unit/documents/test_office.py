@@ -1,0 +1,239 @@
+"""Office formats: what is read of each, and the place of it (guarantee §14.10)."""
+
+import datetime
+import io
+
+import pytest
+from openpyxl import Workbook
+from openpyxl.comments import Comment
+from pptx import Presentation
+from pptx.chart.data import CategoryChartData
+from pptx.enum.chart import XL_CHART_TYPE
+from pptx.util import Inches
+
+from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
+from gateway.documents.kinds import read
+from gateway.documents.packages import PROTECTED
+from gateway.models.places import Places
+from tests.support.office import MAKERS, docx_of, epub, odf, ole, paragraph, relations, rtf, zipped
+
+FACT = "The keeper of lamp 7 is called Name49x"
+PLACES = {
+    "xlsx": "'Late sheet'!A47:C47",
+    "pptx": "slide 8",
+    "docx": "page 5",
+    "odt": "page 3",
+    "odp": "slide 4",
+    "ods": "Two!A6:B6",
+    "epub": "chapter 3",
+    "rtf": "line 3",
+}
+
+
+def reading(kind: str, raw: bytes) -> Reading:
+    return read(DocumentFile(raw, kind))
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_s14_10_a_fact_on_a_late_page_sheet_or_slide_is_read_with_its_place(kind: str) -> None:
+    text = reading(kind, MAKERS[kind](FACT)).text
+    assert text.count(FACT) == 1
+    assert Places(text).of(text.index(FACT), text.index(FACT) + len(FACT)) == PLACES[kind]
+
+
+def saved(book: Workbook) -> bytes:
+    buffer = io.BytesIO()
+    book.save(buffer)
+    return buffer.getvalue()
+
+
+def test_cells_are_read_as_people_see_them() -> None:
+    book = Workbook()
+    sheet = book.active
+    sheet.title = "Values"
+    sheet["B2"], sheet["C2"], sheet["D2"], sheet["E2"] = 3, 0.1 + 0.2, True, "a,b\nc"
+    sheet["B3"], sheet["C3"] = datetime.date(2024, 3, 1), datetime.datetime(2024, 3, 1, 12, 30)  # noqa: DTZ001 - cells have no zone
+    sheet["D3"], sheet["E3"] = datetime.time(3, 4), datetime.timedelta(hours=30)
+    sheet["B4"] = "#REF!"
+    sheet["B4"].data_type = "e"
+    sheet["C4"] = 1e20
+    sheet["B8"], sheet["C8"] = "other table", -0.5
+    sheet["C8"].comment = Comment("why  half?", "Ann")
+    text = reading("xlsx", saved(book)).text
+    assert text.split("\n\n")[0].splitlines() == [
+        "[sheet Values B2:E4]",
+        '3,0.3,TRUE,"a,b c"',
+        "2024-03-01,2024-03-01 12:30:00,03:04:00,30:00:00",
+        "#REF!,1e+20,,",
+    ]
+    assert text.split("\n\n")[1].splitlines() == ["[sheet Values B8:C8]", "other table,-0.5"]
+    assert "Comment on C8: why half?" in text
+
+
+def test_notes_tell_what_a_sheet_does_not_show() -> None:
+    book = Workbook()
+    sheet = book.active
+    sheet["A1"], sheet["A2"] = "head", "=SUM(B1:B9)"
+    sheet.merge_cells("A1:C1")
+    book.create_sheet("Secret").append(["x"])
+    book["Secret"].sheet_state = "hidden"
+    notes = " ".join(reading("xlsx", saved(book)).notes)
+    assert "merged cells, with the value in the first of each: A1:C1." in notes
+    assert "formulas without stored values" in notes
+    assert "Hidden in the program: sheet Secret." in notes
+
+
+def test_a_spreadsheet_that_is_too_long_is_read_to_a_row_that_its_note_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.documents.xlsx.MOST_TEXT_BYTES", 500)
+    found = reading("xlsx", MAKERS["xlsx"](FACT))
+    assert len(found.text) < 600
+    assert found.notes[0].startswith("Rows of sheet Start from ")
+    assert found.notes[1] == "Sheet Costs and those after it were left out: the text would be too long."
+
+
+def test_an_export_named_xls_is_read_as_what_it_is() -> None:
+    assert reading("xls", b"a\tb\n1\t2").text == "a\tb\n1\t2"
+    assert "1\t2" in reading("xls", b"<table><tr><td>1</td><td>2</td></tr></table>").text
+    with pytest.raises(UnreadableDocument):
+        reading("xls", b"\1\2\3")
+
+
+def test_slides_keep_tables_charts_pictures_and_tell_which_are_hidden() -> None:
+    show = Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[1])
+    slide.shapes.title.text = "Results"
+    frame = slide.placeholders[1].text_frame
+    frame.text = "Upper"
+    frame.add_paragraph().text = "Lower"
+    frame.paragraphs[1].level = 1
+    box = (Inches(1), Inches(1), Inches(2), Inches(1))
+    table = slide.shapes.add_table(2, 2, *box).table
+    for row, column in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        table.cell(row, column).text = f"c{row}{column}"
+    data = CategoryChartData()  # type: ignore[no-untyped-call]
+    data.categories = ["Q1", "Q2"]
+    data.add_series("Sales", (1.5, 2))  # type: ignore[no-untyped-call]
+    slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *box, data)
+    group = slide.shapes.add_group_shape()
+    group.shapes.add_textbox(*box).text_frame.text = "in a group"
+    group.shapes[0]._element.nvSpPr.cNvPr.set("descr", "a lighthouse")
+    slide._element.set("show", "0")
+    buffer = io.BytesIO()
+    show.save(buffer)
+    found = reading("pptx", buffer.getvalue())
+    assert found.text.startswith("[slide 1]\n# Results\n\nUpper\n  - Lower\n\nc00\tc01\nc10\tc11")
+    for each in ("in a group", "(Picture: a lighthouse)", "Sales: Q1 = 1.5; Q2 = 2"):
+        assert each in found.text
+    assert found.notes == ("Hidden in the presentation: slides 1.",)
+
+
+NUMBERING = """<w:numbering xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">
+<w:abstractNum w:abstractNumId="1"><w:lvl w:ilvl="0"><w:start w:val="4"/><w:numFmt w:val="decimal"/>
+<w:lvlText w:val="%1."/></w:lvl><w:lvl w:ilvl="1"><w:numFmt w:val="lowerLetter"/><w:lvlText w:val="%1.%2)"/></w:lvl>
+</w:abstractNum><w:num w:numId="7"><w:abstractNumId w:val="1"/></w:num></w:numbering>"""
+
+
+def numbered(text: str, level: int) -> str:
+    return paragraph(text, f'<w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="7"/></w:numPr>')
+
+
+def test_docx_numbers_its_lists() -> None:
+    body = numbered("Scope", 0) + numbered("one", 1) + numbered("two", 1) + numbered("Term", 0) + numbered("x", 1)
+    text = reading("docx", docx_of(body, {"word/numbering.xml": NUMBERING})).text
+    assert text.split("\n\n") == ["4. Scope", "4.a) one", "4.b) two", "5. Term", "5.a) x"]
+
+
+def test_docx_keeps_footnotes_comments_headers_and_boxes_and_leaves_deletions_out() -> None:
+    word = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    box = "<w:r><w:txbxContent><w:p><w:r><w:t>boxed</w:t></w:r></w:p></w:txbxContent></w:r>"
+    body = (
+        "<w:p><w:r><w:t>Kept</w:t><w:footnoteReference w:id='9'/></w:r><w:del><w:r><w:delText>gone</w:delText></w:r>"
+        f"</w:del><w:r><w:commentReference w:id='3'/></w:r>{box}</w:p>"
+    )
+    files: dict[str, str | bytes] = {
+        "word/footnotes.xml": f"<w:footnotes {word}><w:footnote w:id='9'>{paragraph('small')}</w:footnote>"
+        "</w:footnotes>",
+        "word/comments.xml": f"<w:comments {word}><w:comment w:id='3' w:author='Ann'>{paragraph('why?')}</w:comment>"
+        "</w:comments>",
+        "word/header1.xml": f"<w:hdr {word}>{paragraph('Draft')}</w:hdr>",
+        "word/_rels/document.xml.rels": relations(("r1", "header", "header1.xml", False)),
+    }
+    text = reading("docx", docx_of(body, files)).text
+    assert text.split("\n\n") == ["(Header: Draft)", "Kept", "(Footnote 1: small)", "(Comment by Ann: why?)", "boxed"]
+
+
+def test_docx_without_page_breaks_has_no_pages_and_one_in_a_table_stands_before_its_row() -> None:
+    assert "[page" not in reading("docx", docx_of(paragraph("a"))).text
+    first = [paragraph(f"a{n}", before="<w:lastRenderedPageBreak/>" * n) for n in range(2)]
+    rows = "".join(f"<w:tr><w:tc>{each}</w:tc><w:tc>{paragraph('b')}</w:tc></w:tr>" for each in first)
+    text = reading("docx", docx_of(f"<w:tbl>{rows}</w:tbl>")).text
+    assert text == "[page 1]\na0\tb\n\n[page 2]\na1\tb"
+
+
+def test_odt_keeps_lists_tables_notes_and_leaves_deletions_out() -> None:
+    body = """<office:text><text:tracked-changes><text:p>gone</text:p></text:tracked-changes>
+<text:list text:style-name="L"><text:list-item><text:p>one</text:p><text:list><text:list-item><text:p>deep</text:p>
+</text:list-item></text:list></text:list-item><text:list-item><text:p>two</text:p></text:list-item></text:list>
+<text:p>A<text:s text:c="3"/>b<text:note><text:note-citation>1</text:note-citation><text:note-body>
+<text:p>small</text:p></text:note-body></text:note> end</text:p>
+<table:table><table:table-row><table:table-cell><text:p>x</text:p>
+</table:table-cell><table:table-cell table:number-columns-repeated="2"><text:p>y</text:p></table:table-cell>
+</table:table-row></table:table></office:text>"""
+    level = '<text:list-level-style-number text:level="1" style:num-format="1"/>'
+    style = f'<text:list-style style:name="L">{level}</text:list-style>'
+    text = reading("odt", odf("text", body, style)).text
+    assert text.split("\n\n") == ["1. one\n  - deep\n2. two", "A   b (Footnote 1: small) end", "x\ty\ty"]
+
+
+def test_rtf_knows_its_code_page_and_characters_beyond_it() -> None:
+    assert reading("rtf", rtf("x")).text == "One\nGröße 😀\nx"
+
+
+@pytest.mark.parametrize("kind", ["docx", "xlsx", "pptx", "xls", "doc", "ppt"])
+def test_s14_10_a_password_is_told(kind: str) -> None:
+    with pytest.raises(UnreadableDocument, match=PROTECTED):
+        reading(kind, ole("EncryptedPackage"))
+
+
+def test_passwords_of_odf_and_books_for_one_reader_are_told() -> None:
+    manifest: dict[str, str | bytes] = {"META-INF/manifest.xml": "<manifest><encryption-data/></manifest>"}
+    for kind, name in (("odt", "text"), ("ods", "spreadsheet")):
+        with pytest.raises(UnreadableDocument, match=PROTECTED):
+            reading(kind, odf(name, "", files=manifest))
+    locked = '<encryption><CipherReference URI="b/ch6.xhtml"/></encryption>'
+    with pytest.raises(UnreadableDocument, match="encrypted"):
+        reading("epub", epub(FACT, {"META-INF/encryption.xml": locked}))
+
+
+def test_s14_10_macros_embedded_files_and_links_are_named_and_nothing_else() -> None:
+    related = relations(
+        ("r1", "oleObject", "embeddings/a.bin", False),
+        ("r2", "image", "https://example.org/x.png", True),
+        ("r3", "hyperlink", "https://example.org", True),
+    )
+    files: dict[str, str | bytes] = {"word/vbaProject.bin": b"x", "word/_rels/document.xml.rels": related}
+    assert reading("docx", docx_of(paragraph("a"), files)).notes == (
+        "It holds macros, which were not read.",
+        "It holds an embedded file, which was not read.",
+        "It points to other files, which were not fetched.",
+    )
+    linked = relations(("r3", "hyperlink", "https://example.org", True))
+    assert reading("docx", docx_of(paragraph("a"), {"word/_rels/document.xml.rels": linked})).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "stream", "better"), [("doc", "WordDocument", "DOCX"), ("ppt", "PowerPoint Document", "PPTX")]
+)
+def test_files_of_old_formats_say_how_to_send_them(kind: str, stream: str, better: str) -> None:
+    with pytest.raises(UnreadableDocument, match=f"save it as {better}"):
+        reading(kind, ole(stream))
+
+
+def test_rtf_under_the_name_of_a_doc_is_read() -> None:
+    assert FACT in reading("doc", rtf(FACT)).text
+
+
+def test_a_zip_that_is_no_office_file_is_none() -> None:
+    for kind in ("docx", "xlsx", "pptx", "odt", "odp", "ods", "epub"):
+        with pytest.raises(UnreadableDocument):
+            reading(kind, zipped({"a.txt": "x"}))

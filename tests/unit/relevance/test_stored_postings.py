@@ -1,0 +1,137 @@
+"""The index of large documents: regions, their places, the compact form, what a question reads (guarantee §14.7)."""
+
+import random
+import zlib
+
+import pytest
+
+from gateway.models.places import GAP, Places
+from gateway.models.regions import REGION_CHARS, joined, region_spans, regions_of
+from gateway.relevance.stored.postings import SEGMENT_REGIONS, Bucket, bucket_of, segment
+from gateway.relevance.stored.process import SegmentMaker
+from gateway.relevance.stored.scoring import HEAD_REGIONS, Indexed, best_regions, buckets_of, wanted_terms
+from gateway.relevance.terms import Lexicon
+
+WORDS = ["harbour", "tide", "rope", "anchor", "gull", "mast", "deck", "hull", "storm", "chart", "bell", "lantern"]
+
+
+def texts(many: int) -> list[str]:
+    rng = random.Random(1)
+    return [f"{' '.join(rng.choices(WORDS, k=200))} item{number}x" for number in range(many)]
+
+
+def index(regions: list[str]) -> Indexed:
+    found = {}
+    for number in range(0, len(regions), SEGMENT_REGIONS):
+        for bucket, data in segment(regions[number : number + SEGMENT_REGIONS], Lexicon()):
+            found[number // SEGMENT_REGIONS, bucket] = Bucket(data)
+    return Indexed(len(regions), len(regions), found)
+
+
+def test_s14_7_a_bucket_says_where_each_term_is_and_how_often() -> None:
+    regions = ["rope rope tide", "gull", "tide Rope's ropes", "ROPE_tide"]
+    buckets = {bucket: Bucket(data) for bucket, data in segment(regions, Lexicon())}
+
+    def of(term: str) -> list[tuple[int, int]]:
+        posting = buckets[bucket_of(term)].of(term)
+        return list(zip(posting.regions.tolist(), posting.counts.tolist(), strict=True))
+
+    assert of("rope") == [(0, 2), (2, 2), (3, 1)]
+    assert of("tide") == [(0, 1), (2, 1), (3, 1)]
+    assert of("gull") == [(1, 1)]
+    assert of("rope_tid") == [(3, 1)]
+
+
+def test_s14_7_a_term_that_is_nowhere_is_nowhere() -> None:
+    (bucket, data), *_ = segment(["gull"], Lexicon())
+    assert not Bucket(data).of("zebra").regions.size
+    assert bucket == bucket_of("gull")
+    with pytest.raises(zlib.error):
+        Bucket(data[:-4])
+
+
+def test_s14_7_every_region_of_several_segments_is_found_by_its_own_word() -> None:
+    regions = texts(SEGMENT_REGIONS + 300)
+    document = index(regions)
+    for number in (0, 17, SEGMENT_REGIONS - 1, SEGMENT_REGIONS, SEGMENT_REGIONS + 250):
+        terms = wanted_terms(f"What about item{number}x?", [])
+        assert number in best_regions(terms, [document], 10)[0]
+
+
+def test_s14_7_the_best_of_all_documents_are_read_and_the_ends_of_each() -> None:
+    one, other = index(texts(50)), index([*texts(20), "The zebra stands here.", "end"])
+    chosen = best_regions(wanted_terms("Where is the zebra?", []), [one, other], 10)
+    assert chosen == [[0, 49], [0, 20, 21]]
+
+
+def test_s14_7_while_the_index_is_not_finished_the_beginning_is_read() -> None:
+    document = index(texts(30))
+    unfinished = Indexed(60, 30, document.found)
+    chosen = best_regions(wanted_terms("What about item25x?", []), [unfinished], HEAD_REGIONS + 2)[0]
+    assert chosen == [*range(HEAD_REGIONS), 25, 59]
+
+
+def test_s14_7_words_in_other_scripts_are_found() -> None:
+    document = index(["nichts", "Die Schlüssel liegen in Köln.", "маяк стоит на берегу", "灯台の鍵は東京にある", "fin"])
+    for question, number in (("Wo sind die Schlüssel?", 1), ("маяки", 2), ("東京", 3)):
+        assert best_regions(wanted_terms(question, []), [document], 3)[0] == [0, number, 4]
+
+
+def test_s14_7_the_process_apart_makes_the_same_index() -> None:
+    regions = texts(40)
+    with SegmentMaker() as maker:
+        assert maker.make(regions) == list(segment(regions, Lexicon()))
+        assert maker.make(regions[:3]) == list(segment(regions[:3], Lexicon()))
+
+
+def test_s14_7_regions_are_the_text_and_end_with_lines() -> None:
+    text = "\n".join(texts(100))
+    regions = list(regions_of(text))
+    assert "".join(each.text for each in regions) == text
+    assert [(each.start, each.start + len(each.text)) for each in regions] == list(region_spans(text))
+    assert all(len(each.text) <= REGION_CHARS for each in regions)
+    assert all(each.text.endswith("\n") for each in regions[:-1])
+
+
+def test_s14_7_regions_that_are_read_keep_their_places() -> None:
+    line = "a line of some words that fills a page\n"
+    text = "".join(f"[page {number}]\n{line * 100}" for number in range(1, 40))
+    regions = list(regions_of(text))
+    read = joined([regions[0], regions[9], regions[-1]])
+    assert read.count(f"{GAP}\n") == 2
+    at = read.index(regions[9].text)
+    page = text.rfind("[page ", 0, regions[9].start + 1)
+    assert Places(read).of(at, at + 40) == text[page + 1 : text.index("]", page)]
+
+
+def test_s14_7_cells_of_a_region_are_those_of_its_rows() -> None:
+    rows = "".join(f"item {number},{number}\n" for number in range(4, 3001))
+    regions = list(regions_of(f"[file a.xlsx]\n[sheet Sales A4:B3000]\n{rows}"))
+    read = joined([regions[0], regions[3]])
+    number = int(regions[3].text.split(",")[0].removeprefix("item "))
+    at = read.index(regions[3].text)
+    cells = Places(read).of(at, at + len(f"item {number},{number}"))
+    assert cells == f"file a.xlsx, Sales!A{number}:B{number}"
+
+
+def test_s14_7_lines_are_told_only_where_nothing_is_left_out_above_them() -> None:
+    first = "".join(f"line {number} of the first file, some words\n" for number in range(1, 2_000))
+    second = "".join(f"row {number} of the other one, some words\n" for number in range(1, 900))
+    for head in ("", "[file a.txt]\n"):
+        regions = list(regions_of(f"{head}{first}[file b.txt]\n{second}"))
+        change = next(each.number for each in regions if "[file b.txt]" in each.text)
+        read = joined([regions[0], regions[3], regions[change]])
+        places = Places(read, excerpt=True)
+
+        def place(words: str, places: Places = places, read: str = read) -> str:
+            return places.of(read.index(words), read.index(words) + len(words))
+
+        file = "file a.txt" if head else ""
+        assert place("line 5 of the first file") == (f"{file}, line 5" if head else "line 5")
+        assert place(regions[3].text[:40]) == file
+        assert place("row 3 of the other one") == "file b.txt, line 3", "its own marker was read"
+
+
+def test_s14_7_a_question_looks_up_few_buckets() -> None:
+    terms = wanted_terms(" ".join(f"word{number}" for number in range(500)), [])
+    assert len(buckets_of(terms)) <= 24
