@@ -88,7 +88,7 @@ def tells_of_its_maker(raw: bytes) -> list[str]:
     if zipfile.is_zipfile(io.BytesIO(raw)):
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             whole += [archive.read(name) for name in archive.namelist()]
-    names = ["/tmp/", "/home/", "/work/", "file:///"]
+    names = ["/tmp/", "/home/", "file:///"]
     names += [host for host in (socket.gethostname(),) if len(host) > 4]  # shorter ones stand anywhere by chance
     return [name for name in names if any(name.encode() in part for part in whole)]
 
