@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from gateway.base import jsons
 from gateway.base.tasks import offload_if
 from gateway.config.documents_settings import DocumentSettings
-from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument, document_digest
 from gateway.documents.kinds import is_slow
 from gateway.documents.kinds import read as read_document
 from gateway.documents.process import DocumentReader, Progress
@@ -99,7 +99,7 @@ class FileReader:
                 continue
             with _unreadable_reported(place, first_new, texts):
                 texts[place], digest = await self._own_text(file_id, caller, keep=keep, known=known)
-                kept.update({digest: None, file_id: None} if keep else {})
+                kept |= dict.fromkeys((digest, file_id) if keep else ())
         for place, document in slow.items():
             with _unreadable_reported(place, first_new, texts):
                 texts[place], digest = await self._told(document, caller.tenant if keep else None, known)
@@ -139,7 +139,9 @@ class FileReader:
         if not found.content.startswith(b"%PDF"):
             return None, ""
         data = (await asyncio.to_thread(base64.b64encode, found.content)).decode("ascii")
-        return {"filename": found.name, "file_data": f"data:application/pdf;base64,{data}"}, f"pdf:{found.digest}"
+        return {"filename": found.name, "file_data": f"data:application/pdf;base64,{data}"}, document_digest(
+            "pdf", found.digest
+        )
 
     async def _told(self, document: DocumentFile, tenant: str | None, known: Known | None) -> tuple[str, str]:
         """What the document says, with the notes on it; and its digest."""

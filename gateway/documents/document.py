@@ -68,6 +68,11 @@ class Reading:
         return cls(str(found["text"]), tuple(map(str, found["notes"])), tuple(map(int, found["empty"])), pages)
 
 
+def document_digest(kind: str, sha256: str) -> str:
+    """Names what is read of a content as one kind; the cache's groups and conversations have it."""
+    return f"{kind}:{sha256}"
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentFile:
     """A document's bytes, the kind of document that they claim to be (a key of `kinds.KINDS`), and its name."""
@@ -79,4 +84,4 @@ class DocumentFile:
     @property
     def digest(self) -> str:
         """The same for the same bytes read in the same way."""
-        return f"{self.kind}:{hashlib.sha256(self.raw).hexdigest()}"
+        return document_digest(self.kind, hashlib.sha256(self.raw).hexdigest())

@@ -72,6 +72,28 @@ def processors(quota: Path = QUOTA) -> int:
         return count
 
 
+class BytesAtOnce:
+    """Counts the bytes that something holds at once."""
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    @contextlib.contextmanager
+    def of(self, size: int, most: int) -> Iterator[None]:
+        """So many more, for as long as it lasts. What is larger than `most` is let through alone.
+
+        Raises:
+            Overloaded: with them it is more than `most`.
+        """
+        if self._held and self._held + size > most:
+            raise Overloaded
+        self._held += size
+        try:
+            yield
+        finally:
+            self._held -= size
+
+
 class DocumentReader:
     """Reads at most as many documents at once as this process may use processors: two to four."""
 
@@ -82,7 +104,7 @@ class DocumentReader:
         self.options = options
         self._memory_bytes = memory_bytes
         self._slots = asyncio.Semaphore(min(max(2, processors()), MOST_AT_ONCE))
-        self._waiting = 0
+        self._waiting = BytesAtOnce()
         self._told = False
 
     async def read(
@@ -100,19 +122,9 @@ class DocumentReader:
         options = options or self.options
         if not is_slow(file):
             return await asyncio.to_thread(read, file, options)
-        with self._counted(len(file.raw)):
+        with self._waiting.of(len(file.raw), WAITING_BYTES):
             async with self._slots:
                 return await self._read_apart(file, options, progress)
-
-    @contextlib.contextmanager
-    def _counted(self, size: int) -> Iterator[None]:
-        if self._waiting and self._waiting + size > WAITING_BYTES:
-            raise Overloaded
-        self._waiting += size
-        try:
-            yield
-        finally:
-            self._waiting -= size
 
     async def _read_apart(self, file: DocumentFile, options: ReadOptions, progress: Progress | None) -> Reading:
         async with own_folder() as folder:

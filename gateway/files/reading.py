@@ -10,12 +10,12 @@ import random
 
 from gateway.artifacts.files import FileReader
 from gateway.base.tasks import BackgroundTasks
-from gateway.documents.document import DocumentFile, UnreadableDocument
+from gateway.documents.document import DocumentFile, UnreadableDocument, document_digest
 from gateway.documents.recognize import stored_document
 from gateway.errors import FileNotFound, GatewayError, StorageUnavailable
 from gateway.files.store import Files
 from gateway.models.artifacts import cache_group
-from gateway.models.files import FileRecord
+from gateway.models.files import FAILED, PROCESSED, UPLOADED, FileRecord
 from gateway.storage.files.rows import FileRows
 from gateway.telemetry.logs import get_logger
 
@@ -92,13 +92,13 @@ class ReadingFiles:
     async def _read(self, tenant: str, file_id: str) -> None:
         """Reads one file, unless it is gone or was read meanwhile."""
         try:
-            if (await self._files.find(tenant, file_id)).status != "uploaded":
+            if (await self._files.find(tenant, file_id)).status != UPLOADED:
                 return
             record, content = await self._files.whole(tenant, file_id)
         except FileNotFound:
             return
         status, details, groups = await self._outcome(tenant, record, content)
-        progress = 1.0 if status == "processed" else None
+        progress = 1.0 if status == PROCESSED else None
         if not await self._rows.note_reading(tenant, file_id, status, details, progress):
             await self._rows.forget_read(*groups)  # it was deleted meanwhile
         log.info("file_read", file=file_id, status=status)
@@ -111,14 +111,14 @@ class ReadingFiles:
         try:
             document = await asyncio.to_thread(stored_document, record.name, record.media_type, content)
         except UnreadableDocument:  # it is none
-            return "processed", None, (own,)
-        groups = (own, cache_group(tenant, f"{document.kind}:{record.digest.hex()}"))
+            return PROCESSED, None, (own,)
+        groups = (own, cache_group(tenant, document_digest(document.kind, record.digest.hex())))
         try:
             await self._noted(tenant, record.id, document)
         except UnreadableDocument as error:
             told = str(error).replace("\x00", "")[:MOST_DETAILS]
-            return "error", f"The file cannot be read: {told}.", groups
-        return "processed", None, groups
+            return FAILED, f"The file cannot be read: {told}.", groups
+        return PROCESSED, None, groups
 
     async def _noted(self, tenant: str, file_id: str, document: DocumentFile) -> None:
         """Reads and keeps what the document says; how far it is stands in its row meanwhile."""
@@ -134,7 +134,7 @@ class ReadingFiles:
                 if done > noted:
                     noted = done
                     with contextlib.suppress(StorageUnavailable):
-                        await self._rows.note_reading(tenant, file_id, "uploaded", None, round(noted, 3))
+                        await self._rows.note_reading(tenant, file_id, UPLOADED, None, round(noted, 3))
         finally:
             if not work.done():
                 work.cancel()

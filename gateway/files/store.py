@@ -2,25 +2,34 @@
 
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 from gateway.base.ids import new_id
 from gateway.config.documents_settings import FileSettings
+from gateway.documents.process import BytesAtOnce
 from gateway.documents.recognize import may_be_document
 from gateway.errors import (
     FileNotFound,
     FilesQuotaExceeded,
     GatewayError,
-    Overloaded,
     RequestTooLarge,
     StorageUnavailable,
 )
 from gateway.files.sealed import object_name, opened, sealed
 from gateway.models.exchange import Caller, StoredFile
-from gateway.models.files import READ_PURPOSES, SEALED, ContentPlace, FilePage, FileQuery, FileRecord, Kept
+from gateway.models.files import (
+    PROCESSED,
+    READ_PURPOSES,
+    SEALED,
+    UPLOADED,
+    ContentPlace,
+    FilePage,
+    FileQuery,
+    FileRecord,
+    Kept,
+)
 from gateway.models.trail import Actor
 from gateway.ports import Clock
 from gateway.ports.documents import ContentStore, FileStore
@@ -69,7 +78,7 @@ class Files:
         self._settings = settings
         self._clock = clock
         self._vault = vault
-        self._fetched = 0
+        self._fetched = BytesAtOnce()
         self.added: Callable[[str, str], None] = lambda _tenant, _id: None
         """Is told tenant and id of each file that is to be read."""
 
@@ -100,7 +109,7 @@ class Files:
             raise
         if found != place:
             await self._discard(place)
-        if record.status == "uploaded":
+        if record.status == UPLOADED:
             self.added(caller.tenant, record.id)
         return record
 
@@ -136,7 +145,7 @@ class Files:
         for is_last in (False, True):
             record, pieces = await self.content(tenant, file_id)
             try:
-                with self._counted(record.size):
+                with self._fetched.of(record.size, FETCHED_BYTES):
                     content = b"".join([piece async for piece in pieces])
             except StorageUnavailable:
                 if is_last:
@@ -145,16 +154,6 @@ class Files:
             if len(content) == record.size:
                 return record, content
         raise StorageUnavailable("The content of the file cannot be read.")
-
-    @contextmanager
-    def _counted(self, size: int) -> Iterator[None]:
-        if self._fetched and self._fetched + size > FETCHED_BYTES:
-            raise Overloaded
-        self._fetched += size
-        try:
-            yield
-        finally:
-            self._fetched -= size
 
     async def page(self, tenant: str, query: FileQuery) -> FilePage:
         """A page of a tenant's files.
@@ -218,7 +217,7 @@ class Files:
         seconds = said.expires_after if said.expires_after is not None else self._settings.expires_after
         is_read = said.purpose in READ_PURPOSES and may_be_document(said.name, said.media_type, passed.head)
         return FileRecord(
-            status="uploaded" if is_read else "processed",
+            status=UPLOADED if is_read else PROCESSED,
             id=new_id("file-"),
             name=said.name,
             purpose=said.purpose,

@@ -10,6 +10,10 @@ READ_PURPOSES = ("assistants", "user_data")
 """Those of files that questions are asked about: they are read behind the upload."""
 
 
+UPLOADED, PROCESSED, FAILED = "uploaded", "processed", "error"
+"""OpenAI's words for a file that is to be read, that was read or needs no reading, and that cannot be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileRecord:
     """One upload, of so many bytes. `digest`: SHA-256 of its content. `status`: `uploaded` while it is to be
@@ -25,7 +29,7 @@ class FileRecord:
     created_at: datetime
     expires_at: datetime | None = None
     key_id: str | None = None
-    status: str = "uploaded"
+    status: str = UPLOADED
     status_details: str | None = None
     progress: float | None = None
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gateway.documents.document import document_digest
 from gateway.documents.kinds import KINDS
 from gateway.errors import FileNotFound
 from gateway.models.artifacts import cache_group
-from gateway.models.files import ContentPlace, FilePage, FileQuery, FileRecord, Kept
+from gateway.models.files import UPLOADED, ContentPlace, FilePage, FileQuery, FileRecord, Kept
 from gateway.models.trail import Actor
 from gateway.ports import CacheBackend, Clock
 from gateway.storage import rows
@@ -30,7 +31,6 @@ from gateway.storage.trail.append import recorded
 from gateway.storage.turns.completions import behind
 
 FILE, CONTENT = files.c, file_contents.c
-UPLOADED = "uploaded"
 UNREAD = 500
 """Files that one look at what is unread finds at most."""
 EXPIRED = 100
@@ -122,7 +122,7 @@ class FileRows:
                 own = (CONTENT.tenant == tenant, CONTENT.digest == record.digest)
                 connection.execute(file_contents.delete().where(*own))
                 connection.execute(file_chunks.delete().where(file_chunks.c.object == place.object))
-                groups = (*groups, *_read_of(tenant, record.digest.hex()))
+                groups = (*groups, *_read_of(tenant, record.digest))
             recorded(connection, by, now, "file.deleted", file_id, tenant, conversations=len(held))
             return place if is_last else None, groups, held
 
@@ -238,8 +238,11 @@ def _let_go(
         groups |= dict.fromkeys(gone)
     holders = {row.conversation_id for row in held}
     cached = schema.cached_contents.c
-    names = [f"{kind}:{record.digest.hex()}" for kind in KINDS]
-    read = sa.select(cached.conversation_id).distinct().where(cached.tenant == tenant, cached.digest.in_(names))
+    read = (
+        sa.select(cached.conversation_id)
+        .distinct()
+        .where(cached.tenant == tenant, cached.digest.in_(_digests(record.digest)))
+    )
     for conversation_id in set(connection.execute(read).scalars()) - holders:
         forget_blocks(connection, conversation_id, now)
         delete_plans(connection, conversation_id)
@@ -247,9 +250,14 @@ def _let_go(
     return tuple(groups), sorted(holders)
 
 
-def _read_of(tenant: str, digest: str) -> tuple[str, ...]:
-    """The cache groups of what was read of a content, as whichever kind."""
-    return tuple(cache_group(tenant, each) for each in (digest, *(f"{kind}:{digest}" for kind in KINDS)))
+def _digests(content: bytes) -> list[str]:
+    """What may have been read of a content: as any kind."""
+    return [document_digest(kind, content.hex()) for kind in KINDS]
+
+
+def _read_of(tenant: str, content: bytes) -> tuple[str, ...]:
+    """The cache groups of what was read of a content."""
+    return tuple(cache_group(tenant, each) for each in (content.hex(), *_digests(content)))
 
 
 def _record(row: Any) -> FileRecord:
