@@ -31,7 +31,7 @@ FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
     {
         *OPTIONAL_IN_RECORDS,
         *("economics", "embedder", "embedder_cost", "guard", "guard_cost"),
-        *("agent", "profile", "memory", "recall", "things", "compacted", "cleared"),
+        *("agent", "profile", "memory", "recall", "things", "pages", "compacted", "cleared"),
     }
 )
 """Of a bill: they are left out elsewhere."""
@@ -81,6 +81,8 @@ def response_metadata(known: ResponseMetadata, unlisted: Unlisted | None = None)
             del utilization["memory"]
         if not used.things:
             del utilization["things"]
+        if not used.pages:
+            del utilization["pages"]
         if not used.compacted:
             del utilization["compacted"]
         if not used.cleared:

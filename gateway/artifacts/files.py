@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
+from gateway.artifacts.cut_pages import PageCutter
 from gateway.base import jsons
 from gateway.base.tasks import offload_if
 from gateway.config.documents_settings import DocumentSettings
@@ -45,6 +46,8 @@ class FileReader:
     def __init__(self, cache: CacheBackend, ttl: float, settings: DocumentSettings = DEFAULTS) -> None:
         options = ReadOptions(settings.ocr == "auto", settings.ocr_languages, settings.seconds)
         self.documents = DocumentReader(settings.seconds, options, settings.memory_bytes)
+        self.pages = PageCutter(self.documents, cache, ttl)
+        self.most_pages = settings.native_pages
         self.store: FileStore | None = None
         self._cache = cache
         self._ttl = ttl

@@ -7,9 +7,9 @@ from typing import assert_never
 
 from gateway.assembly.placed import placed_pieces
 from gateway.models.artifacts import ArtifactType, ProcessingStrategy
-from gateway.models.places import NOTE_END, is_marked, notes_of
+from gateway.models.places import NOTE_END, is_marked, named_pages, notes_of
 from gateway.models.things import Thing
-from gateway.models.window import Excerpt, Recalled, Rendering, head_of
+from gateway.models.window import Excerpt, Recalled, Rendering, ShownPages, head_of
 
 ELISION = "[…]"
 BLOCK_TAG = "context_data"
@@ -145,17 +145,19 @@ def block(
     things: Sequence[Thing] = (),
     note: str = NOTE,
     citing: str = "",
+    pages: Sequence[ShownPages] = (),
 ) -> str:
     """The one delimited block at the head of the current user message; "" if it would be empty.
 
     Args:
         citing: what the model is asked to cite, with its own delimiters; it comes first.
+        pages: those of PDFs that follow behind the block, each PDF as a file.
     """
-    if not (renderings or turns or things or citing):
+    if not (renderings or turns or things or citing or pages):
         return ""
     first = [citing] if citing else []
     first += [*([known_things(things)] if things else []), *([_turns(turns)] if turns else [])]
-    items = "\n".join([*first, *(_item(rendering) for rendering in renderings)])
+    items = "\n".join([*first, *map(_item, renderings), *map(_pages, pages)])
     return f'<{BLOCK_TAG} note="{note}">\n{items}\n</{BLOCK_TAG}>\n\n'
 
 
@@ -218,6 +220,17 @@ def _turns(turns: Recalled) -> str:
     text = DELIMITER.sub("&lt;", excerpts_text(turns))
     lines = LINES_BY_HEAD if heads_once(turns) else LINES
     return f'<{ITEM_TAG} {names} lines="{lines}" shown="{shown}">\n{text}\n</{ITEM_TAG}>'
+
+
+def _pages(pages: ShownPages) -> str:
+    """Says of what the pages are that follow."""
+    artifact = pages.artifact
+    names = {"id": artifact.artifact_id, "type": artifact.artifact_type.value}
+    names["source"] = artifact.label or artifact.source
+    names |= {"title": artifact.title} if artifact.title and artifact.title not in names["source"] else {}
+    names["shown"] = f"{named_pages(pages.numbers)} as it looks, in a file of that name below"
+    attributes = " ".join(f'{name}="{escape(one_line(value))}"' for name, value in names.items())
+    return f"<{ITEM_TAG} {attributes}/>"
 
 
 def known_things(things: Sequence[Thing]) -> str:

@@ -1,6 +1,7 @@
 """Turns a selection into the messages that are forwarded (guarantee §4 I3, I4, I6)."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from gateway.assembly.block import block, block_without, file_part, in_place
@@ -35,7 +36,8 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
             in_block.append(rendering)
     messages: list[dict[str, Any]] = list(material.instructions)
     indexes = [SYSTEM_INDEX] * len(messages)
-    text = block(in_block, selection.turns, material.things)
+    pages = tuple(each.part for each in material.pages)
+    text = block(in_block, selection.turns, material.things, pages=material.pages)
     rendered: dict[str, Any] | None = None
     memory = waiting = window_memory(material, selection) if material.may_have_memory else None
     for index, message in enumerate(material.messages):
@@ -55,13 +57,13 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
             body = _reduced(body, shown) if body is message.body else _with_files(body, message.body, shown)
         if index == material.current and material.cites:
             asked = citing(material, selection, [*messages, body], [*indexes, index])
-            text = block(in_block, selection.turns, material.things, CITING_NOTE, asked)
+            text = block(in_block, selection.turns, material.things, CITING_NOTE, asked, material.pages)
         if index == material.current and text:
-            body = rendered = _with_block(body, text)
+            body = rendered = _with_block(body, text, pages)
         messages.append(body)
         indexes.append(index)
     in_full = tuple(r.artifact.block_name for r in in_block if r.strategy is ProcessingStrategy.INCLUDE_FULL)
-    return Forwarded(messages, indexes, text, rendered, in_full, memory)
+    return Forwarded(messages, indexes, text, rendered, in_full, memory, pages)
 
 
 def without_items(rendered: dict[str, Any], numbers: frozenset[int]) -> dict[str, Any]:
@@ -125,7 +127,7 @@ def _with_files(rendered: dict[str, Any], body: dict[str, Any], renderings: list
     if not isinstance(body["content"], list) or not isinstance(rendered["content"], list):
         return rendered
     parts = list(rendered["content"])
-    block = len(parts) - len(body["content"])  # the block is a part before them
+    block = len(parts) - len(body["content"])  # the block, and pages of PDFs, are parts before them
     for rendering in renderings:
         place = rendering.artifact.place
         if place.part is not None and place.span is None and parts[place.part + block].get("type") == "file":
@@ -138,8 +140,9 @@ def _replaced(text: str, span: tuple[int, int] | None, by: str) -> str:
     return text[:start] + by + text[end:]
 
 
-def _with_block(body: dict[str, Any], text: str) -> dict[str, Any]:
+def _with_block(body: dict[str, Any], text: str, pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     content = body.get("content")
-    if isinstance(content, str):
+    if isinstance(content, str) and not pages:
         return {**body, "content": text + content}
-    return {**body, "content": [{"type": "text", "text": text}, *(content or [])]}
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    return {**body, "content": [{"type": "text", "text": text}, *pages, *parts]}

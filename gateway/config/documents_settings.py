@@ -22,6 +22,12 @@ class DocumentSettings(Section):
     )
     seconds: Seconds = Field(60.0, description="Seconds that reading one document may take.")
     memory_bytes: int = Field(2**30, ge=2**28, description="Memory that reading one document may take.")
+    native_pages: int = Field(
+        8,
+        ge=0,
+        le=100,
+        description="Pages at most that a question brings as PDF pages, where the whole PDF does not fit; 0: none.",
+    )
     index_chars: int = Field(
         4_000_000,
         ge=100_000,

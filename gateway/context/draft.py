@@ -14,7 +14,7 @@ from gateway.config.settings import ContextSettings
 from gateway.context.collect import ContextInput
 from gateway.errors import ContextLengthExceeded
 from gateway.models.relevance import Relevance
-from gateway.models.window import Fitted, Material, Unreduced
+from gateway.models.window import Fitted, Material, ShownPages, Unreduced
 from gateway.planning.decision import Decision, facts_of, should_use_llm_planning
 from gateway.planning.processor import ModelConfig
 from gateway.ports import TokenCounter
@@ -46,6 +46,13 @@ class Measured:
         material = replace(self.material, things=())
         unreduced = count_unreduced(material, self.limits, self.counting, self.tools, _shares(settings))
         return replace(self, material=material, unreduced=unreduced)
+
+    def with_pages(self, pages: tuple[ShownPages, ...], settings: ContextSettings) -> "Measured":
+        """The same with pages of PDFs beside the current message's block."""
+        material = replace(self.material, pages=pages)
+        unreduced = count_unreduced(material, self.limits, self.counting, self.tools, _shares(settings))
+        measured = {each.name: getattr(self, each.name) for each in fields(Measured)}
+        return Measured(**{**measured, "material": material, "unreduced": unreduced})
 
     @property
     def answers(self) -> int:

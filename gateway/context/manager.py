@@ -1,27 +1,24 @@
 """`ContextManager`: makes the context of a request, for the pipeline and for those who use the package as a library."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from gateway.artifacts.attached import with_contents
-from gateway.artifacts.files import FilePlace, FileReader, has_files
-from gateway.artifacts.pins import with_whole_steps
-from gateway.artifacts.steps_as_text import steps_as_text
+from gateway.artifacts.files import FileReader, has_files
 from gateway.assembly.agents import Assemblers
-from gateway.assembly.messages import without_items
 from gateway.assembly.profiles import MODES, Profile, composed, inferred, monolith
 from gateway.base.tasks import offload_if
 from gateway.config.settings import NO_PROFILES, ContextSettings, PromptProfiles
-from gateway.context.collect import INLINE_CHARS, NO_EARLIER, ContextInput, Files, collect
+from gateway.context.collect import INLINE_CHARS, ContextInput, collect
 from gateway.context.draft import Draft, Measured, make_draft, measure
 from gateway.context.fast_path import context_as_sent
 from gateway.context.for_agent import Room, for_agent
-from gateway.context.large_documents import with_excerpts
-from gateway.context.native_files import NO_FILES, NativeFiles, Stays, with_native
+from gateway.context.native_files import NativeFiles, Stays, with_native
+from gateway.context.native_pages import with_pages
 from gateway.context.planned_fit import FinalFit, fit_as_planned
 from gateway.context.planner import (
     ContextPlanning,
@@ -31,17 +28,16 @@ from gateway.context.planner import (
     planner_task,
     prospects_of,
 )
+from gateway.context.reading import InputReader
 from gateway.context.recalling import Window, asked_for, told
 from gateway.context.remembered import with_things
 from gateway.context.report import BuiltContext, check_whole, report
 from gateway.embeddings.background import Holds
 from gateway.embeddings.meaning import Meaning, RequestMeaning
-from gateway.history.frames import as_frozen
 from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
 from gateway.models.bill import InternalCall
-from gateway.models.conversation import ConversationMessage, History
+from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, ModelFacts
-from gateway.models.recall import own_tools
 from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
 from gateway.ports import ConversationReader, Spans, ThingReader
 from gateway.ports.documents import FileStore, LargeTexts
@@ -80,6 +76,7 @@ class ContextManager:
         self._store = store
         self._things = things
         self._large = large
+        self._input = InputReader(large)
         self._assemblers = Assemblers()
         self._profiles = profiles if profiles.is_set else None
         self.spans: Spans = nullcontext
@@ -184,7 +181,7 @@ class ContextManager:
         if has_unread(history) and not window.material.earlier:
             history = await self._with_older_messages(request, history)
             natives = self._natives(request, window.facts)
-            source = await self._read(request, history, window.budget, access, natives)
+            source = await self._input.read(request, history, window.budget, access, natives)
             material = await asyncio.to_thread(collect, source, self._settings.document_min_chars)
             window = replace(window, material=material)
         attached, question = window.material.attached, asked_for(call)
@@ -270,59 +267,14 @@ class ContextManager:
         """All that was read, and the context without a plan, in which PDFs stay as they came while they fit."""
 
         async def draft_of(stays: Stays) -> tuple[Draft, Planners | None]:
-            source = await self._read(request, history, budget, access, natives, stays)
+            source = await self._input.read(request, history, budget, access, natives, stays)
             return await self._draft(source, access, meaning)
 
         takes = natives.facts.supports_pdf_input and has_files(history.messages)
         draft, planners = await (with_native(draft_of) if takes else draft_of(Stays.NONE))
+        run = _runner(meaning, draft.source)
+        draft = await with_pages(draft, natives, run, self._settings, has_planner=planners is not None)
         return draft.source, draft, planners
-
-    async def _read(
-        self,
-        request: ChatRequest,
-        history: History,
-        budget: Budget,
-        access: PlannerAccess,
-        natives: NativeFiles,
-        stays: Stays = Stays.ALL,
-    ) -> ContextInput:
-        """All that has to be read before the context is made."""
-        if self._large is not None and any(each.is_excerpt for each in history.attachments):
-            history = await with_excerpts(history, self._large, request.caller.tenant)
-        tools = own_tools(request.forward) if request.options.recall else request.forward.get("tools")
-        has_tools = bool(tools or request.forward.get("functions"))
-        origin = access.deployment.origin if access.deployment else None
-        frozen = with_whole_steps(as_frozen(history))
-        steps = steps_as_text(frozen, without_items, has_tools=has_tools, origin=origin)
-        native = NO_FILES
-        if stays is not Stays.NONE:
-            native = await natives.of(steps.history, stays, counted=budget.tokens is not None)
-        sent, kept = await self._read_files(request, natives, steps.history.messages, steps.history.stored, native)
-        older = (steps.history.earlier or NO_EARLIER).messages
-        earlier, kept_earlier = await self._read_files(request, natives, older, len(older))
-        pins = steps.history.older_pins
-        pinned, kept_pinned = await self._read_files(request, natives, pins, len(pins))
-        cached = tuple(dict.fromkeys((*kept, *kept_earlier, *kept_pinned, *natives.digests)))
-        files = Files(sent, earlier, cached, pinned, native)
-        return ContextInput(request, steps, natives.facts, budget, files)
-
-    async def _read_files(
-        self,
-        request: ChatRequest,
-        natives: NativeFiles,
-        messages: Sequence[ConversationMessage],
-        first_new: int,
-        natively: Mapping[FilePlace, dict[str, Any]] = NO_FILES,
-    ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
-        return await self._files.read(
-            messages,
-            first_new,
-            request.caller,
-            decode_pdf=True,
-            keep=natives.tenant is not None,
-            natively=natively,
-            known=natives.known,
-        )
 
     async def _with_older_messages(self, request: ChatRequest, history: History) -> History:
         if self._store is None:

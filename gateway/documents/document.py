@@ -1,10 +1,11 @@
 """A document before and after it is read."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.models.places import NOTE_END, NOTE_START
+from gateway.models.places import NOTE_END, NOTE_START, Places
 
 
 class UnreadableDocument(Exception):
@@ -14,12 +15,14 @@ class UnreadableDocument(Exception):
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """How documents are read. `ocr`: pictures of text are recognized where the program for it is installed. `seconds`:
-    what the whole document may take. `careful`: only readers in pure Python, since another one crashed."""
+    what the whole document may take. `careful`: only readers in pure Python, since another one crashed. `cut`: numbers
+    of pages; the reading's text is a PDF of these alone, in base64."""
 
     ocr: bool = False
     ocr_languages: str = "eng"
     seconds: float = 60.0
     careful: bool = False
+    cut: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,14 @@ class Reading:
         """The reading as JSON."""
         pages = [[page.width, page.height, page.has_picture] for page in self.pages]
         return {"text": self.text, "notes": self.notes, "empty": self.empty, "pages": pages}
+
+    def of_pages(self, numbers: Sequence[int]) -> "Reading":
+        """What was read of the pages with these numbers, from 1."""
+        places = Places(self.text)
+        spans = (places.find(f"page {number}") for number in numbers)
+        text = "".join(self.text[slice(*span)] for span in spans if span is not None)
+        empty = tuple(number for number in self.empty if number in numbers)
+        return Reading(text, (), empty, tuple(self.pages[number - 1] for number in numbers))
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> "Reading":

@@ -1,5 +1,6 @@
 """PDF files: text page by page, and the facts of the pages; by PDFium, and by pypdf what PDFium cannot open."""
 
+import base64
 import ctypes
 import io
 import re
@@ -9,6 +10,7 @@ from typing import Any
 from gateway.documents.apart import tell_progress
 from gateway.documents.document import PageFacts, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.ocr import recognized
+from gateway.documents.pdf_pages import FAULTS, cut_out
 from gateway.models.places import marker, no_text_note, page_list, plain_lines
 
 LOCKED = "it is protected by a password; save it without one and send it again"
@@ -18,8 +20,6 @@ END, TAIL = b"%%EOF", 2048
 CATALOG = re.compile(rb"(\d{1,9})\s+(\d{1,5})\s+obj\b[^>]{0,400}?/Type\s{0,9}/Catalog\b")
 MENDED = b"\nendobj\ntrailer\n<< /Root %b %b R >>\nstartxref\n0\n%b\n"
 BROKEN = "it is no readable PDF"
-FAULTS = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError, AssertionError, OSError)
-"""Beside its own, what pypdf raises for broken files."""
 PICTURE_SHARE = 0.02
 """Of a page's area: a smaller picture is a trifle."""
 MOST_OBJECTS = 500
@@ -36,8 +36,10 @@ CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 def read(raw: bytes, options: ReadOptions) -> Reading:
     """
     Raises:
-        UnreadableDocument: it is no PDF, or needs a password.
+        UnreadableDocument: it is no PDF, or needs a password, or has no such pages.
     """
+    if options.cut:
+        return Reading(base64.b64encode(cut_out(raw, options.cut)).decode("ascii"))
     if options.careful:
         return _by_pypdf(raw)
     is_whole = END in raw[-TAIL:]

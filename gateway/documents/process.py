@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -125,6 +125,17 @@ class DocumentReader:
         with self._waiting.of(len(file.raw), WAITING_BYTES):
             async with self._slots:
                 return await self._read_apart(file, options, progress)
+
+    async def cut(self, file: DocumentFile, numbers: Sequence[int]) -> str:
+        """A PDF of some pages of a PDF, in base64.
+
+        Args:
+            numbers: of pages, from 1.
+
+        Raises:
+            UnreadableDocument, Overloaded: as `read`; also where its pages cannot be cut out.
+        """
+        return (await self.read(file, ReadOptions(cut=tuple(numbers)))).text
 
     async def _read_apart(self, file: DocumentFile, options: ReadOptions, progress: Progress | None) -> Reading:
         async with own_folder() as folder:

@@ -236,6 +236,8 @@ class ContextUtilizationMetadata:
     """The prompt profile that stands in front, and what it saves; on the bill only where profiles are configured."""
     things: list[dict[str, str]] | None = None
     """Memory id and type of the remembered things that were shown; on the bill only where there were any."""
+    pages: list[dict[str, Any]] | None = None
+    """Artifact id and numbers of the pages of PDFs that went up as those pages alone; only where there were any."""
     compacted: bool | None = None
     """Whether room was made for a client that asked for compaction; on the bill only where it was."""
     cleared: list[dict[str, Any]] | None = None

@@ -230,6 +230,11 @@ def page_list(numbers: Sequence[int]) -> str:
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
+def named_pages(numbers: Sequence[int]) -> str:
+    """`page 7`, `pages 3, 7-9`."""
+    return f"page{'s' if len(numbers) > 1 else ''} {page_list(numbers)}"
+
+
 def notes_of(text: str) -> str:
     """What the reader of a document has noted behind its text; "" if nothing."""
     found = NOTES.search(text[-NOTES_CHARS:]) if NOTE_START in text[-NOTES_CHARS:] else None

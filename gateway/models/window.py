@@ -29,6 +29,21 @@ def first_forwarded(frame: Frame | None, messages: Sequence[ConversationMessage]
 
 
 @dataclass(frozen=True, slots=True)
+class ShownPages:
+    """Pages of a PDF that go up as those pages alone, behind the block (guarantee §14.13).
+
+    Attributes:
+        artifact: the PDF as text.
+        numbers: of the pages, from 1, in order.
+        part: the `file` part that names them.
+    """
+
+    artifact: Artifact
+    numbers: tuple[int, ...]
+    part: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Material:
     """All that a request's context can be made of.
 
@@ -45,6 +60,7 @@ class Material:
             `LAST_EARLIER`, the one before it one less.
         recallable: artifacts inside `earlier`.
         recalled: what is known of `earlier`, and is to be known of it later.
+        pages: pages of PDFs that go up beside the current message's block; none where that is fixed.
         cites: the model is asked to cite, in the current message's block (guarantee §14.8); never where that is fixed.
         turns_before: number of turns that began before the first of all these messages.
         pinned: the pinned messages, oldest first, which are in any window (guarantee §11.12).
@@ -70,6 +86,7 @@ class Material:
     segments_first: bool = False
     cites: bool = False
     recalled: RecalledNotes = field(default_factory=RecalledNotes)
+    pages: tuple[ShownPages, ...] = ()
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -287,6 +304,7 @@ class Forwarded:
             `MEMORY_INDEX` for the memory message.
         block: the text put at the head of the current user message; "" without one.
         rendered: the current user message with that block.
+        pages: the parts behind the block that are pages of PDFs.
         shown_in_full: `Artifact.block_name` of each artifact that the block shows in full, in its order.
         memory: the memory message, where there is one.
     """
@@ -297,6 +315,7 @@ class Forwarded:
     rendered: dict[str, Any] | None = None
     shown_in_full: tuple[str, ...] = ()
     memory: MemoryMessage | None = None
+    pages: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ def attachment_of(row: Any) -> Artifact:
             "attachment_type": body["attachment_type"],
             "label": body["label"],
             "said_digest": bytes(row.said_digest) if row.said_digest is not None else None,
+            **({"file_id": row.file_id} if row.file_id is not None else {}),
             **({LARGE: row.document} if row.document is not None else {}),
         },
     )

@@ -18,6 +18,7 @@ from gateway.models.calibration import CALL_TOKENS, MESSAGE_TOKENS, Calibration,
 from gateway.models.exchange import ModelFacts
 from gateway.models.items import named_file, pdf_data
 from gateway.models.notes import MessageParts
+from gateway.tokens.bounds import MAX_REMEMBERED, least_of
 from gateway.tokens.calibration import Margins
 from gateway.tokens.estimate import estimated_tokens
 from gateway.tokens.images import image_tokens
@@ -41,10 +42,6 @@ AUDIO_BYTES_PER_TOKEN, AUDIO_TOKENS = 1600, 10
 """An estimate of a recording by its base64, since its length is not read; and a few tokens for any."""
 PIECE_CHARS = 100_000
 """Longer texts are encoded in pieces of this size; a cut may cost a token or two."""
-BOUND_CHARS = 2**18
-"""Characters that a lower bound looks at at once."""
-MAX_REMEMBERED = 50_000
-"""Texts whose counts are kept for each encoding."""
 
 
 class CounterRegistry:
@@ -71,6 +68,12 @@ class CounterRegistry:
         tokens = pdf_tokens(reading.pages, reading.text, facts.name, self.counter(facts).plain_text)
         for name in (data, file_id) if file_id is not None else (data,):
             self._pdfs.put(name, facts.name, encoding_name(facts)[0], tokens)
+
+    def of_pdf(self, facts: ModelFacts, reading: "Reading") -> int:
+        """What the model is charged for a PDF."""
+        counter = self.counter(facts)
+        tokens = pdf_tokens(reading.pages, reading.text, facts.name, counter.plain_text)
+        return counter.with_margin(tokens.texts) + tokens.pictures
 
     def is_loaded(self, facts: ModelFacts) -> bool:
         """Whether the vocabulary that counts for the model is in memory."""
@@ -349,50 +352,3 @@ def _part(part: Any, model: str, pdf: Callable[[str], int | None]) -> tuple[str,
             return "", tokens
     text = part.get("text")
     return (text if isinstance(text, str) else jsons.dumps_text(part)), None
-
-
-_BOUNDS: OrderedDict[tuple[int, int], int] = OrderedDict()
-"""Lower bounds by text, oldest forgotten first, as with `_remembered`."""
-OTHER, LETTER, DIGIT = 0, 1, 2
-KINDS = bytes(
-    LETTER if byte > 127 or chr(byte).isalpha() else DIGIT if chr(byte).isdigit() else OTHER for byte in range(256)
-)
-"""The kind of each byte. What is not ASCII may be a letter: a run of it is taken for one word."""
-
-
-def least_tokens(text: str) -> int:
-    """A lower bound of a text's tokens, found in a thousandth of the time that counting takes.
-
-    Every byte-level vocabulary of tiktoken splits a text before it looks for tokens (`tiktoken_ext/openai_public.py`):
-    no token reaches from one word or number into the next, but for the end of a contraction (`'s`).
-    """
-    if len(text) < 2:
-        return 0
-    key = (len(text), hash(text))
-    known = _BOUNDS.get(key)
-    if known is None:
-        known = _BOUNDS[key] = _least_tokens(text)
-        if len(_BOUNDS) > MAX_REMEMBERED:
-            _BOUNDS.popitem(last=False)
-    return known
-
-
-def _least_tokens(text: str) -> int:
-    import numpy as np  # a quarter of a second to load, and not needed for what is small
-
-    total = 0
-    for start in range(0, len(text), BOUND_CHARS):  # in pieces: the whole would take four times its memory
-        data = text[start : start + BOUND_CHARS].encode("utf-8", "replace")
-        kinds = np.frombuffer(data.translate(KINDS), np.uint8)
-        begun = np.count_nonzero((kinds[1:] != kinds[:-1]) & (kinds[1:] != OTHER))
-        total += max(0, int(begun) - data.count(b"'"))
-    return total
-
-
-def least_of(message: dict[str, Any]) -> int:
-    """A lower bound of a message's tokens."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return least_tokens(content)
-    texts = (part.get("text") for part in content or () if isinstance(part, dict))
-    return sum(least_tokens(text) for text in texts if isinstance(text, str))

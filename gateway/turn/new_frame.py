@@ -136,7 +136,8 @@ class _Request:
     def _is_of_messages_sent(self) -> bool:
         """Whether nothing stands in the block but what the client sent as messages with this request."""
         apart = (*self._material.restored, *self._material.attached)
-        return self._sent_all and not any(a.artifact_id in self._fitted.selection.renderings for a in apart)
+        shown = {*self._fitted.selection.renderings, *(each.artifact.artifact_id for each in self._material.pages)}
+        return self._sent_all and not any(a.artifact_id in shown for a in apart)
 
     def _decisions(self) -> dict[str, tuple[FrozenDecision, ...]]:
         """What stands in messages of the window and is less than the whole, by the message that it stands in."""

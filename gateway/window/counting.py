@@ -145,7 +145,7 @@ class PromptCounter:
 
     def exact(self, forwarded: Forwarded) -> PromptCount:
         """Counted with the model's tokenizer, or with another one and a margin learned from upstream's reports."""
-        block = self._counter.text(forwarded.block) if forwarded.block else 0
+        block = self._counter.text(forwarded.block) + self._pages(forwarded) if forwarded.block else 0
         counts = [self.message(message) for message in forwarded.messages]
         parts = self._parts()
         for message, index, tokens in zip(forwarded.messages, forwarded.indexes, counts, strict=True):
@@ -168,7 +168,7 @@ class PromptCounter:
                 tokens, counted = self._counter.estimate([message])
                 block, whole = self._counter.estimate_texts([forwarded.block], [len(forwarded.block)])
                 estimated |= not (counted and whole)
-                self._add(parts, index, tokens, block)
+                self._add(parts, index, tokens, block + self._pages(forwarded))
             elif known is not None:
                 self._add(parts, index, self._as_taken(message, known[1]))
             else:
@@ -283,6 +283,10 @@ class PromptCounter:
         shown = min(block, tokens)
         parts["artifacts"] += shown
         parts[self._part_of(index)] += tokens - shown
+
+    def _pages(self, forwarded: Forwarded) -> int:
+        """Tokens of the pages of PDFs behind the block."""
+        return self._counter.message({"content": list(forwarded.pages)}) if forwarded.pages else 0
 
     def _part_of(self, index: int) -> str:
         if index == MEMORY_INDEX:
