@@ -28,7 +28,7 @@ FilePlace = tuple[int, int]
 """Indexes of a message and of a part of its content."""
 Known = dict[tuple[str, str], Reading]
 """What a request has read, by the way and by the document's digest."""
-VERSION = 2
+VERSION = 3
 """Raised whenever readings of older versions are of no use: the cache may hold some."""
 DEFAULTS = DocumentSettings()
 DELETED = "(This document was deleted.)"

@@ -27,7 +27,8 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """One page of a PDF. `width`, `height`: in points. `has_picture`: an image fills more than a trifle of it."""
+    """One page of a PDF. `width`, `height`: in points. `has_picture`: an image, or a drawing, fills more than a trifle
+    of it."""
 
     width: float
     height: float

@@ -10,6 +10,7 @@ from typing import Any
 from gateway.documents.apart import tell_progress
 from gateway.documents.document import PageFacts, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.ocr import recognized
+from gateway.documents.pdf_drawings import has_picture
 from gateway.documents.pdf_pages import FAULTS, cut_out
 from gateway.models.places import marker, no_text_note, page_list, plain_lines
 
@@ -20,10 +21,8 @@ END, TAIL = b"%%EOF", 2048
 CATALOG = re.compile(rb"(\d{1,9})\s+(\d{1,5})\s+obj\b[^>]{0,400}?/Type\s{0,9}/Catalog\b")
 MENDED = b"\nendobj\ntrailer\n<< /Root %b %b R >>\nstartxref\n0\n%b\n"
 BROKEN = "it is no readable PDF"
-PICTURE_SHARE = 0.02
-"""Of a page's area: a smaller picture is a trifle."""
-MOST_OBJECTS = 500
-"""Pictures of a page that are looked at, and annotations."""
+MOST_ANNOTATIONS = 500
+"""Of a page."""
 MOST_STRING = 2**20
 """Bytes of a field's value or a comment; one that is longer is left out."""
 POINTS = (612.0, 792.0)
@@ -118,7 +117,7 @@ def _annotated(document: Any, page: Any) -> list[str]:
     import pypdfium2.raw as pdfium
 
     found: list[str] = []
-    for number in range(min(MOST_OBJECTS, max(0, pdfium.FPDFPage_GetAnnotCount(page)))):
+    for number in range(min(MOST_ANNOTATIONS, max(0, pdfium.FPDFPage_GetAnnotCount(page)))):
         annotation = pdfium.FPDFPage_GetAnnot(page, number)
         if not annotation:
             continue
@@ -151,16 +150,8 @@ def _is_blank(page: Any) -> bool:
 
 
 def _facts(page: Any) -> PageFacts:
-    import pypdfium2.raw as pdfium
-
     width, height = page.get_size()
-    for number, each in enumerate(page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=3)):
-        left, bottom, right, top = each.get_bounds()
-        if (right - left) * (top - bottom) > PICTURE_SHARE * width * height:
-            return PageFacts(width, height, has_picture=True)
-        if number == MOST_OBJECTS:
-            break
-    return PageFacts(width, height, has_picture=False)
+    return PageFacts(width, height, has_picture(page, width, height))
 
 
 def _notes(document: Any, broken: Sequence[int], *, is_whole: bool) -> list[str]:

@@ -8,8 +8,10 @@ from gateway.documents.document import UnreadableDocument
 
 LEFT_OUT = ("/B", "/AA", "/StructParents", "/PieceInfo", "/Thumb", "/Metadata", "/Tabs", "/Annots")
 """Of a page: what no reader of it sees, and what would bring other pages along."""
-SHOWN_OF_ANNOTATION = ("/Type", "/Subtype", "/Rect", "/AP", "/AS", "/F", "/FT", "/V", "/DA", "/MK", "/C", "/Contents")
+SHOWN_OF_ANNOTATION = ("/Type", "/Subtype", "/Rect", "/AP", "/AS", "/F", "/C", "/Contents")
 """Its looks. Its links, its parent and its page are left out: they lead to all other pages."""
+FIELD, STAMP = "/Widget", "/Stamp"
+"""A form's field becomes a stamp: without its form not every program would draw it."""
 UNSEEN = ("/Link", "/Popup")
 MOST_ANNOTATIONS = 500
 BROKEN = "its pages cannot be cut out"
@@ -56,4 +58,7 @@ def _looks(annotation: Any) -> Any:
 
     if annotation.get("/Subtype") in UNSEEN:
         return None
-    return DictionaryObject({NameObject(key): annotation[key] for key in SHOWN_OF_ANNOTATION if key in annotation})
+    looks = DictionaryObject({NameObject(key): annotation[key] for key in SHOWN_OF_ANNOTATION if key in annotation})
+    if annotation.get("/Subtype") == FIELD:
+        looks[NameObject("/Subtype")] = NameObject(STAMP)
+    return looks
