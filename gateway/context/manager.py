@@ -270,10 +270,12 @@ class ContextManager:
             source = await self._input.read(request, history, budget, access, natives, stays)
             return await self._draft(source, access, meaning)
 
-        takes = natives.facts.supports_pdf_input and has_files(history.messages)
-        draft, planners = await (with_native(draft_of) if takes else draft_of(Stays.NONE))
-        run = _runner(meaning, draft.source)
-        draft = await with_pages(draft, natives, run, self._settings, has_planner=planners is not None)
+        takes = natives.facts.supports_pdf_input
+        holds = takes and has_files(history.messages)
+        draft, planners = await (with_native(draft_of) if holds else draft_of(Stays.NONE))
+        if takes and (holds or draft.material.attached):
+            run = _runner(meaning, draft.source)
+            draft = await with_pages(draft, natives, run, self._settings, has_planner=planners is not None)
         return draft.source, draft, planners
 
     async def _with_older_messages(self, request: ChatRequest, history: History) -> History:

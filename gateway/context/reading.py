@@ -49,7 +49,9 @@ class InputReader:
         tools = own_tools(request.forward) if request.options.recall else request.forward.get("tools")
         has_tools = bool(tools or request.forward.get("functions"))
         origin = access.deployment.origin if access.deployment else None
-        frozen = await with_kept_pages(with_whole_steps(as_frozen(history)), natives)
+        frozen = with_whole_steps(as_frozen(history))
+        if any(m.rendered is not None and isinstance(m.rendered.get("content"), list) for m in frozen.messages):
+            frozen = await with_kept_pages(frozen, natives)
         steps = steps_as_text(frozen, without_items, has_tools=has_tools, origin=origin)
         native = NO_FILES
         if stays is not Stays.NONE:

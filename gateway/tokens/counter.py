@@ -18,9 +18,8 @@ from gateway.models.calibration import CALL_TOKENS, MESSAGE_TOKENS, Calibration,
 from gateway.models.exchange import ModelFacts
 from gateway.models.items import named_file, pdf_data
 from gateway.models.notes import MessageParts
-from gateway.tokens.bounds import MAX_REMEMBERED, least_of
 from gateway.tokens.calibration import Margins
-from gateway.tokens.estimate import estimated_tokens
+from gateway.tokens.estimate import MAX_REMEMBERED, estimated_tokens, least_of
 from gateway.tokens.images import image_tokens
 from gateway.tokens.pdf import KnownPdfs, guessed_tokens, pdf_tokens
 
