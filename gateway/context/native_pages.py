@@ -20,7 +20,7 @@ from gateway.errors import ContextLengthExceeded, StorageUnavailable
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.items import named_file, pdf_data
-from gateway.models.places import MARKER
+from gateway.models.places import MARKER, pages_without_text
 from gateway.models.window import ShownPages, first_forwarded
 from gateway.window.candidates import candidates, of_each_content
 
@@ -157,7 +157,8 @@ async def _chosen(draft: Draft, ranked: Sequence[_Ranked], natives: NativeFiles)
     room = _room(draft)
     wanted: list[tuple[float, int, _Chosen]] = []
     for each in ranked:
-        read = await _read(each.part, natives)
+        is_of_use = each.pages or pages_without_text(each.artifact.content)
+        read = await _read(each.part, natives) if is_of_use else None
         if read is None:
             continue
         document, reading = read
