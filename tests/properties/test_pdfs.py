@@ -41,11 +41,13 @@ def part_of(rng: random.Random, ids: dict[str, str]) -> Json:
 def said(rng: random.Random, ids: dict[str, str]) -> Json:
     """A user message with a question, now and then with a document."""
     number = rng.randrange(90)
-    question = rng.choice([f"Who is the keeper of lamp {number}?", f"What does page {number % 25} show?", "Thank you."])
+    question: str = rng.choice([f"Who is the keeper of lamp {number}?", f"What does page {number % 25} show?", "Thank you."])
     if rng.random() < 0.5:
-        return user(question)
+        plain: Json = user(question)
+        return plain
     parts = [part_of(rng, ids) for _ in range(rng.choice((1, 1, 2)))]
-    return user([*parts, {"type": "text", "text": question}])
+    message: Json = user([*parts, {"type": "text", "text": question}])
+    return message
 
 
 def check(message: Json, forwarded: list[Json], answer: Json, limit: int) -> None:
