@@ -303,7 +303,7 @@ class ContextManager:
         pins = steps.history.older_pins
         pinned, kept_pinned = await self._read_files(request, natives, pins, len(pins))
         cached = tuple(dict.fromkeys((*kept, *kept_earlier, *kept_pinned, *natives.digests)))
-        files = Files(sent, earlier, cached, pinned, native)
+        files = Files(sent, earlier, cached, pinned, native, natives.contents(native))
         return ContextInput(request, steps, natives.facts, budget, files)
 
     async def _read_files(
