@@ -37,16 +37,12 @@ class _Window:
         carrier = self._pinned(document) or next((f.artifact_id for f in here if self._stays_in_full(f)), None)
         if carrier is None and in_block and document.attached is not None:
             carrier = document.attached.artifact_id
-        waiting: list[Artifact] = []
-        for file in here:
-            rendering = self._in_place(file)
-            if rendering is None and self._material.repeats.said_same(file):
-                waiting.append(file)
-            elif rendering is not None and rendering.strategy is ProcessingStrategy.INCLUDE_FULL:
-                carrier = carrier or file.artifact_id
-                if carrier != file.artifact_id and self._can_say_same(file):
-                    self.renderings[file.artifact_id] = Rendering(file, ProcessingStrategy.EXCLUDE, same_as=carrier)
-                    self.same.add(file.artifact_id)
+        full = [file for file in here if self._shown(file) is ProcessingStrategy.INCLUDE_FULL]
+        carrier = carrier or next((file.artifact_id for file in full), None)
+        waiting = [file for file in here if self._shown(file) is None and self._material.repeats.said_same(file)]
+        named_alone = [file for file in here if self._shown(file) is ProcessingStrategy.EXCLUDE]
+        if carrier is not None:
+            self._say_same([*full, *named_alone], carrier)
         if waiting and carrier is None and not self._is_told_elsewhere(here, waiting, document.attached):
             file = waiting.pop(0)  # that which carried the text was deleted
             carrier = file.artifact_id
@@ -62,8 +58,7 @@ class _Window:
         name = attached.artifact_id
         if attached.pinned or name in self._selection.quoted:
             return
-        rendering = self.renderings.get(name)
-        is_named_alone = rendering is not None and rendering.strategy is ProcessingStrategy.EXCLUDE
+        is_named_alone = self._shown(attached) is ProcessingStrategy.EXCLUDE
         if carries or (is_here and (attached.historical or is_named_alone)):
             self.renderings.pop(name, None)
             self.same.add(name)
@@ -74,19 +69,23 @@ class _Window:
             return False
         return self._selection.frozen or (self._selection.keeps_block and index == self._material.current)
 
-    def _in_place(self, file: Artifact) -> Rendering | None:
+    def _say_same(self, files: list[Artifact], carrier: str) -> None:
+        for file in files:
+            name = file.artifact_id
+            can_change = not (file.pinned or len(file.content) <= LEAST_CHARS or self._stays_in_full(file))
+            if name != carrier and can_change and not self.renderings[name].same_as:
+                self.renderings[name] = Rendering(file, ProcessingStrategy.EXCLUDE, same_as=carrier)
+                self.same.add(name)
+
+    def _shown(self, file: Artifact) -> ProcessingStrategy | None:
         """How it is shown in its message; None if as it was forwarded. What is quoted of it stands in the block."""
-        name = file.artifact_id
-        return None if name in self._selection.quoted else self.renderings.get(name)
+        rendering = self.renderings.get(file.artifact_id)
+        return rendering.strategy if rendering and file.artifact_id not in self._selection.quoted else None
 
     def _stays_in_full(self, file: Artifact) -> bool:
         """Whether its message stays as it was forwarded, with all of its text."""
-        rendering = self._in_place(file)
-        is_full = rendering is not None and rendering.strategy is ProcessingStrategy.INCLUDE_FULL
+        is_full = self._shown(file) is ProcessingStrategy.INCLUDE_FULL
         return is_full and self._is_kept(file.place.message or 0) and self._material.repeats.was_text(file)
-
-    def _can_say_same(self, file: Artifact) -> bool:
-        return not (file.pinned or len(file.content) <= LEAST_CHARS or self._stays_in_full(file))
 
     def _pinned(self, document: RepeatedDocument) -> str | None:
         """What any window has in full, in its message or in the memory message."""
@@ -111,12 +110,9 @@ class _Window:
         if attached is None or self._material.frame is None:
             return False
         decisions = self._material.frame.decisions
-        ids = {
-            m.message_id for i, m in enumerate(self._material.messages) if self._selection.has(i) and self._is_kept(i)
-        }
         return any(
             each.artifact_id == attached.content_id
-            for name, found in decisions.items()
-            if name in ids
-            for each in found
+            for index, message in enumerate(self._material.messages)
+            if self._selection.has(index) and self._is_kept(index)
+            for each in decisions.get(message.message_id or "", ())
         )
