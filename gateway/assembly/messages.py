@@ -134,7 +134,7 @@ def _with_files(rendered: dict[str, Any], body: dict[str, Any], renderings: list
         part = parts[place.part + block]
         if part.get("type") == "file" or (says_same(part) and not rendering.same_as):
             parts[place.part + block] = _with_breakpoint_of([part], file_part(rendering))
-    return {**rendered, "content": parts}
+    return {**rendered, "content": parts} if parts != rendered["content"] else rendered
 
 
 def _replaced(text: str, span: tuple[int, int] | None, by: str) -> str:

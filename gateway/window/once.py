@@ -43,6 +43,11 @@ class _Window:
         named_alone = [file for file in here if self._shown(file) is ProcessingStrategy.EXCLUDE]
         if carrier is not None:
             self._say_same([*full, *named_alone], carrier)
+        else:  # a message that keeps its block keeps what it says of its own files, too
+            parts = [file for file in here if self._stays_as_text(file)]
+            said = [file for file in named_alone if self._material.repeats.said_same(file)]
+            if parts:
+                self._say_same(said, parts[0].artifact_id)
         if waiting and carrier is None and not self._is_told_elsewhere(here, waiting, document.attached):
             file = waiting.pop(0)  # that which carried the text was deleted
             carrier = file.artifact_id
@@ -84,8 +89,15 @@ class _Window:
 
     def _stays_in_full(self, file: Artifact) -> bool:
         """Whether its message stays as it was forwarded, with all of its text."""
-        is_full = self._shown(file) is ProcessingStrategy.INCLUDE_FULL
-        return is_full and self._is_kept(file.place.message or 0) and self._material.repeats.was_text(file)
+        shown = self._shown(file)
+        is_full = shown is ProcessingStrategy.INCLUDE_FULL or (
+            shown is None and not self._material.stands_reduced(file)
+        )
+        return is_full and self._stays_as_text(file)
+
+    def _stays_as_text(self, file: Artifact) -> bool:
+        """Whether its message stays as it was forwarded, with its text, or a part of it."""
+        return self._is_kept(file.place.message or 0) and self._material.repeats.was_text(file)
 
     def _pinned(self, document: RepeatedDocument) -> str | None:
         """What any window has in full, in its message or in the memory message."""
