@@ -5,7 +5,7 @@ artifacts.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -140,7 +140,6 @@ def documents_in_messages(
         parts = message.content if is_list else [{"type": "text", "text": message.content}]
         last_text = max((i for i, p in enumerate(parts) if _is_text(p)), default=-1)
         start, end = spoken if spoken is not None and index == current else (0, None)
-        files_here: set[str] = set()
         over_long = sum(len(p["text"][start:end]) for p in parts if _is_text(p)) > min_chars
         for number, part in enumerate(parts):
             place = Place(index, number if is_list else None)
@@ -154,9 +153,6 @@ def documents_in_messages(
                     found.append(_artifact(ArtifactType.DOCUMENT, text, source, title, place=here, **time))
             elif (index, number) in files:
                 text, file = files[index, number], part["file"]
-                if (name := artifact_id(text)) in files_here:
-                    text = f"(The same document as {name}.)"
-                files_here.add(name)
                 label = f"file:{file.get('file_id') or artifact_id(text)}"
                 title, source = str(file.get("filename") or "file"), f"{prefix}{label}"
                 found.append(_artifact(ArtifactType.DOCUMENT, text, source, title, place=place, label=label, **time))
@@ -199,7 +195,8 @@ def unique_ids(artifacts: Sequence[Artifact]) -> list[Artifact]:
     if len({artifact.artifact_id for artifact in result}) == len(result):
         return result
     seen: Counter[str] = Counter()
-    for number in sorted(range(len(result)), key=lambda number: _appeared(result[number])):
+    in_messages = {artifact.artifact_id for artifact in result if artifact.is_file}
+    for number in sorted(range(len(result)), key=lambda number: _appeared(result[number], in_messages)):
         artifact = result[number]
         seen[artifact.artifact_id] += 1
         count = seen[artifact.artifact_id]
@@ -208,11 +205,13 @@ def unique_ids(artifacts: Sequence[Artifact]) -> list[Artifact]:
     return result
 
 
-def _appeared(artifact: Artifact) -> tuple[float, bool, int]:
-    """Sort key by time: what came with this request is last, attachments come before the messages of their turn."""
+def _appeared(artifact: Artifact, in_messages: Container[str]) -> tuple[float, int, int]:
+    """Sort key by time: what came with this request is last, attachments come before the messages of their turn, and
+    behind them if they stand in a message, too: that one is shown."""
     when = artifact.timestamp.timestamp() if artifact.timestamp else inf
-    attached = artifact.place.message is None and artifact.call is None
-    return when, not attached, artifact.place.message or 0
+    if artifact.place.message is None and artifact.call is None:
+        return when, 2 if artifact.artifact_id in in_messages else 0, 0
+    return when, 1, artifact.place.message or 0
 
 
 def current_turn(history: History) -> int:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from html import escape
-from typing import assert_never
+from typing import Any, assert_never
 
 from gateway.assembly.placed import placed_pieces
 from gateway.models.artifacts import ArtifactType, ProcessingStrategy
@@ -26,6 +26,8 @@ CITE_TAG = "citing"
 CITING = re.compile(rf"<{CITE_TAG}>\n.*?\n</{CITE_TAG}>\n", re.DOTALL)
 """What is asked of an answer that is to cite, as the first in a block (guarantee §14.8)."""
 ITEM = re.compile(rf"<{ITEM_TAG} [^<>\n]*(?:/>|(?<!/)>\n.*?\n</{ITEM_TAG}>)\n", re.DOTALL)
+ELSEWHERE = "elsewhere"
+SAYS_SAME = re.compile(rf'<{BLOCK_TAG} [^<>\n]*>\n<{ITEM_TAG} [^<>\n]* shown="{ELSEWHERE}"')
 SHOWN_FULL = re.compile(rf'<{ITEM_TAG}(?: (?!shown=)[a-z]+="[^"]*")* shown="full"')
 NO_MARKS = str.maketrans('[]"', "()'")
 SPEAKER_LINE = re.compile(
@@ -139,6 +141,11 @@ def file_part(rendering: Rendering) -> dict[str, str]:
     return {"type": "text", "text": f'<{BLOCK_TAG} note="{NOTE}">\n{_item(rendering)}\n</{BLOCK_TAG}>'}
 
 
+def says_same(part: Any) -> bool:
+    """Whether a part of a forwarded message says of a file that its document stands elsewhere."""
+    return isinstance(part, dict) and SAYS_SAME.match(str(part.get("text"))) is not None
+
+
 def block(
     renderings: Sequence[Rendering],
     turns: Recalled | None = None,
@@ -193,6 +200,8 @@ def _item(rendering: Rendering) -> str:
     match rendering.strategy:
         case ProcessingStrategy.INCLUDE_FULL:
             names["shown"], body = "full", rendering.text
+        case ProcessingStrategy.EXCLUDE if rendering.same_as:
+            names["shown"], body = ELSEWHERE, f"(The same document as {rendering.same_as}.)"
         case ProcessingStrategy.EXCLUDE:
             names["shown"], body = f"nothing of {artifact.size_chars:,} characters", ""
         case ProcessingStrategy.SUMMARIZE:
@@ -202,7 +211,7 @@ def _item(rendering: Rendering) -> str:
         case unknown:
             assert_never(unknown)
     is_noted = artifact.content.endswith(NOTE_END) and rendering.strategy is not ProcessingStrategy.INCLUDE_FULL
-    if is_noted and (notes := notes_of(artifact.content)):
+    if is_noted and not rendering.same_as and (notes := notes_of(artifact.content)):
         names["note"] = notes
     attributes = " ".join(f'{name}="{escape(one_line(value))}"' for name, value in names.items())
     arguments = artifact.call.arguments if artifact.call else artifact.arguments

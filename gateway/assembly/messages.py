@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.assembly.block import block, block_without, file_part, in_place
+from gateway.assembly.block import block, block_without, file_part, in_place, says_same
 from gateway.assembly.cache_breakpoints import BREAKPOINT
 from gateway.assembly.citing import CITING_NOTE, citing
 from gateway.assembly.memory import window_memory
@@ -123,16 +123,20 @@ def _is_text(part: Any) -> bool:
 
 
 def _with_files(rendered: dict[str, Any], body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
-    """A message as it was forwarded before, except that files become text that can no longer stay files."""
+    """A message as it was forwarded before, except that files become text that can no longer stay files, or of which
+    the text stands nowhere else any more."""
     if not isinstance(body["content"], list) or not isinstance(rendered["content"], list):
         return rendered
     parts = list(rendered["content"])
     block = len(parts) - len(body["content"])  # the block, and pages of PDFs, are parts before them
     for rendering in renderings:
         place = rendering.artifact.place
-        if place.part is not None and place.span is None and parts[place.part + block].get("type") == "file":
-            parts[place.part + block] = _with_breakpoint_of([parts[place.part + block]], file_part(rendering))
-    return {**rendered, "content": parts}
+        if place.part is None or place.span is not None:
+            continue
+        part = parts[place.part + block]
+        if part.get("type") == "file" or (says_same(part) and not rendering.same_as):
+            parts[place.part + block] = _with_breakpoint_of([part], file_part(rendering))
+    return {**rendered, "content": parts} if parts != rendered["content"] else rendered
 
 
 def _replaced(text: str, span: tuple[int, int] | None, by: str) -> str:

@@ -18,9 +18,11 @@ from gateway.artifacts.files import FilePlace
 from gateway.artifacts.in_messages import own_words
 from gateway.artifacts.pins import pinned_messages, with_in_full
 from gateway.artifacts.steps_as_text import StepsAsText
+from gateway.context.repeated import repeats_of
 from gateway.models.conversation import INLINE_MESSAGES, Context, Earlier, History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.models.memory import SUMMARY
+from gateway.models.repeats import NO_REPEATS
 from gateway.models.tool_steps import text_of
 from gateway.models.window import LAST_EARLIER, Material
 from gateway.window.budget import Budget
@@ -36,13 +38,15 @@ NO_EARLIER = Earlier()
 @dataclass(frozen=True, slots=True)
 class Files:
     """Texts of `file` parts by (message, part): of messages that may be forwarded, of older ones, and of pinned ones
-    that are older still. `cached` are digests of those that the cache keeps."""
+    that are older still. `cached` are digests of those that the cache keeps. `native` are PDFs that go up as they came,
+    `native_contents` the ids of what they say, as far as these are known and of use."""
 
     sent: dict[FilePlace, str]
     earlier: dict[FilePlace, str]
     cached: tuple[str, ...] = ()
     pinned: dict[FilePlace, str] = field(default_factory=dict)
     native: Mapping[FilePlace, dict[str, Any]] = field(default_factory=dict)
+    native_contents: Mapping[FilePlace, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,9 @@ def collect(source: ContextInput, document_min_chars: int) -> Material:
         before = tuple(replace(m, pinned=True) if m.message_id in names else m for m in earlier.messages)
         earlier, first = replace(earlier, messages=before), LAST_EARLIER + 1 - len(before)
         recallable = tuple(a for a in recallable if not before[(a.place.message or 0) - first].pinned)
+    repeats = NO_REPEATS
+    if files.sent or files.native_contents:
+        repeats = repeats_of(context, files.native_contents, pinned)
     return Material(
         instructions=history.instructions,
         messages=context.conversation_history,
@@ -111,6 +118,7 @@ def collect(source: ContextInput, document_min_chars: int) -> Material:
         cites=source.request.options.cite and not source.request.is_worded and _begins(context),
         segments_first=source.request.options.memory == SUMMARY,
         recalled=earlier.notes,
+        repeats=repeats,
     )
 
 
@@ -127,9 +135,8 @@ def _context(source: ContextInput, document_min_chars: int) -> Context:
     placed = extract_artifacts_from_messages(history.messages, current, history.notes)
     placed += documents_in_messages(history.messages, current, document_min_chars, source.files.sent, history.spoken)
     old = [replace(artifact, historical=True) for artifact in history.attachments]
-    sent = {each.content_id for each in placed if each.is_file}
     new = attachments_to_artifacts(source.request.attachments, next_number(old))
-    attached = without_repeats([*old, *(each for each in new if each.content_id not in sent)])
+    attached = without_repeats([*old, *new])
     unique = tuple(unique_ids([*placed, *restored, *attached]))
     first, last = len(placed), len(placed) + len(restored)
     return Context(history.messages, current, unique[:first], unique[first:last], unique[last:])

@@ -64,6 +64,12 @@ class NativeFiles:
             await self._note(places.values())
         return places
 
+    def contents(self, places: Mapping[FilePlace, dict[str, Any]]) -> dict[FilePlace, str]:
+        """The ids of what these PDFs say, as far as they were counted."""
+        names = ((place, pdf_data(part) or named_file(part)) for place, part in places.items())
+        found = ((place, self.counters.pdfs.content_id(name)) for place, name in names if name is not None)
+        return {place: content_id for place, content_id in found if content_id is not None}
+
     async def _fetch(self, bodies: Sequence[dict[str, Any]], *, counted: bool) -> None:
         """Gets the PDFs that are kept here and that parts name by their ids. What cannot be read stays out of them."""
         for body in bodies:

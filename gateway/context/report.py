@@ -17,7 +17,7 @@ from gateway.models.exchange import ChatRequest
 from gateway.models.memory import MemoryMessage
 from gateway.models.places import NOTE_END, pages_without_text
 from gateway.models.window import MEMORY_INDEX, SYSTEM_INDEX, Fitted, Material
-from gateway.planning.record import EarlierWindow, holds_reduced, records_of
+from gateway.planning.record import SAME_DOCUMENT, EarlierWindow, holds_reduced, records_of
 from gateway.relevance.index_cache import PassageFinder
 from gateway.window.budget import Budget
 from gateway.window.counting import PromptCounter
@@ -96,7 +96,8 @@ def check_whole(built: BuiltContext) -> None:
         ContextLengthExceeded: something was, as it did not fit.
     """
     used = built.utilization
-    reduced = any(each.processed_size_chars < each.original_size_chars for each in used.artifacts_processed)
+    records = [each for each in used.artifacts_processed if each.reason != SAME_DOCUMENT]
+    reduced = any(each.processed_size_chars < each.original_size_chars for each in records)
     if used.messages_excluded or reduced:
         raise ContextLengthExceeded(overflow_text(used.context_window, None), param="messages")
 

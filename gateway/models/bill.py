@@ -83,8 +83,9 @@ PICO = Decimal("0.000000000001")
 class ArtifactUsageRecord:
     """How one artifact was used; `processed_size_chars` counts the characters of it that were forwarded. `guarded`: a
     plan excludes it, and it is shown all the same (guarantee §5). `reason` is `recalled` where this question brought
-    back what had been left out. `standing`: nothing was decided or changed, it stands as an earlier request left it.
-    These are on the bill only where they say something."""
+    back what had been left out, `same_document` where the same document stands elsewhere in the window. `standing`:
+    nothing was decided or changed, it stands as an earlier request left it. These are on the bill only where they say
+    something."""
 
     artifact_id: str
     source: str

@@ -11,6 +11,7 @@ from gateway.models.conversation import ConversationMessage
 from gateway.models.frames import Frame
 from gateway.models.memory import MemoryMessage, Pinned, SummarySegment
 from gateway.models.notes import RecalledNotes
+from gateway.models.repeats import NO_REPEATS, Repeats
 from gateway.models.things import Thing
 
 SYSTEM_INDEX = -1
@@ -67,6 +68,7 @@ class Material:
         segments: the summaries of old turns, oldest first; `segments_first`: before passages that may be of use.
         things: remembered things that the question names, to be shown in its block (guarantee §11.14); none where the
             block of the current turn is fixed.
+        repeats: the documents that came more than once.
     """
 
     instructions: tuple[dict[str, Any], ...]
@@ -87,6 +89,7 @@ class Material:
     cites: bool = False
     recalled: RecalledNotes = field(default_factory=RecalledNotes)
     pages: tuple[ShownPages, ...] = ()
+    repeats: Repeats = NO_REPEATS
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -140,13 +143,11 @@ class Material:
         return any(self._is_reduced(artifact, frame) for artifact in self.placed if artifact.pinned)
 
     def stands_reduced(self, artifact: Artifact) -> bool:
-        """Whether its message stands in the window with a part of it alone, as it was forwarded before."""
+        """Whether its message stands in the window without all of it, as it was forwarded before."""
         index = artifact.place.message or 0
-        return (
-            self.frame is not None
-            and self.messages[index].rendered is not None
-            and self._is_reduced(artifact, self.frame)
-        )
+        if self.frame is None or self.messages[index].rendered is None:
+            return False
+        return self.repeats.said_same(artifact) or self._is_reduced(artifact, self.frame)
 
     def _is_reduced(self, artifact: Artifact, frame: Frame) -> bool:
         """Whether its message was forwarded with a part of it alone."""
@@ -206,6 +207,7 @@ class Rendering:
         spans: the passages shown, as characters of the content (`rag_extract`, or beside a summary).
         headings: for each span the text it needs above it: a table's first row, its section's headings; else "".
         focus: what the summary was made for; "" if for nothing in particular.
+        same_as: nothing of it is shown, but that it is the same document as this, which stands elsewhere in the window.
     """
 
     artifact: Artifact
@@ -214,6 +216,7 @@ class Rendering:
     spans: tuple[tuple[int, int], ...] = ()
     headings: tuple[str, ...] = ()
     focus: str = ""
+    same_as: str = ""
 
     @property
     def shown_chars(self) -> int:
@@ -281,6 +284,7 @@ class Selection:
         keeps_block: the message that begins the current turn keeps its block, even if not `frozen` (guarantee §4 I6).
         keeps_memory: the memory message stays as it was forwarded before.
         segments: how many summaries of old turns may be shown, the oldest.
+        same: ids of documents that are not shown, since the same document stands elsewhere in the window.
     """
 
     first: int = 0
@@ -293,6 +297,11 @@ class Selection:
     keeps_block: bool = False
     keeps_memory: bool = False
     segments: int = 0
+    same: frozenset[str] = frozenset()
+
+    def has(self, index: int | None) -> bool:
+        """Whether the message at that index is forwarded; None is none."""
+        return index is not None and index >= self.first and index not in self.left_out
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,8 @@ def facts_of(
         budget: in tokens; None if the window is unknown.
         historical_turns: how many turns back a historical artifact counts.
     """
-    sizes = [artifact.size_chars for artifact in material.artifacts]
+    same = unreduced.selection.same
+    sizes = [artifact.size_chars for artifact in material.artifacts if artifact.artifact_id not in same]
     undecided = without_standing(material, unreduced, stored)
     turns = _HistoricalTurns(material, historical_turns)
     return PlanningFacts(
@@ -190,8 +191,9 @@ def without_standing(material: Material, fitted: Fitted | Unreduced, stored: int
     (guarantee §4 I7)."""
     if fitted.new_pass:
         return material.artifacts
-    window = WindowContents.of(material, fitted)
-    undecided = [artifact for artifact in material.artifacts if not _is_decided(artifact, window, stored)]
+    window, same = WindowContents.of(material, fitted), fitted.selection.same
+    others = (artifact for artifact in material.artifacts if artifact.artifact_id not in same)
+    undecided = [artifact for artifact in others if not _is_decided(artifact, window, stored)]
     if material.frame is None or material.current >= stored:
         return undecided
     # A later step of a turn: what its block shows was fixed with the first (guarantee §4 I6). No plan can change it,

@@ -13,6 +13,8 @@ RECALLED = "recalled"
 """Reason of a record: the question brought back something of what had been left out."""
 NAME_CHARS = 200
 """The longest of a client's own words on the bill."""
+SAME_DOCUMENT = "same_document"
+"""Reason of a record: the same document stands elsewhere in the window."""
 REDUCED = (ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.SUMMARIZE)
 STRATEGIES = {each.value: each for each in ProcessingStrategy}
 STRONGEST = (ProcessingStrategy.SUMMARIZE, ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.INCLUDE_FULL)
@@ -184,6 +186,10 @@ def records_of(
                 records.append(noted[1])
                 continue
         beside = artifact.artifact_id in fitted.selection.quoted
+        if artifact.artifact_id in fitted.selection.same and not beside:
+            if artifact.place.message is not None:
+                records.append(_same(artifact, named=named, stands=material.repeats.said_same(artifact)))
+            continue
         earlier = window.decided(artifact) if rendering is None or beside else window.kept(artifact)
         strategy = strategy_of(artifact, window, fitted)
         shown = _shown(artifact, strategy, rendering)
@@ -220,6 +226,20 @@ def records_of(
     turns = fitted.selection.turns
     records += _of_segments(material, fitted)
     return [*records, _of_turns(turns)] if turns else records
+
+
+def _same(artifact: Artifact, *, named: bool, stands: bool) -> ArtifactUsageRecord:
+    """Of a file whose document stands elsewhere in the window. One that is attached has no record besides."""
+    return ArtifactUsageRecord(
+        artifact_id=artifact.artifact_id,
+        source=artifact.source if named else nameless(artifact.source),
+        artifact_type=artifact.artifact_type.value,
+        strategy=ProcessingStrategy.EXCLUDE.value,
+        original_size_chars=artifact.size_chars,
+        processed_size_chars=0,
+        reason=SAME_DOCUMENT,
+        standing=stands,
+    )
 
 
 def _of_segments(material: Material, fitted: Fitted) -> Iterator[ArtifactUsageRecord]:
@@ -269,7 +289,7 @@ def reduced_of(material: Material, fitted: Fitted) -> Iterator[tuple[int, Frozen
     included = set(fitted.forwarded.indexes)
     for artifact in material.searched:
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
-        if rendering is None or _is_whole(rendering):
+        if rendering is None or rendering.same_as or _is_whole(rendering):
             continue
         index = artifact.place.message
         has_left = index is not None and index not in included

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.base import jsons
 from gateway.base.clock import SystemClock
+from gateway.base.ids import artifact_id
 from gateway.models.calibration import CALL_TOKENS, MESSAGE_TOKENS, Calibration, Report
 from gateway.models.exchange import ModelFacts
 from gateway.models.items import named_file, pdf_data
@@ -49,24 +50,24 @@ class CounterRegistry:
     def __init__(self, margins: Margins | None = None) -> None:
         self._margins = margins or Margins(SystemClock())
         self._loaded: set[str] = set()
-        self._pdfs = KnownPdfs()
+        self.pdfs = KnownPdfs()
 
     def counter(self, facts: ModelFacts) -> "TiktokenCounter":
         """The counter of a model."""
         return TiktokenCounter(
-            facts, self._margins.of(facts, COUNTED_BY), self._margins.known(facts, COUNTED_BY), self._pdfs
+            facts, self._margins.of(facts, COUNTED_BY), self._margins.known(facts, COUNTED_BY), self.pdfs
         )
 
     def has_read(self, facts: ModelFacts, data: str) -> bool:
         """Whether it is known what the model is charged for the PDF with this data."""
-        return self._pdfs.get(data, facts.name, encoding_name(facts)[0]) is not None
+        return self.pdfs.get(data, facts.name, encoding_name(facts)[0]) is not None
 
     def note_pdf(self, facts: ModelFacts, data: str, reading: "Reading", file_id: str | None = None) -> None:
         """Counts what the model is charged for a PDF (guarantee §14.1), by its data and the id by which a part names
         it; long ones take some tenths of a second."""
         tokens = pdf_tokens(reading.pages, reading.text, facts.name, self.counter(facts).plain_text)
         for name in (data, file_id) if file_id is not None else (data,):
-            self._pdfs.put(name, facts.name, encoding_name(facts)[0], tokens)
+            self.pdfs.put(name, facts.name, encoding_name(facts)[0], tokens, artifact_id(reading.told))
 
     def of_pdf(self, facts: ModelFacts, reading: "Reading") -> int:
         """What the model is charged for a PDF."""

@@ -74,20 +74,28 @@ def _pixels(page: PageFacts) -> tuple[int, int]:
 
 
 class KnownPdfs:
-    """Costs of the PDFs that were read, by content, model and vocabulary; the oldest are forgotten first."""
+    """Costs of the PDFs that were read, by content, model and vocabulary, and the ids of what they say, which are those
+    of the same PDFs attached; the oldest are forgotten first."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[Any, ...], PdfTokens] = OrderedDict()
+        self._said: OrderedDict[tuple[int, int], str] = OrderedDict()
 
     def get(self, data: str, model: str, encoding: str) -> PdfTokens | None:
         """What a PDF costs with this data; None if it was not read."""
         return self._known.get(_key(data, model, encoding))
 
-    def put(self, data: str, model: str, encoding: str, tokens: PdfTokens) -> None:
-        """Remembers that."""
+    def put(self, data: str, model: str, encoding: str, tokens: PdfTokens, content_id: str) -> None:
+        """Remembers both."""
         self._known[_key(data, model, encoding)] = tokens
-        while len(self._known) > MOST_REMEMBERED:
-            self._known.popitem(last=False)
+        self._said[len(data), hash(data)] = content_id
+        for kept in (self._known, self._said):
+            while len(kept) > MOST_REMEMBERED:
+                kept.popitem(last=False)
+
+    def content_id(self, data: str) -> str | None:
+        """The id of what a PDF says with this data; None if it was not read."""
+        return self._said.get((len(data), hash(data)))
 
 
 def _key(data: str, model: str, encoding: str) -> tuple[Any, ...]:

@@ -78,7 +78,7 @@ class _Request:
             if sent is forwarded.rendered:
                 shown_in_full[name] = forwarded.shown_in_full
                 unsent |= set() if self._is_of_messages_sent() else {name}
-            elif sent is self._material.messages[index].rendered:
+            elif sent is self._material.messages[index].rendered or self._keeps_block_of(index):
                 shown_in_full[name] = self._material.messages[index].shown_in_full
                 unsent |= {name} & self._before.unsent
         return Frame(
@@ -107,6 +107,10 @@ class _Request:
             left_out_tokens=added.left_out_tokens,
             memory=memory.named(self._names) if (memory := self._fitted.forwarded.memory) is not None else None,
         )
+
+    def _keeps_block_of(self, index: int) -> bool:
+        """Whether the message keeps its block, whatever became of its files."""
+        return self._fitted.selection.keeps_block and index == self._material.current
 
     def _kept_decisions(self) -> dict[str, tuple[FrozenDecision, ...]]:
         """Those for what stands in the block of the turn under way, where that was kept."""

@@ -13,6 +13,7 @@ from gateway.window.budget import Limits
 from gateway.window.counting import PromptCounter
 from gateway.window.fitting import NO_PLAN, Fitting, Tools, in_full, without_hopeless
 from gateway.window.greedy_fit import run_of_turns
+from gateway.window.once import once
 from gateway.window.plan import followed, guarded
 from gateway.window.recall import with_recalled
 from gateway.window.reduction import reduced
@@ -61,7 +62,7 @@ def count_unreduced(
     Args:
         shares: shares of the budget. It must be certain on which side of each the count is, and of the budget itself.
     """
-    selection = _frozen(material)
+    selection = once(material, _frozen(material))
     budget, usable = limits.tokens, limits.usable
     possible, hopeless = without_hopeless(selection, counting, budget) if budget is not None else (selection, 0)
     forwarded = tools.assemble(material, possible)
@@ -113,6 +114,7 @@ def _old_blocks_gone(fitting: Fitting) -> Fitted | None:
 
 
 def _within_goal(fitting: Fitting, selection: Selection) -> Fitted | None:
+    selection = once(fitting.material, selection)
     if without_hopeless(selection, fitting.counting, fitting.limits.goal)[1]:
         return None
     fitted = fitting.fitted_within(fitting.limits.goal, selection)

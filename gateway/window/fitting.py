@@ -9,6 +9,7 @@ from gateway.models.relevance import Relevance
 from gateway.models.window import Fitted, Forwarded, Material, Planned, Rendering, Selection
 from gateway.window.budget import Limits
 from gateway.window.counting import PromptCounter
+from gateway.window.once import once
 
 CHARS_PER_TOKEN = 4.5
 """Characters of an average token of o200k_base in English prose: for guesses that a count checks later."""
@@ -51,14 +52,15 @@ class Fitting:
 
     def assemble(self, selection: Selection) -> Forwarded:
         """The selection as it would be forwarded."""
-        return self.tools.assemble(self.material, selection)
+        return self.tools.assemble(self.material, once(self.material, selection))
 
     def tokens(self, selection: Selection) -> int:
         """The exact count of the selection as it would be forwarded."""
         return self.counting.total(self.assemble(selection))
 
     def fitted(self, selection: Selection, forwarded: Forwarded | None = None, *, exact: bool = True) -> Fitted:
-        """The selection with its tokens, counted or estimated."""
+        """The selection with its tokens, counted or estimated; what came more than once stands once in it."""
+        selection = once(self.material, selection)
         forwarded = forwarded or self.assemble(selection)
         count = self.counting.exact(forwarded) if exact else self.counting.estimate(forwarded)
         return Fitted(selection, forwarded, count.total, exact, count.breakdown, estimated=count.estimated)

@@ -172,7 +172,8 @@ class Minimum:
         placed, attached = self._material.placed, [a for a in self._material.attached if not a.historical][:MOST_NAMED]
         attached += [a for a in self._material.attached if a.pinned and a.historical]
         if self.keeps_block:
-            placed = tuple(a for a in placed if a.place.message != self._material.current)
+            current, said_same = self._material.current, self._material.repeats.said_same
+            placed = tuple(a for a in placed if a.place.message != current or said_same(a))
         if self.block_fixed:
             attached = []
         return {a.artifact_id: self._pointer(a) for a in (*placed, *attached)}

@@ -123,6 +123,7 @@ def outside(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[Tr
     in_blocks |= set(frozen.forwarded.shown_in_full)
     known = (*material.artifacts, *material.recallable)
     here = {a.content_id for a in known if _is_in_full(a, material, selection, in_blocks)} | material.pinned_contents
+    here |= {each.content_id for each in material.repeats.documents if any(map(selection.has, each.natives))}
     artifacts = of_each_content([a for a in material.searched if a.content_id not in here], material.current)
     left = selection.left_out
     return artifacts, [m for m in transcript(material, left) if m.index < selection.first or m.index in left]
@@ -132,7 +133,7 @@ def _is_in_full(artifact: Artifact, material: Material, selection: Selection, in
     index = artifact.place.message
     if index is None:
         return artifact.block_name in in_blocks
-    if index < selection.first or index in selection.left_out:
+    if not selection.has(index) or artifact.artifact_id in selection.same:
         return False
     if artifact.artifact_id in selection.renderings or material.frame is None:
         return True

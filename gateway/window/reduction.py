@@ -59,16 +59,19 @@ class ShownInFull:
         self._minimum = minimum
         self._held: list[Candidate] = []
         self._same: dict[str, list[Artifact]] = defaultdict(list)
+        self._repeats = fitting.material.repeats
         for artifact in fitting.material.placed:
             self._same[artifact.content_id].append(artifact)
 
     def has(self, candidate: Candidate, first: int) -> bool:
-        """Whether it is in the window in full: as a message, as an artifact too small to be reduced, or in another
-        artifact with the same content."""
+        """Whether it is in the window in full: as a message, as an artifact too small to be reduced, in another
+        artifact with the same content, or as a PDF that the model reads itself."""
         of = candidate.of
         if isinstance(of, TranscriptMessage):
             return self._is_inside(candidate.message, first)
         if of.place.message is None and self._is_full(of):
+            return True
+        if any(self._is_inside(index, first) for index in self._repeats.natives_of(of.content_id)):
             return True
         same = self._same.get(of.content_id, ())
         return any(self._is_inside(each.place.message, first) and self._is_full(each) for each in same)
@@ -272,11 +275,14 @@ class Reduction:
         return share + (MOST_TURNS_SHARE - share) * grown if share < MOST_TURNS_SHARE else share
 
     def _can_be_shown_in_place(self, candidate: Candidate) -> bool:
-        """Whether it is of a message that can be in the window, other than one whose block is fixed."""
+        """Whether it is of a message that can be in the window, other than one whose block is fixed; of that one only
+        files of which the text stood elsewhere."""
         index = candidate.message
         if index is None or index < 0 or index in self._minimum.left_out:
             return False
-        return index != self._material.current or not self._minimum.keeps_block
+        if index != self._material.current or not self._minimum.keeps_block:
+            return True
+        return isinstance(candidate.of, Artifact) and self._material.repeats.said_same(candidate.of)
 
     def _of_latest_step(self, found: list[Candidate]) -> list[Candidate]:
         """Passages of the latest results, if the model is to go on from them: a client may put instructions behind."""

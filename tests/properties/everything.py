@@ -1,6 +1,7 @@
 """Random conversations in which each request has any of agents, pins, summaries, memory of things, profiles, documents
 and tools, or none of them."""
 
+import base64
 import copy
 import random
 from collections import Counter
@@ -51,6 +52,8 @@ class Talk:
     left: set[int] = field(default_factory=set)
     summarized: dict[str, str] = field(default_factory=dict)
     """Of each summary: the last words that it covers."""
+    documents: list[str] = field(default_factory=list)
+    """Those that came, and come again."""
     outcomes: Counter[str] = field(default_factory=Counter)
 
 
@@ -79,10 +82,11 @@ class Asked:
 
 
 class Everything:
-    """Plays talks against one gateway, each as a tenant of its own."""
+    """Plays talks against one gateway, each as a tenant of its own. `again`: with documents that come again."""
 
-    def __init__(self, gateway: InProcess, script: Script, document_chars: int) -> None:
+    def __init__(self, gateway: InProcess, script: Script, document_chars: int, *, again: bool = False) -> None:
         self._gateway, self._script, self._document_chars = gateway, script, document_chars
+        self._again = again
 
     async def play(self, seed: int, requests: int) -> Counter[str]:
         """How often what came of requests that were asked and checked.
@@ -105,6 +109,8 @@ class Everything:
         if talk.way.startswith("all") and talk.view and rng.random() < 0.08:
             _edit(talk)
         asked = _asked(talk, number)
+        if self._again and asked.new:
+            _with_document(talk, asked)
         steps = rng.choice((0, 0, 1, 3)) if talk.definitions and asked.is_stored else 0
         for step in range(steps + 1):
             calls = tool_step(rng, f"{len(talk.view)}_{step}") if step < steps else []
@@ -161,6 +167,7 @@ class Everything:
             "things": figures.get("things"),
             "profile": figures.get("profile"),
             "not stored": not asked.is_stored,
+            "same": any(r.get("reason") == "same_document" for r in figures["artifacts_processed"]),
         }
         found = [name for name, value in counts.items() if value]
         talk.outcomes["asked"] += 1
@@ -256,6 +263,23 @@ def _asked(talk: Talk, number: int) -> Asked:
     if agent is not None:
         body["agent"] = agent
     return Asked(body, new, own, agent)
+
+
+def _with_document(talk: Talk, asked: Asked) -> None:
+    """The turn with documents that are new or came before, as files, attached, or both."""
+    rng = talk.rng
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        if not talk.documents or rng.random() < 0.3:
+            talk.documents.append(words(rng, rng.choice((60, 120, 300))))
+        text = rng.choice(talk.documents)
+        if rng.random() < 0.35:
+            asked.body["attachments"] = [*asked.body.get("attachments", ()), {"content": text}]
+            continue
+        data = base64.b64encode(text.encode()).decode()
+        part = {"type": "file", "file": {"filename": "again.md", "file_data": f"data:text/markdown;base64,{data}"}}
+        content = asked.new[0]["content"]
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        asked.new[0] = {**asked.new[0], "content": [part, *parts]}
 
 
 def _remembered(talk: Talk) -> Json:

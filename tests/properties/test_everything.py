@@ -19,6 +19,9 @@ context of an agent left no room for the label of a file, which was refused; tag
 one in the user's last paragraph or by themselves; the check of §1 forgot the room of blocks that stand, and
 that of what a question needs; a block repeated what a pinned message said."""
 
+CHANGED_IN_KEPT = 1026
+"""A conversation in which a message that kept its block was to keep what it said of its own files."""
+
 
 def test_s4_the_invariants_hold_with_everything_switched_on_at_random() -> None:
     """§4 I1 to I7 and §11.12 to §11.14 at once; agents with sections have those of §4 that hold for sections."""
@@ -28,11 +31,17 @@ def test_s4_the_invariants_hold_with_everything_switched_on_at_random() -> None:
         assert found[f"with {name}"] >= CONVERSATIONS / 20, name
 
 
+def test_s14_6_documents_that_come_again_stand_once() -> None:
+    """As files, attached or both, in any turn; they leave, are reduced, pinned, and all is sent again."""
+    found = asyncio.run(_play((*range(CONVERSATIONS // 2), CHANGED_IN_KEPT), again=True))
+    assert found["with same"] > CONVERSATIONS / 4
+
+
 def test_s11_conversations_that_once_showed_a_fault() -> None:
     assert asyncio.run(_play(FOUND))["asked"] > len(FOUND)
 
 
-async def _play(seeds: Iterable[int]) -> Counter[str]:
+async def _play(seeds: Iterable[int], *, again: bool = False) -> Counter[str]:
     """
     Raises:
         AssertionError: a request broke an invariant; with the conversation's seed.
@@ -44,7 +53,7 @@ async def _play(seeds: Iterable[int]) -> Counter[str]:
         context = {"document_min_chars": DOCUMENT_CHARS}
         settings = Settings.model_validate({"storage": {"url": "sqlite:///:memory:"}, "context": context, **own})
         gateway = await InProcess(settings, FACTS, script).prepare()
-        player = Everything(gateway, script, DOCUMENT_CHARS)
+        player = Everything(gateway, script, DOCUMENT_CHARS, again=again)
         try:
             for seed in seeds:
                 if seed % 2 == bool(profiles):

@@ -41,7 +41,8 @@ def part_of(rng: random.Random, ids: dict[str, str]) -> Json:
 def said(rng: random.Random, ids: dict[str, str]) -> Json:
     """A user message with a question, now and then with a document."""
     number = rng.randrange(90)
-    question: str = rng.choice([f"Who is the keeper of lamp {number}?", f"What does page {number % 25} show?", "Thank you."])
+    questions = (f"Who is the keeper of lamp {number}?", f"What does page {number % 25} show?", "Thank you.")
+    question = rng.choice(questions)
     if rng.random() < 0.5:
         plain: Json = user(question)
         return plain

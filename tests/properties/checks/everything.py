@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.properties.cases import Case
-from tests.properties.checks import append, blocks, budget, contents, leaving, memory, tokens, window, words
+from tests.properties.checks import append, blocks, budget, contents, leaving, memory, once, tokens, window, words
 from tests.properties.checks.seen import LEFT_OUT, Json, Seen, hold, last_user
 
 
@@ -31,6 +31,7 @@ def check_answer(
     _nothing_else(seen)
     leaving.check(seen)
     blocks.check_reduced(seen)
+    once.check(seen)
     _bill(seen)
     _as_sent(seen)
     budget.check_filled(seen)

@@ -50,7 +50,8 @@ def _words(seen: Seen, index: int) -> str:
 
 def _compacted_first(seen: Seen) -> None:
     """If anything was reduced or has left, no JSON in the window stands as it was spaced."""
-    lossy = [r for r in seen.records if r["strategy"] in ("exclude", "rag_extract", "summarize")]
+    reduced = [r for r in seen.records if r["strategy"] in ("exclude", "rag_extract", "summarize")]
+    lossy = [r for r in reduced if r.get("reason") != "same_document"]
     if not (seen.figures["messages_excluded"] or lossy) or is_thinned(seen):
         return
     pinned = with_results(seen.originals, seen.case.pinned)

@@ -3,7 +3,7 @@
 import base64
 import re
 
-from tests.properties.checks import blocks
+from tests.properties.checks import blocks, once
 from tests.properties.checks.contents import IDENTITY, reduced_label
 from tests.properties.checks.lossless import same, same_but_for_a_document
 from tests.properties.checks.seen import Json, Seen, hold, last_user, text_of
@@ -98,6 +98,9 @@ def _file(seen: Seen, part: Json, was: Json) -> None:
         plain = original.removeprefix("\ufeff")
         whole = inside == _escaped(plain) or same(inside, plain) or same(_unescaped(inside), plain)
         hold("I5", whole or not plain.strip(), f"a file that is shown in full is another: {inside[:80]!r}")
+        return
+    if 'shown="elsewhere"' in text.split("\n", 1)[0]:
+        once.check_said(seen, text)
         return
     reduced_label("file", text, original, seen, was["file"]["filename"])
 
