@@ -62,7 +62,7 @@ class InputReader:
         pins = steps.history.older_pins
         pinned, kept_pinned = await _texts(natives, pins, len(pins))
         cached = tuple(dict.fromkeys((*kept, *kept_earlier, *kept_pinned, *natives.digests)))
-        files = Files(sent, earlier, cached, pinned, native, natives.contents(native))
+        files = Files(sent, earlier, cached, pinned, native, natives.contents(native) if native else {})
         return ContextInput(request, steps, natives.facts, budget, files)
 
 

@@ -147,7 +147,8 @@ class Material:
         index = artifact.place.message or 0
         if self.frame is None or self.messages[index].rendered is None:
             return False
-        return self.repeats.said_same(artifact) or self._is_reduced(artifact, self.frame)
+        said = bool(self.repeats.as_same) and self.repeats.said_same(artifact)
+        return said or self._is_reduced(artifact, self.frame)
 
     def _is_reduced(self, artifact: Artifact, frame: Frame) -> bool:
         """Whether its message was forwarded with a part of it alone."""

@@ -62,7 +62,9 @@ def count_unreduced(
     Args:
         shares: shares of the budget. It must be certain on which side of each the count is, and of the budget itself.
     """
-    selection = once(material, _frozen(material))
+    selection = _frozen(material)
+    if material.repeats.documents:
+        selection = once(material, selection)
     budget, usable = limits.tokens, limits.usable
     possible, hopeless = without_hopeless(selection, counting, budget) if budget is not None else (selection, 0)
     forwarded = tools.assemble(material, possible)
@@ -114,7 +116,8 @@ def _old_blocks_gone(fitting: Fitting) -> Fitted | None:
 
 
 def _within_goal(fitting: Fitting, selection: Selection) -> Fitted | None:
-    selection = once(fitting.material, selection)
+    if fitting.material.repeats.documents:
+        selection = once(fitting.material, selection)
     if without_hopeless(selection, fitting.counting, fitting.limits.goal)[1]:
         return None
     fitted = fitting.fitted_within(fitting.limits.goal, selection)

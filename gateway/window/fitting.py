@@ -52,7 +52,11 @@ class Fitting:
 
     def assemble(self, selection: Selection) -> Forwarded:
         """The selection as it would be forwarded."""
-        return self.tools.assemble(self.material, once(self.material, selection))
+        return self.tools.assemble(self.material, self._once(selection))
+
+    def _once(self, selection: Selection) -> Selection:
+        """The selection in which repeated documents stand once."""
+        return once(self.material, selection) if self.material.repeats.documents else selection
 
     def tokens(self, selection: Selection) -> int:
         """The exact count of the selection as it would be forwarded."""
@@ -60,7 +64,7 @@ class Fitting:
 
     def fitted(self, selection: Selection, forwarded: Forwarded | None = None, *, exact: bool = True) -> Fitted:
         """The selection with its tokens, counted or estimated; what came more than once stands once in it."""
-        selection = once(self.material, selection)
+        selection = self._once(selection)
         forwarded = forwarded or self.assemble(selection)
         count = self.counting.exact(forwarded) if exact else self.counting.estimate(forwarded)
         return Fitted(selection, forwarded, count.total, exact, count.breakdown, estimated=count.estimated)

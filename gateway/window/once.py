@@ -17,8 +17,6 @@ OF_A_PIN = "that of a pinned message"
 
 def once(material: Material, selection: Selection) -> Selection:
     """The selection in which each document stands once in full. What earlier requests forwarded stays as it was."""
-    if not material.repeats.documents:
-        return selection
     window = _Window(material, selection)
     for document in material.repeats.documents:
         window.show_once(document)
