@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from gateway.base.tasks import offload_if
 from gateway.embeddings.background import Afterwards, Holds, PendingVectors
 from gateway.embeddings.search import FAULT, Known, Search, Wanted, digest, fused, queries, wanted
 from gateway.models.bill import InternalCall
@@ -15,6 +17,7 @@ from gateway.ports import CacheBackend, Clock, Embedder
 T = TypeVar("T")
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
+Run = Callable[..., Awaitable[Any]]
 
 
 class Bridge(Generic[Question, Answer]):
@@ -155,3 +158,9 @@ class RequestMeaning:
     async def _find(self, texts: list[Wanted]) -> Known:
         with self._afterwards.priority():
             return await self._search.find(texts)
+
+
+def runner(meaning: RequestMeaning | None, *, small: bool) -> Run:
+    """What runs the steps of a request: ranking by meaning with its own vectors, else this thread for a small context
+    and another one for a larger."""
+    return meaning.run if meaning is not None else partial(offload_if, not small)

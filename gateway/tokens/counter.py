@@ -16,11 +16,12 @@ from gateway.base import jsons
 from gateway.base.clock import SystemClock
 from gateway.models.calibration import CALL_TOKENS, MESSAGE_TOKENS, Calibration, Report
 from gateway.models.exchange import ModelFacts
-from gateway.models.items import named_file, pdf_data
+from gateway.models.items import named_file, named_picture, pdf_data
 from gateway.models.notes import MessageParts
+from gateway.tokens.bounds import least_of
 from gateway.tokens.calibration import Margins
 from gateway.tokens.estimate import estimated_tokens
-from gateway.tokens.images import image_tokens
+from gateway.tokens.images import KnownPictures, image_tokens, picture_size
 from gateway.tokens.pdf import KnownPdfs, guessed_tokens, pdf_tokens
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ AUDIO_BYTES_PER_TOKEN, AUDIO_TOKENS = 1600, 10
 """An estimate of a recording by its base64, since its length is not read; and a few tokens for any."""
 PIECE_CHARS = 100_000
 """Longer texts are encoded in pieces of this size; a cut may cost a token or two."""
-BOUND_CHARS = 2**18
-"""Characters that a lower bound looks at at once."""
 MAX_REMEMBERED = 50_000
 """Texts whose counts are kept for each encoding."""
 
@@ -54,12 +53,12 @@ class CounterRegistry:
         self._margins = margins or Margins(SystemClock())
         self._loaded: set[str] = set()
         self._pdfs = KnownPdfs()
+        self._pictures = KnownPictures()
 
     def counter(self, facts: ModelFacts) -> "TiktokenCounter":
         """The counter of a model."""
-        return TiktokenCounter(
-            facts, self._margins.of(facts, COUNTED_BY), self._margins.known(facts, COUNTED_BY), self._pdfs
-        )
+        margin, known = self._margins.of(facts, COUNTED_BY), self._margins.known(facts, COUNTED_BY)
+        return TiktokenCounter(facts, margin, known, self._pdfs, self._pictures)
 
     def has_read(self, facts: ModelFacts, data: str) -> bool:
         """Whether it is known what the model is charged for the PDF with this data."""
@@ -71,6 +70,12 @@ class CounterRegistry:
         tokens = pdf_tokens(reading.pages, reading.text, facts.name, self.counter(facts).plain_text)
         for name in (data, file_id) if file_id is not None else (data,):
             self._pdfs.put(name, facts.name, encoding_name(facts)[0], tokens)
+
+    def note_picture(self, file_id: str, url: str) -> None:
+        """Notes the size of a picture that parts name by this id; `url` is the data URL that goes up in its place."""
+        size = picture_size(url)
+        if size is not None:
+            self._pictures.put(file_id, size)
 
     def is_loaded(self, facts: ModelFacts) -> bool:
         """Whether the vocabulary that counts for the model is in memory."""
@@ -92,10 +97,16 @@ class TiktokenCounter:
     """Counts with one encoding; `margin` scales the counts for models whose tokenizer is another (ADR 13)."""
 
     def __init__(
-        self, facts: ModelFacts, margin: float, known: Calibration | None = None, pdfs: KnownPdfs | None = None
+        self,
+        facts: ModelFacts,
+        margin: float,
+        known: Calibration | None = None,
+        pdfs: KnownPdfs | None = None,
+        pictures: KnownPictures | None = None,
     ) -> None:
         self._facts = facts
         self._pdfs = pdfs
+        self._pictures = pictures or KnownPictures()
         self._calibration = known
         self.margin = margin
 
@@ -174,10 +185,14 @@ class TiktokenCounter:
         return frame + sum(map(self._raw, texts)), media
 
     def _parts_of(self, message: dict[str, Any]) -> tuple[int, list[str], list[int]]:
-        return _parts_of(message, self._facts.name, self._pdf)
+        return _parts_of(message, self._facts.name, self._by_file)
 
-    def _pdf(self, data: str) -> int | None:
-        """Tokens of a PDF that the model reads itself, by its data or its file's id; None: it was not read."""
+    def _by_file(self, part: dict[str, Any]) -> int | None:
+        """Tokens of a picture by its file's id, or of a PDF that the model reads itself; None: it is neither, or the
+        PDF was not read."""
+        if (name := named_picture(part)) is not None:
+            return self._pictures.tokens(part, name, self._facts.name)
+        data = pdf_data(part) or named_file(part) or ""
         known = self._pdfs.get(data, self._facts.name, self._name) if self._pdfs else None
         return self.with_margin(known.texts) + known.pictures if known is not None else None
 
@@ -245,7 +260,7 @@ UNREAD = ("encrypted_content", "result", "id", "status", "summary")
 
 
 def _parts_of(
-    message: dict[str, Any], model: str, pdf: Callable[[str], int | None]
+    message: dict[str, Any], model: str, by_file: Callable[[dict[str, Any]], int | None]
 ) -> tuple[int, list[str], list[int]]:
     """The tokens that frame a message and its parts, its texts, and the tokens of its pictures and sounds."""
     frame, texts, media = MESSAGE_TOKENS, [], []
@@ -254,7 +269,7 @@ def _parts_of(
         texts.append(content)
     elif isinstance(content, list):
         for part in content:
-            text, found = _part(part, model, pdf)
+            text, found = _part(part, model, by_file)
             if text:
                 frame += 1
                 texts.append(text)
@@ -329,7 +344,7 @@ def _remembered(encoding: str) -> OrderedDict[tuple[int, int], int]:
     return OrderedDict()
 
 
-def _part(part: Any, model: str, pdf: Callable[[str], int | None]) -> tuple[str, int | None]:
+def _part(part: Any, model: str, by_file: Callable[[dict[str, Any]], int | None]) -> tuple[str, int | None]:
     """The text of a content part, or the tokens of its picture, sound or PDF."""
     if not isinstance(part, dict):
         return "", None
@@ -340,59 +355,11 @@ def _part(part: Any, model: str, pdf: Callable[[str], int | None]) -> tuple[str,
         audio = part.get("input_audio")
         data = audio.get("data", "") if isinstance(audio, dict) else ""
         return "", len(str(data)) // AUDIO_BYTES_PER_TOKEN + AUDIO_TOKENS
-    if kind == "file":
-        data, name = pdf_data(part), named_file(part)
-        tokens = pdf(data or name or "")
+    if kind in ("file", "input_image"):
+        data, tokens = pdf_data(part), by_file(part)
         if data is not None and tokens is None:
             tokens = guessed_tokens(data, model)
         if tokens is not None:
             return "", tokens
     text = part.get("text")
     return (text if isinstance(text, str) else jsons.dumps_text(part)), None
-
-
-_BOUNDS: OrderedDict[tuple[int, int], int] = OrderedDict()
-"""Lower bounds by text, oldest forgotten first, as with `_remembered`."""
-OTHER, LETTER, DIGIT = 0, 1, 2
-KINDS = bytes(
-    LETTER if byte > 127 or chr(byte).isalpha() else DIGIT if chr(byte).isdigit() else OTHER for byte in range(256)
-)
-"""The kind of each byte. What is not ASCII may be a letter: a run of it is taken for one word."""
-
-
-def least_tokens(text: str) -> int:
-    """A lower bound of a text's tokens, found in a thousandth of the time that counting takes.
-
-    Every byte-level vocabulary of tiktoken splits a text before it looks for tokens (`tiktoken_ext/openai_public.py`):
-    no token reaches from one word or number into the next, but for the end of a contraction (`'s`).
-    """
-    if len(text) < 2:
-        return 0
-    key = (len(text), hash(text))
-    known = _BOUNDS.get(key)
-    if known is None:
-        known = _BOUNDS[key] = _least_tokens(text)
-        if len(_BOUNDS) > MAX_REMEMBERED:
-            _BOUNDS.popitem(last=False)
-    return known
-
-
-def _least_tokens(text: str) -> int:
-    import numpy as np  # a quarter of a second to load, and not needed for what is small
-
-    total = 0
-    for start in range(0, len(text), BOUND_CHARS):  # in pieces: the whole would take four times its memory
-        data = text[start : start + BOUND_CHARS].encode("utf-8", "replace")
-        kinds = np.frombuffer(data.translate(KINDS), np.uint8)
-        begun = np.count_nonzero((kinds[1:] != kinds[:-1]) & (kinds[1:] != OTHER))
-        total += max(0, int(begun) - data.count(b"'"))
-    return total
-
-
-def least_of(message: dict[str, Any]) -> int:
-    """A lower bound of a message's tokens."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return least_tokens(content)
-    texts = (part.get("text") for part in content or () if isinstance(part, dict))
-    return sum(least_tokens(text) for text in texts if isinstance(text, str))

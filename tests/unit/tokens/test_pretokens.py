@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gateway.models.exchange import ModelFacts
 from gateway.models.window import Forwarded, Material
-from gateway.tokens.counter import CounterRegistry, least_tokens
+from gateway.tokens.bounds import least_tokens
+from gateway.tokens.counter import CounterRegistry
 from gateway.window.counting import PromptCounter
 from tests.unit.making import assistant, user
 
