@@ -50,6 +50,7 @@ def answers(draw: st.DrawFn) -> list[Json]:
 OWN: list[Json] = [
     {"type": "document", "source": {"type": "url", "url": "https://e.org/a.pdf"}, "title": "A"},
     {"type": "document", "source": {"type": "file", "file_id": "file_1"}, "citations": {"enabled": True}},
+    {"type": "image", "source": {"type": "file", "file_id": "file-1"}, "context": "at the upstream"},
     {"type": "search_result", "source": "https://e.org", "title": "E", "content": [wire.text("found")]},
     {"type": "container_upload", "file_id": "file_2"},
     {"type": "pondered", "about": {"type": "x"}},
