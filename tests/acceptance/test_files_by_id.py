@@ -244,7 +244,7 @@ def test_s7_a_file_in_a_resend_is_named_where_it_stands(keeping: GatewayProcess,
 
 @pytest.mark.parametrize("road", ["chat", "responses", "messages"])
 def test_s14_6_mode_off_puts_files_in(keeping: GatewayProcess, upstream: MockUpstream, road: str) -> None:
-    """No upstream knows their ids: each goes up with its name and media type, as it would have come with the request."""
+    """No upstream knows their ids: each goes up with its name and media type, as if it had come with the request."""
     pdf, raw = with_photos(["One page."]), picture()
     ids = [
         uploaded(keeping, pdf, "report.pdf", "application/octet-stream"),

@@ -50,7 +50,6 @@ def answers(draw: st.DrawFn) -> list[Json]:
 OWN: list[Json] = [
     {"type": "document", "source": {"type": "url", "url": "https://e.org/a.pdf"}, "title": "A"},
     {"type": "document", "source": {"type": "file", "file_id": "file_1"}, "citations": {"enabled": True}},
-    {"type": "image", "source": {"type": "file", "file_id": "file-1"}, "context": "at the upstream"},
     {"type": "search_result", "source": "https://e.org", "title": "E", "content": [wire.text("found")]},
     {"type": "container_upload", "file_id": "file_2"},
     {"type": "pondered", "about": {"type": "x"}},
@@ -173,6 +172,15 @@ def test_s10_9_documents_and_sound() -> None:
     assert sent({"type": "image_url", "image_url": {"url": "https://e.org/a.png"}})["source"]["type"] == "url"
     with pytest.raises(InvalidRequest):
         sent({"type": "input_audio", "input_audio": {}})
+
+
+def test_s14_6_a_picture_by_an_id_that_is_not_kept_here_goes_up_as_it_came() -> None:
+    """Where nothing is put in its place; another API's upstream cannot be asked for it."""
+    block = {"type": "image", "source": {"type": "file", "file_id": "file-1"}, "context": "a map"}
+    reader = MessageReader()
+    reader.read({"role": "user", "content": [block]}, "messages[0]")
+    assert as_turns(reader.messages)[1] == [{"role": "user", "content": [block]}]
+    assert reader.needs == ["messages[0].content[0].source.file_id"]
 
 
 @pytest.mark.parametrize("inside", [False, True])
