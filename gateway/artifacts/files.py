@@ -196,10 +196,11 @@ class FileReader:
         keep the id alone: what was read of a file goes with the file (`cache_group` of its id, and of its digest)."""
         named = _named(file_id, caller.tenant)
         digest = await self._cache.get(named) if keep else None
-        if digest is not None and (text := await self._kept_text(digest.decode(), caller.tenant)) is not None:
-            return text, digest.decode()
         if self.store is None:
             raise NotFound("There is no such file for this key.")
+        if digest is not None and (text := await self._kept_text(digest.decode(), caller.tenant)) is not None:
+            await self.store.check(file_id, caller)  # another process may have deleted it, or its time is over
+            return text, digest.decode()
         file = await self.store.fetch(file_id, caller)
         document = await asyncio.to_thread(stored_document, file.name, file.media_type, file.content)
         if keep:

@@ -242,6 +242,13 @@ class OwnFiles:
         """Whether this caller's files are kept here."""
         return self._serves(caller)
 
+    async def check(self, file_id: str, caller: Caller) -> None:
+        """Whether it is there (`ports.documents.FileStore`)."""
+        if self._serves(caller):
+            await self._files.find(caller.tenant, file_id)
+        else:
+            await self._upstream.check(file_id, caller)
+
     async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
         """The file with its content (`ports.documents.FileStore`)."""
         if not self._serves(caller):

@@ -16,6 +16,13 @@ class FileStore(Protocol):
         """Whether this caller's files are kept here, so that no upstream knows their ids."""
         ...
 
+    async def check(self, file_id: str, caller: Caller) -> None:
+        """
+        Raises:
+            NotFound: no such file, or not for this caller.
+        """
+        ...
+
     async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
         """A file with its name and content.
 

@@ -251,9 +251,9 @@ def test_s14_6_mode_off_puts_files_in(keeping: GatewayProcess, upstream: MockUps
         uploaded(keeping, docx(["x"]), "notes.docx", DOCX),
         uploaded(keeping, raw),
     ]
-    off = {"context": {"mode": "off"}}
+    off: Json = {"context": {"mode": "off"}}
     if road == "chat":
-        parts = [{"type": "file", "file": {"file_id": each}} for each in ids[:2]] + [item(ids[2])]
+        parts: list[Json] = [{"type": "file", "file": {"file_id": each}} for each in ids[:2]] + [item(ids[2])]
         asked = ("/chat/completions", {"messages": [user(parts)], **off})
     elif road == "responses":
         parts = [{"type": "input_file", "file_id": each} for each in ids[:2]] + [item(ids[2])]

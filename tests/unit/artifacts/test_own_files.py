@@ -26,10 +26,13 @@ class Kept:
     def keeps(self, _caller: Caller) -> bool:
         return self._keeps
 
-    async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
-        self.fetched += 1
+    async def check(self, file_id: str, caller: Caller) -> None:
         if caller != OWNER or file_id not in self.files:
             raise NotFound("No such file.", code="file_not_found")
+
+    async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
+        self.fetched += 1
+        await self.check(file_id, caller)
         return self.files[file_id]
 
 
