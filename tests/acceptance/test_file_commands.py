@@ -1,4 +1,4 @@
-"""`gateway files`, beside a running server, on either database (guarantee §14.13)."""
+"""`gateway files`, beside a running server, on either database (guarantee §14.5)."""
 
 import json
 from typing import Any
@@ -41,7 +41,7 @@ def asked(gateway: GatewayProcess, **body: Any) -> Json:
     return found
 
 
-def test_s14_13_files_are_listed_and_shown(guarded: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s14_5_files_are_listed_and_shown(guarded: GatewayProcess, upstream: MockUpstream) -> None:
     """Those of one tenant or of all, as the API tells them; what a client calls one is shown as text."""
     ends: Any = {"expires_after": {"anchor": "created_at", "seconds": 3600}}
     first = uploaded(guarded, ADA, "notes\x1b[31m.txt", FACT, **ends)
@@ -74,7 +74,7 @@ def test_s14_13_files_are_listed_and_shown(guarded: GatewayProcess, upstream: Mo
     assert "no files" in run(guarded, "ls").stderr
 
 
-def test_s14_13_a_file_that_is_removed_is_gone_as_if_its_owner_had_deleted_it(
+def test_s14_5_a_file_that_is_removed_is_gone_as_if_its_owner_had_deleted_it(
     guarded: GatewayProcess, upstream: MockUpstream
 ) -> None:
     """Also from what the running server has read of it; the trail says who did it."""

@@ -1,4 +1,4 @@
-"""Files of all tenants, for operators: a list, and who holds one (guarantee §14.13)."""
+"""Files of all tenants, for operators: a list, and who holds one (guarantee §14.5)."""
 
 from datetime import datetime
 
