@@ -61,8 +61,8 @@ class ContentStore(Protocol):
         """
         ...
 
-    def open(self, name: str) -> AsyncIterator[bytes]:
-        """The content, in pieces of whichever size.
+    def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
+        """The content from byte `start` on, in pieces of whichever size. What is before that is not read.
 
         Raises:
             StorageUnavailable: it cannot be read, or is not there.

@@ -12,6 +12,7 @@ SMALL_WITH_REASON = {
     "base/names.py": "names in messages, credentials among them: asked by the edge, the settings and the routes",
     "base/tasks.py": "background tasks and threads",
     "operations/files/options.py": "arguments: read before anything of the command is loaded",
+    "http/files/ranges.py": "HTTP's words for a range",
     "tokens/bounds.py": "bounds that are found without counting",
     "documents/legacy.py": "formats that are told and not read",
     "documents/picture.py": "one kind of document, read by a program",
