@@ -259,7 +259,7 @@ class Gateway:
         self.count_tokens = CountTokens(pipeline, auth, settings, clock)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
-        self.conversations = Conversations(records, store, auth, max_bytes, self.hooks)
+        self.conversations = Conversations(records, store, auth, max_bytes, self.hooks, serves)
         self.attachments = Attachments(records, auth)
         self.window = ConversationContext(records, auth)
         kept = (self.paths, self.resends, self.indexes, self.backend, self.files)

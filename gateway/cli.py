@@ -1,5 +1,5 @@
-"""The `gateway` command: serve, migrate, check, keys, audit, costs, ls, show, tail, purge, encrypt, export, import,
-trail (guarantee §9)."""
+"""The `gateway` command: serve, migrate, check, keys, files, audit, costs, ls, show, tail, purge, encrypt, export,
+import, trail (guarantee §9)."""
 
 import argparse
 import io
@@ -11,6 +11,7 @@ from typing import Any
 from gateway import __version__
 from gateway.config.loading import ConfigurationError, load_settings, process_environment
 from gateway.config.settings import Settings
+from gateway.operations.files.options import add_file_commands
 from gateway.operations.keys.options import add_key_commands
 
 MOST_ROWS = 100_000
@@ -59,6 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     keys = add_key_commands(commands.add_parser("keys", help="make, list, change, rotate and revoke keys"))
     for command in keys:
         command.set_defaults(run=_keys)
+    files = add_file_commands(commands.add_parser("files", help="list, show and delete clients' files"), _count)
+    for command in files:
+        command.set_defaults(run=_files)
     audit = commands.add_parser("audit", help="add the ledger up again and say whether all balances")
     _add_audit_options(audit)
     audit.set_defaults(run=_audit)
@@ -84,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     importing.set_defaults(run=_import)
     trails = _add_trail(commands)
     looks = (*looks, purge, encrypting)
-    for command in (serve, migrate, check, *keys, audit, costs, *looks, export, importing, *trails):
+    for command in (serve, migrate, check, *keys, *files, audit, costs, *looks, export, importing, *trails):
         command.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
     return parser
 
@@ -241,6 +245,13 @@ def _keys(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.operations.keys.command import keys
 
     return _piped(lambda: keys(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+
+
+def _files(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.base.clock import SystemClock
+    from gateway.operations.files.command import files
+
+    return _piped(lambda: files(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
 
 
 def _audit(settings: Settings, options: argparse.Namespace) -> int:

@@ -3,9 +3,10 @@
 import asyncio
 import base64
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any
+from operator import eq, is_
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from gateway.artifacts.cut_pages import PageCutter
@@ -21,6 +22,7 @@ from gateway.errors import InvalidRequest, NotFound
 from gateway.models.artifacts import cache_group
 from gateway.models.conversation import ConversationMessage
 from gateway.models.exchange import Caller
+from gateway.models.items import named_picture
 from gateway.ports import CacheBackend
 from gateway.ports.documents import FileStore
 
@@ -40,6 +42,13 @@ BEFORE_OCR = 0.2
 """Of the work on a PDF of which pictures of text may have to be recognized."""
 
 
+class Arrived(NamedTuple):
+    """Which messages came with a request: those from index `first` on. `sent` are all of it as it came."""
+
+    first: int
+    sent: Sequence[dict[str, Any]]
+
+
 class FileReader:
     """Texts of documents by (message, part). `hits` and `misses` count the texts that were looked for in the cache."""
 
@@ -57,7 +66,7 @@ class FileReader:
     async def read(
         self,
         messages: Sequence[ConversationMessage],
-        first_new: int,
+        arrived: Arrived,
         caller: Caller,
         *,
         decode_pdf: bool,
@@ -69,7 +78,7 @@ class FileReader:
         cache keeps something.
 
         Args:
-            first_new: index of the first message of this request, so that an error can name the part.
+            arrived: what came with this request, so that an error can name the part.
             keep: whether texts may outlive the request (`store`).
             natively: PDFs that are forwarded as they are, although others are read.
             known: what this request has read already, and will have.
@@ -85,9 +94,14 @@ class FileReader:
         texts: dict[FilePlace, str] = {}
         slow: dict[FilePlace, DocumentFile] = {}
 
+        def reported(place: FilePlace) -> AbstractContextManager[None]:
+            index, number = place
+            part = messages[index].body["content"][number]
+            return _unreadable_reported(place, part, arrived.sent if index >= arrived.first else None, texts)
+
         def read_quick() -> None:
             for place, file in parts.items():
-                with _unreadable_reported(place, first_new, texts):
+                with reported(place):
                     document = inline_file(file, decode_pdf=decode_pdf and place not in natively)
                     if document is not None and is_slow(document):
                         slow[place] = document
@@ -100,11 +114,11 @@ class FileReader:
         for place, file_id in self._own(parts, caller):
             if place in natively:
                 continue
-            with _unreadable_reported(place, first_new, texts):
+            with reported(place):
                 texts[place], digest = await self._own_text(file_id, caller, keep=keep, known=known)
                 kept |= dict.fromkeys((digest, file_id) if keep else ())
         for place, document in slow.items():
-            with _unreadable_reported(place, first_new, texts):
+            with reported(place):
                 texts[place], digest = await self._told(document, caller.tenant if keep else None, known)
                 kept |= {digest: None} if keep else {}
         return texts, tuple(kept)
@@ -186,10 +200,11 @@ class FileReader:
         keep the id alone: what was read of a file goes with the file (`cache_group` of its id, and of its digest)."""
         named = _named(file_id, caller.tenant)
         digest = await self._cache.get(named) if keep else None
-        if digest is not None and (text := await self._kept_text(digest.decode(), caller.tenant)) is not None:
-            return text, digest.decode()
         if self.store is None:
             raise NotFound("There is no such file for this key.")
+        if digest is not None and (text := await self._kept_text(digest.decode(), caller.tenant)) is not None:
+            await self.store.check(file_id, caller)  # another process may have deleted it, or its time is over
+            return text, digest.decode()
         file = await self.store.fetch(file_id, caller)
         document = await asyncio.to_thread(stored_document, file.name, file.media_type, file.content)
         if keep:
@@ -289,6 +304,13 @@ def has_files(messages: Sequence[ConversationMessage]) -> bool:
     return next(_file_parts(messages), None) is not None
 
 
+def has_named_pictures(messages: Sequence[ConversationMessage]) -> bool:
+    """Whether any message names a picture by the id of a file."""
+    contents = (message.body.get("content") for message in messages)
+    lists = (content for content in contents if type(content) is list)
+    return any(isinstance(part, dict) and named_picture(part) is not None for parts in lists for part in parts)
+
+
 def _file_parts(messages: Sequence[ConversationMessage]) -> Iterator[tuple[FilePlace, dict[str, Any]]]:
     """What the `file` parts of user messages hold."""
     for index, message in enumerate(messages):
@@ -299,19 +321,32 @@ def _file_parts(messages: Sequence[ConversationMessage]) -> Iterator[tuple[FileP
                     yield (index, number), part.get("file") or {}
 
 
+def place_of(part: dict[str, Any], sent: Sequence[dict[str, Any]], field: str) -> str:
+    """The path of a part's field in the messages that a client sent; `messages` alone where none has it as it is."""
+    for is_it in (is_, eq):
+        for index in reversed(range(len(sent))):
+            content = sent[index].get("content")
+            for number, each in enumerate(content if type(content) is list else ()):
+                if is_it(each, part):
+                    return f"messages[{index}].content[{number}]{field}"
+    return "messages"
+
+
 @contextmanager
-def _unreadable_reported(place: FilePlace, first_new: int, texts: dict[FilePlace, str]) -> Iterator[None]:
-    """Reports an unreadable document: as the client's error, or as the text of a stored one."""
-    where = f"messages[{place[0] - first_new}].content[{place[1]}].file"
+def _unreadable_reported(
+    place: FilePlace, part: dict[str, Any], sent: Sequence[dict[str, Any]] | None, texts: dict[FilePlace, str]
+) -> Iterator[None]:
+    """Reports an unreadable document: as the client's error, or, where it was not sent now, as its text."""
     try:
         yield
     except NotFound as error:
-        if place[0] < first_new:
+        if sent is None:
             texts[place] = DELETED
             return
-        raise NotFound(error.message, param=f"{where}.file_id", code=error.code) from error
+        raise NotFound(error.message, param=place_of(part, sent, ".file.file_id"), code=error.code) from error
     except UnreadableDocument as error:
-        if place[0] < first_new:
+        if sent is None:
             texts[place] = f"(This document cannot be read: {error}.)"
             return
+        where = place_of(part, sent, ".file")
         raise InvalidRequest(f"The document in {where} cannot be read: {error}.", param=where) from error

@@ -3,15 +3,18 @@
 Nothing here waits for anything, so it can run in a thread. A planner's plan is followed from the same draft.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from functools import partial
+from typing import Any, Self
 
 from gateway.artifacts.compaction import compact
 from gateway.assembly.block import worded
 from gateway.assembly.messages import assemble
+from gateway.base.tasks import offload_if
 from gateway.config.settings import ContextSettings
 from gateway.context.collect import ContextInput
+from gateway.embeddings.meaning import RequestMeaning
 from gateway.errors import ContextLengthExceeded
 from gateway.models.relevance import Relevance
 from gateway.models.window import Fitted, Material, ShownPages, Unreduced
@@ -23,6 +26,8 @@ from gateway.window.budget import Limits
 from gateway.window.counting import PromptCounter
 from gateway.window.fit import count_unreduced, fit
 from gateway.window.fitting import Tools
+
+Run = Callable[..., Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +157,9 @@ def decide(measured: Measured, settings: ContextSettings, has_planner: bool) -> 
         expensive_primary=models.is_expensive_primary(source.facts.prices, settings.expensive_input_cost_per_token),
     )
     return should_use_llm_planning(facts, settings)
+
+
+def runner(meaning: RequestMeaning | None, *, small: bool) -> Run:
+    """What runs the steps of a request: ranking by meaning with its own vectors, else this thread for a small context
+    and another one for a larger."""
+    return meaning.run if meaning is not None else partial(offload_if, not small)

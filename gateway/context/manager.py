@@ -1,24 +1,24 @@
 """`ContextManager`: makes the context of a request, for the pipeline and for those who use the package as a library."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from gateway.artifacts.attached import with_contents
-from gateway.artifacts.files import FileReader, has_files
+from gateway.artifacts.files import FileReader, has_files, has_named_pictures
 from gateway.assembly.agents import Assemblers
 from gateway.assembly.profiles import MODES, Profile, composed, inferred, monolith
 from gateway.base.tasks import offload_if
 from gateway.config.settings import NO_PROFILES, ContextSettings, PromptProfiles
 from gateway.context.collect import INLINE_CHARS, ContextInput, collect
-from gateway.context.draft import Draft, Measured, make_draft, measure
+from gateway.context.draft import Draft, Measured, Run, make_draft, measure, runner
 from gateway.context.fast_path import context_as_sent
 from gateway.context.for_agent import Room, for_agent
 from gateway.context.native_files import NativeFiles, Stays, with_native
 from gateway.context.native_pages import with_pages
+from gateway.context.own_files import WholeFiles
 from gateway.context.planned_fit import FinalFit, fit_as_planned
 from gateway.context.planner import (
     ContextPlanning,
@@ -31,7 +31,7 @@ from gateway.context.planner import (
 from gateway.context.reading import InputReader
 from gateway.context.recalling import Window, asked_for, told
 from gateway.context.remembered import with_things
-from gateway.context.report import BuiltContext, check_whole, report
+from gateway.context.report import BuiltContext, check_whole, report, with_vectors
 from gateway.embeddings.background import Holds
 from gateway.embeddings.meaning import Meaning, RequestMeaning
 from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
@@ -47,8 +47,6 @@ from gateway.window.budget import Budget
 from gateway.window.counting import REPLY_TOKENS, prompt_tokens
 
 __all__ = ["BuiltContext", "ContextManager", "PlannerAccess"]
-
-Run = Callable[..., Awaitable[Any]]
 
 
 class ContextManager:
@@ -98,19 +96,23 @@ class ContextManager:
 
         Raises:
             ContextLengthExceeded: it cannot be made to fit (guarantee §4 I1).
-            InvalidRequest: a `file` part holds no readable document; names the part.
-            StorageUnavailable: older messages are needed and cannot be read.
+            InvalidRequest: a part holds no readable document, or names no picture; names the part.
+            NotFound: a part names a file that is not there, where files are kept here; names the part.
+            StorageUnavailable: older messages or files are needed and cannot be read.
         """
         access = access or PlannerAccess()
         meaning = self._meaning_for(request, access.spent)
         if begins_turn(history):
             history = await self._with_older_messages(request, history)
         natives = self._natives(request, facts)
+        whole = WholeFiles(self._files.store, request.caller, self._counters)
+        if has_named_pictures(history.messages):
+            await whole.fetch(history, request.messages)
         source, draft, planners = await self._drafted(request, history, budget, access, meaning, natives)
         if draft.fitted.new_pass and has_unread(history) and self._store is not None:
             history = await self._with_older_messages(request, history)
             source, draft, planners = await self._drafted(request, history, budget, access, meaning, natives)
-        run = _runner(meaning, source)
+        run = runner(meaning, small=source.is_small)
         draft, planned = await self._plan(draft, planners, run) if access.result is None else (draft, None)
         result = access.result or planned
         final = FinalFit(draft.fitted)
@@ -120,9 +122,9 @@ class ContextManager:
         built: BuiltContext = await run(report, draft, final, result, self._settings.warning_threshold)
         if request.options.whole:
             check_whole(built)
-        if natives.own:
-            built = replace(built, own_files=natives.own)
-        return _with_vectors(built, meaning, source).with_cached(source.files.cached)
+        if natives.own or whole.pictures:
+            built = replace(built, own_files=natives.own, own_pictures=whole.pictures)
+        return with_vectors(built, meaning, source).with_cached(source.files.cached)
 
     async def build_for_agent(
         self,
@@ -165,6 +167,7 @@ class ContextManager:
         counter = self._counters.counter(facts)
         if facts.supports_pdf_input:
             await self._natives(request, facts).note_in(request.messages)
+        await WholeFiles(self._files.store, request.caller, self._counters).fetch_sent(request.messages)
         return await offload_if(request.size >= INLINE_CHARS, prompt_tokens, counter, request.messages, request.forward)
 
     async def told(
@@ -274,7 +277,7 @@ class ContextManager:
         holds = takes and has_files(history.messages)
         draft, planners = await (with_native(draft_of) if holds else draft_of(Stays.NONE))
         if takes and (holds or draft.material.attached):
-            run = _runner(meaning, draft.source)
+            run = runner(meaning, small=draft.source.is_small)
             draft = await with_pages(draft, natives, run, self._settings, has_planner=planners is not None)
         return draft.source, draft, planners
 
@@ -287,7 +290,7 @@ class ContextManager:
         self, source: ContextInput, access: PlannerAccess, meaning: RequestMeaning | None
     ) -> tuple[Draft, Planners | None]:
         """The context without a plan, and who may be asked for one."""
-        run = _runner(meaning, source)
+        run = runner(meaning, small=source.is_small)
         with self.spans("fit"):
             measured: Measured = await run(self._measure, source, meaning)
             planners = self._planners(measured, access)
@@ -333,22 +336,3 @@ class ContextManager:
         if self._meaning is None or (request.options.mode == "simple" and self._meaning.is_billed):
             return None
         return self._meaning.of(request.caller, spent)
-
-
-def _runner(meaning: RequestMeaning | None, source: ContextInput) -> Run:
-    """What runs the steps of a request: ranking by meaning with its own vectors, else this thread for a small context
-    and another one for a larger."""
-    if meaning is not None:
-        return meaning.run
-    return partial(offload_if, not source.is_small)
-
-
-def _with_vectors(built: BuiltContext, meaning: RequestMeaning | None, source: ContextInput) -> BuiltContext:
-    """The context with what went wrong with the embedder, and what may be kept of its vectors."""
-    if meaning is None:
-        return built
-    built.utilization.warnings += meaning.warnings
-    request, conversation_id = source.request, source.history.conversation_id
-    keeps = request.store and not request.options.dry_run and conversation_id
-    vectors = meaning.remains(conversation_id) if keeps and conversation_id else None
-    return replace(built, vectors=vectors).with_cached(vectors.digests) if vectors else built

@@ -5,14 +5,14 @@ its block, and stay there as long as the block does.
 """
 
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.artifacts.cut_pages import CutPages, as_file, reference, referenced
 from gateway.base.tasks import offload_if
 from gateway.config.settings import ContextSettings
-from gateway.context.draft import Draft, make_draft
+from gateway.context.draft import Draft, Run, make_draft
 from gateway.context.native_files import NativeFiles
 from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
 from gateway.documents.recognize import inline_file
@@ -24,7 +24,6 @@ from gateway.models.places import MARKER, pages_without_text
 from gateway.models.window import ShownPages, first_forwarded
 from gateway.window.candidates import candidates, of_each_content
 
-Run = Callable[..., Awaitable[Any]]
 Part = dict[str, Any]
 PAGES_SHARE = 0.25
 """Share of the budget that pages may take: what they show, a text cannot; what else is needed is text."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.artifacts.files import FilePlace
+from gateway.artifacts.files import Arrived, FilePlace
 from gateway.artifacts.pins import with_whole_steps
 from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.messages import without_items
@@ -56,11 +56,13 @@ class InputReader:
         native = NO_FILES
         if stays is not Stays.NONE:
             native = await natives.of(steps.history, stays, counted=budget.tokens is not None)
-        sent, kept = await _texts(natives, steps.history.messages, steps.history.stored, native)
+        sent, kept = await _texts(
+            natives, steps.history.messages, Arrived(steps.history.stored, request.messages), native
+        )
         older = (steps.history.earlier or NO_EARLIER).messages
-        earlier, kept_earlier = await _texts(natives, older, len(older))
+        earlier, kept_earlier = await _texts(natives, older, Arrived(len(older), request.messages))
         pins = steps.history.older_pins
-        pinned, kept_pinned = await _texts(natives, pins, len(pins))
+        pinned, kept_pinned = await _texts(natives, pins, Arrived(len(pins), request.messages))
         cached = tuple(dict.fromkeys((*kept, *kept_earlier, *kept_pinned, *natives.digests)))
         files = Files(sent, earlier, cached, pinned, native, natives.contents(native) if native else {})
         return ContextInput(request, steps, natives.facts, budget, files)
@@ -69,13 +71,13 @@ class InputReader:
 async def _texts(
     natives: NativeFiles,
     messages: Sequence[ConversationMessage],
-    first_new: int,
+    arrived: Arrived,
     natively: Mapping[FilePlace, dict[str, Any]] = NO_FILES,
 ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
     """The texts of the files in messages, and the digests of contents of which the cache keeps something."""
     return await natives.files.read(
         messages,
-        first_new,
+        arrived,
         natives.caller,
         decode_pdf=True,
         keep=natives.tenant is not None,

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.assembly.block import one_line
+from gateway.context.collect import ContextInput
 from gateway.context.draft import Draft
 from gateway.context.left_out import left_out
 from gateway.context.planned_fit import FinalFit
 from gateway.context.planner import PlanResult
 from gateway.embeddings.background import PendingVectors
+from gateway.embeddings.meaning import RequestMeaning
 from gateway.errors import ContextLengthExceeded, overflow_text
 from gateway.models.artifacts import UNINDEXED, Artifact, ArtifactType, ProcessingStrategy
 from gateway.models.bill import ContextUtilizationMetadata, LeftOut
@@ -46,6 +48,8 @@ class BuiltContext:
     vectors: PendingVectors | None = None
     own_files: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     """PDFs that are kept here, as they go up in the place of their ids."""
+    own_pictures: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """Pictures that are kept here, as the parts that go up in the place of those that name them."""
     is_worded: bool = False
     """An assembler worded what is forwarded: it is in none of the stored messages (guarantee §11.2)."""
 
@@ -195,3 +199,14 @@ def measured_utilization(
     elif fitted.tokens > warning_threshold * tokens:
         utilization.warnings.append(f"context_window_above_{warning_threshold:.0%}"[:-1] + "_percent")
     return utilization
+
+
+def with_vectors(built: BuiltContext, meaning: RequestMeaning | None, source: ContextInput) -> BuiltContext:
+    """The context with what went wrong with the embedder, and what may be kept of its vectors."""
+    if meaning is None:
+        return built
+    built.utilization.warnings += meaning.warnings
+    request, conversation_id = source.request, source.history.conversation_id
+    keeps = request.store and not request.options.dry_run and conversation_id
+    vectors = meaning.remains(conversation_id) if keeps and conversation_id else None
+    return replace(built, vectors=vectors).with_cached(vectors.digests) if vectors else built

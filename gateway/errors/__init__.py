@@ -12,6 +12,7 @@ GatewayError
 │   ├── IdempotencyKeyInUse 409       its request is being answered
 │   ├── IdempotencyKeyMismatch 422    it was used with another request
 │   ├── FilesQuotaExceeded 413        the tenant or the key may keep no more files
+│   ├── RangeNotSatisfiable 416       a content has none of the bytes that are asked for
 │   ├── AnswerNotKept 409             answered already, and the answer is gone
 │   ├── ReplayRunning 409             it is under way
 │   ├── KeyNotChangeable 409          it stands in the configuration, or was revoked
@@ -82,6 +83,7 @@ from gateway.errors.requests import MethodNotAllowed as MethodNotAllowed
 from gateway.errors.requests import ModelNotFound as ModelNotFound
 from gateway.errors.requests import NotFound as NotFound
 from gateway.errors.requests import NotRelayed as NotRelayed
+from gateway.errors.requests import RangeNotSatisfiable as RangeNotSatisfiable
 from gateway.errors.requests import ReplayNotFound as ReplayNotFound
 from gateway.errors.requests import ReplayRunning as ReplayRunning
 from gateway.errors.requests import RequestTimeout as RequestTimeout

@@ -145,6 +145,17 @@ class FilesQuotaExceeded(InvalidRequest):
     code = "files_quota_exceeded"
 
 
+class RangeNotSatisfiable(InvalidRequest):
+    """A content of so many bytes has none of those that the header `Range` asks for."""
+
+    status = 416
+    code = "range_not_satisfiable"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"The file has {size} bytes, none of them in this range.", param="Range")
+        self.headers = {"content-range": f"bytes */{size}"}
+
+
 class ConversationNotFound(NotFound):
     """Unknown, deleted, or another tenant's: all behave alike (guarantee §8)."""
 

@@ -38,11 +38,12 @@ class DiskContents:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
 
-    async def open(self, name: str) -> AsyncIterator[bytes]:
+    async def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
         """The content (`ports.documents.ContentStore`)."""
         try:
             file = await asyncio.to_thread(os.open, self._folder / name, os.O_RDONLY)
             try:
+                os.lseek(file, start, os.SEEK_SET)
                 while piece := await asyncio.to_thread(os.read, file, PIECE):
                     yield piece
             finally:

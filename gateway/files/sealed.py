@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from gateway.base.ids import new_id
 from gateway.errors import ContentUnreadable
 from gateway.models.files import SEALED
-from gateway.storage.encryption.vault import Vault
+from gateway.storage.encryption.vault import SEALED_MORE, Vault
 
 PIECE = 2**20
 LENGTH = 4
@@ -32,12 +32,20 @@ async def sealed(pieces: AsyncIterator[bytes], name: str, vault: Vault) -> Async
     yield _framed(vault, bytes(buffer), _bound(name, number, is_last=True))
 
 
-async def opened(pieces: AsyncIterator[bytes], name: str, vault: Vault | None) -> AsyncIterator[bytes]:
+def start_of(number: int) -> int:
+    """Where the piece with that number begins in a sealed content: all but the last are of one size."""
+    return number * (LENGTH + PIECE + SEALED_MORE)
+
+
+async def opened(pieces: AsyncIterator[bytes], name: str, vault: Vault | None, number: int = 0) -> AsyncIterator[bytes]:
     """
+    Args:
+        pieces: the sealed content from the piece with this number on.
+
     Raises:
         ContentUnreadable: a piece is under a key that is not here, was changed, or is missing.
     """
-    buffer, number, ended = bytearray(), 0, False
+    buffer, ended = bytearray(), False
     async for piece in pieces:
         buffer += piece
         while len(buffer) >= LENGTH and len(buffer) >= LENGTH + (size := int.from_bytes(buffer[:LENGTH], "big")):

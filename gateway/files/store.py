@@ -17,7 +17,7 @@ from gateway.errors import (
     RequestTooLarge,
     StorageUnavailable,
 )
-from gateway.files.sealed import object_name, opened, sealed
+from gateway.files.sealed import PIECE, object_name, opened, sealed, start_of
 from gateway.models.exchange import Caller, StoredFile
 from gateway.models.files import (
     PROCESSED,
@@ -120,8 +120,8 @@ class Files:
         """
         return (await self._rows.find(tenant, _checked(file_id)))[0]
 
-    async def content(self, tenant: str, file_id: str) -> tuple[FileRecord, AsyncIterator[bytes]]:
-        """A file and its content, in pieces.
+    async def content(self, tenant: str, file_id: str, start: int = 0) -> tuple[FileRecord, AsyncIterator[bytes]]:
+        """A file and its content from byte `start` on, in pieces. What is before that is not read.
 
         Raises:
             FileNotFound: the tenant has none of that id.
@@ -131,8 +131,11 @@ class Files:
         store = self._stores.get(place.store)
         if store is None:
             raise StorageUnavailable(f"The content of the file is in a store that is not configured: {place.store}.")
-        pieces = store.open(place.object)
-        return record, opened(pieces, place.object, self._vault) if place.object.endswith(SEALED) else pieces
+        if not place.object.endswith(SEALED):
+            return record, store.open(place.object, start)
+        number, skipped = divmod(start, PIECE)
+        pieces = opened(store.open(place.object, start_of(number)), place.object, self._vault, number)
+        return record, _behind(pieces, skipped)
 
     async def whole(self, tenant: str, file_id: str) -> tuple[FileRecord, bytes]:
         """A file and its content. What is put under another key meanwhile is read again from where it is then.
@@ -242,12 +245,26 @@ class OwnFiles:
         """Whether this caller's files are kept here."""
         return self._serves(caller)
 
+    async def check(self, file_id: str, caller: Caller) -> None:
+        """Whether it is there (`ports.documents.FileStore`)."""
+        if self._serves(caller):
+            await self._files.find(caller.tenant, file_id)
+        else:
+            await self._upstream.check(file_id, caller)
+
     async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
         """The file with its content (`ports.documents.FileStore`)."""
         if not self._serves(caller):
             return await self._upstream.fetch(file_id, caller)
         record, content = await self._files.whole(caller.tenant, file_id)
         return StoredFile(record.name, record.media_type, content, own=True, digest=record.digest.hex())
+
+
+async def _behind(pieces: AsyncIterator[bytes], skipped: int) -> AsyncIterator[bytes]:
+    """Without the first bytes."""
+    async for piece in pieces:
+        yield piece[skipped:]
+        skipped = max(0, skipped - len(piece))
 
 
 class _Passed:

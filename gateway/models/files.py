@@ -34,6 +34,18 @@ class FileRecord:
     progress: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class HeldFile:
+    """A file as operators see it: whose it is; of one alone also which store has its content, the ids of its tenant's
+    other files with that, and the conversations that hold what was read of it."""
+
+    tenant: str
+    file: FileRecord
+    store: str = ""
+    same_content: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
+
+
 SEALED = ".s"
 """With which the names of contents end that are sealed; before it stands the id of the key."""
 

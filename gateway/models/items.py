@@ -48,6 +48,8 @@ def _input_part(part: Any) -> Part:
         image = part["image_url"] if isinstance(part.get("image_url"), dict) else {"url": part.get("image_url")}
         shown = {"type": "input_image", "image_url": image.get("url"), "detail": image.get("detail") or "auto"}
         return {**shown, **_rest(part, "type", "image_url")}
+    if kind == "input_image" and named_picture(part) is not None:
+        return {"detail": "auto", **_rest(part)}
     if kind == "file" and isinstance(part.get("file"), dict):
         return {"type": "input_file", **part["file"], **_rest(part, "type", "file", ANTHROPIC_BLOCK)}
     if kind == ANTHROPIC_BLOCK and isinstance(part.get(ANTHROPIC_BLOCK), dict):
@@ -277,3 +279,20 @@ def named_file(part: dict[str, Any]) -> str | None:
     if not isinstance(file, dict) or isinstance(file.get("file_data"), str):
         return None
     return file["file_id"] if isinstance(file.get("file_id"), str) else None
+
+
+def part_at(messages: Sequence[dict[str, Any]], message: int, number: int) -> dict[str, Any]:
+    """A part of a message's content; empty where there is none."""
+    content = messages[message].get("content") if message < len(messages) else None
+    part = content[number] if isinstance(content, list) and number < len(content) else None
+    return part if isinstance(part, dict) else {}
+
+
+def named_picture(part: dict[str, Any]) -> str | None:
+    """The id by which a picture names a file; None of one that holds it or names an address, and of any other part.
+
+    OpenAI's chats have no words for that, so that the part is the one of Responses: `input_image` with `file_id`.
+    """
+    if part.get("type") != "input_image" or part.get("image_url") is not None:
+        return None
+    return part["file_id"] if isinstance(part.get("file_id"), str) else None

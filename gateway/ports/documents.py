@@ -16,6 +16,13 @@ class FileStore(Protocol):
         """Whether this caller's files are kept here, so that no upstream knows their ids."""
         ...
 
+    async def check(self, file_id: str, caller: Caller) -> None:
+        """
+        Raises:
+            NotFound: no such file, or not for this caller.
+        """
+        ...
+
     async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
         """A file with its name and content.
 
@@ -54,8 +61,8 @@ class ContentStore(Protocol):
         """
         ...
 
-    def open(self, name: str) -> AsyncIterator[bytes]:
-        """The content, in pieces of whichever size.
+    def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
+        """The content from byte `start` on, in pieces of whichever size. What is before that is not read.
 
         Raises:
             StorageUnavailable: it cannot be read, or is not there.

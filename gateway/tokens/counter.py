@@ -17,11 +17,11 @@ from gateway.base.clock import SystemClock
 from gateway.base.ids import artifact_id
 from gateway.models.calibration import CALL_TOKENS, MESSAGE_TOKENS, Calibration, Report
 from gateway.models.exchange import ModelFacts
-from gateway.models.items import named_file, pdf_data
+from gateway.models.items import named_file, named_picture, pdf_data
 from gateway.models.notes import MessageParts
 from gateway.tokens.calibration import Margins
 from gateway.tokens.estimate import MAX_REMEMBERED, estimated_tokens, least_of
-from gateway.tokens.images import image_tokens
+from gateway.tokens.images import KnownPictures, image_tokens, picture_size
 from gateway.tokens.pdf import KnownPdfs, guessed_tokens, pdf_tokens
 
 if TYPE_CHECKING:
@@ -51,12 +51,12 @@ class CounterRegistry:
         self._margins = margins or Margins(SystemClock())
         self._loaded: set[str] = set()
         self.pdfs = KnownPdfs()
+        self._pictures = KnownPictures()
 
     def counter(self, facts: ModelFacts) -> "TiktokenCounter":
         """The counter of a model."""
-        return TiktokenCounter(
-            facts, self._margins.of(facts, COUNTED_BY), self._margins.known(facts, COUNTED_BY), self.pdfs
-        )
+        margin, known = self._margins.of(facts, COUNTED_BY), self._margins.known(facts, COUNTED_BY)
+        return TiktokenCounter(facts, margin, known, self.pdfs, self._pictures)
 
     def has_read(self, facts: ModelFacts, data: str) -> bool:
         """Whether it is known what the model is charged for the PDF with this data."""
@@ -74,6 +74,12 @@ class CounterRegistry:
         counter = self.counter(facts)
         tokens = pdf_tokens(reading.pages, reading.text, facts.name, counter.plain_text)
         return counter.with_margin(tokens.texts) + tokens.pictures
+
+    def note_picture(self, file_id: str, url: str) -> None:
+        """Notes the size of a picture that parts name by this id; `url` is the data URL that goes up in its place."""
+        size = picture_size(url)
+        if size is not None:
+            self._pictures.put(file_id, size)
 
     def is_loaded(self, facts: ModelFacts) -> bool:
         """Whether the vocabulary that counts for the model is in memory."""
@@ -95,10 +101,16 @@ class TiktokenCounter:
     """Counts with one encoding; `margin` scales the counts for models whose tokenizer is another (ADR 13)."""
 
     def __init__(
-        self, facts: ModelFacts, margin: float, known: Calibration | None = None, pdfs: KnownPdfs | None = None
+        self,
+        facts: ModelFacts,
+        margin: float,
+        known: Calibration | None = None,
+        pdfs: KnownPdfs | None = None,
+        pictures: KnownPictures | None = None,
     ) -> None:
         self._facts = facts
         self._pdfs = pdfs
+        self._pictures = pictures or KnownPictures()
         self._calibration = known
         self.margin = margin
 
@@ -177,10 +189,14 @@ class TiktokenCounter:
         return frame + sum(map(self._raw, texts)), media
 
     def _parts_of(self, message: dict[str, Any]) -> tuple[int, list[str], list[int]]:
-        return _parts_of(message, self._facts.name, self._pdf)
+        return _parts_of(message, self._facts.name, self._by_file)
 
-    def _pdf(self, data: str) -> int | None:
-        """Tokens of a PDF that the model reads itself, by its data or its file's id; None: it was not read."""
+    def _by_file(self, part: dict[str, Any]) -> int | None:
+        """Tokens of a picture by its file's id, or of a PDF that the model reads itself; None: it is neither, or the
+        PDF was not read."""
+        if (name := named_picture(part)) is not None:
+            return self._pictures.tokens(part, name, self._facts.name)
+        data = pdf_data(part) or named_file(part) or ""
         known = self._pdfs.get(data, self._facts.name, self._name) if self._pdfs else None
         return self.with_margin(known.texts) + known.pictures if known is not None else None
 
@@ -248,7 +264,7 @@ UNREAD = ("encrypted_content", "result", "id", "status", "summary")
 
 
 def _parts_of(
-    message: dict[str, Any], model: str, pdf: Callable[[str], int | None]
+    message: dict[str, Any], model: str, by_file: Callable[[dict[str, Any]], int | None]
 ) -> tuple[int, list[str], list[int]]:
     """The tokens that frame a message and its parts, its texts, and the tokens of its pictures and sounds."""
     frame, texts, media = MESSAGE_TOKENS, [], []
@@ -257,7 +273,7 @@ def _parts_of(
         texts.append(content)
     elif isinstance(content, list):
         for part in content:
-            text, found = _part(part, model, pdf)
+            text, found = _part(part, model, by_file)
             if text:
                 frame += 1
                 texts.append(text)
@@ -332,7 +348,7 @@ def _remembered(encoding: str) -> OrderedDict[tuple[int, int], int]:
     return OrderedDict()
 
 
-def _part(part: Any, model: str, pdf: Callable[[str], int | None]) -> tuple[str, int | None]:
+def _part(part: Any, model: str, by_file: Callable[[dict[str, Any]], int | None]) -> tuple[str, int | None]:
     """The text of a content part, or the tokens of its picture, sound or PDF."""
     if not isinstance(part, dict):
         return "", None
@@ -343,9 +359,8 @@ def _part(part: Any, model: str, pdf: Callable[[str], int | None]) -> tuple[str,
         audio = part.get("input_audio")
         data = audio.get("data", "") if isinstance(audio, dict) else ""
         return "", len(str(data)) // AUDIO_BYTES_PER_TOKEN + AUDIO_TOKENS
-    if kind == "file":
-        data, name = pdf_data(part), named_file(part)
-        tokens = pdf(data or name or "")
+    if kind in ("file", "input_image"):
+        data, tokens = pdf_data(part), by_file(part)
         if data is not None and tokens is None:
             tokens = guessed_tokens(data, model)
         if tokens is not None:

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import io
+from collections import OrderedDict
 from math import ceil, isqrt
 from typing import Any
 
@@ -31,6 +32,9 @@ PATCHED = (
     ("o4-mini", 1.72),
 )
 ANTHROPIC_PIXELS_PER_TOKEN, ANTHROPIC_LONG_SIDE, ANTHROPIC_MOST = 750, 1568, 1640
+MOST_REMEMBERED = 10_000
+Size = tuple[int, int]
+"""Width and height in pixels."""
 
 
 def image_tokens(image: Any, model: str) -> int:
@@ -44,10 +48,29 @@ def image_tokens(image: Any, model: str) -> int:
     name = model.rsplit("/", 1)[-1].lower()
     detail = image.get("detail") if isinstance(image, dict) else None
     url = image.get("url") if isinstance(image, dict) else image
-    return picture_tokens(_size(url) if isinstance(url, str) else None, name, detail)
+    return picture_tokens(picture_size(url) if isinstance(url, str) else None, name, detail)
 
 
-def picture_tokens(size: tuple[int, int] | None, name: str, detail: Any = None) -> int:
+class KnownPictures:
+    """Sizes of pictures that are kept here, by the ids that parts name; the oldest are forgotten first."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Size] = OrderedDict()
+
+    def put(self, file_id: str, size: Size) -> None:
+        """Remembers one."""
+        self._known[file_id] = size
+        self._known.move_to_end(file_id)
+        while len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+
+    def tokens(self, part: dict[str, Any], file_id: str, model: str) -> int:
+        """Tokens of an `input_image` part; the most that the formula can give where its size is not known."""
+        name = model.rsplit("/", 1)[-1].lower()
+        return picture_tokens(self._known.get(file_id), name, part.get("detail"))
+
+
+def picture_tokens(size: Size | None, name: str, detail: Any = None) -> int:
     """Tokens of a picture of this size, `None` where nobody knows it; `name`: the model's, in small letters."""
     if "claude" in name:
         return _anthropic(size)
@@ -58,7 +81,7 @@ def picture_tokens(size: tuple[int, int] | None, name: str, detail: Any = None) 
     return base if detail == LOW_DETAIL else base + tile * _tiles(size)
 
 
-def _size(url: str) -> tuple[int, int] | None:
+def picture_size(url: str) -> Size | None:
     """Width and height of a data URL's picture, from its header alone; of one that cannot be read, which no provider
     can show its model, a square that so many bytes could hold."""
     header, comma, _ = url[:200].partition(",")
@@ -77,7 +100,7 @@ def _size(url: str) -> tuple[int, int] | None:
     return int(width), int(height)
 
 
-def _tiles(size: tuple[int, int] | None) -> int:
+def _tiles(size: Size | None) -> int:
     if size is None:
         return MOST_TILES
     width, height = _within(size, LONG_SIDE)
@@ -87,19 +110,19 @@ def _tiles(size: tuple[int, int] | None) -> int:
     return ceil(width / TILE) * ceil(height / TILE)
 
 
-def _patches(size: tuple[int, int] | None) -> int:
+def _patches(size: Size | None) -> int:
     if size is None:
         return MOST_PATCHES
     return min(MOST_PATCHES, ceil(size[0] / PATCH) * ceil(size[1] / PATCH))
 
 
-def _anthropic(size: tuple[int, int] | None) -> int:
+def _anthropic(size: Size | None) -> int:
     if size is None:
         return ANTHROPIC_MOST
     width, height = _within(size, ANTHROPIC_LONG_SIDE)
     return min(ANTHROPIC_MOST, ceil(width * height / ANTHROPIC_PIXELS_PER_TOKEN))
 
 
-def _within(size: tuple[int, int], side: int) -> tuple[float, float]:
+def _within(size: Size, side: int) -> tuple[float, float]:
     scale = min(1.0, side / max(size))
     return size[0] * scale, size[1] * scale

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.accounting.stream import StreamRecord
+from gateway.assembly.own_files import NO_OWN_FILES, OwnFiles
 from gateway.assembly.profiles import Profile
 from gateway.base.ids import new_id
 from gateway.context.planner import PlanResult
@@ -53,6 +54,8 @@ class Exchange:
     """The `Idempotency-Key` of the body that is tried, where it may be sent twice."""
     history: History | None = None
     built: BuiltContext | None = None
+    own: OwnFiles = NO_OWN_FILES
+    """Files kept here that go up in the place of their ids, where there is no `built` to say so."""
     completion_id: str = field(default_factory=lambda: new_id("chatcmpl-"))
     conversation_id: str | None = None
     upstream_id: str | None = None

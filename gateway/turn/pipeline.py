@@ -10,6 +10,7 @@ from typing import Any
 from gateway.config.routing import RoutingSettings
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
+from gateway.context.own_files import passed_on
 from gateway.context.planner import plan_of_then
 from gateway.context.report import BuiltContext
 from gateway.errors import ContextLengthExceeded, InvalidRequest, UpstreamOverflow
@@ -37,7 +38,7 @@ from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.sending import Sender
 from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import Receiver, StreamedAnswer, relay
-from gateway.upstream.routing.protocols import Protocols
+from gateway.upstream.routing.protocols import Protocols, needs_no_pictures
 from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.window.budget import Budget, budget_for, cleared_above, tightened, writable
 
@@ -179,6 +180,7 @@ class Pipeline:
         if self.guarded is not None:
             self.guarded.enter(exchange)
         if request.is_proxied:
+            exchange.own = await passed_on(request, self._files)
             return exchange
         async with self._settlement.recording_failure(exchange):
             started, clock = request.started, self._settlement.clock
@@ -207,7 +209,11 @@ class Pipeline:
             raise InvalidRequest(text, param="attachments", code="invalid_value")
         spoken, fallback = deployment, None
         if request.native is not None:
-            spoken, fallback = self._protocols.of(deployment, request.native)
+            native = request.native
+            if native.needs and self._files.keeps(request.caller):
+                native = needs_no_pictures(native)
+                request = replace(request, native=native)
+            spoken, fallback = self._protocols.of(deployment, native)
         if request.api == "messages" and spoken.protocol != "anthropic":
             request = replace(request, forward=writable(request.forward, facts))
         if request.options.mode == "off":

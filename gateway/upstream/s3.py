@@ -17,7 +17,7 @@ from gateway.errors import StorageUnavailable
 PART = 8 * 2**20
 """Bytes of one part of a large object; S3 takes 10,000 of them, of 5 MiB at least."""
 SECONDS = 60.0
-GONE = 404
+GONE, PARTIAL = 404, 206
 _MEANING = {403: ": the keys may not do that", GONE: ": no such bucket or object"}
 
 
@@ -56,16 +56,20 @@ class S3Contents:
                 await self._ask("DELETE", name, {"uploadId": upload})
             raise
 
-    async def open(self, name: str) -> AsyncIterator[bytes]:
+    async def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
         """The content (`ports.documents.ContentStore`)."""
         request = self._request("GET", name, {}, b"")
+        if start:
+            request.headers["range"] = f"bytes={start}-"
         try:
             response = await self._client.send(request, stream=True)
             try:
-                if response.status_code != 200:
+                if response.status_code not in (200, PARTIAL):
                     raise _refused(response)
+                left = start if response.status_code != PARTIAL else 0  # of a server that knows no ranges
                 async for piece in response.aiter_bytes():
-                    yield piece
+                    yield piece[left:]
+                    left = max(0, left - len(piece))
             finally:
                 await response.aclose()
         except httpx.HTTPError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.models.conversation import INSTRUCTION_ROLES
-from gateway.models.items import named_file, pdf_data
+from gateway.models.items import named_file, named_picture, pdf_data
 from gateway.models.notes import FormNotes, MessageParts
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.window import MEMORY_INDEX, Forwarded, Material
@@ -19,7 +19,7 @@ REPLY_TOKENS = 3
 MOST_FRAME_TOKENS = 12
 """More tokens than any tokenizer here puts around a message, for bounds."""
 MEDIA = ("image_url", "input_audio")
-GUESSED = ("input_audio", "file")
+GUESSED = ("input_audio", "file", "input_image")
 COUNTED_BYTES = 30_000
 """Messages with fewer bytes that are not known yet are counted rather than estimated."""
 ANSWER_BYTES = 20_000
@@ -351,7 +351,9 @@ def _calls(message: dict[str, Any]) -> int:
 def _is_media(part: Any) -> bool:
     if not isinstance(part, dict):
         return False
-    return part.get("type") in MEDIA or pdf_data(part) is not None or named_file(part) is not None
+    if part.get("type") in MEDIA or pdf_data(part) is not None:
+        return True
+    return named_file(part) is not None or named_picture(part) is not None
 
 
 def _has_guess(message: dict[str, Any]) -> bool:

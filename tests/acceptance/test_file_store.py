@@ -73,6 +73,35 @@ def test_s14_5_files_by_the_sdks_own_methods(guarded: GatewayProcess, upstream: 
     assert not upstream.requests
 
 
+def test_s14_5_a_range_of_a_content(guarded: GatewayProcess) -> None:
+    """One range; what is no range, or several, gets the whole, as does one for another state of the file."""
+    content = bytes(range(256)) * 12_000
+    size = len(content)
+    with sdk(guarded) as client, httpx.Client(base_url=guarded.base_url, headers=HEAD, timeout=30) as plain:
+        file_id = client.files.create(file=("a.bin", content), purpose="vision").id
+        where = f"/files/{file_id}/content"
+        for asked, first, last in (
+            ("bytes=0-0", 0, 0),
+            ("bytes=1048570-1048590", 1_048_570, 1_048_590),
+            ("bytes=3000000-", 3_000_000, size - 1),
+            ("bytes=-7", size - 7, size - 1),
+            (f"bytes=5-{size * 9}", 5, size - 1),
+        ):
+            answer = plain.get(where, headers={"range": asked})
+            assert (answer.status_code, answer.content == content[first : last + 1]) == (206, True), asked
+            assert answer.headers["content-range"] == f"bytes {first}-{last}/{size}"
+        for asked in (f"bytes={size}-", "bytes=-0"):
+            answer = plain.get(where, headers={"range": asked})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (416, "range_not_satisfiable")
+            assert answer.headers["content-range"] == f"bytes */{size}"
+        for more in ({"range": "bytes=0-1,5-6"}, {"range": "bytes=9-2"}, {"range": "lines=1-2"},
+                     {"range": "bytes=-"}, {"range": "bytes=0-1", "if-range": '"x"'}):  # fmt: skip
+            answer = plain.get(where, headers=more)
+            assert (answer.status_code, answer.content == content) == (200, True), more
+        client.files.delete(file_id)
+        assert plain.get(where, headers={"range": "bytes=0-1"}).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

@@ -115,6 +115,8 @@ async def test_s14_5_what_was_put_is_read_until_it_is_deleted(contents: ContentS
     pieces = [content[at : at + 700_001] for at in range(0, len(content), 700_001)]
     await contents.put(name, of(*pieces))
     assert await whole(contents.open(name)) == content
+    for start in {len(content) // 2, max(0, len(content) - 1)}:
+        assert await whole(contents.open(name, start)) == content[start:]
     assert name in await all_names(contents)
     await contents.delete(name, name)
     assert name not in await all_names(contents)
@@ -201,10 +203,10 @@ async def test_s14_6_files_that_are_fetched_at_once_are_bounded(
     small, large = [(await files.add(caller, of(b"x" * size), said)).id for size in (10, 20)]
     began, goes_on, opens = asyncio.Event(), asyncio.Event(), contents.open
 
-    async def slowly(name: str) -> AsyncIterator[bytes]:
+    async def slowly(name: str, start: int = 0) -> AsyncIterator[bytes]:
         began.set()
         await goes_on.wait()
-        async for piece in opens(name):
+        async for piece in opens(name, start):
             yield piece
 
     monkeypatch.setattr(contents, "open", slowly)
@@ -247,6 +249,8 @@ async def test_s14_5_contents_are_sealed_under_the_storages_key(
     files = make(vault)
     made = await files.add(Caller(tenant, None, {}), of(b"secret words " * 200_000), said)
     assert await whole((await files.content(tenant, made.id))[1]) == b"secret words " * 200_000
+    for start in (1, 2**20 - 1, 2**20, 2**21 + 5, len(b"secret words " * 200_000) - 1):
+        assert await whole((await files.content(tenant, made.id, start))[1]) == (b"secret words " * 200_000)[start:]
     for name in [each for each in await all_names(contents) if each.endswith(".s")]:
         assert b"secret words" not in await whole(contents.open(name))
     with pytest.raises(ContentUnreadable):

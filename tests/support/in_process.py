@@ -120,6 +120,9 @@ class NoFiles:
     def keeps(_caller: Caller) -> bool:
         return False
 
+    async def check(self, file_id: str, caller: Caller) -> None:
+        raise NotFound("No such file.")
+
     async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
         raise NotFound("No such file.")
 

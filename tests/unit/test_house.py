@@ -11,6 +11,8 @@ SMALL_WITH_REASON = {
     "base/ids.py": "ids and digests",
     "base/names.py": "names in messages, credentials among them: asked by the edge, the settings and the routes",
     "base/tasks.py": "background tasks and threads",
+    "operations/files/options.py": "arguments: read before anything of the command is loaded",
+    "http/files/ranges.py": "HTTP's words for a range",
     "documents/legacy.py": "formats that are told and not read",
     "documents/picture.py": "one kind of document, read by a program",
     "documents/rtf.py": "one format, read by a library",

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from gateway.base.ids import new_id
 from gateway.errors import ConversationNotFound, InvalidRequest
+from gateway.files.store import Serves
 from gateway.http.api_call import Answer, ApiCall, Endpoint
 from gateway.http.auth import ANONYMOUS, Authenticator
 from gateway.http.conversations.items import parse_items
@@ -20,6 +22,7 @@ from gateway.http.queries import (
     newest_first,
 )
 from gateway.models.agents import MAX_TEAM_TASK_BYTES, cut_team_task
+from gateway.models.conversation import ConversationMessage
 from gateway.models.records import (
     ConversationRecord,
     ConversationTotals,
@@ -153,8 +156,11 @@ class Conversations:
         auth: Authenticator,
         max_body_bytes: int,
         hooks: Hooks,
+        serves: Serves,
     ) -> None:
+        """`serves`: whose files are kept here."""
         self._hooks = hooks
+        self._serves = serves
         self._records = records
         self._store = store
         self._auth = auth
@@ -171,13 +177,16 @@ class Conversations:
         body = await call.body("metadata", "items", "team_task")
         metadata = given_metadata(body.get("metadata"))
         team_task, warnings = given_team_task(body.get("team_task"))
-        messages = await call.received.run(parse_items, body["items"]) if body.get("items") is not None else ()
+        messages = await self._parsed(call, body["items"]) if body.get("items") is not None else ()
         new = NewConversation(new_id("conv_"), metadata, messages, team_task, call.retention_days)
         made = await self._records.create(call.tenant, new, call.request_id)
         self._hooks.added(call.tenant, made.conversation_id, messages)
         if team_task is not None:
             self._hooks.team_task_changed(call.tenant, made.conversation_id, team_task)
         return {**as_conversation(made), **warnings}
+
+    async def _parsed(self, call: ApiCall, items: Any) -> tuple[ConversationMessage, ...]:
+        return await call.received.run(partial(parse_items, keeps=self._serves(call.received.caller)), items)
 
     async def _find(self, call: ApiCall) -> dict[str, Any]:
         record, totals = await self._records.totals(call.tenant, call.conversation_id)
@@ -226,7 +235,7 @@ class Conversations:
     async def _add(self, call: ApiCall) -> dict[str, Any]:
         conversation_id = call.conversation_id
         body = await call.body("items")
-        messages = await call.received.run(parse_items, body.get("items"))
+        messages = await self._parsed(call, body.get("items"))
         asked = (call.request_id, call.retention_days)
         made = await self._records.add_items(call.tenant, conversation_id, messages, *asked)
         self._hooks.added(call.tenant, conversation_id, messages)

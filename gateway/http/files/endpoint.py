@@ -4,13 +4,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
-from gateway.errors import StorageUnavailable
+from gateway.errors import RangeNotSatisfiable, StorageUnavailable
 from gateway.files.store import Files, Serves
 from gateway.http.auth import UNKNOWN, Authenticator
 from gateway.http.edge import App, Receive, Scope, Send, send_json
 from gateway.http.fields import invalid
 from gateway.http.files.form import UploadForm
+from gateway.http.files.ranges import NotSatisfiable, range_of
 from gateway.http.queries import Query, check_named, listed, newest_first, parameters
+from gateway.http.receive import header
 from gateway.models.exchange import Caller
 from gateway.models.files import FileQuery, FileRecord
 from gateway.models.trail import actor_of
@@ -85,28 +87,51 @@ class FileEndpoints:
         await send_json(send, 200, as_file(await self._files.find(caller.tenant, file_id)), {})
 
     async def _content(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passed on while it is read. It is nothing that a browser would show or run."""
-        record, pieces = await self._files.content(caller.tenant, scope["path_params"]["file_id"])
+        """Passed on while it is read, all of it or one range. It is nothing that a browser would show or run."""
+        file_id, is_head = scope["path_params"]["file_id"], scope["method"] == "HEAD"
+        asked = None if is_head or header(scope, b"if-range") is not None else header(scope, b"range")
+        part = await self._part(caller.tenant, file_id, asked) if asked is not None else None
+        record, pieces = await self._files.content(caller.tenant, file_id, part[0] if part is not None else 0)
+        left = record.size if part is None else part[1] - part[0] + 1
         headers = [
             (b"content-type", b"application/octet-stream"),
-            (b"content-length", str(record.size).encode()),
+            (b"content-length", str(left).encode()),
+            (b"accept-ranges", b"bytes"),
             (b"content-disposition", f"attachment; filename*=UTF-8''{_quoted(record.name)}".encode()),
             (b"x-content-type-options", b"nosniff"),
         ]
+        if part is not None:
+            headers.append((b"content-range", f"bytes {part[0]}-{part[1]}/{record.size}".encode()))
         begun = False
 
         async def begin() -> None:
             nonlocal begun
             if not begun:
                 begun = True
-                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                status = 200 if part is None else 206
+                await send({"type": "http.response.start", "status": status, "headers": headers})
 
-        if scope["method"] != "HEAD":
+        if not is_head:
             async for piece in pieces:
                 await begin()  # what cannot be read at all is an error of its own
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await send({"type": "http.response.body", "body": piece[:left], "more_body": True})
+                left -= len(piece[:left])
+                if not left:
+                    break
         await begin()
         await send({"type": "http.response.body", "body": b""})
+
+    async def _part(self, tenant: str, file_id: str, asked: str) -> tuple[int, int] | None:
+        """First and last byte; None: the whole.
+
+        Raises:
+            RangeNotSatisfiable: it has none of these bytes.
+        """
+        size = (await self._files.find(tenant, file_id)).size
+        try:
+            return range_of(asked, size)
+        except NotSatisfiable as error:
+            raise RangeNotSatisfiable(size) from error
 
 
 def _query(query: Query) -> FileQuery:

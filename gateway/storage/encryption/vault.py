@@ -22,7 +22,9 @@ HEAD = len(PREFIX) + ID_CHARS
 """Characters that say that a text is sealed, and under which key."""
 OF_ROW, OF_COLUMN = "r", "c"
 """What is authenticated with a text: its column and row, or its column alone, where its writer did not name a row."""
-NONCE = 12
+NONCE, TAG = 12, 16
+SEALED_MORE = HEAD + NONCE + TAG
+"""Bytes that a sealed value of the cache's has more than the value."""
 DIGEST_CHARS = 40
 CACHED = "cache"
 

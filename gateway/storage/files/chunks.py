@@ -37,13 +37,14 @@ class DatabaseContents:
             await self.delete(name)
             raise
 
-    async def open(self, name: str) -> AsyncIterator[bytes]:
+    async def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
         """The content (`ports.documents.ContentStore`)."""
-        number = 0
+        first, skipped = divmod(start, PIECE)
+        number = first
         while (found := await self._transactions.run(partial(_chunk, name, number))) is not None:
-            yield found
+            yield found[skipped if number == first else 0 :]
             number += 1
-        if not number:
+        if number == first:
             raise StorageUnavailable("The content of the file is not in the storage.")
 
     async def delete(self, *names: str) -> None:

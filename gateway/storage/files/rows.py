@@ -151,7 +151,7 @@ class FileRows:
 
     async def unread(self) -> list[tuple[str, str]]:
         """Tenants and ids of files that are still to be read, those that have waited longest, some at a time."""
-        query = sa.select(FILE.tenant, FILE.id).where(FILE.status == UPLOADED, _living(self._clock.now()))
+        query = sa.select(FILE.tenant, FILE.id).where(FILE.status == UPLOADED, living(self._clock.now()))
         query = query.order_by(FILE.created_at, FILE.id).limit(UNREAD)
         found = await self._transactions.run(lambda connection: connection.execute(query).all())
         return [(row.tenant, row.id) for row in found]
@@ -174,14 +174,15 @@ class FileRows:
         return [each for each in objects if each not in held]
 
 
-def _living(now: datetime) -> sa.ColumnElement[bool]:
+def living(now: datetime) -> sa.ColumnElement[bool]:
+    """Of a file whose time is not over."""
     return sa.or_(FILE.expires_at.is_(None), FILE.expires_at > now)
 
 
 def _kept(connection: sa.Connection, tenant: str, key_id: str | None, now: datetime) -> Kept:
     of_key = sa.case((FILE.key_id == key_id, FILE.bytes), else_=0) if key_id is not None else sa.literal(0)
     sums = (sa.func.coalesce(sa.func.sum(each), 0) for each in (FILE.bytes, of_key))
-    row = connection.execute(sa.select(*sums).where(FILE.tenant == tenant, _living(now))).one()
+    row = connection.execute(sa.select(*sums).where(FILE.tenant == tenant, living(now))).one()
     return Kept(int(row[0]), int(row[1]))
 
 
@@ -190,12 +191,12 @@ def _find(
 ) -> tuple[FileRecord, ContentPlace]:
     """`now` None: one that has expired, too."""
     joined = sa.and_(CONTENT.tenant == FILE.tenant, CONTENT.digest == FILE.digest)
-    query = sa.select(*_COLUMNS, CONTENT.place, CONTENT.object).join_from(files, file_contents, joined)
+    query = sa.select(*COLUMNS, CONTENT.place, CONTENT.object).join_from(files, file_contents, joined)
     query = query.where(FILE.tenant == tenant, FILE.id == file_id)
-    row = connection.execute(query if now is None else query.where(_living(now))).first()
+    row = connection.execute(query if now is None else query.where(living(now))).first()
     if row is None:
         raise no_such_file(file_id)
-    return _record(row), ContentPlace(row.place, row.object)
+    return as_record(row), ContentPlace(row.place, row.object)
 
 
 def no_such_file(file_id: str, param: str = "file_id") -> FileNotFound:
@@ -204,7 +205,7 @@ def no_such_file(file_id: str, param: str = "file_id") -> FileNotFound:
 
 
 def _page(connection: sa.Connection, tenant: str, query: FileQuery, now: datetime) -> FilePage:
-    where = [FILE.tenant == tenant, _living(now)]
+    where = [FILE.tenant == tenant, living(now)]
     if query.purpose is not None:
         where.append(FILE.purpose == query.purpose)
     columns = (FILE.created_at, FILE.id)
@@ -215,8 +216,8 @@ def _page(connection: sa.Connection, tenant: str, query: FileQuery, now: datetim
             raise no_such_file(query.after, "after")
         where.append(behind(columns, last, newest_first=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
-    found = connection.execute(sa.select(*_COLUMNS).where(*where).order_by(*order).limit(query.limit + 1)).all()
-    return FilePage(tuple(_record(row) for row in found[: query.limit]), len(found) > query.limit)
+    found = connection.execute(sa.select(*COLUMNS).where(*where).order_by(*order).limit(query.limit + 1)).all()
+    return FilePage(tuple(as_record(row) for row in found[: query.limit]), len(found) > query.limit)
 
 
 def _let_go(
@@ -241,7 +242,7 @@ def _let_go(
     read = (
         sa.select(cached.conversation_id)
         .distinct()
-        .where(cached.tenant == tenant, cached.digest.in_(_digests(record.digest)))
+        .where(cached.tenant == tenant, cached.digest.in_(digests_of(record.digest)))
     )
     for conversation_id in set(connection.execute(read).scalars()) - holders:
         forget_blocks(connection, conversation_id, now)
@@ -250,17 +251,18 @@ def _let_go(
     return tuple(groups), sorted(holders)
 
 
-def _digests(content: bytes) -> list[str]:
+def digests_of(content: bytes) -> list[str]:
     """What may have been read of a content: as any kind."""
     return [document_digest(kind, content.hex()) for kind in KINDS]
 
 
 def _read_of(tenant: str, content: bytes) -> tuple[str, ...]:
     """The cache groups of what was read of a content."""
-    return tuple(cache_group(tenant, each) for each in (content.hex(), *_digests(content)))
+    return tuple(cache_group(tenant, each) for each in (content.hex(), *digests_of(content)))
 
 
-def _record(row: Any) -> FileRecord:
+def as_record(row: Any) -> FileRecord:
+    """A row of `COLUMNS`."""
     values = {name: getattr(row, column.name) for name, column in _FIELDS.items()}
     values["digest"] = bytes(values["digest"])
     values["created_at"] = rows.utc(values["created_at"])
@@ -270,4 +272,5 @@ def _record(row: Any) -> FileRecord:
 
 
 _FIELDS = {name: files.c["bytes" if name == "size" else name] for name in FileRecord.__slots__}
-_COLUMNS = tuple(_FIELDS.values())
+COLUMNS = tuple(_FIELDS.values())
+"""What a file's record is made of."""

@@ -103,6 +103,10 @@ class UpstreamFiles:
         """They are the upstream's."""
         return False
 
+    async def check(self, file_id: str, caller: Caller) -> None:
+        """Whether it is there (`ports.documents.FileStore`)."""
+        await self._get(f"files/{quote(file_id)}", self._asked(file_id, caller))
+
     async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
         """A file with its name and content.
 
@@ -110,9 +114,7 @@ class UpstreamFiles:
             NotFound: no such file, or not for this caller.
             UpstreamError: as drawn in `errors`.
         """
-        deployment = self._router.default("", caller)
-        if deployment.operator_key or not FILE_ID.match(file_id):
-            raise NotFound("There is no such file for this key.")
+        deployment = self._asked(file_id, caller)
         try:
             described = jsons.loads((await self._get(f"files/{quote(file_id)}", deployment)).content)
         except jsons.JSONDecodeError as error:
@@ -120,6 +122,12 @@ class UpstreamFiles:
         content = await self._get(f"files/{quote(file_id)}/content", deployment)
         name = described.get("filename") if isinstance(described, dict) else None
         return StoredFile(str(name or file_id), content.headers.get("content-type", ""), content.content)
+
+    def _asked(self, file_id: str, caller: Caller) -> Deployment:
+        deployment = self._router.default("", caller)
+        if deployment.operator_key or not FILE_ID.match(file_id):
+            raise NotFound("There is no such file for this key.")
+        return deployment
 
     async def _get(self, path: str, deployment: Deployment) -> httpx.Response:
         response = await get(self._client, deployment, path, FILE_SECONDS)

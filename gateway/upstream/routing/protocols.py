@@ -20,6 +20,8 @@ OF_A_MODEL = re.compile(r"\bmodels?\b", re.IGNORECASE)
 """Such an answer may be about the model instead."""
 FORGET_SECONDS = 600.0
 """How long an upstream that has no such endpoint is not asked again."""
+PICTURE_ID = ".file_id"
+"""How among `Native.needs` the path of a picture ends that is named by a file's id, and of nothing else."""
 Speaks = Literal["yes", "perhaps", "no"]
 
 
@@ -73,6 +75,11 @@ class Protocols:
             return "yes"
         until = self._silent.get((deployment.api_base, protocol), 0.0)
         return "no" if until > self._clock.monotonic() else "perhaps"
+
+
+def needs_no_pictures(native: Native) -> Native:
+    """The same where files are kept here: a picture is put in the place of its id, whatever the upstream speaks."""
+    return replace(native, needs=tuple(path for path in native.needs if not path.endswith(PICTURE_ID)))
 
 
 def _called_by(deployment: Deployment, protocol: Literal["responses", "anthropic"]) -> Deployment:

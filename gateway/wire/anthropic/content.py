@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from gateway.base import jsons
 from gateway.errors import invalid, missing
 from gateway.models.exchange import CacheMark
-from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS
+from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, named_picture
 
 Block = dict[str, Any]
 BREAKPOINT = "cache_control"
@@ -32,6 +32,8 @@ class Place(NamedTuple):
 
     path: str
     parts: tuple[str, ...] = ()
+    stands: bool = False
+    """What is there stands for what was said elsewhere, so that nothing below it is told."""
 
 
 class MessageReader:
@@ -124,6 +126,8 @@ class MessageReader:
             if not isinstance(source, dict):
                 raise missing(f"{where}.source")
             found = _image(block, source) if kind == "image" else _document(block, source)
+            if found is not None and named_picture(found) is not None:
+                self.needs.append(f"{where}.source.file_id")
             if found is not None:
                 return [found]
         if kind == "search_result":
@@ -139,10 +143,10 @@ class MessageReader:
                 self.marks.append(CacheMark(len(self.messages), None, block[BREAKPOINT]))
                 return
 
-    def add(self, message: dict[str, Any], path: str, parts: list[str] | None = None) -> None:
+    def add(self, message: dict[str, Any], path: str, parts: list[str] | None = None, *, stands: bool = False) -> None:
         """Adds a chat message that was read at `path`, its parts at `parts`."""
         self.messages.append(message)
-        self.places.append(Place(path, tuple(parts)) if parts else Place(path))
+        self.places.append(Place(path, tuple(parts or ()), stands))
 
 
 def checked_blocks(value: Any, where: str) -> list[Block]:
@@ -217,6 +221,8 @@ def _call(block: Block, where: str) -> dict[str, Any]:
 
 
 def _image(block: Block, source: Block) -> Block | None:
+    if _is_of_files(source):
+        return {"type": "input_image", "file_id": source["file_id"], **_kept(block)}
     url = source.get("url") if source.get("type") == "url" else None
     if source.get("type") == "base64" and isinstance(source.get("data"), str):
         url = f"data:{source.get('media_type')};base64,{source['data']}"
@@ -227,7 +233,7 @@ def _document(block: Block, source: Block) -> Block | None:
     """A document as a `file` part; None where only Anthropic can tell what it holds: no address is ever fetched."""
     kind, title = source.get("type"), block.get("title")
     own: Block = {}
-    if kind == "file" and str(source.get("file_id")).startswith(OPENAI_FILE):
+    if _is_of_files(source):
         named = {"filename": title} if isinstance(title, str) and title else {}
         return {"type": "file", "file": {"file_id": source["file_id"], **named}, **_kept(block)}
     if kind == "base64" and isinstance(source.get("data"), str):
@@ -243,6 +249,11 @@ def _document(block: Block, source: Block) -> Block | None:
         own = {ANTHROPIC_BLOCK: {"source": source} if kind == "content" else {}}
     file = {"file_data": data, "filename": title if isinstance(title, str) and title else name}
     return {"type": "file", "file": file, **own, **_kept(block)}
+
+
+def _is_of_files(source: Block) -> bool:
+    """Whether it names a file by an id that cannot be one of Anthropic's."""
+    return source.get("type") == "file" and str(source.get("file_id")).startswith(OPENAI_FILE)
 
 
 def _text_of(content: Any) -> str | None:

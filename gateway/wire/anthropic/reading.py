@@ -9,6 +9,7 @@ from typing import Any
 from gateway.base import jsons
 from gateway.errors import invalid, missing
 from gateway.models.exchange import Native
+from gateway.models.items import ANTHROPIC_BLOCK, named_file, part_at
 from gateway.wire.anthropic.compacting import COVERED, Told
 from gateway.wire.anthropic.content import MessageReader, Place
 from gateway.wire.anthropic.edits import edits_of
@@ -53,10 +54,23 @@ class Reading:
         if found is None or int(found[1]) >= len(self.places):
             return NAMES.get(path, TOOL.sub(r"\1", path))
         place, part, below = self.places[int(found[1])], found[2], path[found.end() :]
+        if place.stands:
+            return place.path
+        if part is not None:
+            below = self._source(part_at(self.chat["messages"], int(found[1]), int(part)), below)
         if part is None:
             return place.path + below
         is_known = int(part) < len(place.parts)
         return (place.parts[int(part)] if is_known else f"{place.path}.content[{part}]") + below
+
+    @staticmethod
+    def _source(part: Json, below: str) -> str:
+        """What of a block holds its file."""
+        if below not in (".file", ".file.file_id", ".file.file_data", ".file_id"):
+            return below
+        if below.endswith(".file_id") or named_file(part) is not None:
+            return ".source.file_id"
+        return ".source.content" if part.get(ANTHROPIC_BLOCK) else ".source.data"
 
 
 def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = False) -> Reading:
@@ -81,7 +95,7 @@ def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = Fals
     for index, message in enumerate(messages):
         told, message = message if isinstance(message, Told) else ((), message)
         for each in told:
-            reader.add(each, f"messages[{index}]")
+            reader.add(each, f"messages[{index}]", stands=True)
         if message is not COVERED:
             reader.read(message, f"messages[{index}]")
     chat: Json = {name: body[name] for name in (*SAME, *OWN) if body.get(name) is not None}

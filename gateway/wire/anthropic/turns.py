@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.models.conversation import INSTRUCTION_ROLES
-from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS
+from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, named_picture
 from gateway.wire.anthropic.wording import arguments_of
 
 Json = dict[str, Any]
@@ -157,6 +157,8 @@ def _part(part: Any) -> Iterator[Block]:
     if kind == "image_url":
         image = part["image_url"] if isinstance(part.get("image_url"), dict) else {"url": part.get("image_url")}
         yield {"type": "image", "source": _source(str(image.get("url") or "")), **kept}
+    elif kind == "input_image" and named_picture(part) is not None:
+        yield {"type": "image", "source": {"type": "file", "file_id": part["file_id"]}, **kept}
     elif kind == "file" and isinstance(part.get("file"), dict):
         yield {**_document(part["file"]), **(part.get(ANTHROPIC_BLOCK) or {}), **kept}
     elif kind == "refusal":

@@ -7,8 +7,8 @@ from gateway.errors import invalid
 
 Part = dict[str, Any]
 TEXT_TYPES = ("input_text", "text")
-BY_REFERENCE = {"input_image": ("file_id",), "input_file": ("file_url",)}
-"""Fields by which a part names what only an upstream that speaks Responses can get."""
+BY_REFERENCE = {"input_image": "file_id", "input_file": "file_url"}
+"""Fields by which a part names what only an upstream that speaks Responses can get, unless it is kept here."""
 OUTPUT_TYPES = ("output_text", *TEXT_TYPES)
 
 
@@ -75,8 +75,10 @@ def answer_content(content: Any, where: str, *, may_be_empty: bool) -> dict[str,
 
 def _chat_part(part: Any, where: str, needs: list[str] | None) -> Part:
     kind = _kind(part, where)
-    if needs is not None and any(part.get(name) is not None for name in BY_REFERENCE.get(kind, ())):
-        needs.append(where)
+    reference = BY_REFERENCE.get(kind)
+    if needs is not None and reference is not None and part.get(reference) is not None:
+        is_one = kind != "input_image" or part.get("image_url") is None
+        needs.append(f"{where}.{reference}" if is_one else where)
         return dict(part)
     if kind not in _PARTS:
         raise invalid(f"{where}.type", f"must be one of {', '.join(_PARTS)}")
@@ -89,7 +91,7 @@ def _chat_text(part: Part, where: str, dropped: tuple[str, ...] = ()) -> Part:
 
 def _chat_image(part: Part, where: str) -> Part:
     if part.get("image_url") is None and part.get("file_id") is not None:
-        raise invalid(f"{where}.file_id", "is not supported: chat completions take images by URL or as data URLs")
+        return {"type": "input_image", "file_id": _text(part, "file_id", where), **_rest(part, "type", "file_id")}
     image = {"url": _text(part, "image_url", where)}
     if part.get("detail") is not None:
         image["detail"] = _text(part, "detail", where)

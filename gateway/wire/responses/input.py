@@ -113,6 +113,7 @@ def read_input(value: Any) -> tuple[list[ReadMessage], list[str]]:
             for body in (as_message(item.text) if item.text else None, item.question):
                 if body is not None:
                     reader.add(body, f"input[{index}]")
+                    reader.messages[-1].stands = True
         elif item is not COVERED:
             reader.read(item, f"input[{index}]")
     reader.end()

@@ -15,12 +15,14 @@ Item = dict[str, Any]
 
 @dataclass(slots=True)
 class ReadMessage:
-    """A chat message, its status, whether it is pinned, and the path of the first item that it was read from."""
+    """A chat message, its status, whether it is pinned, and the path of the first item that it was read from. `stands`:
+    that item stands for what was said elsewhere."""
 
     body: dict[str, Any]
     status: str
     where: str
     pinned: bool = False
+    stands: bool = False
 
 
 class ItemReader:

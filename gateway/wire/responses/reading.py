@@ -7,7 +7,9 @@ from typing import Any
 
 from gateway.errors import InvalidRequest, invalid
 from gateway.models.exchange import Native
+from gateway.models.items import named_file, part_at
 from gateway.wire.responses.input import read_input
+from gateway.wire.responses.items import ReadMessage
 from gateway.wire.responses.sending import INSTRUCTIONS
 from gateway.wire.responses.tools import chat_tool_choice, chat_tools
 
@@ -36,8 +38,11 @@ NO_CHATS = ("instructions", "tools", "tool_choice", "text", "reasoning", "includ
 """Fields that a chat cannot have in these words."""
 TRUNCATIONS = ("auto", "disabled")
 OUTPUT_FIELDS = {".content": ".output", ".tool_call_id": ".call_id"}
+OF_FILE = re.compile(r"(\.content\[(\d+)\])\.file(\.\w+)?")
 Place = tuple[str, str]
-"""The path of an item, and the role of the message that it is."""
+"""The path of an item, and the role of the message that it is; `STANDS` where the item stands for what is elsewhere, so
+that nothing below it is told."""
+STANDS = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +67,22 @@ class Reading:
             return NAMED_HERE.get(path, path)
         index, below = int(found[1]), found[2]
         place, role = self.places[index] if index < len(self.places) else ("input", "")
-        if place == "instructions":
+        if place == "instructions" or role == STANDS:
             return place
+        if (of_file := OF_FILE.fullmatch(below)) is not None:
+            below = of_file[1] + self._file_field(index, int(of_file[2]), of_file[3])
         if role == "tool":
             below = next(
                 (new + below[len(old) :] for old, new in OUTPUT_FIELDS.items() if below.startswith(old)), below
             )
         return place + below + path[found.end() :]
+
+    def _file_field(self, message: int, part: int, named: str) -> str:
+        """What of an `input_file` holds its file."""
+        if named:
+            return named
+        by_id = named_file(part_at(self.chat["messages"], message, part)) is not None
+        return ".file_id" if by_id else ".file_data"
 
 
 def read_request(body: Mapping[str, Any]) -> Reading:
@@ -83,7 +97,7 @@ def read_request(body: Mapping[str, Any]) -> Reading:
     if truncation not in (None, *TRUNCATIONS):
         raise invalid("truncation", f"must be one of {', '.join(TRUNCATIONS)}")
     messages, needs = read_input(body.get("input"))
-    bodies, places = [each.body for each in messages], [(each.where, str(each.body["role"])) for each in messages]
+    bodies, places = [each.body for each in messages], [(each.where, _role(each)) for each in messages]
     instructions = body.get("instructions")
     if instructions is not None:
         if not isinstance(instructions, str):
@@ -113,6 +127,10 @@ def read_request(body: Mapping[str, Any]) -> Reading:
         raise InvalidRequest(text, param="previous_response_id", code="invalid_value")
     native_words = Native("responses", native, tuple(needs))
     return Reading(chat, native_words, tuple(places), truncation == "disabled", previous, _threshold(body))
+
+
+def _role(message: ReadMessage) -> str:
+    return STANDS if message.stands else str(message.body["role"])
 
 
 def _threshold(body: Mapping[str, Any]) -> int | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.artifacts.files import DELETED, FileReader
+from gateway.artifacts.files import DELETED, Arrived, FileReader
 from gateway.base.clock import SystemClock
 from gateway.errors import InvalidRequest, NotFound
 from gateway.models.artifacts import cache_group
@@ -26,10 +26,13 @@ class Kept:
     def keeps(self, _caller: Caller) -> bool:
         return self._keeps
 
-    async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
-        self.fetched += 1
+    async def check(self, file_id: str, caller: Caller) -> None:
         if caller != OWNER or file_id not in self.files:
             raise NotFound("No such file.", code="file_not_found")
+
+    async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
+        self.fetched += 1
+        await self.check(file_id, caller)
         return self.files[file_id]
 
 
@@ -46,13 +49,13 @@ async def test_s14_6_a_file_that_is_kept_here_is_read_and_stays_readable(group: 
     kept = Kept()
     reader, cache = reading(kept)
     for _ in range(2):
-        texts, cached = await reader.read([NAMED], 0, OWNER, decode_pdf=False, keep=True)
+        texts, cached = await reader.read([NAMED], Arrived(0, [NAMED.body]), OWNER, decode_pdf=False, keep=True)
         assert texts == {HERE: "Ines keeps lamp 3."}
         assert [each.partition(":")[0] for each in cached] == ["text", "file-a"], "the content, and whose it was"
     assert kept.fetched == 1
     del kept.files["file-a"]
     await cache.evict(cache_group("t", group.format(cached[0])))
-    texts, _ = await reader.read([NAMED], 1, OWNER, decode_pdf=False, keep=True)
+    texts, _ = await reader.read([NAMED], Arrived(1, [NAMED.body]), OWNER, decode_pdf=False, keep=True)
     assert texts == {HERE: DELETED}
 
 
@@ -60,16 +63,16 @@ async def test_s14_6_of_store_false_nothing_is_kept() -> None:
     kept = Kept()
     reader, cache = reading(kept)
     for count in (1, 2):
-        texts, cached = await reader.read([NAMED], 0, OWNER, decode_pdf=False, keep=False)
+        texts, cached = await reader.read([NAMED], Arrived(0, [NAMED.body]), OWNER, decode_pdf=False, keep=False)
         assert (texts, cached, kept.fetched) == ({HERE: "Ines keeps lamp 3."}, (), count)
     assert cache.size == 0
 
 
 async def test_s14_6_another_tenants_file_is_one_that_is_not_there() -> None:
     reader, _ = reading(Kept())
-    await reader.read([NAMED], 0, OWNER, decode_pdf=False, keep=True)
+    await reader.read([NAMED], Arrived(0, [NAMED.body]), OWNER, decode_pdf=False, keep=True)
     with pytest.raises(NotFound) as caught:
-        await reader.read([NAMED], 0, Caller("other"), decode_pdf=False, keep=True)
+        await reader.read([NAMED], Arrived(0, [NAMED.body]), Caller("other"), decode_pdf=False, keep=True)
     assert caught.value.param == "messages[0].content[0].file.file_id"
 
 
@@ -77,11 +80,11 @@ async def test_s14_6_a_file_without_text_is_named() -> None:
     kept = Kept()
     kept.files["file-a"] = StoredFile("a.png", "image/png", b"\x89PNG\xff", own=True)
     with pytest.raises(InvalidRequest, match="no text document") as caught:
-        await reading(kept)[0].read([NAMED], 0, OWNER, decode_pdf=False, keep=True)
+        await reading(kept)[0].read([NAMED], Arrived(0, [NAMED.body]), OWNER, decode_pdf=False, keep=True)
     assert caught.value.param == "messages[0].content[0].file"
 
 
 async def test_s14_6_an_id_of_the_upstreams_is_forwarded() -> None:
     kept = Kept(keeps=False)
-    assert await reading(kept)[0].read([NAMED], 0, OWNER, decode_pdf=True, keep=True) == ({}, ())
+    assert await reading(kept)[0].read([NAMED], Arrived(0, [NAMED.body]), OWNER, decode_pdf=True, keep=True) == ({}, ())
     assert kept.fetched == 0

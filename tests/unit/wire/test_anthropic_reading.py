@@ -54,7 +54,7 @@ def test_an_error_of_the_chat_names_the_field_that_was_sent() -> None:
             "role": "user",
             "content": [
                 {"type": "tool_result", "tool_use_id": "a", "content": "x"},
-                {"type": "text", "text": "so"},
+                {"type": "document", "source": {"type": "content", "content": "so"}},
             ],
         },
     ]
@@ -62,7 +62,7 @@ def test_an_error_of_the_chat_names_the_field_that_was_sent() -> None:
     assert [message["role"] for message in reading.chat["messages"]] == ["system", "assistant", "tool", "user"]
     named = {
         "messages[2]": "messages[1].content[0]",
-        "messages[3].content[0].file": "messages[1].content[1].file",
+        "messages[3].content[0].file": "messages[1].content[1].source.content",
         "messages[1].tool_calls[0].id": "messages[0].tool_calls[0].id",
         "stop": "stop_sequences",
         "tools[3].function": "tools[3]",

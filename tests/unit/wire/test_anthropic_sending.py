@@ -174,6 +174,15 @@ def test_s10_9_documents_and_sound() -> None:
         sent({"type": "input_audio", "input_audio": {}})
 
 
+def test_s14_6_a_picture_by_an_id_that_is_not_kept_here_goes_up_as_it_came() -> None:
+    """Where nothing is put in its place; another API's upstream cannot be asked for it."""
+    block = {"type": "image", "source": {"type": "file", "file_id": "file-1"}, "context": "a map"}
+    reader = MessageReader()
+    reader.read({"role": "user", "content": [block]}, "messages[0]")
+    assert as_turns(reader.messages)[1] == [{"role": "user", "content": [block]}]
+    assert reader.needs == ["messages[0].content[0].source.file_id"]
+
+
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("block", OWN, ids=[f"{block['type']}-{n}" for n, block in enumerate(OWN)])
 def test_s10_9_a_users_blocks_go_up_as_they_came(block: Json, inside: bool) -> None:

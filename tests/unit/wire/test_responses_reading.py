@@ -6,6 +6,8 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.http.fields import renamed
+from gateway.upstream.routing.protocols import needs_no_pictures
+from gateway.wire.responses.input import Extract
 from gateway.wire.responses.reading import Reading, read_request
 
 Json = dict[str, Any]
@@ -170,6 +172,17 @@ def test_errors_of_a_chat_are_told_in_the_words_of_the_request() -> None:
         assert (error.param, error.message) == (own, f"{own} must be another.")
 
 
+def test_what_stands_for_something_else_is_named_alone() -> None:
+    """Of a compaction item nothing is named that its client has not sent."""
+    said = Extract("What was said.", {"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]})
+    found = read([said, {"role": "user", "content": [{"type": "input_file", "file_id": "file-2"}]}])
+    named = {
+        "messages[1].content[0].file.file_id": "input[0]",
+        "messages[2].content[0].file": "input[1].content[0].file_id",
+    }
+    assert {inner: found.own_name(inner) for inner in named} == named
+
+
 def test_parts_that_name_what_only_such_an_upstream_can_get() -> None:
     """They are kept as they are, and named."""
     parts = [
@@ -179,7 +192,8 @@ def test_parts_that_name_what_only_such_an_upstream_can_get() -> None:
         {"type": "input_file", "file_id": "file-2"},
     ]
     found = read([{"role": "user", "content": parts}])
-    assert found.native.needs == ("input[0].content[1]", "input[0].content[2]")
+    assert found.native.needs == ("input[0].content[1].file_id", "input[0].content[2].file_url")
+    assert needs_no_pictures(found.native).needs == ("input[0].content[2].file_url",)
     text, image, url, file = found.chat["messages"][0]["content"]
     assert text == {"type": "text", "text": "see"}
     assert (image, url) == (parts[1], parts[2])

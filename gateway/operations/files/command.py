@@ -1,0 +1,155 @@
+"""`gateway files ls`, `show` and `rm`, beside running servers."""
+
+import argparse
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TextIO
+
+from gateway.config.settings import Settings
+from gateway.errors import FileNotFound, StorageUnavailable
+from gateway.files.opening import open_files
+from gateway.models.files import HeldFile
+from gateway.operations.actor import command_actor
+from gateway.operations.listed import FAINT, ID_STYLE, when_text
+from gateway.operations.reading import run_reading, why_not
+from gateway.operations.screen import Column, Piece, Screen
+from gateway.ports import Clock
+from gateway.storage.cache.memory import open_cache
+from gateway.storage.database.engine import Transactions
+from gateway.storage.database.migrate import open_current
+from gateway.storage.files.listing import find_held, list_files
+from gateway.storage.files.rows import FileRows
+from gateway.upstream.http.client import new_client
+from gateway.upstream.http.pool import ConnectionPool
+
+STREAMS = 1
+COLUMNS = (
+    Column("file", ID_STYLE),
+    Column("tenant", drop=1),
+    Column("bytes", drop=2, is_right=True),
+    Column("purpose", drop=5),
+    Column("created (UTC)", drop=4),
+    Column("expires (UTC)", drop=6),
+    Column("status", drop=3),
+    Column("name", is_flexible=True),
+)
+Json = dict[str, Any]
+
+
+def files(
+    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
+) -> int:
+    """Runs one command; returns 1 if there is no such file, or the storage cannot be used."""
+    screen = Screen(out, environ)
+    try:
+        if options.action == "rm":
+            asyncio.run(_remove(settings, options, clock, screen))
+            return 0
+        looks = _list if options.action == "ls" else _show
+        return run_reading(settings, lambda transactions: looks(transactions, options, clock.now(), screen, err), err)
+    except StorageUnavailable as error:
+        err.write(f"{why_not(settings, error)}\n")
+    except FileNotFound as error:
+        err.write(f"{error.message}\n")
+    return 1
+
+
+async def _list(
+    transactions: Transactions, options: argparse.Namespace, now: datetime, screen: Screen, err: TextIO
+) -> int:
+    found = await transactions.run(lambda connection: list_files(connection, options.tenant, options.limit + 1, now))
+    shown, has_more = found[: options.limit], len(found) > options.limit
+    if options.json:
+        screen.json({"object": "list", "data": [_json(each) for each in shown], "has_more": has_more})
+        return 0
+    if not shown:
+        err.write("no files\n")
+        return 0
+    screen.table(COLUMNS, [_row(each) for each in shown])
+    if has_more and screen.is_terminal:
+        screen.line((f"and older ones: --limit, now {options.limit}", FAINT))
+    return 0
+
+
+async def _show(
+    transactions: Transactions, options: argparse.Namespace, now: datetime, screen: Screen, _err: TextIO
+) -> int:
+    """
+    Raises:
+        FileNotFound: there is none.
+    """
+    found = await transactions.run(lambda connection: find_held(connection, options.tenant, options.id, now))
+    told = {**_json(found), **_more(found)}
+    if options.json:
+        screen.json(told)
+        return 0
+    dated = {"created_at": when_text(found.file.created_at), "expires_at": _ends(found)}
+    for name, value in {**told, **dated}.items():
+        text = ", ".join(value) if isinstance(value, list) else "" if value is None else str(value)
+        if name != "object" and text:
+            screen.line((f"{name:<15}", FAINT), text)
+    return 0
+
+
+async def _remove(settings: Settings, options: argparse.Namespace, clock: Clock, screen: Screen) -> None:
+    """As `DELETE /v1/files/{id}` does.
+
+    Raises:
+        FileNotFound: there is none.
+        StorageUnavailable: the storage cannot be reached.
+    """
+    cache = open_cache(settings.cache, clock)
+    transactions = await open_current(settings.storage)
+    try:
+        found = await transactions.run(lambda connection: find_held(connection, options.tenant, options.id, None))
+        async with new_client(ConnectionPool(STREAMS)) as client:
+            kept = open_files(settings, transactions, FileRows(transactions, clock, cache), clock, client)
+            await kept.delete(found.tenant, found.file.id, command_actor())
+    finally:
+        await transactions.close()
+        await cache.close()
+    if options.json:
+        screen.json({"id": found.file.id, "object": "file", "deleted": True})
+    else:
+        screen.line(f"{found.file.id} of {found.tenant}: deleted, conversations that held it: {len(found.holders)}")
+
+
+def _json(held: HeldFile) -> Json:
+    file = held.file
+    return {
+        "id": file.id,
+        "object": "file",
+        "tenant": held.tenant,
+        "filename": file.name,
+        "bytes": file.size,
+        "purpose": file.purpose,
+        "created_at": int(file.created_at.timestamp()),
+        "expires_at": int(file.expires_at.timestamp()) if file.expires_at is not None else None,
+        "status": file.status,
+    }
+
+
+def _more(held: HeldFile) -> Json:
+    """What is told of one file alone."""
+    file = held.file
+    return {
+        "status_details": file.status_details,
+        "progress": file.progress,
+        "media_type": file.media_type,
+        "key_id": file.key_id,
+        "sha256": file.digest.hex(),
+        "store": held.store,
+        "same_content": list(held.same_content),
+        "conversations": list(held.holders),
+    }
+
+
+def _row(held: HeldFile) -> list[Piece]:
+    file = held.file
+    texts = (held.tenant, str(file.size), file.purpose, when_text(file.created_at), _ends(held), file.status, file.name)
+    return [file.id, *texts]
+
+
+def _ends(held: HeldFile) -> str:
+    return when_text(held.file.expires_at) if held.file.expires_at is not None else ""

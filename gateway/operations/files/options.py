@@ -1,0 +1,23 @@
+"""The arguments of `gateway files`."""
+
+import argparse
+from collections.abc import Callable
+
+
+def add_file_commands(
+    parser: argparse.ArgumentParser, count: Callable[[str], int]
+) -> tuple[argparse.ArgumentParser, ...]:
+    """Adds the commands below `gateway files`; each has its name in `action`. `count` reads a whole number."""
+    actions = parser.add_subparsers(required=True, metavar="action", dest="action")
+    listing = actions.add_parser("ls", help="list files, the latest in front")
+    listing.add_argument("--limit", metavar="N", type=count, default=20, help="how many (default: %(default)s)")
+    show = actions.add_parser("show", help="what is known of a file, how far it is read, and who holds it")
+    remove = actions.add_parser("rm", help="delete a file for good, with all that was read of it")
+    for command in (show, remove):
+        command.add_argument("id", metavar="ID", help="file-…")
+    commands = (listing, show, remove)
+    for command in commands:
+        of_one = "those of this tenant" if command is listing else "only if it is this tenant's"
+        command.add_argument("--tenant", metavar="T", help=of_one)
+        command.add_argument("--json", action="store_true", help="one JSON object")
+    return commands

@@ -1,0 +1,299 @@
+"""Files kept here by their ids: pictures on each road, what is passed on in mode off, and how each API names what is
+wrong with one (guarantee §14.6)."""
+
+import base64
+import io
+import json
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.support.answers import Json, exact, http, used, user
+from tests.support.documents import docx, text_of
+from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_responses import MockResponses
+from tests.support.mock_upstream import MockUpstream
+from tests.support.pdfs import with_photos
+
+ADA, BOB = "sk-key-of-ada", "sk-key-of-bob"
+KEYS = [{"key": ADA, "tenant": "acme"}, {"key": BOB, "tenant": "other"}]
+ASK = "What is on it?"
+GONE = "(This picture was deleted.)"
+MEDIA = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+Ask = Callable[..., tuple[str, Json]]
+
+
+@pytest.fixture(scope="module")
+def module_keeping(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
+    """A gateway that keeps its clients' files; `codex` is served by Responses alone."""
+    codex = {"model": "openai/codex", "api_base": module_upstream.base_url, "api_key": "sk-upstream"}
+    chats = [
+        {"model_name": name, "litellm_params": {**codex, "model": f"openai/{name}"}, "model_info": {"mode": "chat"}}
+        for name in ("gpt-4o", "small")
+    ]
+    told = {**SMALL_MODEL_INFO, "mode": "responses"}
+    return module_start_gateway(
+        {
+            "auth": {"keys": KEYS},
+            "model_list": [*chats, {"model_name": "codex", "litellm_params": codex, "model_info": told}],
+        }
+    )
+
+
+@pytest.fixture
+def keeping(module_keeping: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    return module_keeping
+
+
+def picture(form: str = "PNG", size: tuple[int, int] = (640, 480)) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", size, (7, 90, 200)).save(out, form)
+    return out.getvalue()
+
+
+def url_of(content: bytes, media: str = "image/png") -> str:
+    return f"data:{media};base64,{base64.b64encode(content).decode()}"
+
+
+def uploaded(gateway: GatewayProcess, content: bytes, name: str = "a.png", media: str = "image/png") -> str:
+    with http(gateway, ADA) as client:
+        made = client.post("/files", files={"file": (name, content, media)}, data={"purpose": "vision"})
+    assert made.status_code == 200, made.text
+    return str(made.json()["id"])
+
+
+def deleted(gateway: GatewayProcess, file_id: str) -> None:
+    with http(gateway, ADA) as client:
+        assert client.delete(f"/files/{file_id}").status_code == 200
+
+
+def by_chat(part: Json, **more: Any) -> tuple[str, Json]:
+    return "/chat/completions", {"messages": [user([{"type": "text", "text": ASK}, part])], **more}
+
+
+def by_responses(part: Json, **more: Any) -> tuple[str, Json]:
+    return "/responses", {"input": [user([{"type": "input_text", "text": ASK}, part])], **more}
+
+
+def by_messages(part: Json, **more: Any) -> tuple[str, Json]:
+    content = [{"type": "text", "text": ASK}, part]
+    return "/messages", {"messages": [{"role": "user", "content": content}], "max_tokens": 50, **more}
+
+
+def item(file_id: str, **more: Any) -> Json:
+    return {"type": "input_image", "file_id": file_id, **more}
+
+
+def block(file_id: str, kind: str = "image") -> Json:
+    return {"type": kind, "source": {"type": "file", "file_id": file_id}}
+
+
+def posted(gateway: GatewayProcess, asked: tuple[str, Json], model: str = "gpt-4o", key: str = ADA) -> Json:
+    with http(gateway, key) as client:
+        answer = client.post(asked[0], json={"model": model, **asked[1]})
+    assert answer.status_code == 200, answer.text
+    found: Json = exact(answer.text)
+    return found
+
+
+def refused(gateway: GatewayProcess, asked: tuple[str, Json], key: str = ADA) -> tuple[int, str, str]:
+    """Status, field and code."""
+    with http(gateway, key) as client:
+        answer = client.post(asked[0], json={"model": "gpt-4o", **asked[1]})
+    error = answer.json()["error"]
+    return answer.status_code, error["param"], error["code"]
+
+
+ROADS: dict[str, tuple[Ask, Callable[[str], Json]]] = {
+    "chat": (by_chat, item),
+    "responses": (by_responses, item),
+    "messages": (by_messages, block),
+}
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_s14_6_a_picture_by_its_id_goes_up_as_the_picture(
+    keeping: GatewayProcess, upstream: MockUpstream, road: str
+) -> None:
+    """Equal each time, counted by its size; messages keep the id, and say so once the file is deleted."""
+    ask, named = ROADS[road]
+    raw = picture(size=(1024, 1024))
+    file_id = uploaded(keeping, raw)
+    shown = {"type": "image_url", "image_url": {"url": url_of(raw)}}
+    answer = posted(keeping, ask(named(file_id)))
+    first = upstream.last.body["messages"]
+    assert first == [user([{"type": "text", "text": ASK}, shown])]
+    inline = posted(keeping, by_chat(shown, store=False))
+    told, same = (each.get("response_metadata", {}).get("context_utilization") for each in (answer, inline))
+    if road != "messages":
+        assert told["tokens_used"] == same["tokens_used"] == pytest.approx(85 + 170 * 4, abs=20)
+    with http(keeping, ADA) as client:
+        conversation = client.get("/conversations").json()["data"][0]["id"]
+        (kept,) = client.get(f"/conversations/{conversation}/items", params={"order": "asc"}).json()["data"][:1]
+        exported = client.get(f"/conversations/{conversation}/export").text
+    assert kept["content"][1] == {"type": "input_image", "file_id": file_id, "detail": "auto"}
+    assert base64.b64encode(raw).decode()[:60] not in exported
+    posted(keeping, ("/chat/completions", {"messages": [user("And now?")], "conversation": conversation}))
+    assert upstream.last.body["messages"][:1] == first
+    deleted(keeping, file_id)
+    posted(keeping, ("/chat/completions", {"messages": [user("Still?")], "conversation": conversation}))
+    assert upstream.last.body["messages"][0]["content"][1] == {"type": "text", "text": GONE}
+    assert file_id not in json.dumps(upstream.last.body)
+
+
+@pytest.mark.parametrize("form", MEDIA)
+def test_s14_6_pictures_are_known_by_their_bytes(keeping: GatewayProcess, upstream: MockUpstream, form: str) -> None:
+    """Whatever their name and media type say; what the part says of its detail stays."""
+    raw = picture(form, (2000, 700))
+    file_id = uploaded(keeping, raw, "a.bin", "application/octet-stream")
+    answer = posted(keeping, by_responses(item(file_id, detail="high")))
+    sent = upstream.last.body["messages"][0]["content"][1]
+    assert sent == {"type": "image_url", "image_url": {"url": url_of(raw, MEDIA[form]), "detail": "high"}}
+    assert used(answer)["tokens_used"] == pytest.approx(85 + 170 * ceil(2000 / 512) * ceil(700 / 512), abs=20)
+
+
+def test_s14_6_an_upstream_of_responses_gets_it_in_its_words(keeping: GatewayProcess, upstream: MockUpstream) -> None:
+    """Also the picture that a tool has returned."""
+    raw, asked = picture(), MockResponses(upstream)
+    file_id = uploaded(keeping, raw)
+    call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": [item(file_id)]}
+    posted(keeping, ("/responses", {"input": [user([item(file_id)]), call, output]}), model="codex")
+    message, _, result = asked.last["input"]
+    shown = {"type": "input_image", "image_url": url_of(raw), "detail": "auto"}
+    assert (message["content"], result["output"]) == ([shown], [shown])
+
+
+def test_s14_6_of_store_false_nothing_is_kept(keeping: GatewayProcess, upstream: MockUpstream) -> None:
+    file_id = uploaded(keeping, picture())
+    posted(keeping, by_responses(item(file_id), store=False))
+    deleted(keeping, file_id)
+    assert refused(keeping, by_responses(item(file_id), store=False))[0] == 404
+    assert len(upstream.chats) == 1
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+@pytest.mark.parametrize(
+    ("ask", "part", "field"),
+    [
+        (by_chat, {"type": "file", "file": {"file_id": "?"}}, "messages[2].content[1].file.file_id"),
+        (by_chat, item("?"), "messages[2].content[1].file_id"),
+        (by_responses, {"type": "input_file", "file_id": "?"}, "input[1].content[1].file_id"),
+        (by_responses, item("?"), "input[1].content[1].file_id"),
+        (by_messages, block("?", "document"), "messages[0].content[1].source.file_id"),
+        (by_messages, block("?"), "messages[0].content[1].source.file_id"),
+    ],
+)
+def test_s14_6_what_is_not_there_is_named_as_the_client_names_it(
+    keeping: GatewayProcess, upstream: MockUpstream, ask: Ask, part: Json, field: str, mode: str
+) -> None:
+    """An id that was never given, a deleted one, and another tenant's are the same, behind whatever stands before."""
+    kept, gone = uploaded(keeping, picture()), uploaded(keeping, picture())
+    deleted(keeping, gone)
+    for file_id, key in ((f"file-{'0' * 32}", ADA), (gone, ADA), (kept, BOB)):
+        path, body = ask(json.loads(json.dumps(part).replace("?", file_id)), context={"mode": mode})
+        if path == "/chat/completions":
+            body["messages"] = [{"role": "system", "content": "Be brief."}, user("Hi"), *body["messages"]]
+        elif path == "/responses":
+            body = {**body, "instructions": "Be brief.", "input": [user("Hi"), *body["input"]]}
+        else:
+            body["system"] = "Be brief."
+        status, told, code = refused(keeping, (path, body), key)
+        assert (status, told, code) == (404, field, "file_not_found")
+    assert not upstream.chats
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        (by_responses(item("?")), "input[0].content[1].file_id"),
+        (by_messages(block("?")), "messages[0].content[1].source.file_id"),
+        (by_responses({"type": "input_file", "file_id": "?"}), "input[0].content[1].file_id"),
+        (by_responses({"type": "input_file", "filename": "a.docx", "file_data": url_of(b"PK\x03\x04 no", DOCX)}),
+         "input[0].content[1].file_data"),
+        (by_messages(block("?", "document")), "messages[0].content[1].source.file_id"),
+        (by_messages({"type": "document", "source": {"type": "base64", "media_type": DOCX, "data": "UEsDBCBubw=="}}),
+         "messages[0].content[1].source.data"),
+        (by_chat({"type": "file", "file": {"file_id": "?"}}), "messages[0].content[1].file"),
+    ],
+)  # fmt: skip
+def test_s7_a_file_that_is_not_what_it_should_be_is_named(
+    keeping: GatewayProcess, upstream: MockUpstream, asked: tuple[str, Json], field: str
+) -> None:
+    """In the words of the API that its client speaks."""
+    file_id = uploaded(keeping, b"\x00\x01\x02\xff no picture and no document", "a.docx", DOCX)
+    path, body = asked
+    status, told, _ = refused(keeping, (path, json.loads(json.dumps(body).replace("?", file_id))))
+    assert (status, told) == (400, field)
+    assert not upstream.chats
+
+
+def test_s7_a_file_in_a_resend_is_named_where_it_stands(keeping: GatewayProcess, upstream: MockUpstream) -> None:
+    """Also where the messages before it are stored, so that the conversation goes on from them."""
+    answer = posted(keeping, ("/chat/completions", {"messages": [user("Hi")]}))
+    said = [{"role": "system", "content": "Be brief."}, user("Hi"), answer["choices"][0]["message"]]
+    broken = {"type": "file", "file": {"filename": "a.docx", "file_data": url_of(b"PK\x03\x04 no", DOCX)}}
+    asked = ("/chat/completions", {"messages": [*said, user([broken])]})
+    assert refused(keeping, asked)[:2] == (400, "messages[3].content[0].file")
+
+
+@pytest.mark.parametrize("road", ["chat", "responses", "messages"])
+def test_s14_6_mode_off_puts_files_in(keeping: GatewayProcess, upstream: MockUpstream, road: str) -> None:
+    """No upstream knows their ids: each goes up with its name and media type, as if it had come with the request."""
+    pdf, raw = with_photos(["One page."]), picture()
+    ids = [
+        uploaded(keeping, pdf, "report.pdf", "application/octet-stream"),
+        uploaded(keeping, docx(["x"]), "notes.docx", DOCX),
+        uploaded(keeping, raw),
+    ]
+    off: Json = {"context": {"mode": "off"}}
+    if road == "chat":
+        parts: list[Json] = [{"type": "file", "file": {"file_id": each}} for each in ids[:2]] + [item(ids[2])]
+        asked = ("/chat/completions", {"messages": [user(parts)], **off})
+    elif road == "responses":
+        parts = [{"type": "input_file", "file_id": each} for each in ids[:2]] + [item(ids[2])]
+        asked = ("/responses", {"input": [user(parts)], **off})
+    else:
+        blocks = [block(each, "document") for each in ids[:2]] + [block(ids[2])]
+        asked = ("/messages", {"messages": [user(blocks)], "max_tokens": 50, **off})
+    posted(keeping, asked)
+    assert upstream.last.body["messages"][0]["content"] == [
+        {"type": "file", "file": {"filename": "report.pdf", "file_data": url_of(pdf, "application/pdf")}},
+        {"type": "file", "file": {"filename": "notes.docx", "file_data": url_of(docx(["x"]), DOCX)}},
+        {"type": "image_url", "image_url": {"url": url_of(raw)}},
+    ]
+
+
+def test_s14_6_what_is_none_of_our_ids_goes_up_untouched(
+    keeping: GatewayProcess, own_key_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """In mode off by its form; where the upstream keeps a client's files, every one."""
+    foreign = user([{"type": "file", "file": {"file_id": "gs://bucket/a.pdf"}}])
+    posted(keeping, ("/chat/completions", {"messages": [foreign], "context": {"mode": "off"}}))
+    assert upstream.last.body["messages"] == [foreign]
+    ours, asked = f"file-{'0' * 32}", MockResponses(upstream)
+    for mode in ("off", "auto"):
+        message = user([{"type": "input_file", "file_id": ours}, item(ours, detail="low")])
+        posted(own_key_gateway, ("/responses", {"input": [message], "context": {"mode": mode}}), key="sk-test")
+        assert asked.last["input"] == [message]
+
+
+def test_s14_6_items_of_a_conversation_may_name_pictures(
+    keeping: GatewayProcess, own_key_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """Where they are kept here. What turns out to be none is no fault of the request that comes later."""
+    kept, other = uploaded(keeping, picture()), uploaded(keeping, docx(["x"]), "a.docx", DOCX)
+    message = {"type": "message", "role": "user", "content": [item(kept), item(other)]}
+    with http(own_key_gateway) as client:
+        answer = client.post("/conversations", json={"items": [message]})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "items[0].content[0].file_id")
+    with http(keeping, ADA) as client:
+        made = client.post("/conversations", json={"items": [message]}).json()["id"]
+    posted(keeping, ("/chat/completions", {"messages": [user(ASK)], "conversation": made}))
+    assert upstream.last.body["messages"][0]["content"][0]["image_url"]["url"] == url_of(picture())
+    assert "it is no picture" in text_of(upstream.last.body)
