@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -104,10 +105,8 @@ class _Window:
         if not spans and not summarized:
             return None
         merged = _merged(sorted(spans))
-        original = not artifact.is_excerpt
-        return Sent(
-            artifact.artifact_id, artifact.source, artifact.title, artifact.content, merged, summarized, original
-        )
+        found = Sent(artifact.artifact_id, artifact.source, artifact.title, artifact.content, merged, summarized)
+        return replace(found, original=False, excerpt=True) if artifact.is_excerpt else found
 
     def _shown(self, artifact: Artifact) -> Iterator[Shown]:
         """As this request words it, in the block or in its message; else as its message went up."""

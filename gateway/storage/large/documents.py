@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from gateway.models.artifacts import LARGE, Artifact
 from gateway.models.large import IndexClaim, LargeIndex
-from gateway.models.regions import Region
+from gateway.models.regions import Region, place_and_line
 from gateway.ports import Clock
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert, Transactions
@@ -145,7 +145,7 @@ def read_regions(connection: sa.Connection, tenant: str, digest: str, numbers: S
     if isinstance(numbers, range):
         found = REGIONS.c.number.between(numbers.start, numbers.stop - 1)
     query = sa.select(REGIONS).where(*own(REGIONS, tenant, digest), found).order_by(REGIONS.c.number)
-    return [Region(row.number, row.start, row.text, row.place) for row in connection.execute(query)]
+    return [Region(row.number, row.start, row.text, *place_and_line(row.place)) for row in connection.execute(query)]
 
 
 def read_part(connection: sa.Connection, tenant: str, digest: str, offset: int, limit: int) -> str:
