@@ -164,7 +164,10 @@ def _ranks(question: str, artifacts: Sequence[tuple[str, Artifact | None]]) -> d
         return {}
     from gateway.relevance.rank import relevance  # it loads numpy, which few pages need
 
-    sources = [Source(a.content, "artifact", a.search_label, number=n) for n, a in enumerate(known.values())]
+    sources = [
+        Source(each.content, "artifact", each.search_label, number=number, excerpt=each.is_excerpt)
+        for number, each in enumerate(known.values())
+    ]
     best = [max((p.score for p in found), default=0.0) for found in relevance(Query(question), sources)]
     order = sorted(range(len(best)), key=lambda number: -best[number])
     names = list(known)

@@ -91,11 +91,32 @@ class _Counted(NamedTuple):
     line: int | None
 
 
+class Section(NamedTuple):
+    """Characters `start` to `end` of a text from one marker to the next one, of which `body` is the first below the
+    marker. `kind` and `name` are the marker's; `file` is the name of the file that it is in."""
+
+    kind: str
+    name: str
+    file: str
+    start: int
+    body: int
+    end: int
+
+
 class _Marked(NamedTuple):
     start: int
     end: int
     kind: str
     name: str
+
+
+def _markers(text: str) -> Iterator[re.Match[str]]:
+    """All markers. Looked for by how they begin, a long text takes a tenth of the time."""
+    if first := MARKER.match(text):
+        yield first
+    for begins in BEGINS.finditer(text):
+        if found := MARKER.match(text, begins.start() + 1):
+            yield found
 
 
 class Places:
@@ -104,7 +125,7 @@ class Places:
 
     def __init__(self, text: str, *, excerpt: bool = False) -> None:
         self._text = text
-        self._marked = [_Marked(m.start(), m.end(), m[1], m[2]) for m in MARKER.finditer(text)]
+        self._marked = [_Marked(m.start(), m.end(), m[1], m[2]) for m in _markers(text)]
         self._starts = [each.start for each in self._marked]
         files = (number if each.kind == "file" else -1 for number, each in enumerate(self._marked))
         self._file_of = list(accumulate(files, max))
@@ -137,6 +158,26 @@ class Places:
             return [(self._marked[low].start, self._end_of(high - 1)) for low, high in files]
         return self._within(inner, [range(low, high) for low, high in files], None)
 
+    def sections(self) -> Iterator[Section]:
+        """What stands between two markers, in order; what stands before the first one has no kind."""
+        if self._end_of(-1) > 0:
+            yield Section("", "", "", 0, 0, self._end_of(-1))
+        for number, each in enumerate(self._marked):
+            file = self._file_of[number]
+            named = self._marked[file].name if file >= 0 else ""
+            yield Section(each.kind, each.name, named, each.start, each.end + 1, self._end_of(number))
+
+    def lines_of(self, section: Section, first: int, last: int) -> list[Span]:
+        """The lines `first` to `last` of a section, as far as they are there: rows of a sheet by their numbers, else
+        lines below a file's marker, or those of a text before its first one."""
+        if section.kind in ("", "file"):
+            return self._lines_named(self._counted_below(section.body, section.end), first, last, whole=False)
+        sheet = SHEET.match(section.name) if section.kind == "sheet" else None
+        if sheet is None:
+            return []
+        counted = list(self._counted(section.body, section.end, int(sheet[3])))
+        return self._lines_named(counted, first, min(last, int(sheet[5])), whole=False)
+
     def without_gaps(self, start: int, end: int) -> Iterator[Span]:
         """A stretch without the lines that stand for what is left out."""
         for each in self._counted(start, end):
@@ -152,8 +193,8 @@ class Places:
                 found += self._numbered(named[1], int(named[2]), int(named[3] or named[2]), numbers)
             elif named := LINES_NAMED.match(place):
                 begin = origin if origin is not None else self._marked[numbers.start].end + 1
-                end = self._end_of_lines(begin)
-                found += self._lines_named(begin, int(named[1]), int(named[2] or named[1]), end)
+                counted = self._counted_below(begin, self._end_of_lines(begin))
+                found += self._lines_named(counted, int(named[1]), int(named[2] or named[1]))
             elif named := CELLS_NAMED.match(place):
                 name = named[1].replace("''", "'") if named[1] else named[2]
                 found += self._cells(name, int(named[3]), int(named[4] or named[3]), numbers)
@@ -191,22 +232,31 @@ class Places:
         number = bisect_right(self._starts, origin)
         return self._starts[number] if number < len(self._starts) else len(self._text)
 
-    def _lines_named(self, origin: int, first: int, last: int, end: int, below: int = 0) -> list[Span]:
-        """The lines `first` to `last` of a stretch that ends at `end`, counted from 1. `below`: what a first line
-        counts whose number no gap says."""
-        counted = list(self._counted(origin, end, self._first_line(origin) if not below else below))
+    def _lines_named(self, counted: Sequence[_Counted], first: int, last: int, *, whole: bool = True) -> list[Span]:
+        """The lines `first` to `last` of a stretch. `whole`: where nothing is left out, all of them or none."""
         found: list[Span] = []
         for each in counted:
-            lines = self._text[each.start : each.end].rstrip().split("\n") if each.line is not None else []
-            top, bottom = first - (each.line or 1), last - (each.line or 1)
-            if len(counted) == 1 and not self._gaps and bottom >= len(lines):
-                return []
-            top, bottom = max(0, top), min(bottom, len(lines) - 1)
-            if first <= 0 or top > bottom:
+            top = max(first, each.line or 0)
+            if each.line is None or not 1 <= first <= top <= last:
                 continue
-            begin = each.start + sum(len(line) + 1 for line in lines[:top])
-            found.append((begin, begin + sum(len(line) + 1 for line in lines[top : bottom + 1]) - 1))
+            end = each.end
+            while end > each.start and self._text[end - 1].isspace():
+                end -= 1
+            begin = self._below(each.start, end, top - each.line)
+            bottom = self._below(begin, end, last - top) if begin is not None else None
+            if begin is None or (bottom is None and whole and not self._gaps):
+                continue
+            until = self._text.find("\n", bottom, end) if bottom is not None else -1
+            found.append((begin, until if until >= 0 else end))
         return found
+
+    def _below(self, at: int, end: int, lines: int) -> int | None:
+        """Where the line begins that is so many below that at `at`; None if it is not there."""
+        for _ in range(lines):
+            at = self._text.find("\n", at, end) + 1
+            if not at:
+                return None
+        return at
 
     def _cells(self, name: str, top: int, bottom: int, among: range) -> list[Span]:
         """The rows `top` to `bottom` of a sheet."""
@@ -215,8 +265,13 @@ class Places:
             each = self._marked[number]
             sheet = SHEET.match(each.name) if each.kind == "sheet" else None
             if sheet and sheet[1] == name and int(sheet[3]) <= top <= bottom <= int(sheet[5]):
-                found += self._lines_named(each.end + 1, top, bottom, self._end_of(number), int(sheet[3]))
+                counted = list(self._counted(each.end + 1, self._end_of(number), int(sheet[3])))
+                found += self._lines_named(counted, top, bottom)
         return found
+
+    def _counted_below(self, origin: int, end: int) -> list[_Counted]:
+        """What stands from `origin` on, where a text begins, or what is below a file's marker."""
+        return list(self._counted(origin, end, self._first_line(origin)))
 
     def _first_line(self, origin: int) -> int | None:
         """The number of the line at `origin`, where a text or what is below a file's marker begins: not 1 where the
@@ -281,7 +336,7 @@ class Places:
         return low, low + stretch.count("\n")
 
     def _lines(self, origin: int, start: int, end: int) -> str:
-        begin, _, line = list(self._counted(origin, end, self._first_line(origin)))[-1]
+        begin, _, line = self._counted_below(origin, end)[-1]
         if line is None or start < begin > origin:
             return ""
         low, high = self._rows(begin, start, end)

@@ -6,6 +6,7 @@ A region is what is stored, indexed and read of a large document (guarantee §14
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.models.places import MARKER, SHEET, gap, sheet_marker
 
@@ -41,6 +42,14 @@ def place_and_line(where: str) -> tuple[str, int | None]:
     """The marker lines and the number of the first line, as `Region.where` has them."""
     found = STORED_LINE.search(where)
     return (where[: found.start()], int(found[1])) if found else (where, None)
+
+
+class RegionPlace(NamedTuple):
+    """Where a region stands, as `Region` tells it."""
+
+    number: int
+    place: str
+    line: int | None
 
 
 def region_spans(text: str) -> Iterator[Span]:

@@ -29,7 +29,8 @@ class _Text:
 
     def as_source(self, number: int) -> Source:
         label = self.artifact.search_label if self.artifact is not None else ""
-        return Source(self.content, "artifact", label, historical=True, number=number)
+        excerpt = self.artifact is not None and self.artifact.is_excerpt
+        return Source(self.content, "artifact", label, historical=True, number=number, excerpt=excerpt)
 
 
 def best_conversations(

@@ -180,8 +180,8 @@ class Metrics:
         self._counts.in_flight += 1
 
     def ended(self, method: str, path: str, status: int, seconds: float, facts: dict[str, object]) -> None:
-        """A request has its answer; `facts` are the edge's (`model`, `stream`, `citations`, `citations_dropped`, where there
-        are any)."""
+        """A request has its answer; `facts` are the edge's (`model`, `stream`, `citations`, `citations_dropped`), where
+        there are any."""
         counts = self._counts
         counts.in_flight -= 1
         endpoint, model = endpoint_of(path), facts.get("model")

@@ -2,6 +2,7 @@
 characters on."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -188,3 +189,24 @@ def test_s14_7_of_store_false_nothing_is_kept(indexing: GatewayProcess, upstream
     assert keeper(1500) in text_of(upstream.last.body or {}), "it is looked through as it is"
     with http(indexing) as client:
         assert not client.get("/conversations").json()["data"]
+
+
+def test_s14_7_a_line_that_a_question_names_is_shown_and_cited(
+    indexing: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """§14.7, §14.8, §14.2: by its number in the whole document, of which the model is sent an extract."""
+    conversation = begun(indexing)
+    indexed(indexing, conversation)
+    lines = TEXT.split("\n")
+    number = next(at for at in range(1_201, len(lines)) if len(lines[at - 1]) > 60)
+    for question in (f"What does line {number} say?", f"Was steht in Zeile {number}?"):
+        upstream.reply(text=f"That [{artifact_id(TEXT)}, line {number}], not [{artifact_id(TEXT)}, line 0].")
+        context = {"max_input_tokens": BUDGET, "cite": True}
+        said = [user(question)]
+        answer = chat(indexing, model="gpt-4o", messages=said, conversation=conversation, context=context)
+        sent = text_of(upstream.last.body or {})
+        assert lines[number - 1].strip()[:60] in sent
+        assert re.search(rf"^\[lines? (?:{number}|{number}-\d+|\d+-\d+)\]$", sent, re.MULTILINE)
+        (one,) = answer["response_metadata"]["citations"]
+        assert one["passages"][0]["text"].strip()[:60] == lines[number - 1].strip()[:60]
+        assert answer["response_metadata"]["citations_dropped"] == 1

@@ -2,14 +2,15 @@
 
 import asyncio
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from gateway.models.artifacts import LARGE, UNINDEXED, Artifact
 from gateway.models.large import LargeIndex
-from gateway.models.regions import REGION_CHARS, joined
+from gateway.models.regions import REGION_CHARS, RegionPlace, joined
 from gateway.ports.documents import LargeTexts
+from gateway.relevance.named_places import NamedPlaces, named_places
+from gateway.relevance.stored.placed import regions_named
 from gateway.relevance.stored.postings import Bucket
 from gateway.relevance.stored.scoring import READ_CHARS, Indexed, best_regions, buckets_of, wanted_terms
 
@@ -26,9 +27,10 @@ async def read_for(
         StorageUnavailable: the storage cannot be reached.
     """
     large = list(dict.fromkeys(each.metadata[LARGE] for each in artifacts if each.is_excerpt))
-    terms = await asyncio.to_thread(wanted_terms, question, recent)
+    terms, named = await asyncio.to_thread(_asked, question, recent)
     found = await texts.indexes(tenant, large, buckets_of(terms))
-    chosen = await asyncio.to_thread(partial(_chosen, terms), found)
+    places = await texts.places(tenant, [each.digest for each in found]) if named else {}
+    chosen = await asyncio.to_thread(_chosen, terms, found, named, places)
     read = await texts.regions(tenant, {each.digest: numbers for each, numbers in zip(found, chosen, strict=True)})
     contents = {digest: joined(regions) for digest, regions in read.items()}
     unfinished = {each.digest for each in found if each.indexed < each.regions}
@@ -41,7 +43,16 @@ def _filled(artifact: Artifact, contents: dict[str, str], unfinished: set[str]) 
     return replace(artifact, content=contents.get(digest, ""), metadata=metadata)
 
 
-def _chosen(terms: dict[str, float], found: Sequence[LargeIndex]) -> list[list[int]]:
+def _asked(question: str, recent: Sequence[str]) -> tuple[dict[str, float], NamedPlaces]:
+    return wanted_terms(question, recent), named_places(question)
+
+
+def _chosen(
+    terms: dict[str, float],
+    found: Sequence[LargeIndex],
+    named: NamedPlaces,
+    places: Mapping[str, Sequence[RegionPlace]],
+) -> list[list[int]]:
     documents = []
     for each in found:
         buckets: dict[tuple[int, int], Bucket] = {}
@@ -51,4 +62,5 @@ def _chosen(terms: dict[str, float], found: Sequence[LargeIndex]) -> list[list[i
             except (ValueError, zlib.error):
                 continue  # somebody has spoilt it: the others say what they say
         documents.append(Indexed(each.regions, each.indexed, buckets))
-    return best_regions(terms, documents, READ_CHARS // REGION_CHARS)
+    of_places = {n: regions_named(named, places.get(each.digest, ())) for n, each in enumerate(found)}
+    return best_regions(terms, documents, READ_CHARS // REGION_CHARS, of_places)

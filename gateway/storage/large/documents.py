@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from gateway.models.artifacts import LARGE, Artifact
 from gateway.models.large import IndexClaim, LargeIndex
-from gateway.models.regions import Region, place_and_line
+from gateway.models.regions import Region, RegionPlace, place_and_line
 from gateway.ports import Clock
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert, Transactions
@@ -45,6 +45,14 @@ class LargeDocuments:
 
         def work(connection: sa.Connection) -> dict[str, list[Region]]:
             return {digest: read_regions(connection, tenant, digest, numbers) for digest, numbers in wanted.items()}
+
+        return await self._transactions.run(work)
+
+    async def places(self, tenant: str, digests: Sequence[str]) -> dict[str, list[RegionPlace]]:
+        """Where each region of these documents stands, in order."""
+
+        def work(connection: sa.Connection) -> dict[str, list[RegionPlace]]:
+            return {digest: read_places(connection, tenant, digest) for digest in digests}
 
         return await self._transactions.run(work)
 
@@ -146,6 +154,13 @@ def read_regions(connection: sa.Connection, tenant: str, digest: str, numbers: S
         found = REGIONS.c.number.between(numbers.start, numbers.stop - 1)
     query = sa.select(REGIONS).where(*own(REGIONS, tenant, digest), found).order_by(REGIONS.c.number)
     return [Region(row.number, row.start, row.text, *place_and_line(row.place)) for row in connection.execute(query)]
+
+
+def read_places(connection: sa.Connection, tenant: str, digest: str) -> list[RegionPlace]:
+    """Where each region of a document stands, in order; their texts are not read."""
+    query = sa.select(REGIONS.c.number, REGIONS.c.place).where(*own(REGIONS, tenant, digest))
+    rows = connection.execute(query.order_by(REGIONS.c.number))
+    return [RegionPlace(row.number, *place_and_line(row.place)) for row in rows]
 
 
 def read_part(connection: sa.Connection, tenant: str, digest: str, offset: int, limit: int) -> str:

@@ -119,7 +119,7 @@ def test_s14_8_a_line_of_a_large_document_is_that_of_the_document(head: str) -> 
 def test_s14_8_a_page_or_a_row_below_a_gap_is_cited() -> None:
     """§14.8: a page of which an excerpt has two parts, rows of a sheet whose first rows stand above the gap."""
     pages = joined([each for each in regions_of(BOOK) if each.number in (0, 5, 7)])
-    second = [each.text for each in regions_of(BOOK) if each.number == 5][0]
+    second = next(each.text for each in regions_of(BOOK) if each.number == 5)
     (one,) = citations_of(f"[{ID}, page 2]", sent(pages, original=False, excerpt=True)).found
     assert second[:100] in one["passages"][0]["text"]
     rows = joined([each for each in regions_of(ROWS) if each.number in (0, 3)])

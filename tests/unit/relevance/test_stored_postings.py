@@ -6,13 +6,22 @@ import zlib
 import pytest
 
 from gateway.models.places import GAP, Places
-from gateway.models.regions import REGION_CHARS, joined, region_spans, regions_of
+from gateway.models.regions import REGION_CHARS, RegionPlace, joined, region_spans, regions_of
+from gateway.relevance.named_places import named_places
+from gateway.relevance.stored.placed import regions_named
 from gateway.relevance.stored.postings import SEGMENT_REGIONS, Bucket, bucket_of, segment
 from gateway.relevance.stored.process import SegmentMaker
 from gateway.relevance.stored.scoring import HEAD_REGIONS, Indexed, best_regions, buckets_of, wanted_terms
 from gateway.relevance.terms import Lexicon
 
 WORDS = ["harbour", "tide", "rope", "anchor", "gull", "mast", "deck", "hull", "storm", "chart", "bell", "lantern"]
+
+
+SHEET_ROWS = "[sheet Sales A1:B3000]\n" + "".join(f"item {n}\t{n * 3}\n" for n in range(1, 3001))
+PAGED = "".join(f"[page {n}]\n{'a line of some words that fills a page' * 70}\n" for n in range(1, 60))
+LINED = "".join(
+    f"[file {name}.txt]\n" + "".join(f"{name} line {n} of some words\n" for n in range(1, 2000)) for name in "ab"
+)
 
 
 def texts(many: int) -> list[str]:
@@ -131,6 +140,27 @@ def test_s14_7_lines_are_told_where_their_numbers_are_known() -> None:
         number = regions[3].text.split(" ")[1]
         assert place(regions[3].text[:10]) == f"{file}line {number}"
         assert place("row 3 of the other one") == "file b.txt, line 3", "its own marker was read"
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "held"),
+    [
+        (SHEET_ROWS, "What is in row 2900?", "item 2900\t"),
+        (SHEET_ROWS, "Sales!B1234", "item 1234\t"),
+        (PAGED, "Was steht auf Seite 33?", "[page 33]"),
+        (LINED, "line 1777 of b.txt", "b line 1777 "),
+        (LINED, "a.txt:1500", "a line 1500 "),
+        (LINED.replace("[file a.txt]\n", ""), "what does line 9 say?", "a line 9 "),
+    ],
+)
+def test_s14_7_a_place_that_a_question_names_is_read(text: str, question: str, held: str) -> None:
+    """§14.7, §14.2."""
+    regions = list(regions_of(text))
+    found = regions_named(named_places(question), [RegionPlace(each.number, each.place, each.line) for each in regions])
+    assert len(found) <= 3
+    assert any(held in regions[number].text for number in found)
+    document = Indexed(len(regions), len(regions), {})
+    assert set(found) <= set(best_regions({}, [document], 8, {0: found})[0])
 
 
 def test_s14_7_a_question_looks_up_few_buckets() -> None:
