@@ -165,7 +165,7 @@ def _ranks(question: str, artifacts: Sequence[tuple[str, Artifact | None]]) -> d
     from gateway.relevance.rank import relevance  # it loads numpy, which few pages need
 
     sources = [
-        Source(each.content, "artifact", each.search_label, number=number, excerpt=each.is_excerpt)
+        Source(each.content, "artifact", each.search_label, number=number, excerpt_of=each.excerpt_of)
         for number, each in enumerate(known.values())
     ]
     best = [max((p.score for p in found), default=0.0) for found in relevance(Query(question), sources)]

@@ -67,9 +67,9 @@ def lines_named(named: NamedPlaces, source: Source, *, alone: bool = False) -> t
     content = source.content
     if not named.lines or not content:
         return ()
-    if not (alone or source.excerpt or is_marked(content) or is_label_named(source.label, named)):
+    if not (alone or source.excerpt_of or is_marked(content) or is_label_named(source.label, named)):
         return ()
-    places = Places(content, excerpt=source.excerpt)
+    places = Places(content, excerpt=bool(source.excerpt_of))
     meant = list(_meant(list(places.sections()), named))
     each = (span for first, last in named.lines for one in meant for span in places.lines_of(one, first, last))
     return tuple(dict.fromkeys(each))

@@ -92,7 +92,7 @@ def candidates(
             each.search_label,
             each.historical,
             end if each.place.message is None else each.place.message,
-            each.is_excerpt,
+            each.excerpt_of,
         )
         for each in artifacts
     ]
