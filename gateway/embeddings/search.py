@@ -30,7 +30,8 @@ MOST_MARKS = 0.12
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A text whose vector is needed: passage `number` of source `source`, or a query (-1). `held_by` is the digest of
-    the artifact that it is a part of, of an excerpt that of the large document (None: it is part of the conversation)."""
+    the artifact that it is a part of, of an excerpt that of the large document (None: it is part of the
+    conversation)."""
 
     text: str
     digest: str

@@ -77,9 +77,9 @@ class Source:
     """A text that is searched: an artifact, or one message of an old turn.
 
     `label` is searched along with each passage: a tool's name with the arguments of its call, a document's title, a
-    speaker. `number` is the index of its message in the conversation; attached documents come last. `excerpt_of`: the
-    digest of the large document of which it is parts (`models.regions`); "" if it is none. `named` are the lines of it that the question names; None: it is to be
-    looked which.
+    speaker. `number` is the index of its message in the conversation; attached documents come last. `excerpt_of` is the
+    digest of the large document of which it is parts (`models.regions`); "" if it is none. `named` are the lines of it
+    that the question names; None: it is to be looked which.
     """
 
     content: str
