@@ -77,6 +77,12 @@ def best_regions(
     return [sorted(own) for own in chosen]
 
 
+def matching(terms: Mapping[str, float], document: Indexed, most: int) -> list[int]:
+    """The regions of one document that share words with a question, those first that share most."""
+    scores = _scores(terms, [document])
+    return [number for number in np.argsort(-scores, kind="stable")[:most].tolist() if scores[number] > 0]
+
+
 def _scores(terms: Mapping[str, float], documents: Sequence[Indexed]) -> Scores:
     """Of all regions, one document after the other: the rarer terms count more, and repeats of one less and less."""
     total = sum(each.regions for each in documents)

@@ -2,12 +2,10 @@
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 import sqlalchemy as sa
 
-from gateway.models.artifacts import LARGE, Artifact
 from gateway.models.large import IndexClaim, LargeIndex
 from gateway.models.regions import Region, RegionPlace, place_and_line
 from gateway.ports import Clock
@@ -19,8 +17,6 @@ DOCUMENTS, REGIONS, POSTINGS = schema.large_documents, schema.document_regions, 
 INSERT_POSTINGS = RowInsert(POSTINGS)
 HELD = timedelta(minutes=2)
 """How long a process that has died keeps others from a document: longer than a segment takes."""
-BEGINNING_CHARS = 400_000
-"""Characters of a large document that a page, or a search over past conversations, has of it."""
 TRIES = 3
 """Processes that may fail at a document before it is left as it is."""
 
@@ -75,13 +71,12 @@ class LargeDocuments:
             return None
         return await self._transactions.run(work, write=True)
 
-    async def texts(self, claim: IndexClaim, most: int) -> list[str]:
-        """The texts of the next regions to be indexed."""
+    async def unindexed(self, claim: IndexClaim, most: int) -> list[Region]:
+        """The next regions to be indexed."""
         numbers = range(claim.indexed, min(claim.regions, claim.indexed + most))
-        found = await self._transactions.run(
+        return await self._transactions.run(
             lambda connection: read_regions(connection, claim.tenant, claim.digest, numbers)
         )
-        return [each.text for each in found]
 
     async def add_segment(
         self, claim: IndexClaim, segment: int, many: int, data: Iterable[tuple[int, bytes]]
@@ -173,16 +168,3 @@ def read_part(connection: sa.Connection, tenant: str, digest: str, offset: int, 
     rows = connection.execute(sa.select(REGIONS).where(*until).order_by(REGIONS.c.number)).all()
     at = offset - rows[0].start
     return "".join(row.text for row in rows)[at : at + limit]
-
-
-def with_beginnings(connection: sa.Connection, conversation_id: str, documents: Iterable[Artifact]) -> list[Artifact]:
-    """A conversation's documents; of large ones as much as `BEGINNING_CHARS`."""
-    found = []
-    for each in documents:
-        if each.is_excerpt:
-            owner = sa.select(schema.conversations.c.tenant).where(schema.conversations.c.id == conversation_id)
-            tenant = connection.execute(owner).scalar() or ""
-            text = read_part(connection, tenant, each.metadata[LARGE], 0, BEGINNING_CHARS)
-            each = replace(each, content=text)
-        found.append(each)
-    return found
