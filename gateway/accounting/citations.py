@@ -28,6 +28,7 @@ class Sent:
     Attributes:
         summarized: it was sent a summary of it, in other words.
         original: the content is the original one, so that its characters can be told.
+        excerpt: the content is parts of a large document (`models.regions`).
     """
 
     artifact_id: str
@@ -37,6 +38,7 @@ class Sent:
     spans: Sequence[Span]
     summarized: bool = False
     original: bool = True
+    excerpt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +69,19 @@ def citations_of(answer: str, sent: Callable[[str], Sequence[Sent]]) -> Citation
             if key in found:
                 continue
             if place and artifact.artifact_id not in places:
-                places[artifact.artifact_id] = Places(artifact.content)
-            span = places[artifact.artifact_id].find(place) if place else (0, len(artifact.content))
-            citation = _citation(artifact, place, span) if span is not None else None
+                places[artifact.artifact_id] = Places(artifact.content, excerpt=artifact.excerpt)
+            within = places[artifact.artifact_id].find(place) if place else [(0, len(artifact.content))]
+            citation = _citation(artifact, place, within) if within else None
             if citation is not None:
                 found[key] = citation
         dropped += len(found) == before and not known
     return Citations(list(found.values()), dropped)
 
 
-def _citation(artifact: Sent, place: str, span: Span) -> dict[str, Any] | None:
+def _citation(artifact: Sent, place: str, within: Sequence[Span]) -> dict[str, Any] | None:
     """None if the model was sent nothing of that place."""
     passages = []
-    for start, end in artifact.spans:
-        begin, until = max(start, span[0]), min(end, span[1])
+    for begin, until in ((max(s, low), min(e, high)) for s, e in artifact.spans for low, high in within):
         if begin >= until or not artifact.content[begin:until].strip():
             continue
         until = min(until, begin + PASSAGE_CHARS)

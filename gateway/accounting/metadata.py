@@ -138,10 +138,10 @@ def with_plan(metadata: dict[str, Any], plan: Any) -> dict[str, Any]:
     return {**metadata, "context_utilization": {**utilization, "plan": plan}}
 
 
-def with_citations(metadata: dict[str, Any], citations: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """The bill with what its answer cites, for the client and for those who look the answer up; never in the ledger,
-    since it is content (guarantee §14.8)."""
-    return metadata if citations is None else {**metadata, "citations": citations}
+def with_citations(metadata: dict[str, Any], cited: dict[str, Any] | None) -> dict[str, Any]:
+    """The bill with what its answer cites, and how many names in it were none (`models.turn.CITED`), for the client and
+    for those who look the answer up; never in the ledger, since it is content (guarantee §14.8)."""
+    return metadata if cited is None else {**metadata, **cited}
 
 
 def _told(records: Sequence[ArtifactUsageRecord], gone: Set[int]) -> list[dict[str, Any]]:

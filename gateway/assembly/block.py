@@ -41,7 +41,7 @@ DELIMITER = re.compile(rf"<(?=\s*/?\s*(?:{BLOCK_TAG}|{ITEM_TAG})\b)", re.IGNOREC
 def extract_text(rendering: Rendering) -> str:
     """The passages in document order, with a mark wherever something was left out between them."""
     content = rendering.artifact.content
-    if is_marked(content):
+    if rendering.artifact.is_excerpt or is_marked(content):
         return "\n".join(placed_pieces(rendering, ELISION))
     pieces: list[str] = []
     at = 0

@@ -14,12 +14,13 @@ def placed_pieces(rendering: Rendering, elision: str) -> Iterator[str]:
     at, last, above = 0, "", ""
     tops: list[int] = []  # where stretches without a heading begin, since the last marker: they may begin with others'
     for number, (start, end) in enumerate(rendering.spans):
-        if _has_words(content, at, start):
-            yield elision
         if MARKER.search(content, at, start):
             tops, above = [], ""
         heading = _below_markers(rendering.headings[number]) if number < len(rendering.headings) else ""
-        for begin, until in _between_markers(content, start, end):
+        for begin, until in _pieces(content, places, start, end):
+            if _has_words(content, at, begin):
+                yield elision
+            at = until
             body = after_markers(content, begin, until)
             if body > begin:
                 tops, above = [], ""
@@ -35,7 +36,6 @@ def placed_pieces(rendering: Rendering, elision: str) -> Iterator[str]:
             above = own
             if words := content[body:until].strip("\n"):
                 yield words
-        at = end
     if _has_words(content, at, len(content)):
         yield elision
 
@@ -52,6 +52,12 @@ def _has_words(content: str, start: int, end: int) -> bool:
             return True
         at = found.end()
     return bool(content[at:end].strip())
+
+
+def _pieces(content: str, places: Places, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """A stretch cut before each marker, without the lines that stand for what an excerpt leaves out."""
+    for low, high in places.without_gaps(start, end):
+        yield from _between_markers(content, low, high)
 
 
 def _between_markers(content: str, start: int, end: int) -> Iterator[tuple[int, int]]:

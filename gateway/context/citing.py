@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,23 +22,24 @@ Json = dict[str, Any]
 
 async def cited(
     completion: Mapping[str, Any], built: BuiltContext | None, rounds: Sequence[Json], request: ChatRequest
-) -> list[Json]:
-    """What an answer cites, also one that broke off. A fault of ours costs the citations, never the answer.
+) -> Json:
+    """What an answer cites, and how many of the names in it were dropped (`models.turn.CITED`), also of one that broke
+    off. A fault of ours costs the citations, never the answer.
 
     Args:
         rounds: what was sent beside the context, in rounds of the tool `recall`.
     """
     if built is None or built.material is None:
-        return []
+        return {"citations": [], "citations_dropped": 0}
     try:
         window = partial(_Window, built.material, built.fitted, rounds)
         return await asyncio.to_thread(_cited, completion, window, several=request.choices > 1)
     except Exception as fault:  # noqa: BLE001 - whatever is wrong with citations, the answer is given
         log.fault("citations_failed", fault, request_id=request.request_id)
-        return []
+        return {"citations": [], "citations_dropped": 0}
 
 
-def _cited(completion: Mapping[str, Any], window_of: Callable[[], "_Window"], *, several: bool) -> list[Json]:
+def _cited(completion: Mapping[str, Any], window_of: Callable[[], "_Window"], *, several: bool) -> Json:
     """The citations in the texts of an answer, as JSON-ready values.
 
     Args:
@@ -45,12 +47,15 @@ def _cited(completion: Mapping[str, Any], window_of: Callable[[], "_Window"], *,
     """
     window = window_of()
     found: list[Json] = []
+    dropped = 0
     for number, choice in enumerate(completion.get("choices") or ()):
         message = choice.get("message")
         text = text_of(message.get("content")) if isinstance(message, dict) else ""
         of_choice = {"choice": choice.get("index", number)} if several else {}
-        found += [{**citation, **of_choice} for citation in citations_of(text, window.sent).found]
-    return found
+        here = citations_of(text, window.sent)
+        found += [{**citation, **of_choice} for citation in here.found]
+        dropped += here.dropped
+    return {"citations": found, "citations_dropped": dropped}
 
 
 class _Window:
@@ -104,10 +109,8 @@ class _Window:
         if not spans and not summarized:
             return None
         merged = _merged(sorted(spans))
-        original = not artifact.is_excerpt
-        return Sent(
-            artifact.artifact_id, artifact.source, artifact.title, artifact.content, merged, summarized, original
-        )
+        sent = Sent(artifact.artifact_id, artifact.source, artifact.title, artifact.content, merged, summarized)
+        return replace(sent, original=False, excerpt=True) if artifact.is_excerpt else sent
 
     def _shown(self, artifact: Artifact) -> Iterator[Shown]:
         """As this request words it, in the block or in its message; else as its message went up."""

@@ -22,6 +22,7 @@ from gateway.models.conversation import ConversationMessage, History
 from gateway.models.items import named_file, pdf_data
 from gateway.models.places import MARKER, pages_without_text
 from gateway.models.window import ShownPages, first_forwarded
+from gateway.relevance.named_places import named_places
 from gateway.window.candidates import candidates, of_each_content
 
 Part = dict[str, Any]
@@ -119,10 +120,8 @@ def _pdfs(draft: Draft) -> Iterator[tuple[Artifact, Part]]:
 
 def _ranked(draft: Draft, documents: Sequence[tuple[Artifact, Part]]) -> list[_Ranked]:
     """The documents with pages, those first of which one is most relevant to the question."""
-    from gateway.relevance.in_places import NUMBER  # loads numpy
-
     material = draft.material
-    named = {int(number) for kind, number in NUMBER.findall(material.question) if kind.lower() == "page"}
+    named = {number for kind, number in named_places(material.question).numbered if kind == "page"}
     last = {artifact.content_id for artifact in of_each_content([a for a, _ in documents], material.current)}
     parts = {artifact.content_id: (artifact, part) for artifact, part in documents if artifact.content_id in last}
     scores: dict[str, dict[int, float]] = {}

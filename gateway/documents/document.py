@@ -65,8 +65,8 @@ class Reading:
     def of_pages(self, numbers: Sequence[int]) -> "Reading":
         """What was read of the pages with these numbers, from 1."""
         places = Places(self.text)
-        spans = (places.find(f"page {number}") for number in numbers)
-        text = "".join(self.text[slice(*span)] for span in spans if span is not None)
+        spans = [span for number in numbers for span in places.find(f"page {number}")]
+        text = "".join(self.text[start:end] for start, end in spans)
         empty = tuple(number for number in self.empty if number in numbers)
         return Reading(text, (), empty, tuple(self.pages[number - 1] for number in numbers))
 

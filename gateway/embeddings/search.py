@@ -30,7 +30,8 @@ MOST_MARKS = 0.12
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A text whose vector is needed: passage `number` of source `source`, or a query (-1). `held_by` is the digest of
-    the artifact that it is a part of (None: it is part of the conversation)."""
+    the artifact that it is a part of, of an excerpt that of the large document (None: it is part of the
+    conversation)."""
 
     text: str
     digest: str
@@ -62,7 +63,7 @@ def wanted(sources: Sequence[Source], found: Sequence[Sequence[Passage]]) -> lis
         s, n = places[i]
         source, passage = sources[s], found[s][n]
         if source.kind == "artifact" and s not in held:
-            held[s] = digest(source.content)
+            held[s] = source.excerpt_of or digest(source.content)
         text = source.content[passage.start : passage.end].strip()[:LONGEST]
         made.append(Wanted(text, digest(text), held.get(s), s, n))
     return made

@@ -37,6 +37,7 @@ class ExplainedArtifact:
         is_compacted: `original` is compacted as it was forwarded.
         shown: the text below its label, where it was reduced or stands in a block.
         message_id: the message that it is in; None of an attachment.
+        excerpt_of: the digest of the large document of which `original` is what the question needed; "" if it is whole.
     """
 
     record: Json
@@ -49,6 +50,7 @@ class ExplainedArtifact:
     shown: Shown | None = None
     message_id: str | None = None
     title: str | None = None
+    excerpt_of: str = ""
 
     @property
     def artifact_id(self) -> str:
@@ -131,7 +133,8 @@ def _explained(
         return ExplainedArtifact(record, planned, None, None, _why_gone(record), Passages(()), shown=here)
     text, passages, is_compacted = _marked(artifact.content, str(record.get("strategy")), here)
     place = originals.messages.get(name)
-    return ExplainedArtifact(record, planned, rank, text, None, passages, is_compacted, here, place, artifact.title)
+    title, of = artifact.title, artifact.excerpt_of
+    return ExplainedArtifact(record, planned, rank, text, None, passages, is_compacted, here, place, title, of)
 
 
 def _why_gone(record: Mapping[str, Any]) -> str:
@@ -159,12 +162,15 @@ def _marked(original: str, strategy: str, shown: Shown | None) -> tuple[str, Pas
 def _ranks(question: str, artifacts: Sequence[tuple[str, Artifact | None]]) -> dict[str, int]:
     """The place of each artifact by its best passage for the question."""
     known = {name: artifact for name, artifact in artifacts if artifact is not None}
-    size = sum(artifact.size_chars for artifact in known.values())
+    size = sum(len(artifact.content) for artifact in known.values())
     if not question or len(known) < 2 or len(known) > MOST_RANKED or size > MOST_RANKED_CHARS:
         return {}
     from gateway.relevance.rank import relevance  # it loads numpy, which few pages need
 
-    sources = [Source(a.content, "artifact", a.search_label, number=n) for n, a in enumerate(known.values())]
+    sources = [
+        Source(each.content, "artifact", each.search_label, number=number, excerpt_of=each.excerpt_of)
+        for number, each in enumerate(known.values())
+    ]
     best = [max((p.score for p in found), default=0.0) for found in relevance(Query(question), sources)]
     order = sorted(range(len(best)), key=lambda number: -best[number])
     names = list(known)

@@ -7,10 +7,12 @@ from gateway.base.tasks import offload_if
 from gateway.explain.conversation import ExplainedConversation, branch_of, explained_conversation
 from gateway.explain.request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, RequestBehind, StoredRequest
 from gateway.history.past_turns import in_turns, turns_of
+from gateway.models.artifacts import Artifact
 from gateway.models.conversation import INLINE_MESSAGES
 from gateway.models.outline import ConversationOutline
 from gateway.models.past_turns import ConversationPath, PastRequest, PastTurn
 from gateway.models.turn import LedgerEntry
+from gateway.ports.documents import LargeTexts
 from gateway.storage.conversations.outline import Outlines
 
 PAGE = 100
@@ -22,8 +24,9 @@ MOST_BEFORE = 8
 class Explained:
     """Reads for pages and commands. `tenant` is whose rows may be seen; None: everybody's."""
 
-    def __init__(self, outlines: Outlines) -> None:
+    def __init__(self, outlines: Outlines, large: LargeTexts) -> None:
         self._outlines = outlines
+        self._large = large
 
     async def conversation(
         self, tenant: str | None, conversation_id: str, *, branch: str | None = None, page: int | None = None
@@ -66,7 +69,8 @@ class Explained:
         if request is None:
             return replace(stored, reason=NO_MESSAGES)
         stored = replace(stored, path=path, request=request, number=turn)
-        bills, attached = await self._outlines.details(entry, path, [each.request_id for each in before], _names(entry))
+        bills, named = await self._outlines.details(entry, path, [each.request_id for each in before], _names(entry))
+        attached = await self._with_texts(entry.tenant, path, request, named)
         behind = _behind(entry, before, bills)
         asked = [(request, entry), *([(behind[0], behind[1])] if behind is not None else [])]
         frames = await self._outlines.frames(path, [_answer(*each) for each in asked if each[0].answer is not None])
@@ -74,6 +78,18 @@ class Explained:
             return replace(stored, attached=tuple(attached))
         found = RequestBehind(*behind, frames[1]) if behind is not None else None
         return replace(stored, frame=frames[0], before=found, attached=tuple(attached))
+
+    async def _with_texts(
+        self, tenant: str, path: ConversationPath, request: PastRequest, attached: Sequence[Artifact]
+    ) -> Sequence[Artifact]:
+        """Documents, of which large ones have as their text what the request's question needs of them, as then."""
+        if not any(each.is_excerpt for each in attached):
+            return attached
+        from gateway.relevance.stored.read import question_in, read_for  # it loads numpy, which few pages need
+
+        said = (*path.messages[: request.before], *request.brought)
+        question, recent = question_in([each.message for each in said])
+        return await read_for(attached, self._large, tenant, question, recent)
 
 
 def _why_nothing(entry: LedgerEntry) -> str:

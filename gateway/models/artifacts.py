@@ -125,6 +125,11 @@ class Artifact:
         return LARGE in self.metadata
 
     @property
+    def excerpt_of(self) -> str:
+        """The digest of that large document; "" if there is none."""
+        return str(self.metadata.get(LARGE, ""))
+
+    @property
     def origin(self) -> str | None:
         """Where the client that attached it says it is from; it is a label and is never fetched."""
         return self.metadata.get("label")

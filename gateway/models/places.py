@@ -13,7 +13,7 @@ of any stretch of it, at any time.
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -28,8 +28,10 @@ NUMBERS_NAMED = re.compile(r"(page|slide|chapter|cell)s? (\d{1,7})(?:-(\d{1,7}))
 LINES_NAMED = re.compile(r"lines? (\d{1,9})(?:-(\d{1,9}))?\Z")
 CELLS_NAMED = re.compile(r"(?:'((?:[^']|'')+)'|([^!']+))![A-Z]{1,3}(\d{1,7})(?::[A-Z]{1,3}(\d{1,7}))?\Z")
 NUMBERED = frozenset({"page", "slide", "chapter", "cell"})
-GAP = "[…]"
-"""The line between two stretches of an excerpt (`models.regions`)."""
+GAP = re.compile(r"^\[…(?: line (\d{1,9}))?\]$", re.MULTILINE)
+"""The line between two stretches of an excerpt: `[…]`, or `[… line 350]` where the number of the line below it is known
+(`models.regions`)."""
+Span = tuple[int, int]
 NOTE_START, NOTE_END = "(Note: ", ")"
 NOTES = re.compile(r"(?:\n\(Note: [^\n]*\))+\s*\Z")
 NOTES_CHARS = 4000
@@ -70,6 +72,37 @@ def sheet_marker(name: str, first_row: int, last_column: str, last_row: int, fir
     return f"[{plain} {first_column}{first_row}:{last_column}{last_row}]"
 
 
+def gap(line: int | None = None) -> str:
+    """The line that stands for what an excerpt leaves out, above the line of that number."""
+    return "[…]" if line is None else f"[… line {line}]"
+
+
+class _Gap(NamedTuple):
+    start: int
+    end: int
+    line: int | None
+
+
+class _Counted(NamedTuple):
+    """A stretch without gaps, and the number of its first line; None if nobody knows it."""
+
+    start: int
+    end: int
+    line: int | None
+
+
+class Section(NamedTuple):
+    """Characters `start` to `end` of a text from one marker to the next one, of which `body` is the first below the
+    marker. `kind` and `name` are the marker's; `file` is the name of the file that it is in."""
+
+    kind: str
+    name: str
+    file: str
+    start: int
+    body: int
+    end: int
+
+
 class _Marked(NamedTuple):
     start: int
     end: int
@@ -77,21 +110,33 @@ class _Marked(NamedTuple):
     name: str
 
 
+def _markers(text: str) -> Iterator[re.Match[str]]:
+    """All markers. Looked for by how they begin, a long text takes a tenth of the time."""
+    if first := MARKER.match(text):
+        yield first
+    for begins in BEGINS.finditer(text):
+        if found := MARKER.match(text, begins.start() + 1):
+            yield found
+
+
 class Places:
     """The places of one text; finding the markers is one pass over it. `excerpt`: what is left out of it is told by
-    lines `GAP`, below which nobody can count lines."""
+    lines `GAP`; lines below one are counted where it says the first one's number."""
 
     def __init__(self, text: str, *, excerpt: bool = False) -> None:
         self._text = text
-        self._excerpt = excerpt
-        self._marked = [_Marked(m.start(), m.end(), m[1], m[2]) for m in MARKER.finditer(text)]
+        self._marked = [_Marked(m.start(), m.end(), m[1], m[2]) for m in _markers(text)]
         self._starts = [each.start for each in self._marked]
         files = (number if each.kind == "file" else -1 for number, each in enumerate(self._marked))
         self._file_of = list(accumulate(files, max))
+        found = GAP.finditer(text) if excerpt else ()
+        self._gaps = [_Gap(m.start(), m.end(), int(m[1]) if m[1] else None) for m in found]
+        self._gap_starts = [each.start for each in self._gaps]
 
     def of(self, start: int, end: int) -> str:
         """The place of the characters `start` to `end`: `page 12`, `pages 12-13`, `Sales!A4:F19`, `file a.txt, lines
         3-9`, `lines 120-131`; "" for the only line of a text without marks."""
+        start, end = self._between_gaps(start, end)
         first = bisect_right(self._starts, start) - 1
         last = max(first, bisect_right(self._starts, max(start, end - 1)) - 1)
         if 0 <= first < last and self._is_empty_file(first):
@@ -100,71 +145,157 @@ class Places:
         inner = self._inner(first, last, start, end)
         return ", ".join(each for each in (f"file {self._marked[file].name}" if file >= 0 else "", inner) if each)
 
-    def find(self, place: str) -> tuple[int, int] | None:
-        """The characters of a place as `of` words it: None if the text has no such place."""
-        low, high, origin = 0, len(self._marked), 0
-        if place.startswith("file "):
-            file = self._file(place.removeprefix("file "))
-            if file is None:
-                return None
-            low, high = file
-            origin = self._marked[low].end + 1
-            place = place.removeprefix(f"file {self._marked[low].name}").removeprefix(", ")
-            if not place:
-                return self._marked[low].start, self._end_of(high - 1)
-        if found := NUMBERS_NAMED.match(place):
-            return self._numbered(found[1], int(found[2]), int(found[3] or found[2]), range(low, high))
-        if found := LINES_NAMED.match(place):
-            return self._lines_named(origin, int(found[1]), int(found[2] or found[1]), self._end_of_lines(origin))
-        if found := CELLS_NAMED.match(place):
-            name = found[1].replace("''", "'") if found[1] else found[2]
-            return self._cells(name, int(found[3]), int(found[4] or found[3]), range(low, high))
-        whole = (n for n in range(low, high) if f"{self._marked[n].kind} {self._marked[n].name}" == place)
-        number = next(whole, None)
-        return None if number is None else (self._marked[number].start, self._end_of(number))
+    def find(self, place: str) -> list[Span]:
+        """The stretches of a place as `of` words it, in order; none if the text has no such place. Files may share a
+        name, and an excerpt may have several parts of a place."""
+        if not place.startswith("file "):
+            return self._within(place, [range(len(self._marked))], 0)
+        files = self._files(place.removeprefix("file "))
+        if not files:
+            return []
+        inner = place.removeprefix(f"file {self._marked[files[0][0]].name}").removeprefix(", ")
+        if not inner:
+            return [(self._marked[low].start, self._end_of(high - 1)) for low, high in files]
+        return self._within(inner, [range(low, high) for low, high in files], None)
 
-    def _file(self, wanted: str) -> tuple[int, int] | None:
-        """The numbers of a file's markers, from its own on; the longest name that fits counts."""
-        best: int | None = None
+    def sections(self) -> Iterator[Section]:
+        """What stands between two markers, in order; what stands before the first one has no kind."""
+        if self._end_of(-1) > 0:
+            yield Section("", "", "", 0, 0, self._end_of(-1))
         for number, each in enumerate(self._marked):
-            fits = each.kind == "file" and (wanted == each.name or wanted.startswith(f"{each.name}, "))
-            if fits and (best is None or len(each.name) > len(self._marked[best].name)):
-                best = number
-        if best is None:
-            return None
-        after = (n for n in range(best + 1, len(self._marked)) if self._marked[n].kind == "file")
-        return best, next(after, len(self._marked))
+            file = self._file_of[number]
+            named = self._marked[file].name if file >= 0 else ""
+            yield Section(each.kind, each.name, named, each.start, each.end + 1, self._end_of(number))
 
-    def _numbered(self, kind: str, first: int, last: int, among: range) -> tuple[int, int] | None:
+    def lines_of(self, section: Section, first: int, last: int) -> list[Span]:
+        """The lines `first` to `last` of a section, as far as they are there: rows of a sheet by their numbers, else
+        lines below a file's marker, or those of a text before its first one."""
+        if section.kind in ("", "file"):
+            return self._lines_named(self._counted_below(section.body, section.end), first, last, whole=False)
+        sheet = SHEET.match(section.name) if section.kind == "sheet" else None
+        if sheet is None:
+            return []
+        counted = list(self._counted(section.body, section.end, int(sheet[3])))
+        return self._lines_named(counted, first, min(last, int(sheet[5])), whole=False)
+
+    def without_gaps(self, start: int, end: int) -> Iterator[Span]:
+        """A stretch without the lines that stand for what is left out."""
+        for each in self._counted(start, end):
+            if self._text[each.start : each.end].strip():
+                yield each.start, each.end
+
+    def _within(self, place: str, among: Sequence[range], origin: int | None) -> list[Span]:
+        """A place in these stretches of markers; lines are counted from `origin`, None: from below the first marker of
+        each."""
+        found: list[Span] = []
+        for numbers in among:
+            if named := NUMBERS_NAMED.match(place):
+                found += self._numbered(named[1], int(named[2]), int(named[3] or named[2]), numbers)
+            elif named := LINES_NAMED.match(place):
+                begin = origin if origin is not None else self._marked[numbers.start].end + 1
+                counted = self._counted_below(begin, self._end_of_lines(begin))
+                found += self._lines_named(counted, int(named[1]), int(named[2] or named[1]))
+            elif named := CELLS_NAMED.match(place):
+                name = named[1].replace("''", "'") if named[1] else named[2]
+                found += self._cells(name, int(named[3]), int(named[4] or named[3]), numbers)
+            else:
+                whole = (n for n in numbers if f"{self._marked[n].kind} {self._marked[n].name}" == place)
+                found += [(self._marked[n].start, self._end_of(n)) for n in whole]
+        return found
+
+    def _files(self, wanted: str) -> list[tuple[int, int]]:
+        """The numbers of a file's markers, from its own on, of each file of that name; the longest that fits counts."""
+        files = [number for number, each in enumerate(self._marked) if each.kind == "file"]
+        names = {self._marked[number].name for number in files}
+        name = max((n for n in names if wanted == n or wanted.startswith(f"{n}, ")), key=len, default=None)
+        ends = [*files[1:], len(self._marked)]
+        return [(low, high) for low, high in zip(files, ends, strict=True) if self._marked[low].name == name]
+
+    def _numbered(self, kind: str, first: int, last: int, among: range) -> list[Span]:
         """From the marker of one number to the end of another's section."""
-        numbers = [n for n in among if self._marked[n].kind == kind]
-        begin = next((n for n in numbers if self._marked[n].name == str(first)), None)
-        until = next(
-            (n for n in numbers if self._marked[n].name == str(last) and begin is not None and n >= begin), None
-        )
-        return None if begin is None or until is None else (self._marked[begin].start, self._end_of(until))
+        begin: int | None = None
+        until: int | None = None
+        for number in among:
+            each = self._marked[number]
+            value = int(each.name) if each.kind == kind and each.name.isdigit() else None
+            if value is None:
+                continue
+            if begin is None:
+                begin = number if value == first else None
+            elif value > last or value < first:
+                break
+            if begin is not None and value == last:
+                until = number
+        return [] if begin is None or until is None else [(self._marked[begin].start, self._end_of(until))]
 
     def _end_of_lines(self, origin: int) -> int:
         number = bisect_right(self._starts, origin)
         return self._starts[number] if number < len(self._starts) else len(self._text)
 
-    def _lines_named(self, origin: int, first: int, last: int, end: int) -> tuple[int, int] | None:
-        """The lines `first` to `last` of a stretch that ends at `end`, counted from 1."""
-        lines = self._text[origin:end].rstrip().split("\n")
-        if not 1 <= first <= last <= len(lines):
-            return None
-        begin = origin + sum(len(line) + 1 for line in lines[: first - 1])
-        return begin, begin + sum(len(line) + 1 for line in lines[first - 1 : last]) - 1
+    def _lines_named(self, counted: Sequence[_Counted], first: int, last: int, *, whole: bool = True) -> list[Span]:
+        """The lines `first` to `last` of a stretch. `whole`: where nothing is left out, all of them or none."""
+        found: list[Span] = []
+        for each in counted:
+            top = max(first, each.line or 0)
+            if each.line is None or not 1 <= first <= top <= last:
+                continue
+            end = each.end
+            while end > each.start and self._text[end - 1].isspace():
+                end -= 1
+            begin = self._below(each.start, end, top - each.line)
+            bottom = self._below(begin, end, last - top) if begin is not None else None
+            if begin is None or (bottom is None and whole and not self._gaps):
+                continue
+            until = self._text.find("\n", bottom, end) if bottom is not None else -1
+            found.append((begin, until if until >= 0 else end))
+        return found
 
-    def _cells(self, name: str, top: int, bottom: int, among: range) -> tuple[int, int] | None:
+    def _below(self, at: int, end: int, lines: int) -> int | None:
+        """Where the line begins that is so many below that at `at`; None if it is not there."""
+        for _ in range(lines):
+            at = self._text.find("\n", at, end) + 1
+            if not at:
+                return None
+        return at
+
+    def _cells(self, name: str, top: int, bottom: int, among: range) -> list[Span]:
         """The rows `top` to `bottom` of a sheet."""
+        found: list[Span] = []
         for number in among:
             each = self._marked[number]
-            found = SHEET.match(each.name) if each.kind == "sheet" else None
-            if found and found[1] == name and int(found[3]) <= top <= bottom <= int(found[5]):
-                above = int(found[3]) - 1
-                return self._lines_named(each.end + 1, top - above, bottom - above, self._end_of(number))
-        return None
+            sheet = SHEET.match(each.name) if each.kind == "sheet" else None
+            if sheet and sheet[1] == name and int(sheet[3]) <= top <= bottom <= int(sheet[5]):
+                counted = list(self._counted(each.end + 1, self._end_of(number), int(sheet[3])))
+                found += self._lines_named(counted, top, bottom)
+        return found
+
+    def _counted_below(self, origin: int, end: int) -> list[_Counted]:
+        """What stands from `origin` on, where a text begins, or what is below a file's marker."""
+        return list(self._counted(origin, end, self._first_line(origin)))
+
+    def _first_line(self, origin: int) -> int | None:
+        """The number of the line at `origin`, where a text or what is below a file's marker begins: not 1 where the
+        marker was carried below a gap."""
+        number = bisect_right(self._gap_starts, origin) - 1
+        if number < 0 or self._gaps[number].end >= origin:
+            return 1
+        below = self._gaps[number].end + 1
+        return self._gaps[number].line if after_markers(self._text, below, origin) >= origin else 1
+
+    def _counted(self, start: int, end: int, line: int | None = None) -> Iterator[_Counted]:
+        """A stretch cut at gaps; `line` is the number of its first line."""
+        low, high = bisect_right(self._gap_starts, start - 1), bisect_right(self._gap_starts, end - 1)
+        for each in self._gaps[low:high]:
+            yield _Counted(start, each.start, line)
+            start, line = each.end + 1, each.line
+        yield _Counted(min(start, end), end, line)
+
+    def _between_gaps(self, start: int, end: int) -> Span:
+        """A stretch without gaps at its ends."""
+        if not self._gaps:
+            return start, end
+        found = list(self.without_gaps(start, end))
+        return (found[0][0], found[-1][1]) if found else (start, end)
 
     def _is_empty_file(self, number: int) -> bool:
         """Whether it is a file that begins with a marker, such as that of its first page."""
@@ -193,7 +324,7 @@ class Places:
             return f"sheet {begin.name}"
         name, left, top, right, bottom = found.groups()
         quoted = name if PLAIN_NAME.match(name) else "'" + name.replace("'", "''") + "'"
-        low, high = self._rows(begin.end + 1, start, end)
+        low, high = self._rows(begin.end + 1, *self._between_gaps(start, end))
         return f"{quoted}!{left}{min(int(top) + low, int(bottom))}:{right}{min(int(top) + high, int(bottom))}"
 
     def _rows(self, origin: int, start: int, end: int) -> tuple[int, int]:
@@ -205,18 +336,14 @@ class Places:
         return low, low + stretch.count("\n")
 
     def _lines(self, origin: int, start: int, end: int) -> str:
-        if self._excerpt and self._is_cut(origin, end):
+        begin, _, line = self._counted_below(origin, end)[-1]
+        if line is None or start < begin > origin:
             return ""
-        low, high = self._rows(origin, start, end)
+        low, high = self._rows(begin, start, end)
+        low, high = low + line, high + line
         if low == high:
-            return f"line {low + 1}" if low or self._text.find("\n", origin) >= 0 else ""
-        return f"lines {low + 1}-{high + 1}"
-
-    def _is_cut(self, origin: int, end: int) -> bool:
-        """Whether something is left out between the line at `origin` and a stretch's end: also where the marker above
-        that line was carried there (`regions.joined`)."""
-        above = self._text.rfind("\n", 0, max(0, origin - 1)) + 1
-        return GAP in self._text[max(0, above - len(GAP) - 1) : end]
+            return f"line {low}" if low > 1 or self._text.find("\n", begin) >= 0 else ""
+        return f"lines {low}-{high}"
 
 
 def page_list(numbers: Sequence[int]) -> str:

@@ -3,15 +3,18 @@
 A region is what is stored, indexed and read of a large document (guarantee §14.7).
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from gateway.models.places import GAP, MARKER, SHEET, sheet_marker
+from gateway.models.places import MARKER, SHEET, gap, sheet_marker
 
 REGION_CHARS = 8_000
 """Characters of a region: several chunks, so that words that belong together are seldom in two."""
 LOOK_BACK = REGION_CHARS // 4
 """Characters before a region's end within which the end of a paragraph or line is looked for."""
+STORED_LINE = re.compile(r"(?:^|\n)line (\d{1,9})\Z")
 ENDS = ("\n\n", "\n", " ")
 """Where a region may end: after a paragraph, a line, a word."""
 
@@ -20,12 +23,33 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A stretch of a text: its number, its first character, and the marker lines that it stands under."""
+    """A stretch of a text: its number, its first character, the marker lines that it stands under, and the number of
+    its first line, as `models.places` counts lines; None where it counts none, or where it was stored without."""
 
     number: int
     start: int
     text: str
     place: str = ""
+    line: int | None = None
+
+    @property
+    def where(self) -> str:
+        """Place and line as they are stored."""
+        return "\n".join(each for each in (self.place, f"line {self.line}" if self.line is not None else "") if each)
+
+
+def place_and_line(where: str) -> tuple[str, int | None]:
+    """The marker lines and the number of the first line, as `Region.where` has them."""
+    found = STORED_LINE.search(where)
+    return (where[: found.start()], int(found[1])) if found else (where, None)
+
+
+class RegionPlace(NamedTuple):
+    """Where a region stands, as `Region` tells it."""
+
+    number: int
+    place: str
+    line: int | None
 
 
 def region_spans(text: str) -> Iterator[Span]:
@@ -50,7 +74,7 @@ def regions_of(text: str) -> Iterator[Region]:
     carried = _Carried()
     for number, (start, end) in enumerate(region_spans(text)):
         own = text[start:end]
-        yield Region(number, start, own, carried.place)
+        yield Region(number, start, own, carried.place, carried.line)
         carried.read(own)
 
 
@@ -65,6 +89,11 @@ class _Carried:
     @property
     def place(self) -> str:
         return "\n".join(line for line in (self._file, self._moved()) if line)
+
+    @property
+    def line(self) -> int | None:
+        """The number of the line that comes next, where no place but a file's holds."""
+        return self._rows + 1 if not self._inner else None
 
     def read(self, text: str) -> None:
         """A stretch that follows on what was read."""
@@ -90,13 +119,14 @@ class _Carried:
 
 
 def joined(regions: Iterable[Region]) -> str:
-    """Regions as one text in their order, with a line where something is left out between two, and the place of each
-    that does not follow on the one before."""
+    """Regions as one text in their order. Where something is left out between two, a line says so, with the number of
+    the next line where that is known; below it stands the place of what follows."""
     pieces: list[str] = []
     expected = 0
     for region in regions:
         if region.number != expected:
-            pieces.append(f"{GAP}\n" if not pieces or pieces[-1].endswith("\n") else f"\n{GAP}\n")
+            left_out = gap(region.line)
+            pieces.append(f"{left_out}\n" if not pieces or pieces[-1].endswith("\n") else f"\n{left_out}\n")
             if region.place:
                 pieces.append(f"{region.place}\n")
         pieces.append(region.text)

@@ -77,7 +77,9 @@ class Source:
     """A text that is searched: an artifact, or one message of an old turn.
 
     `label` is searched along with each passage: a tool's name with the arguments of its call, a document's title, a
-    speaker. `number` is the index of its message in the conversation; attached documents come last.
+    speaker. `number` is the index of its message in the conversation; attached documents come last. `excerpt_of` is the
+    digest of the large document of which it is parts (`models.regions`); "" if it is none. `named` are the lines of it
+    that the question names; None: it is to be looked which.
     """
 
     content: str
@@ -85,6 +87,8 @@ class Source:
     label: str = ""
     historical: bool = False
     number: int = 0
+    excerpt_of: str = ""
+    named: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(slots=True, unsafe_hash=True)  # frozen it would be four times as dear to make, for each passage

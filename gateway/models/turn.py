@@ -211,7 +211,7 @@ class StoredCompletion:
     completion_metadata: dict[str, str] | None = None
     plan: dict[str, Any] | None = None
     asked: dict[str, Any] | None = None
-    citations: list[dict[str, Any]] | None = None
+    cited: dict[str, Any] | None = None
 
     @property
     def whole(self) -> bool:
@@ -220,8 +220,9 @@ class StoredCompletion:
         return bool(choices) and all("role" in (choice.get("message") or {}) for choice in choices or ())
 
 
-CITATIONS = "citations"
-"""Beside a stored completion's plan: what the answer cites (guarantee §14.8)."""
+CITED = ("citations", "citations_dropped")
+"""Beside a stored completion's plan, and on its bill: what the answer cites, and how many of the names in it were
+dropped (guarantee §14.8)."""
 ASKED = "asked"
 """The field of a stored completion's body that is `ChatRequest.asked`; no client is shown it."""
 BROKE = "broke"

@@ -37,7 +37,7 @@ def shown_of(artifact: Artifact, conversation_id: str, question: str | None, off
     text from `offset` on."""
     content = artifact.content
     if question is not None and len(content) > EXTRACT_CHARS:
-        source = Source(content, "artifact", artifact.search_label, historical=True)
+        source = Source(content, "artifact", artifact.search_label, historical=True, excerpt_of=artifact.excerpt_of)
         passages = PassageFinder(None, tenant)(Query(question), [source])[0]
         if chosen := _chosen(passages):
             spans = tuple((each.start, each.end) for each in chosen)

@@ -1,9 +1,10 @@
 """`Past`: what a tenant's conversations say, searched and read within bounds. No model is asked."""
 
 import asyncio
+from dataclasses import replace
 
 from gateway.errors import NotFound
-from gateway.models.artifacts import LARGE, Artifact
+from gateway.models.artifacts import LARGE, UNINDEXED, Artifact
 from gateway.models.past_texts import ConversationTexts, Extract, FoundPast
 from gateway.models.report_lists import ConversationLine
 from gateway.models.things import Thing
@@ -29,6 +30,9 @@ READ_BYTES = 32 * 2**20
 """Of the conversations in which an artifact is looked for, together."""
 LOOKED_THROUGH = 10
 """The latest conversations that are read for an artifact that nothing else leads to."""
+MOST_LARGE = 20
+"""Large documents that a search looks through, those of the latest conversations: of each it reads some rows of its
+index."""
 AT_ONCE = 2
 """Searches and readings of one process; further ones wait."""
 
@@ -40,9 +44,8 @@ class Past:
         StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
     """
 
-    def __init__(self, texts: PastTexts, things: ThingMemory, min_chars: int, large: LargeTexts | None = None) -> None:
-        """`min_chars`: longer texts in user messages may hold documents. `large`: whole large documents; without it
-        their beginnings are what there is."""
+    def __init__(self, texts: PastTexts, things: ThingMemory, min_chars: int, large: LargeTexts) -> None:
+        """`min_chars`: longer texts in user messages may hold documents."""
         self._large = large
         self._texts = texts
         self._things = things
@@ -67,8 +70,32 @@ class Past:
                     room -= own.size
                     complete = complete and own.complete
                     read.append((line, own))
+            read, whole = await self._with_large(tenant, query, read)
+            complete = complete and whole
             found = await asyncio.to_thread(best_conversations, query, read, things, limit)
             return FoundPast(found, things[:MOST_THINGS], len(read), SEARCHED_BYTES - room, complete)
+
+    async def _with_large(
+        self, tenant: str, query: str, read: list[tuple[ConversationLine, ConversationTexts]]
+    ) -> tuple[list[tuple[ConversationLine, ConversationTexts]], bool]:
+        """What was read, in which large documents have what the query needs of them; whether that is of all of them."""
+        large = {each.excerpt_of: each for _, own in read for each in own.documents if each.is_excerpt}
+        if not large:
+            return read, True
+        from gateway.relevance.stored.read import read_for
+
+        chosen = list(large.values())[:MOST_LARGE]
+        found = {each.excerpt_of: each for each in await read_for(chosen, self._large, tenant, query)}
+
+        def filled(own: ConversationTexts) -> ConversationTexts:
+            kept = [each for each in own.documents if not each.is_excerpt or each.excerpt_of in found]
+            texts = [
+                replace(each, content=found[each.excerpt_of].content) if each.is_excerpt else each for each in kept
+            ]
+            return replace(own, documents=tuple(texts))
+
+        is_whole = len(chosen) == len(large) and not any(each.metadata[UNINDEXED] for each in found.values())
+        return [(line, filled(own)) for line, own in read], is_whole
 
     async def _lines(self, tenant: str, query: str, things: tuple[Thing, ...]) -> tuple[list[ConversationLine], bool]:
         """The conversations to read, each once, and whether there are more."""
@@ -102,7 +129,7 @@ class Past:
                 if own is None:
                     continue
                 artifact = await asyncio.to_thread(artifact_in, own, name, self._min_chars)
-                if artifact is not None and artifact.is_excerpt and self._large is not None:
+                if artifact is not None and artifact.is_excerpt:
                     return await self._part(tenant, place, artifact, question, offset)
                 if artifact is not None:
                     return await asyncio.to_thread(shown_of, artifact, place, question, offset, tenant)
@@ -114,8 +141,8 @@ class Past:
     async def _part(
         self, tenant: str, conversation_id: str, artifact: Artifact, question: str | None, offset: int
     ) -> Extract:
-        """The same of a large document, of which `artifact` has the beginning."""
-        if question is not None and self._large is not None:
+        """The same of a large document, whose text `artifact` has not."""
+        if question is not None:
             from gateway.relevance.stored.read import read_for
 
             (read,) = await read_for([artifact], self._large, tenant, question)

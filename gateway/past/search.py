@@ -29,7 +29,8 @@ class _Text:
 
     def as_source(self, number: int) -> Source:
         label = self.artifact.search_label if self.artifact is not None else ""
-        return Source(self.content, "artifact", label, historical=True, number=number)
+        of = self.artifact.excerpt_of if self.artifact is not None else ""
+        return Source(self.content, "artifact", label, historical=True, number=number, excerpt_of=of)
 
 
 def best_conversations(

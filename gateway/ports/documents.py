@@ -5,7 +5,7 @@ from typing import Protocol
 
 from gateway.models.exchange import Caller, StoredFile
 from gateway.models.large import LargeIndex
-from gateway.models.regions import Region
+from gateway.models.regions import Region, RegionPlace
 
 
 class FileStore(Protocol):
@@ -46,6 +46,10 @@ class LargeTexts(Protocol):
 
     async def regions(self, tenant: str, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[Region]]:
         """These regions of documents, in order, as far as they are there."""
+        ...
+
+    async def places(self, tenant: str, digests: Sequence[str]) -> dict[str, list[RegionPlace]]:
+        """Where each region of these documents stands, in order."""
         ...
 
 

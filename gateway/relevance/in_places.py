@@ -1,25 +1,28 @@
-"""Answers questions that name a place of a document: `on page 12`, `slide 3`, `the sheet Sales`, `a.py, line 40`
-(guarantee §14.2)."""
+"""Finds the places that a question names in the texts that are searched: lines, rows and cells exactly, of pages,
+slides, sheets and files whatever bears on the question (guarantee §14.2)."""
 
 import re
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gateway.models.places import MARKER, NUMBERED, SHEET, after_markers, is_marked
+from gateway.models.places import MARKER, NUMBERED, SHEET, Places, Section, Span, after_markers, is_marked
+from gateway.models.relevance import Source
 from gateway.relevance.chunks.marked import split_heading
 from gateway.relevance.corpus import Corpus, Scores
+from gateway.relevance.named_places import NamedPlaces
 
-NUMBER = re.compile(rf"\b({'|'.join(sorted(NUMBERED))})s?\s+(?:number\s+|no\.?\s*|#\s*)?(\d{{1,6}})\b", re.IGNORECASE)
-LEAST_NAME = 3
-"""Characters of a name below which it may stand in a question by chance."""
-MOST_NUMBERS = 20
-"""Numbers of places in one question that are looked for."""
+COUNTED = frozenset({"", "file", "sheet"})
+"""Kinds of sections whose lines or rows have numbers."""
+MOST_FILES = 8
+"""Files, or sheets, of one text in which a line is looked for that names none of them."""
+FILE_NAME = re.compile(r"[^\s/\\\"']+\.\w{1,8}\b")
+LEAST_STEM = 4
+"""Characters of a file's name without its ending from which it may stand for the file."""
 
 
-def place_scores(corpus: Corpus, question: str) -> Scores | None:
+def place_scores(corpus: Corpus, named: NamedPlaces) -> Scores | None:
     """For each chunk how many of the places that the question names it is of; None if there is none."""
-    numbered = {(kind.lower(), int(number)) for kind, number in NUMBER.findall(question)[:MOST_NUMBERS]}
-    asked = question.lower()
     scores = np.zeros(corpus.count)
     for source, index in enumerate(corpus.indexes):
         content = corpus.sources[source].content
@@ -34,27 +37,100 @@ def place_scores(corpus: Corpus, question: str) -> Scores | None:
             if content[chunk.start] == "[":
                 markers += content[chunk.start : after_markers(content, chunk.start, chunk.end)]
             if markers and markers not in known:
-                known[markers] = sum(_is_named(m[1], m[2], asked, numbered) for m in MARKER.finditer(markers))
+                known[markers] = sum(is_named(m[1], m[2], named) for m in MARKER.finditer(markers))
             scores[number] = known.get(markers, 0)
-    return scores if scores.any() else None
+    return _of_named_texts(corpus, named, scores)
 
 
-def _is_named(kind: str, name: str, asked: str, numbered: set[tuple[str, int]]) -> bool:
-    if kind in NUMBERED:
-        return name.isdigit() and (kind, int(name)) in numbered
-    sheet = SHEET.match(name) if kind == "sheet" else None
-    own = (sheet[1] if sheet else name.rpartition("/")[2]).lower()
-    if len(own) < LEAST_NAME:
-        return f"{kind} {own}" in asked
-    return _holds_word(asked, own)
+def line_scores(corpus: Corpus, named: NamedPlaces) -> Scores | None:
+    """The chunks of the lines, rows and cells that the question names, in its order; None if there are none."""
+    if not named.lines:
+        return None
+    scores = np.zeros(corpus.count)
+    for number, source in enumerate(corpus.sources):
+        if source.kind == "turn":
+            continue
+        spans = source.named if source.named is not None else lines_named(named, source)
+        for rank, (start, end) in enumerate(spans):
+            first, last = corpus.chunk_at(number, start), corpus.chunk_at(number, max(start, end - 1))
+            scores[first : last + 1] = np.maximum(scores[first : last + 1], len(spans) - rank)
+    return _of_named_texts(corpus, named, scores)
 
 
-def _holds_word(text: str, word: str) -> bool:
-    """Whether it stands there by itself. Ten thousand names are no ten thousand patterns."""
-    at = text.find(word)
-    while at >= 0:
-        end = at + len(word)
-        if not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()):
+def lines_named(named: NamedPlaces, source: Source, *, alone: bool = False) -> tuple[Span, ...]:
+    """The stretches of a text that are the lines, rows and cells which a question names. Where files and sheets are
+    named, it is theirs alone.
+
+    Args:
+        alone: lines of a text without marks count, too, though the question does not say of which text they are.
+    """
+    content = source.content
+    if not named.lines or not content:
+        return ()
+    if not (alone or source.excerpt_of or is_marked(content) or is_label_named(source.label, named)):
+        return ()
+    places = Places(content, excerpt=bool(source.excerpt_of))
+    meant = list(_meant(list(places.sections()), named))
+    each = (span for first, last in named.lines for one in meant for span in places.lines_of(one, first, last))
+    return tuple(dict.fromkeys(each))
+
+
+def numbered_named(named: NamedPlaces, content: str) -> list[Span]:
+    """The pages, slides, chapters and notebook cells of a text that a question names."""
+    if not named.numbered or not is_marked(content):
+        return []
+    sections = Places(content).sections()
+    return [(each.start, each.end) for each in sections if each.kind in NUMBERED and _is_named(each, named)]
+
+
+def is_label_named(label: str, named: NamedPlaces) -> bool:
+    """Whether the question names a text by its title: a file's name, also without its ending."""
+    if named.names(label):
+        return True
+    for name in FILE_NAME.findall(label)[:MOST_FILES]:
+        stem = name.rpartition(".")[0]
+        if named.names(name) or (len(stem) >= LEAST_STEM and named.names(stem)):
             return True
-        at = text.find(word, end)
     return False
+
+
+def _meant(sections: Sequence[Section], named: NamedPlaces) -> Iterator[Section]:
+    """The sections with lines that the question may mean: of sheets and files that it names, else of the first ones."""
+    counted = [each for each in sections if each.kind in COUNTED]
+    for kinds in (("sheet",), ("file",)):
+        own = [each for each in counted if each.kind in kinds and _is_named(each, named)]
+        if own:
+            yield from own
+            return
+    files = {each.file for each in sections if named.names(each.file.rpartition("/")[2])}
+    counted = [each for each in counted if each.file in files] if files else counted
+    if len({(each.file, _sheet(each)) for each in counted}) <= MOST_FILES:
+        yield from counted
+
+
+def _sheet(section: Section) -> str:
+    found = SHEET.match(section.name) if section.kind == "sheet" else None
+    return found[1] if found else ""
+
+
+def _is_named(section: Section, named: NamedPlaces) -> bool:
+    return is_named(section.kind, section.name, named)
+
+
+def is_named(kind: str, name: str, named: NamedPlaces) -> bool:
+    """Whether the question names the place of a marker: a page by its number, a sheet or file by its name."""
+    if kind in NUMBERED:
+        return name.isdigit() and (kind, int(name)) in named.numbered
+    sheet = SHEET.match(name) if kind == "sheet" else None
+    return named.names_place(kind, sheet[1] if sheet else name.rpartition("/")[2])
+
+
+def _of_named_texts(corpus: Corpus, named: NamedPlaces, scores: Scores) -> Scores | None:
+    """The scores, where some are of texts that the question names by their titles theirs alone; None if all are 0."""
+    if not scores.any():
+        return None
+    if len(corpus.sources) > 1:
+        own = np.array([is_label_named(source.label, named) for source in corpus.sources], bool)[corpus.source_of]
+        if (scores * own).any():
+            scores = np.where(own, scores, 0.0)
+    return scores

@@ -4,6 +4,7 @@ An index of 50 million characters takes seconds and a gigabyte. The first look t
 memory than a region.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -14,6 +15,8 @@ from gateway.models.regions import REGION_CHARS, Span, region_spans
 from gateway.models.relevance import Passage, Query, Source
 from gateway.relevance.chunks import tables
 from gateway.relevance.chunks.marked import Headings
+from gateway.relevance.in_places import lines_named, numbered_named
+from gateway.relevance.named_places import MOST_NUMBERS, NamedPlaces, named_places
 from gateway.relevance.question import borrowed_terms
 from gateway.relevance.terms import Lexicon
 
@@ -35,8 +38,8 @@ def is_large(source: Source) -> bool:
 def search_by_regions(search: Search, query: Query, sources: Sequence[Source]) -> list[list[Passage]]:
     """The passages of each source, scored by `search` as one corpus; of a large text those of its best regions, and
     every other region as one passage of score 0."""
-    needles = _needles(query)
-    each = [_parts(source, needles) if is_large(source) else [(source, 0, 0)] for source in sources]
+    needles, named = _needles(query), named_places(query.question)
+    each = [_parts(source, needles, named) if is_large(source) else [(source, 0, 0)] for source in sources]
     found = iter(search([part for parts in each for part, _, _ in parts]))
     return [
         list(_joined(parts, found, len(source.content))) if is_large(source) else next(found)
@@ -57,21 +60,32 @@ def _needles(query: Query) -> dict[str, float]:
     return found
 
 
-def _parts(source: Source, needles: dict[str, float]) -> list[tuple[Source, int, int]]:
+def _parts(source: Source, needles: dict[str, float], named: NamedPlaces) -> list[tuple[Source, int, int]]:
     """The best regions as sources of their own: each with its first character in the text, and the length of the
-    table's first row that stands above it."""
+    table's first row that stands above it. Lines are counted in the whole text."""
     text = source.content
     header = "" if is_marked(text) else _first_row(text)
     markers = Headings(text) if is_marked(text) else None
     parts = []
-    for start, end in _merged(_best(text, needles)):
+    lines = lines_named(named, source, alone=True)
+    wanted = [*lines, *numbered_named(named, text)]
+    for start, end in _merged(_best(text, needles, wanted)):
         above = markers.above(start) if markers else header if start > 0 else ""
-        parts.append((replace(source, content=above + text[start:end]), start, len(above)))
+        own = tuple(_shifted(lines, start, end, len(above) - start))
+        parts.append((replace(source, content=above + text[start:end], named=own), start, len(above)))
     return parts
 
 
-def _best(text: str, needles: dict[str, float]) -> list[Span]:
-    """The regions that share most words with the question, in order: the first and the last are always among them."""
+def _shifted(spans: Sequence[Span], start: int, end: int, by: int) -> Iterator[Span]:
+    """What these spans have of a stretch, moved."""
+    for low, high in spans:
+        if low < end and high > start:
+            yield max(low, start) + by, min(high, end) + by
+
+
+def _best(text: str, needles: dict[str, float], named: Sequence[Span] = ()) -> list[Span]:
+    """The regions that share most words with the question, in order: the first, the last, and those in which a place
+    begins that it names are always among them."""
     regions = list(region_spans(text))
     counts = np.empty((len(regions), len(needles)))
     for number, (start, end) in enumerate(regions):
@@ -80,7 +94,9 @@ def _best(text: str, needles: dict[str, float]) -> list[Span]:
     holding = np.count_nonzero(counts, axis=0)
     rarity = np.log1p((len(regions) - holding + 0.5) / (holding + 0.5)) * list(needles.values())
     scores = (counts / (counts + 1.0)) @ rarity
-    order = [0, len(regions) - 1, *np.argsort(-scores, kind="stable").tolist()]
+    begins = [start for start, _ in regions]
+    of_places = [bisect_right(begins, start) - 1 for start, _ in named[:MOST_NUMBERS]]
+    order = [0, len(regions) - 1, *of_places, *np.argsort(-scores, kind="stable").tolist()]
     chosen, chars = set(), 0
     for number in order:
         start, end = regions[number]

@@ -1,4 +1,5 @@
-"""Answers questions of position: `the third entry`, `your first tool call`, `row 12`, `how does it begin`."""
+"""Answers questions of position: `the third entry`, `your first tool call`, `row 12`, `die letzte Zeile`, `how does it
+begin`."""
 
 import re
 from collections.abc import Sequence
@@ -11,25 +12,29 @@ from gateway.relevance.corpus import Corpus, Scores
 
 LAST = -1
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+GERMAN_ORDINALS = ("erste", "zweite", "dritte", "vierte", "fünfte", "sechste", "siebte", "achte", "neunte", "zehnte")
 ORDINAL_NOUN = re.compile(
     r"(?:(?:the|very|your|my|our|its)\s+)*"
-    r"(?P<ordinal>(?:second|third|next)[- ]to[- ]last|penultimate|" + "|".join(ORDINALS) + r"|\d{1,4}(?:st|nd|rd|th)"
-    r"|last|final|latest|most recent)\b"
+    r"(?P<ordinal>(?:(?:second|third|next)[- ]to[- ]last|penultimate|" + "|".join(ORDINALS) + r"|\d{1,7}(?:st|nd|rd|th)"
+    r"|last|final|latest|most recent|(?:" + "|".join(GERMAN_ORDINALS) + r"|(?:vor)?letzte)[rnsm]?)\b"
+    r"|\d{1,7}\.(?=\s+(?:zeile|reihe|eintrag|datensatz|absatz|satz|treffer)\b))"
     r"(?:\s+(?:single|data|full|complete|recorded|listed|returned))*\s+(?P<nouns>\w+(?:\s+\w+)?)",
     re.IGNORECASE,
 )
 NOUN_NUMBER = re.compile(
-    r"\b(?P<nouns>(?:tool )?\w+)\s+(?:number\s+|no\.?\s*|#\s*)?(?P<ordinal>\d{1,5})\b", re.IGNORECASE
+    r"\b(?P<nouns>(?:tool )?\w+)\s+(?:number\s+|no\.?\s*|nummer\s+|nr\.?\s*|#\s*)?(?P<ordinal>\d{1,7})\b",
+    re.IGNORECASE,
 )
 _NOUNS = """
 call tool step output response command run invocation action toolcall
 document attachment file page upload result search query request report
 entry item row record line element object hit match result paragraph section sentence
 entries items rows records lines elements objects hits matches results
+zeile zeilen reihe eintrag einträge datensatz datensätze treffer absatz satz
 """
 _CALLS, _TEXTS, *_RECORDS = _NOUNS.strip().splitlines()
 CALLS, TEXTS, RECORDS = frozenset(_CALLS.split()), frozenset(_TEXTS.split()), frozenset(" ".join(_RECORDS).split())
-LINES = frozenset(["line", "lines"])
+LINES = frozenset(["line", "lines", "zeile", "zeilen"])
 BEGIN = re.compile(r"\b(?:begins?|beginning|starts?\s+with|start|opens?\s+with|at the top|top of)\b", re.IGNORECASE)
 END = re.compile(r"\b(?:ends?\s+with|ends?|at the bottom|bottom of|at the end|tail)\b", re.IGNORECASE)
 _TOOL_WORDS = """
@@ -42,6 +47,7 @@ fetch fetched visit visited browse browsed download downloaded get got web
 TOOL_WORDS = tuple(frozenset(line.split()) for line in _TOOL_WORDS.strip().splitlines())
 """Words of one line mean the same kind of tool: `the first file you opened` is what `read_file` gave first."""
 WORD = re.compile(r"[A-Za-z]+")
+LINE_END = re.compile("\n")
 FOLLOWING = 2
 """Records after the one that is asked for that are ranked, too: people do not all count from the same line."""
 
@@ -113,10 +119,13 @@ def _number(ordinal: str) -> int | None:
     """The index that an ordinal stands for, negative from the end; None for `0th`."""
     if ordinal in ORDINALS:
         return ORDINALS.index(ordinal)
+    for number, word in enumerate(GERMAN_ORDINALS):
+        if ordinal.startswith(word):
+            return number
     if ordinal[0].isdigit():
         number = int(re.sub(r"\D", "", ordinal))
         return number - 1 if number else None
-    if ordinal == "penultimate" or ordinal.endswith(("to last", "to-last")):
+    if ordinal.startswith(("penultimate", "vorletzte")) or ordinal.endswith(("to last", "to-last")):
         return -3 if ordinal.startswith("third") else -2
     return LAST
 
@@ -144,11 +153,23 @@ def _chunks(corpus: Corpus, source: int, asked: Position) -> Sequence[int]:
         return every[: 1 + FOLLOWING]
     units: Sequence[int] = every
     if asked.by_lines:
-        lines = re.finditer(r"(?m)^", corpus.sources[source].content)
-        units = [corpus.chunk_at(source, line.start()) for line in lines]
+        return _of_lines(corpus, source, asked.record)
     elif not asked.edge:
         units = [chunks[0] for chunks in corpus.records(source)] or every
     at = asked.record if asked.record >= 0 else len(units) + asked.record
     if not 0 <= at < len(units):
         return []
-    return list(dict.fromkeys(units[at : at + 1 + FOLLOWING]))
+    found = units[at : at + 1 + FOLLOWING]
+    if asked.record > 0 and corpus.chunk(units[at]).kind == "row":
+        found = [*found, units[at - 1]]  # a table's header is its first row to some
+    return list(dict.fromkeys(found))
+
+
+def _of_lines(corpus: Corpus, source: int, record: int) -> Sequence[int]:
+    """The chunks of a line and of those that follow it. Lines are few that are looked up, of however many."""
+    content = corpus.sources[source].content
+    starts = [0, *(found.end() for found in LINE_END.finditer(content))]
+    at = record if record >= 0 else len(starts) + record
+    if not 0 <= at < len(starts):
+        return []
+    return list(dict.fromkeys(corpus.chunk_at(source, start) for start in starts[at : at + 1 + FOLLOWING]))

@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.models.places import is_marked
 from gateway.models.relevance import Passage, Query, Source
 from gateway.relevance.bm25 import Ranking, fuse, lexical, share_held
 from gateway.relevance.corpus import ContentIndex, Corpus, Scores, index_texts
-from gateway.relevance.in_places import place_scores
+from gateway.relevance.in_places import line_scores, place_scores
 from gateway.relevance.links import linked, named_records
+from gateway.relevance.named_places import named_places
 from gateway.relevance.positions import position_scores
 from gateway.relevance.question import borrowed_terms, named_before, quotation_scores, speaker_weights
 from gateway.relevance.superlatives import superlative_scores
@@ -69,19 +69,21 @@ def rankings(query: Query, corpus: Corpus) -> list[Ranking]:
     if of_topics is not None:
         main += TOPIC_WEIGHT * of_topics
     found = [Ranking(with_neighbours(corpus, main))]
-    named = named_records(corpus, terms, weights)
-    if named is not None:
-        found.append(Ranking(named, NAMED_WEIGHT, calls=True))
+    of_names = named_records(corpus, terms, weights)
+    if of_names is not None:
+        found.append(Ranking(of_names, NAMED_WEIGHT, calls=True))
     found += linked(corpus, question, main)
     third = linked(corpus, question, fuse(found, corpus.count)) if len(found) > 1 else []
     found += [Ranking(each.scores, THIRD_ROUND * each.weight) for each in third]
-    for exact in (position_scores(corpus, query.question), superlative_scores(corpus, query.question)):
+    named = named_places(query.question)
+    of_lines = line_scores(corpus, named)
+    at_position = position_scores(corpus, query.question) if of_lines is None else None
+    for exact in (of_lines, at_position, superlative_scores(corpus, query.question)):
         if exact is not None:
             found.append(Ranking(exact, EXACT_WEIGHT, calls=True))
-    if any(source.kind == "artifact" and is_marked(source.content) for source in corpus.sources):
-        of_places = place_scores(corpus, query.question)
-        if of_places is not None:
-            found.append(Ranking(of_places, PLACE_WEIGHT, calls=True))
+    of_places = place_scores(corpus, named)
+    if of_places is not None:
+        found.append(Ranking(of_places, PLACE_WEIGHT, calls=True))
     return found + _of_searches(corpus, query.searches, {term for term, _ in question})
 
 

@@ -70,6 +70,8 @@ def _of_planning(counts: Counts) -> Iterable[Any]:
     yield _counter("gateway_planning_fallbacks", text, ["reason"], counts.fallbacks)
     text = "Summaries that plans asked for: hit (paid for before, or by another request at once) or miss."
     yield _counter("gateway_summaries", text, ["result"], counts.summaries)
+    text = "What answers named that were asked to cite: found, or dropped as nothing that was sent."
+    yield _counter("gateway_citations", text, ["model", "result"], counts.citations)
 
 
 def _of_deployments(counts: Counts) -> Iterable[Any]:

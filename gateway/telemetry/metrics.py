@@ -139,6 +139,8 @@ class Counts:
     """How often budgets or limits could not be checked."""
     summaries: Counter[tuple[str]] = field(default_factory=Counter)
     """Summaries that plans asked for: `hit` (paid for by somebody else or before) or `miss`."""
+    citations: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What answers named that were to cite, by model: `found`, or `dropped`."""
     deployments_in_flight: Counter[tuple[str]] = field(default_factory=Counter)
     """Calls under way, by the deployment's id."""
     deployments_resting: Counter[tuple[str]] = field(default_factory=Counter)
@@ -178,7 +180,8 @@ class Metrics:
         self._counts.in_flight += 1
 
     def ended(self, method: str, path: str, status: int, seconds: float, facts: dict[str, object]) -> None:
-        """A request has its answer; `facts` are the edge's (`model` and `stream`, where there are any)."""
+        """A request has its answer; `facts` are the edge's (`model`, `stream`, `citations`, `citations_dropped`), where
+        there are any."""
         counts = self._counts
         counts.in_flight -= 1
         endpoint, model = endpoint_of(path), facts.get("model")
@@ -187,6 +190,9 @@ class Metrics:
         method = method if method in METHODS else OTHER
         counts.requests[endpoint, method, label, stream, str(status)] += 1
         key = (endpoint, label, stream)
+        for name, result in (("citations", "found"), ("citations_dropped", "dropped")):
+            if isinstance(many := facts.get(name), int):
+                counts.citations[label, result] += many
         (counts.durations.get(key) or counts.durations.setdefault(key, Histogram())).observe(seconds)
 
     def first_chunk(self, model: str, seconds: float) -> None:
@@ -277,6 +283,7 @@ class Metrics:
             fallbacks=now.fallbacks.copy(),
             summaries=now.summaries.copy(),
             limited=now.limited.copy(),
+            citations=now.citations.copy(),
         )
 
     def _note(self, label: str, code: str, now: datetime) -> None:

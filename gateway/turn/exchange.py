@@ -70,8 +70,9 @@ class Exchange:
     """The rounds in which its model reads what is left out, where it has the tool for it."""
     heard: StreamRecord | None = None
     """What the model has said in a round of a stream of which nothing may have gone to the client yet."""
-    citations: list[dict[str, Any]] | None = None
-    """What its answer cites, once it has come, where that was asked for. It is content: no ledger has it."""
+    cited: dict[str, Any] | None = None
+    """What its answer cites, and how many names were dropped (`models.turn.CITED`), once it has come, where that was
+    asked for. It is content: no ledger has it."""
     profile: Profile | None = None
     """The prompt profile in front of its messages, where profiles are configured."""
     called: bool = False

@@ -56,23 +56,25 @@ class Indexing:
         return True
 
     async def _indexed(self, claim: IndexClaim) -> None:
-        from gateway.relevance.stored.postings import SEGMENT_REGIONS
+        from gateway.relevance.stored.placed import packed_places
+        from gateway.relevance.stored.postings import PLACES, SEGMENT_REGIONS
         from gateway.relevance.stored.process import IndexFailed, SegmentMaker
 
         names = {"digest": claim.digest[:16], "regions": claim.regions}
         with SegmentMaker() as maker:
             current: IndexClaim | None = claim
             while current is not None and current.indexed < current.regions:
-                texts = await self._texts.texts(current, SEGMENT_REGIONS)
-                if not texts:
+                regions = await self._texts.unindexed(current, SEGMENT_REGIONS)
+                if not regions:
                     return  # it was deleted
                 try:
-                    data = await asyncio.to_thread(maker.make, texts)
+                    data = await asyncio.to_thread(maker.make, [each.text for each in regions])
                 except IndexFailed:
                     log.warning("document_not_indexed", **names, indexed=current.indexed)
                     await self._texts.give_up(current, failed=True)
                     return
                 segment = current.indexed // SEGMENT_REGIONS
-                current = await self._texts.add_segment(current, segment, len(texts), data)
+                data.append((PLACES, await asyncio.to_thread(packed_places, regions)))
+                current = await self._texts.add_segment(current, segment, len(regions), data)
         if current is not None:
             log.info("document_indexed", **names)

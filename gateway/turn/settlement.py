@@ -144,9 +144,11 @@ class Settlement:
         metadata = response_metadata(known, await self._unlisted(exchange))
         document = jsons.dumps(metadata)
         if exchange.request.options.cite and outcome.status != "failed":
-            exchange.citations = await cited(completion, exchange.built, exchange.rounds, exchange.request)
+            exchange.cited = await cited(completion, exchange.built, exchange.rounds, exchange.request)
+            exchange.request.log_facts["citations"] = len(exchange.cited["citations"])
+            exchange.request.log_facts["citations_dropped"] = exchange.cited["citations_dropped"]
         await self._commit(exchange, outcome, metadata, document, calls)
-        if (told := with_citations(in_answer(metadata), exchange.citations)) is not metadata:
+        if (told := with_citations(in_answer(metadata), exchange.cited)) is not metadata:
             document = jsons.dumps(told)
         usage, total = extended_usage(usage, calls, sums), sums[0].total_cost
         return Bill(document, usage, exchange.conversation_id, total, known.agent)

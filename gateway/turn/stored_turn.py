@@ -26,7 +26,7 @@ from gateway.models.exchange import ChatRequest
 from gateway.models.items import SIGNED
 from gateway.models.things import NotedThings
 from gateway.models.tool_steps import RESULT_ROLES, open_step, without_calls
-from gateway.models.turn import ASKED, BROKE, CITATIONS, NewAnswer, StoredTurn
+from gateway.models.turn import ASKED, BROKE, NewAnswer, StoredTurn
 from gateway.models.window import Material
 from gateway.things.rules import things_of_steps
 from gateway.turn.bound_thinking import with_binding
@@ -162,7 +162,7 @@ def _beside_answer(exchange: Exchange) -> dict[str, Any] | None:
     """What is stored beside an answer and may quote any document: what the planner said, and what the answer cites.
     Whatever is deleted of the conversation, this goes."""
     plan = plan_of(exchange)
-    return plan if exchange.citations is None else {**(plan or {}), CITATIONS: exchange.citations}
+    return plan if exchange.cited is None else {**(plan or {}), **exchange.cited}
 
 
 def _completion(exchange: Exchange, outcome: Outcome) -> dict[str, Any] | None:

@@ -86,8 +86,15 @@ def candidates(
         *((message, message.index) for message in quotable),
     ]
     sources = [
-        Source(a.content, "artifact", a.search_label, a.historical, end if a.place.message is None else a.place.message)
-        for a in artifacts
+        Source(
+            each.content,
+            "artifact",
+            each.search_label,
+            each.historical,
+            end if each.place.message is None else each.place.message,
+            each.excerpt_of,
+        )
+        for each in artifacts
     ]
     sources += [Source(message.text, "turn", message.speaker, True, message.index) for message in quotable]
     query = Query(material.question, recent_texts(material), searches)

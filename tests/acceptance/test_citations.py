@@ -64,6 +64,11 @@ def test_s14_8_an_answer_names_pages_that_are_there(one_gateway: GatewayProcess,
     assert answer["choices"][0]["message"]["content"] == SAID
     page, whole = cited(answer)
     assert page == PAGE
+    assert answer["response_metadata"]["citations_dropped"] == 2
+    assert stored(one_gateway, answer["id"])["response_metadata"]["citations_dropped"] == 2
+    with http(one_gateway) as client:
+        told = client.get(f"{one_gateway.url}/metrics").text
+    assert re.search(r'gateway_citations_total\{model="[^"]*",result="dropped"\} [1-9]', told)
     assert (whole["place"], whole["passages"][0]["text"]) == (None, DOCUMENT[:500])
     assert cited(stored(one_gateway, answer["id"])) == [page, whole]
     path = str((one_gateway.config or {})["storage"]["url"]).removeprefix("sqlite:///")

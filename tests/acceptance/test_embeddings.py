@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from gateway.base.ids import artifact_id
 from tests.support.answers import Json, chat, http, stored, user
 from tests.support.command import gateway_command
+from tests.support.documents import WORDS, prose
 from tests.support.factory import GatewayFactory, default_config
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import Record
@@ -302,3 +304,47 @@ def test_s9_an_embedder_that_cannot_be_used_is_said_at_the_start(
         done = gateway_command("serve", "--config", str(gateway.config_path), directory=gateway.directory)
         assert done.returncode == 2
         assert word in done.stderr
+
+
+def test_s14_7_vectors_of_a_large_document_are_those_of_its_passages(
+    start_gateway: GatewayFactory, upstream: MockUpstream, valkey: Valkey
+) -> None:
+    """§14.7: kept for other questions, in other conversations too; under one name, and gone with the document."""
+    settings = {"embedding_model": "embed", "embedding_timeout": 5}
+    cache = {"url": valkey.url, "timeout": 2}
+    storage = {"context": settings, "cache": cache, "documents": {"index_chars": 100_000}}
+    gateway = start_gateway({**storage, "model_list": model_list(upstream)})
+    text = "\n\n".join(f"{prose(n, 90)} Nobody but warden{n}x was there." for n in range(1200))
+    document = [{"content": text}]
+
+    def embedded(conversation: str | None, question: str) -> tuple[int, str]:
+        """How many texts are embedded for a question, once what it leaves is kept."""
+        more: Json = {"conversation": conversation} if conversation else {"attachments": document}
+        upstream.requests.clear()
+        before = len(vectors())
+        answer = chat(gateway, model="small", messages=[user(question)], **more)
+        texts = {text for record in asked(upstream) for text in (record.body or {})["input"]}
+        wait_until(lambda: len(vectors()) == before + len(texts), "the vectors are kept")
+        return len(texts), answer["conversation"]["id"]
+
+    def vectors() -> list[str]:
+        return [key for key in valkey.keys() if ":vector:" in key]  # noqa: SIM118 - no dictionary
+
+    _, first = embedded(None, "Hello.")
+    _, second = embedded(None, "Hello there.")
+
+    def is_indexed() -> bool:
+        with http(gateway) as client:
+            found: Json = client.get(f"/conversations/{first}/attachments").json()["data"][0]
+        return bool(found["index"]["status"] == "ready")
+
+    wait_until(is_indexed, "the index")
+    questions = [f"What about warden{n}x, the {WORDS[n % 30]} and the {WORDS[n % 29]}?" for n in (11, 111, 211, 311)]
+    counts = [embedded(first, question)[0] for question in questions]
+    assert counts[-1] < counts[0], "each question knows what the ones before it have made"
+    assert embedded(second, questions[1])[0] < counts[0] // 2, "in another conversation, too"
+    with http(gateway) as client:
+        for conversation in (first, second):
+            name = artifact_id(text)
+            assert client.delete(f"/conversations/{conversation}/attachments/{name}").status_code == 200
+    assert len(vectors()) < 20, "those of what was said stay"

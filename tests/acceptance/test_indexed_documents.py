@@ -1,7 +1,9 @@
 """Large documents: indexed in the storage, read by regions (guarantee §14.7). Here they are large from 100,000
 characters on."""
 
+import html
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +16,7 @@ from tests.support.documents import keeper, lamps, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.web_page import PageClient, checked
 
 LAMPS = 2_000
 TEXT = lamps(LAMPS, 90)
@@ -188,3 +191,66 @@ def test_s14_7_of_store_false_nothing_is_kept(indexing: GatewayProcess, upstream
     assert keeper(1500) in text_of(upstream.last.body or {}), "it is looked through as it is"
     with http(indexing) as client:
         assert not client.get("/conversations").json()["data"]
+
+
+def test_s14_7_a_line_that_a_question_names_is_shown_and_cited(
+    indexing: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """§14.7, §14.8, §14.2: by its number in the whole document, of which the model is sent an extract."""
+    conversation = begun(indexing)
+    indexed(indexing, conversation)
+    lines = TEXT.split("\n")
+    number = next(at for at in range(1_201, len(lines)) if len(lines[at - 1]) > 60)
+    for question in (f"What does line {number} say?", f"Was steht in Zeile {number}?"):
+        upstream.reply(text=f"That [{artifact_id(TEXT)}, line {number}], not [{artifact_id(TEXT)}, line 0].")
+        context = {"max_input_tokens": BUDGET, "cite": True}
+        said = [user(question)]
+        answer = chat(indexing, model="gpt-4o", messages=said, conversation=conversation, context=context)
+        sent = text_of(upstream.last.body or {})
+        assert lines[number - 1].strip()[:60] in sent
+        assert re.search(rf"^\[lines? (?:{number}|{number}-\d+|\d+-\d+)\]$", sent, re.MULTILINE)
+        (one,) = answer["response_metadata"]["citations"]
+        assert one["passages"][0]["text"].strip()[:60] == lines[number - 1].strip()[:60]
+        assert answer["response_metadata"]["citations_dropped"] == 1
+
+
+def test_s14_7_a_search_over_the_past_finds_what_stands_at_its_end(indexing: GatewayProcess) -> None:
+    """§14.7, §10.12: by its words, in whichever part; the search says if an index is not finished."""
+    conversation = begun(indexing)
+    indexed(indexing, conversation)
+    body = {"name": "search_conversations", "arguments": {"query": f"Who is the keeper of lamp {LAMPS - 1}?"}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": body}
+    accepts = {"accept": "application/json, text/event-stream"}
+    with http(indexing) as client:
+        url = str(client.base_url).replace("/v1", "") + "mcp"
+        found = client.post(url, json=call, headers=accepts).json()["result"]["structuredContent"]
+    (one,) = found["conversations"]
+    assert one["conversation_id"] == conversation
+    assert keeper(LAMPS - 1) in "".join(each["text"] for each in one["excerpts"])
+    assert found["searched"]["complete"]
+
+
+def test_s14_7_the_page_shows_any_part_of_it(indexing: GatewayProcess, upstream: MockUpstream) -> None:
+    """§14.7, §13.3: what was shown of it is marked, wherever it stands; a part is found by words or by a line."""
+    conversation = begun(indexing, context={"max_input_tokens": BUDGET})
+    indexed(indexing, conversation)
+    answer = asked(indexing, conversation, "Who is the keeper of lamp 1999?")
+    path = f"/ui/requests/{answer['id']}"
+    with PageClient(indexing.url) as page:
+        shown = html.unescape(page.get(path).text)
+        assert re.search(rf"<mark>[^<]*{keeper(1999)}", shown)
+        (link,) = dict.fromkeys(re.findall(r"/ui/requests/req_\w+/document\?number=\d+", shown))
+        first = page.get(link).text
+        checked(page.get(link))
+        assert "part=2" in first
+        assert "← Before</span>" in first
+        beyond = page.get(f"{link}&part=99999").text
+        assert keeper(1999) in html.unescape(beyond)
+        assert "After →</span>" in beyond
+        for wanted, held in (("keeper of lamp 1500", keeper(1500)), ("line 4005", TEXT.split("\n")[4004][:40])):
+            part = page.get(f"{link}&find={wanted.replace(' ', '+')}")
+            checked(part)
+            assert held in html.unescape(part.text)
+        assert "Nothing was found" in page.get(f"{link}&find=zyxwvut").text
+        assert page.get(f"{path}/text?of=artifact&number={link.rpartition('=')[2]}").text == TEXT
+        assert page.get(f"{path}/document?number=77").status_code == 404

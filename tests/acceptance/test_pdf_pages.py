@@ -90,7 +90,7 @@ def test_s14_13_later_turns_begin_with_it_after_a_restart(
     assert not [part for message in sent(upstream) for part in message["content"] if "file" in part]
 
 
-@pytest.mark.parametrize("question", ["What does page 57 show?", "What do pages 57 and 58 show?"])
+@pytest.mark.parametrize("question", ["What does page 57 show?", "What do pages 57-58 show?", "Was zeigt Seite 57?"])
 def test_s14_13_a_page_that_is_named(one_gateway: GatewayProcess, upstream: MockUpstream, question: str) -> None:
     ask(one_gateway, user([pdf(), {"type": "text", "text": question}]), context={"max_input_tokens": 16_000})
     assert any("57" in name for name, _ in pages_in(sent(upstream)))

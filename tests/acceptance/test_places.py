@@ -1,6 +1,10 @@
 """Extracts of documents in which places are marked say where they are from (guarantee §14.2)."""
 
+import base64
+import io
 import re
+
+from openpyxl import Workbook
 
 from gateway.models.places import marker, sheet_marker
 from tests.support.answers import chat, used, user
@@ -44,3 +48,31 @@ def test_s14_2_a_row_comes_with_its_cells_and_columns(one_gateway: GatewayProces
     assert int(found[1]) <= 433 <= int(found[2])
     assert "name\tdepth" in sent
     assert "[sheet " not in sent
+
+
+def test_s14_2_a_row_of_a_long_sheet_is_shown_where_a_question_names_it(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """§14.2: a workbook of 5,000 rows at 2,000 tokens, in English, German and as a cell; it can be cited."""
+    book = Workbook(write_only=True)
+    sheet = book.create_sheet("Berths")
+    for number in range(1, 5001):
+        sheet.append([f"berth {number * 7919 % 5003}", f"keeper {number % 89}", number * 31 % 997])
+    raw = io.BytesIO()
+    book.save(raw)
+    file = {"file_data": base64.b64encode(raw.getvalue()).decode(), "filename": "berths.xlsx"}
+    name, row = None, f"berth {3456 * 7919 % 5003},keeper {3456 % 89},{3456 * 31 % 997}"
+    for question in ("What does row 3456 say?", "Was steht in Zeile 3456?", "Who keeps Berths!B3456?"):
+        context = {"max_input_tokens": 2000, "cite": True}
+        if name is not None:
+            upstream.reply(text=f"It is so [{name}, Berths!A3456:C3456].")
+        answer = chat(
+            one_gateway, model="gpt-4o", messages=[user(question)], attachments=[file], context=context, store=False
+        )
+        assert used(answer)["tokens_used"] <= 2000
+        sent = text_of(upstream.last.body or {})
+        assert row in sent
+        if name is not None:
+            (cited,) = answer["response_metadata"]["citations"]
+            assert cited["passages"][0]["text"] == row
+        name = used(answer)["artifacts_processed"][0]["artifact_id"]

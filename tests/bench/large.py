@@ -91,6 +91,8 @@ def measure(gateway: GatewayProcess, upstream: MockUpstream, chars: int) -> None
         print(
             f"a question: {other:.0f} ms (most {most:.0f}), {one:.0f} ms without documents; added {other - one:.0f} ms"
         )
+        named = [ask(client, conversation, f"What does line {4 * n + 1003} of Log 2 say?")[0] for n in range(5)]
+        print(f"a question that names a line: {1000 * statistics.median(named):.0f} ms")
         print(f"{QUESTIONS - missed} of {QUESTIONS} facts reached the model with {BUDGET} tokens")
         now = gateway.rss_mb()
         print(f"RSS {now:.0f} MB, {now - base:.0f} over its base; peak {gateway.peak_mb():.0f} MB")

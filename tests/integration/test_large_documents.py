@@ -175,7 +175,7 @@ async def test_s14_7_what_is_deleted_while_it_is_indexed_is_gone(
     claim = await large.claim("one")
     assert claim is not None
     await keeping.delete_conversation(tenant, conversation)
-    assert await large.texts(claim, 10) == []
+    assert await large.unindexed(claim, 10) == []
     assert await large.add_segment(claim, 0, 3, [(1, b"x")]) is None
     assert await rows(transactions, tenant) == [0, 0, 0]
 

@@ -5,6 +5,7 @@ from decimal import Decimal
 import pytest
 
 from gateway.base import jsons
+from gateway.base.clock import SystemClock
 from gateway.base.ids import new_id
 from gateway.errors import ConversationNotFound, NotFound
 from gateway.explain.reader import Explained
@@ -13,6 +14,7 @@ from gateway.models.conversation import ConversationRef
 from gateway.models.turn import TurnCommit
 from gateway.storage.conversations.outline import Outlines, beginning
 from gateway.storage.database.engine import Transactions
+from gateway.storage.large.documents import LargeDocuments
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, document, message, turn
 
@@ -22,7 +24,7 @@ QUESTION = 'Who "keeps" lamp 41? ñ\n' + "x" * 1000
 
 @pytest.fixture
 def explained(transactions: Transactions) -> Explained:
-    return Explained(Outlines(transactions))
+    return Explained(Outlines(transactions), LargeDocuments(transactions, SystemClock()))
 
 
 async def two_turns(store: ConversationStore, tenant: str) -> tuple[str, list[TurnCommit]]:

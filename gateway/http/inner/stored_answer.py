@@ -8,7 +8,7 @@ from gateway.accounting.audit import repriced
 from gateway.accounting.cost import primary_usage, total_cost
 from gateway.accounting.metadata import begun, extended_usage, in_answer, with_citations, with_plan
 from gateway.accounting.stream import CHUNK_FIELDS, ON_EVERY_CHUNK, ChunkRelay
-from gateway.models.turn import StoredCompletion
+from gateway.models.turn import CITED, StoredCompletion
 
 FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
 """Of an answer's `usage`, those that its bill knows."""
@@ -27,7 +27,7 @@ def as_completion(stored: StoredCompletion) -> dict[str, Any]:
         "choices": [],
     }
     body = {**bare, **answered(stored), "status": entry.status}
-    body["response_metadata"] = with_citations(with_plan(entry.metadata, stored.plan), stored.citations)
+    body["response_metadata"] = with_citations(with_plan(entry.metadata, stored.plan), stored.cited)
     if stored.completion_metadata is not None:
         body["metadata"] = stored.completion_metadata
     return body
@@ -36,7 +36,7 @@ def as_completion(stored: StoredCompletion) -> dict[str, Any]:
 def answered(stored: StoredCompletion) -> dict[str, Any]:
     """The completion as its client got it."""
     entry = stored.ledger
-    told = with_citations(in_answer(entry.metadata), stored.citations)
+    told = with_citations(in_answer(entry.metadata), stored.cited)
     body = {**(stored.completion or {}), "response_metadata": told}
     used = primary_usage(entry.calls)
     if used:
@@ -61,9 +61,8 @@ def replayed_chunks(body: dict[str, Any], choices: int, *, include_usage: bool) 
     """A whole answer in chunks, by the same rules as one that comes from upstream."""
     relay = ChunkRelay(body["id"], choices, include_usage)
     bill: dict[str, Any] = {name: body[name] for name in GATEWAY_FIELDS if name in body}
-    known = {
-        name: value for name, value in body["response_metadata"].items() if name not in ("usage", "cost", "citations")
-    }
+    late = ("usage", "cost", *CITED)
+    known = {name: value for name, value in body["response_metadata"].items() if name not in late}
     sent = relay.push(list(_as_chunks(body)), lambda: {**bill, "response_metadata": begun(known)})
     relay.conclude()
     return sent + relay.final(bill, body["usage"])

@@ -65,7 +65,7 @@ class McpEndpoint:
         transactions: Transactions,
         things: ThingMemory,
         auth: Authenticator,
-        large: LargeTexts | None = None,
+        large: LargeTexts,
     ) -> None:
         self._settings = settings
         self._things = things

@@ -101,7 +101,9 @@ def _declared() -> dict[str, Schema]:
     bill["required"] = ["request_id", "conversation_id", "upstream_id", "model", "routing_path", "timings_ms"]
     for name in ("usage", "cost", "context_utilization"):
         bill["properties"][name] = bill["properties"][name]["anyOf"][0]
-    bill["properties"]["citations"] = {**many(ref("Citation")), "description": "Only where `context.cite` asks for it."}
+    asked = "Only where `context.cite` asks for it."
+    bill["properties"]["citations"] = {**many(ref("Citation")), "description": asked}
+    bill["properties"]["citations_dropped"] = {**WHOLE, "description": asked}
     for name in NOT_ON_THE_BILL:
         del named["ArtifactUsage"]["properties"][name]
     for schema in (used, named["ArtifactUsage"], named["PlanningUsage"], named["PlanningCost"]):

@@ -9,6 +9,7 @@ from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.page import Answer, Page
 from gateway.models.bill import PICO
 from gateway.storage.conversations.outline import Outlines
+from gateway.storage.large.documents import LargeDocuments
 
 MESSAGE_ID = re.compile(r"msg_[0-9A-Za-z_-]{1,60}\Z")
 NUMBER = re.compile(r"[1-9][0-9]{0,5}\Z")
@@ -22,7 +23,7 @@ class OneConversation:
     """`GET /ui/conversations/{conversation_id}`"""
 
     def __init__(self, parts: Parts) -> None:
-        self._explained = Explained(Outlines(parts.transactions))
+        self._explained = Explained(Outlines(parts.transactions), LargeDocuments(parts.transactions, parts.clock))
 
     async def show(self, page: Page) -> Answer:
         """The page, of its last turns; `page` and `branch` name others.

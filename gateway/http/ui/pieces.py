@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gateway.explain.artifacts import ExplainedArtifact
+from gateway.explain.artifacts import EXCLUDED, ExplainedArtifact
 from gateway.explain.lines import Line, text_of_message
 from gateway.explain.messages import MessageChange
-from gateway.explain.passages import Span
+from gateway.explain.passages import Span, found_again
 
 TEXT_CHARS = 3000
 """Of one text on a page; its address has all of it."""
@@ -60,6 +60,18 @@ def marked(artifact: ExplainedArtifact) -> list[Piece]:
         chars += len(piece.text)
     rest = len(artifact.original or "") - sum(len(each.text) + each.count for each in found)
     return [*found, Piece("skipped", "", rest)] if rest > 0 else found
+
+
+def marked_part(artifact: ExplainedArtifact, text: str) -> list[Piece]:
+    """A part of a large document, all of it, with what was shown of the document marked."""
+    shown = artifact.shown.text if artifact.shown is not None and artifact.record.get("strategy") != EXCLUDED else ""
+    found: list[Piece] = []
+    at = 0
+    for start, end in found_again(text, shown).spans if shown else ():
+        found += [Piece("left", text[at:start])] if start > at else []
+        found.append(Piece("shown", text[start:end]))
+        at = end
+    return [*found, Piece("left", text[at:])] if at < len(text) else found
 
 
 def _pieces(text: str, spans: Sequence[Span]) -> Iterator[Piece]:

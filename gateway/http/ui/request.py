@@ -6,18 +6,24 @@ import re
 
 from gateway.base.ids import completion_of
 from gateway.errors import NotFound
+from gateway.explain.artifacts import ExplainedArtifact
+from gateway.explain.document import document_part, whole_document
 from gateway.explain.lines import text_of_message
 from gateway.explain.messages import counted
 from gateway.explain.reader import Explained
 from gateway.explain.request import ExplainedRequest, StoredRequest, explained_request
 from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.page import Answer, Page
-from gateway.http.ui.pieces import MOST_ARTIFACTS, Text, marked, shown_messages
+from gateway.http.ui.pieces import MOST_ARTIFACTS, Text, marked, marked_part, shown_messages
 from gateway.http.ui.what_if import WhatIfs, can_ask
 from gateway.storage.conversations.outline import Outlines
+from gateway.storage.large.documents import LargeDocuments
 
 REQUEST_ID = re.compile(r"(?:req_|chatcmpl-|resp_|msg_)[0-9A-Za-z_-]{1,60}\Z")
 NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,6})\Z")
+MOST_WANTED_CHARS = 300
+"""Characters of what is looked for in a document."""
+SAVED = 'attachment; filename="text.txt"'
 PLAIN = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
 
 
@@ -26,7 +32,8 @@ class OneRequest:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._explained = Explained(Outlines(parts.transactions))
+        self._large = LargeDocuments(parts.transactions, parts.clock)
+        self._explained = Explained(Outlines(parts.transactions), self._large)
         self._what_ifs = WhatIfs(parts)
 
     async def show(self, page: Page) -> Answer:
@@ -66,12 +73,44 @@ class OneRequest:
             NotFound: there is none.
         """
         _, found = await self._found(page)
-        number = page.query.get("number", "0")
-        text = _text(found, page.query.get("of", ""), int(number) if NUMBER.match(number) else -1)
+        number, kind = _number(page, "number", 0), page.query.get("of", "")
+        if kind == "artifact" and (artifact := _large_artifact(found, number)) is not None:
+            whole = whole_document(self._large, found.entry.tenant, artifact.excerpt_of)
+            return Answer(whole, 200, {**PLAIN, "content-disposition": SAVED})
+        text = _text(found, kind, number)
         if text is None:
             raise NotFound("There is no such text of this request.", param="of")
         body = text.encode("utf-8", "surrogatepass")
-        return Answer(body, 200, {**PLAIN, "content-disposition": 'attachment; filename="text.txt"'})
+        return Answer(body, 200, {**PLAIN, "content-disposition": SAVED})
+
+    async def document(self, page: Page) -> Answer:
+        """A part of a large document: `number` says which artifact of the request it is, `part` which part, `find`
+        words or a place by which one is looked for.
+
+        Raises:
+            NotFound: there is no such request, or no such document of it.
+        """
+        _, found = await self._found(page)
+        number = _number(page, "number", 0)
+        artifact = _large_artifact(found, number)
+        if artifact is None:
+            raise NotFound("There is no such document of this request.", param="number")
+        wanted = page.query.get("find", "").strip()[:MOST_WANTED_CHARS]
+        part = await document_part(
+            self._large, found.entry.tenant, artifact.excerpt_of, _number(page, "part", 1), wanted
+        )
+        if part is None:
+            raise NotFound("The document is not stored any more.", param="number")
+        return await page.render(
+            "document.html",
+            entry=found.entry,
+            artifact=artifact,
+            index=number,
+            part=part,
+            wanted=wanted,
+            pieces=await asyncio.to_thread(marked_part, artifact, part.text),
+            here=f"{PATH}/requests/{found.entry.request_id}",
+        )
 
     async def in_full(self, page: Page) -> Answer:
         """What would have been forwarded with an artifact in full, and what it would have cost. Nothing is stored, and
@@ -104,6 +143,20 @@ class OneRequest:
         min_chars, router = self._parts.settings.context.document_min_chars, self._parts.router
         prices = lambda: router.facts(stored.entry.model).prices  # noqa: E731 - asked for where no bill tells them
         return stored, await asyncio.to_thread(explained_request, stored, min_chars, prices)
+
+
+def _number(page: Page, name: str, otherwise: int) -> int:
+    """A number of the address; -1 for what is none."""
+    given = page.query.get(name)
+    if given is None:
+        return otherwise
+    return int(given) if NUMBER.match(given) else -1
+
+
+def _large_artifact(found: ExplainedRequest, number: int) -> ExplainedArtifact | None:
+    """The artifact of that number if it is a large document."""
+    artifact = found.artifacts[number] if 0 <= number < len(found.artifacts) else None
+    return artifact if artifact is not None and artifact.excerpt_of else None
 
 
 def _shown_beside(found: ExplainedRequest, number: int) -> Text | None:

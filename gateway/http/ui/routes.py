@@ -23,6 +23,7 @@ def page_routes(parts: Parts) -> tuple[PageRoute, ...]:
         PageRoute("GET", "/conversations/{conversation_id}", conversation.show, seen="conversation.seen"),
         PageRoute("GET", "/requests/{request_id}", request.show, seen="request.seen"),
         PageRoute("GET", "/requests/{request_id}/text", request.text, seen="request.text_seen"),
+        PageRoute("GET", "/requests/{request_id}/document", request.document, seen="request.text_seen"),
         PageRoute("POST", "/requests/{request_id}/in-full", request.in_full, seen="request.seen"),
         PageRoute("GET", "/costs", costs.show, nav="Costs", seen="costs.seen"),
         PageRoute("GET", "/costs.csv", costs.csv, seen="costs.seen"),

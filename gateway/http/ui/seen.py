@@ -7,7 +7,7 @@ from gateway.models.trail import NewEvent
 from gateway.ports import Clock
 from gateway.storage.trail.append import Trail
 
-TOLD = ("of", "number", "page", "branch")
+TOLD = ("of", "number", "page", "part", "branch")
 """Parameters that say what of its object a page shows: they are told with their values, others by their names alone, as
 what is looked for may be what somebody wrote."""
 PLAIN = re.compile(r"[\w-]{1,64}", re.ASCII)

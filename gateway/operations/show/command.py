@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from gateway.base.clock import SystemClock
 from gateway.base.ids import COMPLETION, MESSAGE, RESPONSE, completion_of, new_id
 from gateway.config.settings import Settings
 from gateway.errors import ConversationNotFound, NotFound
@@ -20,6 +21,7 @@ from gateway.operations.show.conversation import Decided, decided_in, write_bill
 from gateway.operations.show.request import write_request
 from gateway.storage.conversations.outline import Outlines
 from gateway.storage.database.engine import Transactions
+from gateway.storage.large.documents import LargeDocuments
 from gateway.storage.reports.conversations import list_conversations
 from gateway.storage.reports.requests import list_requests, read_metadata
 
@@ -102,7 +104,7 @@ class Show:
 
     @property
     def _explained(self) -> Explained:
-        return Explained(Outlines(self.transactions))
+        return Explained(Outlines(self.transactions), LargeDocuments(self.transactions, SystemClock()))
 
     async def _named(self) -> str:
         """The id, or the only one that begins so.

@@ -21,6 +21,8 @@ from gateway.relevance.terms import Lexicon, all_words, bare
 
 BUCKET_BITS = 8
 BUCKETS = 1 << BUCKET_BITS
+PLACES = BUCKETS
+"""The number of the bucket that has where each region stands (`relevance.stored.placed`), and no terms."""
 SEGMENT_REGIONS = 1024
 """Regions of a segment: eight million characters. Their numbers in it have 16 bits."""
 MOST_COUNTED = 255

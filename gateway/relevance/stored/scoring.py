@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ READ_CHARS = 400_000
 HEAD_REGIONS = 4
 """Regions of the beginning that are read of a document whose index is not finished."""
 
+NONE_NAMED: Mapping[int, Sequence[int]] = MappingProxyType({})
 Scores = NDArray[np.float64]
 Found = Mapping[tuple[int, int], Bucket]
 """The buckets of one document's index, by segment and bucket."""
@@ -44,11 +46,20 @@ def buckets_of(terms: Iterable[str]) -> list[int]:
     return sorted({bucket_of(term) for term in terms})
 
 
-def best_regions(terms: Mapping[str, float], documents: Sequence[Indexed], most: int) -> list[list[int]]:
+def best_regions(
+    terms: Mapping[str, float], documents: Sequence[Indexed], most: int, named: Mapping[int, Sequence[int]] = NONE_NAMED
+) -> list[list[int]]:
     """For each document the numbers of the regions that are read, in order: of all documents together those that share
-    most words with the question, `most` at most. The first and the last of each are always among them, and more of the
-    beginning of one whose index is not finished."""
-    chosen = [{0, max(0, each.regions - 1)} if each.regions else set() for each in documents]
+    most words with the question, `most` at most. The first and the last of each are always among them, those that the
+    question names by their places, and more of the beginning of one whose index is not finished.
+
+    Args:
+        named: regions that are named, by the document's number.
+    """
+    chosen = [
+        {0, max(0, each.regions - 1), *named.get(number, ())} if each.regions else set()
+        for number, each in enumerate(documents)
+    ]
     for own, each in zip(chosen, documents, strict=True):
         if each.indexed < each.regions:
             own.update(range(min(HEAD_REGIONS, each.regions)))
@@ -64,6 +75,12 @@ def best_regions(terms: Mapping[str, float], documents: Sequence[Indexed], most:
             chosen[document].add(number)
             left -= 1
     return [sorted(own) for own in chosen]
+
+
+def matching(terms: Mapping[str, float], document: Indexed, most: int) -> list[int]:
+    """The regions of one document that share words with a question, those first that share most."""
+    scores = _scores(terms, [document])
+    return [number for number in np.argsort(-scores, kind="stable")[:most].tolist() if scores[number] > 0]
 
 
 def _scores(terms: Mapping[str, float], documents: Sequence[Indexed]) -> Scores:

@@ -19,6 +19,8 @@ from gateway.storage.large.documents import read_indexes, read_part
 from gateway.storage.large.write import delete_unheld, held_by
 
 TABLE = schema.attachments
+PREFIX = "art_"
+"""Before the first digits of its content's digest a document's id has this."""
 PART_CHARS = 1_000_000
 """Characters of a large document's text that are read at once."""
 
@@ -91,7 +93,11 @@ def delete(connection: sa.Connection, tenant: str, conversation_id: str, name: s
     anonymise_bills(connection, billed, content_id)
     held = schema.cached_contents.c
     digests = connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars().all()
-    return unheld_groups(connection, tenant, list(digests), but=conversation_id)
+    groups = unheld_groups(connection, tenant, list(digests), but=conversation_id)
+    begins = content_id.removeprefix(PREFIX)
+    of_document = (held.conversation_id == conversation_id, held.digest >= begins, held.digest < f"{begins}g")
+    connection.execute(schema.cached_contents.delete().where(*of_document))
+    return groups
 
 
 def content_id_of(name: str) -> str:

@@ -26,7 +26,6 @@ from gateway.storage.conversations.path import read_path
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
 from gateway.storage.encryption.columns import vault_of
-from gateway.storage.large.documents import with_beginnings
 from gateway.storage.lookup.frames import read_frame_then
 from gateway.storage.lookup.segments import all_segments, segment_of
 from gateway.storage.turns.bills import calls_of
@@ -78,7 +77,8 @@ class Outlines:
     async def details(
         self, entry: LedgerEntry, path: ConversationPath, before: Sequence[str], names: Sequence[str]
     ) -> tuple[list[LedgerEntry], list[Artifact]]:
-        """The bills of earlier requests of a branch, and the attached documents of these artifact ids."""
+        """The bills of earlier requests of a branch, and the attached documents of these artifact ids, of
+        large ones without their text."""
 
         def work(connection: sa.Connection) -> tuple[list[LedgerEntry], list[Artifact]]:
             found = [each.ledger for each in read_requests(connection, entry.tenant, before)] if before else []
@@ -266,5 +266,4 @@ def _attached(connection: sa.Connection, conversation_id: str, names: Sequence[s
     if not names:
         return []
     query = sa.select(table).where(table.c.conversation_id == conversation_id, table.c.artifact_id.in_(names))
-    found = [rows.attachment_of(row) for row in connection.execute(query.order_by(table.c.number))]
-    return with_beginnings(connection, conversation_id, found)
+    return [rows.attachment_of(row) for row in connection.execute(query.order_by(table.c.number))]

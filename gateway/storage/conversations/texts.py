@@ -15,7 +15,7 @@ from gateway.models.report_lists import ConversationChoice, ConversationLine, Li
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
-from gateway.storage.large.documents import BEGINNING_CHARS, read_part, with_beginnings
+from gateway.storage.large.documents import read_part
 from gateway.storage.lookup.walk import MESSAGES, fewer_than, upwards, whole_messages
 from gateway.storage.reports.conversations import list_conversations, read_conversation
 
@@ -24,6 +24,8 @@ MOST_MESSAGES = 2_000
 """The latest messages of a conversation that are looked at."""
 MOST_DOCUMENTS = 200
 """The latest of its documents."""
+LARGE_CHARS = 16_000
+"""Room that a large document takes, of which what is needed is read afterwards: two regions."""
 BATCH = 500
 PREFIX = "art_"
 
@@ -117,9 +119,10 @@ def read_holders(connection: sa.Connection, tenant: str, artifact_id: str, most:
 def _documents(
     connection: sa.Connection, conversation_id: str, max_bytes: int
 ) -> tuple[tuple[Artifact, ...], int, bool]:
-    """The latest documents that there is room for, in order; their size, and whether they are all."""
+    """The latest documents that there is room for, in order; their size, and whether they are all. Large ones come
+    without their text."""
     own = DOCUMENTS.c.conversation_id == conversation_id
-    here = sa.case((DOCUMENTS.c.document.is_not(None), BEGINNING_CHARS), else_=DOCUMENTS.c.size)
+    here = sa.case((DOCUMENTS.c.document.is_not(None), LARGE_CHARS), else_=DOCUMENTS.c.size)
     sizes = sa.select(DOCUMENTS.c.number, here.label("size")).where(own).order_by(DOCUMENTS.c.number.desc())
     listed = connection.execute(sizes.limit(MOST_DOCUMENTS + 1)).all()
     chosen, size = [], 0
@@ -129,7 +132,7 @@ def _documents(
             chosen.append(each.number)
     query = sa.select(DOCUMENTS).where(own, DOCUMENTS.c.number.in_(chosen)).order_by(DOCUMENTS.c.number)
     found = list(map(rows.attachment_of, connection.execute(query).all())) if chosen else []
-    return tuple(with_beginnings(connection, conversation_id, found)), size, len(chosen) == len(listed)
+    return tuple(found), size, len(chosen) == len(listed)
 
 
 def _chain_query() -> sa.Select[Any]:

@@ -37,7 +37,7 @@ document_regions = Table(
         ["tenant", "digest"], ["large_documents.tenant", "large_documents.digest"], ondelete="CASCADE"
     ),
 )
-"""`place`: the marker lines that it stands under (`models.places`)."""
+"""`place`: where it stands, as `models.regions.Region.where` words it."""
 
 document_postings = Table(
     "document_postings",

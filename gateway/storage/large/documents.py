@@ -2,14 +2,12 @@
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 import sqlalchemy as sa
 
-from gateway.models.artifacts import LARGE, Artifact
 from gateway.models.large import IndexClaim, LargeIndex
-from gateway.models.regions import Region
+from gateway.models.regions import Region, RegionPlace, place_and_line
 from gateway.ports import Clock
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert, Transactions
@@ -19,8 +17,6 @@ DOCUMENTS, REGIONS, POSTINGS = schema.large_documents, schema.document_regions, 
 INSERT_POSTINGS = RowInsert(POSTINGS)
 HELD = timedelta(minutes=2)
 """How long a process that has died keeps others from a document: longer than a segment takes."""
-BEGINNING_CHARS = 400_000
-"""Characters of a large document that a page, or a search over past conversations, has of it."""
 TRIES = 3
 """Processes that may fail at a document before it is left as it is."""
 
@@ -48,6 +44,14 @@ class LargeDocuments:
 
         return await self._transactions.run(work)
 
+    async def places(self, tenant: str, digests: Sequence[str]) -> dict[str, list[RegionPlace]]:
+        """Where each region of these documents stands, in order."""
+
+        def work(connection: sa.Connection) -> dict[str, list[RegionPlace]]:
+            return {digest: read_places(connection, tenant, digest) for digest in digests}
+
+        return await self._transactions.run(work)
+
     async def claim(self, holder: str) -> IndexClaim | None:
         """The oldest document whose index is not finished and that no other process is at; None if there is none."""
         now = self._clock.now()
@@ -67,13 +71,12 @@ class LargeDocuments:
             return None
         return await self._transactions.run(work, write=True)
 
-    async def texts(self, claim: IndexClaim, most: int) -> list[str]:
-        """The texts of the next regions to be indexed."""
+    async def unindexed(self, claim: IndexClaim, most: int) -> list[Region]:
+        """The next regions to be indexed."""
         numbers = range(claim.indexed, min(claim.regions, claim.indexed + most))
-        found = await self._transactions.run(
+        return await self._transactions.run(
             lambda connection: read_regions(connection, claim.tenant, claim.digest, numbers)
         )
-        return [each.text for each in found]
 
     async def add_segment(
         self, claim: IndexClaim, segment: int, many: int, data: Iterable[tuple[int, bytes]]
@@ -145,7 +148,14 @@ def read_regions(connection: sa.Connection, tenant: str, digest: str, numbers: S
     if isinstance(numbers, range):
         found = REGIONS.c.number.between(numbers.start, numbers.stop - 1)
     query = sa.select(REGIONS).where(*own(REGIONS, tenant, digest), found).order_by(REGIONS.c.number)
-    return [Region(row.number, row.start, row.text, row.place) for row in connection.execute(query)]
+    return [Region(row.number, row.start, row.text, *place_and_line(row.place)) for row in connection.execute(query)]
+
+
+def read_places(connection: sa.Connection, tenant: str, digest: str) -> list[RegionPlace]:
+    """Where each region of a document stands, in order; their texts are not read."""
+    query = sa.select(REGIONS.c.number, REGIONS.c.place).where(*own(REGIONS, tenant, digest))
+    rows = connection.execute(query.order_by(REGIONS.c.number))
+    return [RegionPlace(row.number, *place_and_line(row.place)) for row in rows]
 
 
 def read_part(connection: sa.Connection, tenant: str, digest: str, offset: int, limit: int) -> str:
@@ -158,16 +168,3 @@ def read_part(connection: sa.Connection, tenant: str, digest: str, offset: int, 
     rows = connection.execute(sa.select(REGIONS).where(*until).order_by(REGIONS.c.number)).all()
     at = offset - rows[0].start
     return "".join(row.text for row in rows)[at : at + limit]
-
-
-def with_beginnings(connection: sa.Connection, conversation_id: str, documents: Iterable[Artifact]) -> list[Artifact]:
-    """A conversation's documents; of large ones as much as `BEGINNING_CHARS`."""
-    found = []
-    for each in documents:
-        if each.is_excerpt:
-            owner = sa.select(schema.conversations.c.tenant).where(schema.conversations.c.id == conversation_id)
-            tenant = connection.execute(owner).scalar() or ""
-            text = read_part(connection, tenant, each.metadata[LARGE], 0, BEGINNING_CHARS)
-            each = replace(each, content=text)
-        found.append(each)
-    return found

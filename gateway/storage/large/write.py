@@ -60,7 +60,7 @@ def own(table: sa.Table, tenant: str, digest: str) -> tuple[sa.ColumnElement[boo
 
 def region_row(key: dict[str, str], region: Region) -> dict[str, Any]:
     """A region's row; `key` are tenant and digest."""
-    return {**key, "number": region.number, "start": region.start, "place": region.place, "text": region.text}
+    return {**key, "number": region.number, "start": region.start, "place": region.where, "text": region.text}
 
 
 def held_by(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[str]:

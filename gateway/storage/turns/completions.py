@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from gateway.base import jsons
 from gateway.base.ids import completion_of
 from gateway.models.items import BOUND, instruction_items
-from gateway.models.turn import ASKED, CITATIONS, CompletionPage, CompletionQuery, LedgerEntry, StoredCompletion
+from gateway.models.turn import ASKED, CITED, CompletionPage, CompletionQuery, LedgerEntry, StoredCompletion
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import for_row, vault_of
@@ -210,6 +210,6 @@ def _completion(row: Any, entry: LedgerEntry, messages: dict[int, Any]) -> Store
         choice["message"] = message
     metadata, plan, asked = row._mapping["metadata"], row._mapping["plan"], body.pop(ASKED, None)
     beside = jsons.loads_stored(plan) if plan else {}
-    citations = beside.pop(CITATIONS, None)
+    cited = {name: beside.pop(name) for name in CITED if name in beside} or None
     kept = jsons.loads(metadata) if metadata else None
-    return StoredCompletion(entry, body, kept, beside or None, asked, citations)
+    return StoredCompletion(entry, body, kept, beside or None, asked, cited)

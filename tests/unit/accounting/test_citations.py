@@ -1,11 +1,13 @@
 """What an answer cites is read strictly: an unknown id, or a place that is not there, is none."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from gateway.accounting.citations import MOST_CITATIONS, PASSAGE_CHARS, Sent, citations_of
 from gateway.models.places import Places, marker, sheet_marker
+from gateway.models.regions import joined, place_and_line, regions_of
 from tests.support.growth import is_linear
 
 ID, OTHER = "art_0123456789abcdef", "art_fedcba9876543210"
@@ -90,9 +92,51 @@ def test_places_are_found_as_they_are_told() -> None:
     places = Places(TEXT)
     for words in ("one", "two", "second", "first\nsecond", "a,1", "a,1\nb,2"):
         start = TEXT.index(words)
-        found = places.find(places.of(start, start + len(words)))
-        assert found is not None
-        assert found[0] <= start < start + len(words) <= found[1]
+        ((low, high),) = places.find(places.of(start, start + len(words)))
+        assert low <= start < start + len(words) <= high
+
+
+LOG = "".join(f"entry {number} of the log, with some words\n" for number in range(1, 3_000))
+BOOK = "".join(f"[page {n}]\n" + f"Page {n} has these words, again and again.\n" * 600 for n in range(1, 5))
+ROWS = "[sheet Sales A1:B3000]\n" + "".join(f"item {number}\t{number}\n" for number in range(1, 3_001))
+
+
+@pytest.mark.parametrize("head", ["", "[file a.log]\n"])
+def test_s14_8_a_line_of_a_large_document_is_that_of_the_document(head: str) -> None:
+    """§14.7, §14.8: the model was told a line's number in the document, and cites it; what no line of the excerpt has
+    is dropped."""
+    read, file = joined([list(regions_of(head + LOG))[n] for n in (0, 5, 9)]), "file a.log, " if head else ""
+    words = "entry 1200 of the log, with some words\nentry 1201"
+    at = read.index(words)
+    place = Places(read, excerpt=True).of(at, at + len(words))
+    assert place == f"{file}lines 1200-1201"
+    one = citations_of(f"[{ID}, {place}]", sent(read, original=False, excerpt=True)).found[0]
+    assert one["passages"] == [{"start": None, "end": None, "text": f"{words} of the log, with some words"}]
+    assert citations_of(f"[{ID}, {file}line 700]", sent(read, original=False, excerpt=True)).dropped == 1
+    assert citations_of(f"[{ID}, {file}lines 5-6]", sent(read, original=False, excerpt=True)).found[0]["passages"]
+
+
+def test_s14_8_a_page_or_a_row_below_a_gap_is_cited() -> None:
+    """§14.8: a page of which an excerpt has two parts, rows of a sheet whose first rows stand above the gap."""
+    pages = joined([each for each in regions_of(BOOK) if each.number in (0, 5, 7)])
+    second = next(each.text for each in regions_of(BOOK) if each.number == 5)
+    (one,) = citations_of(f"[{ID}, page 2]", sent(pages, original=False, excerpt=True)).found
+    assert second[:100] in one["passages"][0]["text"]
+    rows = joined([each for each in regions_of(ROWS) if each.number in (0, 3)])
+    row = next(each.text for each in regions_of(ROWS) if each.number == 3).split("\t")[0].removeprefix("item ")
+    (cited,) = citations_of(f"[{ID}, Sales!A{row}:B{row}]", sent(rows, original=False, excerpt=True)).found
+    assert cited["passages"][0]["text"] == f"item {row}\t{row}"
+
+
+def test_s14_7_lines_of_regions_that_were_stored_without_a_number_are_not_told() -> None:
+    """§14.7."""
+    first, *_, last = (replace(each, line=None) for each in regions_of(LOG))
+    read = joined([first, last])
+    at = read.index("entry 2900 ")
+    assert Places(read, excerpt=True).of(at, at + 10) == ""
+    assert place_and_line(last.where) == ("", None)
+    for each in regions_of(f"{LOG}[file b.txt]\n{LOG}"):
+        assert place_and_line(each.where) == (each.place, each.line)
 
 
 def test_a_result_is_cited_by_its_step_and_once() -> None:

@@ -22,7 +22,7 @@ class Anybody:
 async def asked() -> None:
     """Asks an endpoint that has nothing behind it."""
     unused: Any = None
-    endpoint = McpEndpoint(Settings(), unused, unused, Anybody())  # type: ignore[arg-type]
+    endpoint = McpEndpoint(Settings(), unused, unused, Anybody(), unused)  # type: ignore[arg-type]
     body = {"type": "http.request", "body": b"{}", "more_body": False}
 
     async def receive() -> Any:

@@ -61,6 +61,10 @@ class Shelf:
         return ConversationTexts(messages, (), min(size, max_bytes), size <= max_bytes)
 
 
+class NoLargeTexts:
+    """Nothing of what is on the shelf is large."""
+
+
 class Memory:
     """Things that any search finds, in place of `ThingMemory`."""
 
@@ -73,7 +77,7 @@ class Memory:
 
 def past(shelf: Shelf, *things: Thing) -> Past:
     """The past over these; both fakes have the methods that it calls."""
-    return Past(shelf, Memory(*things), 8000)  # type: ignore[arg-type]
+    return Past(shelf, Memory(*things), 8000, NoLargeTexts())  # type: ignore[arg-type]
 
 
 async def test_the_best_conversation_comes_first_with_its_best_passages() -> None:

@@ -6,13 +6,22 @@ import zlib
 import pytest
 
 from gateway.models.places import GAP, Places
-from gateway.models.regions import REGION_CHARS, joined, region_spans, regions_of
+from gateway.models.regions import REGION_CHARS, RegionPlace, joined, region_spans, regions_of
+from gateway.relevance.named_places import named_places
+from gateway.relevance.stored.placed import regions_named
 from gateway.relevance.stored.postings import SEGMENT_REGIONS, Bucket, bucket_of, segment
 from gateway.relevance.stored.process import SegmentMaker
 from gateway.relevance.stored.scoring import HEAD_REGIONS, Indexed, best_regions, buckets_of, wanted_terms
 from gateway.relevance.terms import Lexicon
 
 WORDS = ["harbour", "tide", "rope", "anchor", "gull", "mast", "deck", "hull", "storm", "chart", "bell", "lantern"]
+
+
+SHEET_ROWS = "[sheet Sales A1:B3000]\n" + "".join(f"item {n}\t{n * 3}\n" for n in range(1, 3001))
+PAGED = "".join(f"[page {n}]\n{'a line of some words that fills a page' * 70}\n" for n in range(1, 60))
+LINED = "".join(
+    f"[file {name}.txt]\n" + "".join(f"{name} line {n} of some words\n" for n in range(1, 2000)) for name in "ab"
+)
 
 
 def texts(many: int) -> list[str]:
@@ -98,7 +107,7 @@ def test_s14_7_regions_that_are_read_keep_their_places() -> None:
     text = "".join(f"[page {number}]\n{line * 100}" for number in range(1, 40))
     regions = list(regions_of(text))
     read = joined([regions[0], regions[9], regions[-1]])
-    assert read.count(f"{GAP}\n") == 2
+    assert len(GAP.findall(read)) == 2
     at = read.index(regions[9].text)
     page = text.rfind("[page ", 0, regions[9].start + 1)
     assert Places(read).of(at, at + 40) == text[page + 1 : text.index("]", page)]
@@ -114,7 +123,7 @@ def test_s14_7_cells_of_a_region_are_those_of_its_rows() -> None:
     assert cells == f"file a.xlsx, Sales!A{number}:B{number}"
 
 
-def test_s14_7_lines_are_told_only_where_nothing_is_left_out_above_them() -> None:
+def test_s14_7_lines_are_told_where_their_numbers_are_known() -> None:
     first = "".join(f"line {number} of the first file, some words\n" for number in range(1, 2_000))
     second = "".join(f"row {number} of the other one, some words\n" for number in range(1, 900))
     for head in ("", "[file a.txt]\n"):
@@ -126,10 +135,32 @@ def test_s14_7_lines_are_told_only_where_nothing_is_left_out_above_them() -> Non
         def place(words: str, places: Places = places, read: str = read) -> str:
             return places.of(read.index(words), read.index(words) + len(words))
 
-        file = "file a.txt" if head else ""
-        assert place("line 5 of the first file") == (f"{file}, line 5" if head else "line 5")
-        assert place(regions[3].text[:40]) == file
+        file = "file a.txt, " if head else ""
+        assert place("line 5 of the first file") == f"{file}line 5"
+        number = regions[3].text.split(" ")[1]
+        assert place(regions[3].text[:10]) == f"{file}line {number}"
         assert place("row 3 of the other one") == "file b.txt, line 3", "its own marker was read"
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "held"),
+    [
+        (SHEET_ROWS, "What is in row 2900?", "item 2900\t"),
+        (SHEET_ROWS, "Sales!B1234", "item 1234\t"),
+        (PAGED, "Was steht auf Seite 33?", "[page 33]"),
+        (LINED, "line 1777 of b.txt", "b line 1777 "),
+        (LINED, "a.txt:1500", "a line 1500 "),
+        (LINED.replace("[file a.txt]\n", ""), "what does line 9 say?", "a line 9 "),
+    ],
+)
+def test_s14_7_a_place_that_a_question_names_is_read(text: str, question: str, held: str) -> None:
+    """§14.7, §14.2."""
+    regions = list(regions_of(text))
+    found = regions_named(named_places(question), [RegionPlace(each.number, each.place, each.line) for each in regions])
+    assert len(found) <= 3
+    assert any(held in regions[number].text for number in found)
+    document = Indexed(len(regions), len(regions), {})
+    assert set(found) <= set(best_regions({}, [document], 8, {0: found})[0])
 
 
 def test_s14_7_a_question_looks_up_few_buckets() -> None:
