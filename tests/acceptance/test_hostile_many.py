@@ -44,29 +44,29 @@ and was 30 to 50."""
 
 
 def images() -> Messages:
-    """One message of 50,000 pictures."""
+    """One message of 25,000 pictures."""
     image: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
-    return [{"role": "user", "content": 50_000 * [image]}]
+    return [{"role": "user", "content": 25_000 * [image]}]
 
 
 def systems() -> Messages:
-    """100,000 system messages."""
-    return [*({"role": "system", "content": f"be {n}"} for n in range(100_000)), {"role": "user", "content": "hi"}]
+    """50,000 system messages."""
+    return [*({"role": "system", "content": f"be {n}"} for n in range(50_000)), {"role": "user", "content": "hi"}]
 
 
 def turns() -> Messages:
-    """100,000 messages that take turns."""
-    return [{"role": ("user", "assistant")[n % 2], "content": f"hi {n}"} for n in range(100_001)]
+    """50,000 messages that take turns."""
+    return [{"role": ("user", "assistant")[n % 2], "content": f"hi {n}"} for n in range(50_001)]
 
 
 def results() -> Messages:
-    """20,000 results of tools."""
+    """10,000 results of tools."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     step: Messages = [
         {"role": "assistant", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "done"},
     ]
-    return [{"role": "user", "content": "go"}, *(20_000 * step)]
+    return [{"role": "user", "content": "go"}, *(10_000 * step)]
 
 
 @pytest.fixture(scope="module")

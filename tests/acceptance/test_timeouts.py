@@ -66,7 +66,7 @@ def test_s7_each_model_has_its_own_patience(
     with http(module_shop) as client:
         if not given_up:
             with pytest.raises(httpx.ReadTimeout):
-                client.post("/chat/completions", json=body, timeout=2 * SHORT)
+                client.post("/chat/completions", json=body, timeout=1.5 * SHORT)
             assert upstream.last.disconnected.wait(ENOUGH)
             return
         answer = client.post("/chat/completions", json=body)

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import re
 import socket
 import struct
 import threading
@@ -109,13 +110,13 @@ class ForwardingProxy(Closing):
 class DelayingProxy(ForwardingProxy):
     """Each piece of an answer arrives `seconds` after it was sent; `seconds` may change at any time.
 
-    `requests` are the pieces that clients sent; a test may clear it.
+    What clients sent is kept, see `take_commands`.
     """
 
     seconds = 0.0
 
     def __init__(self, port: int) -> None:
-        self.requests: list[bytes] = []
+        self._requests: list[bytes] = []
         super().__init__(port)
 
     @property
@@ -125,7 +126,12 @@ class DelayingProxy(ForwardingProxy):
 
     def sees(self, piece: bytes) -> None:
         """Kept."""
-        self.requests.append(piece)
+        self._requests.append(piece)
+
+    def take_commands(self) -> tuple[int, bool]:
+        """How many commands with a key have come since this was last asked, and whether any PING."""
+        sent, self._requests = b"".join(self._requests), []
+        return len(re.findall(rb"\r\n(?:EVAL|MGET|GET|SET)\r\n", sent)), b"PING\r\n" in sent
 
     def passes(self, piece: bytes, client: socket.socket) -> bool:
         """Every piece, later."""
