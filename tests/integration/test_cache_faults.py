@@ -85,6 +85,7 @@ async def test_no_answer_is_handed_to_another_after_commands_were_cancelled_or_l
             nonlocal alone
             key = f"own-{number}"
             for _ in range(4):
+                cache._link._paused_until = None  # type: ignore[attr-defined]
                 await cache.set(key, key.encode(), 60)
                 found = await cache.get(key)
                 assert found in (None, key.encode())
@@ -100,8 +101,9 @@ async def test_no_answer_is_handed_to_another_after_commands_were_cancelled_or_l
                 task.cancel()
             for result in await asyncio.gather(*tasks, return_exceptions=True):
                 assert result is None or isinstance(result, asyncio.CancelledError), result
-            cache._link._paused_until = None  # type: ignore[attr-defined]
-        assert alone, "some were answered"
+        async with asyncio.timeout(PATIENCE):
+            while not alone:  # as good as always some were answered
+                await one(0)
         await cache.close()
 
 
