@@ -2,6 +2,7 @@
 
 import pytest
 
+
 def few_or_many(few: int, many: int) -> pytest.MarkDecorator:
     """`number` is `few` in `make test`, and `many` in `make chaos`."""
     rows = [pytest.param(few, id="few"), pytest.param(many, id="many", marks=pytest.mark.chaos)]
