@@ -77,13 +77,19 @@ def begins_with(after: list[Any], before: list[Any]) -> bool:
     return prefix(before, after) == len(before)
 
 
+@pytest.fixture(scope="module")
+def module_pair(module_start_gateway: GatewayFactory, module_storage_url: str) -> list[GatewayProcess]:
+    """Two gateways on one database."""
+    return [module_start_gateway({"storage": {"url": module_storage_url}}) for _ in range(2)]
+
+
 @pytest.mark.parametrize("how", HOWS)
 def test_s4_i7_a_restart_and_two_processes_change_nothing(
-    upstream: MockUpstream, start_gateway: GatewayFactory, storage_url: str, how: How
+    upstream: MockUpstream, module_pair: list[GatewayProcess], how: How
 ) -> None:
     """What is frozen lives in the storage: the turns of one conversation go to two gateways by turns, one of which is
     started again in between."""
-    first, second = (start_gateway({"storage": {"url": storage_url}}) for _ in range(2))
+    first, second = module_pair
     session = filled(upstream, [first, second], f"two {how}", how=how)
     count = len(session.forwarded)
     first.terminate()

@@ -208,6 +208,7 @@ def test_s13_9_what_is_not_stored_says_why(gateway: GatewayProcess, upstream: Mo
         assert "never kept" not in text
 
 
+@pytest.mark.parametrize("storage_url", ["sqlite"], indirect=True)
 def test_s13_9_what_is_shown_is_text(planning: tuple[GatewayProcess, InternalModels]) -> None:
     """Nothing that a model or a user wrote moves a cursor, colours anything, turns the writing round or is markup."""
     gateway, models = planning

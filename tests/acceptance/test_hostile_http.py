@@ -8,7 +8,6 @@ from tests.support.answers import http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.process import PATIENCE
 from tests.support.sockets import RawClient, get, post
 
 CHAT = json.dumps({"model": "gpt-4o", "messages": [user("hello")]}).encode()
@@ -112,7 +111,7 @@ def test_s7_old_and_odd_http_is_answered(one_gateway: GatewayProcess, upstream: 
     """§1: HTTP/1.0 and absolute-form targets are HTTP as well."""
     with RawClient(one_gateway) as client:
         assert client.ask(b"GET /health/live HTTP/1.0\r\n\r\n").status == 200
-        client.seconds_to_end(PATIENCE)
+        client.wait_for_end()
     with RawClient(one_gateway) as client:
         assert client.ask(get("http://gateway/health/live")).status == 200
         upgrade = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAoAAAAAIAAAAA")
@@ -225,7 +224,7 @@ def test_s7_a_declared_length_is_refused_before_the_body(limited: GatewayProcess
             assert answer.status == 413
             assert answer.error["code"] == "request_too_large"
             assert answer.headers["connection"] == "close"
-            client.seconds_to_end(PATIENCE)
+            client.wait_for_end()
     assert serves_on(limited)
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,32 +38,35 @@ print(longest)
 """
 """Asks again and again, and says how long the gateway let it wait for what it did itself meanwhile: a wait in which
 the machine did something else is not the gateway's."""
+READINGS = 15
+"""Others wait at most as long as it takes to parse the request's JSON so many times, by this processor: it is up to 5,
+and was 30 to 50."""
 
 
 def images() -> Messages:
-    """One message of 50,000 pictures."""
+    """One message of 25,000 pictures."""
     image: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
-    return [{"role": "user", "content": 50_000 * [image]}]
+    return [{"role": "user", "content": 25_000 * [image]}]
 
 
 def systems() -> Messages:
-    """100,000 system messages."""
-    return [*({"role": "system", "content": f"be {n}"} for n in range(100_000)), {"role": "user", "content": "hi"}]
+    """50,000 system messages."""
+    return [*({"role": "system", "content": f"be {n}"} for n in range(50_000)), {"role": "user", "content": "hi"}]
 
 
 def turns() -> Messages:
-    """100,000 messages that take turns."""
-    return [{"role": ("user", "assistant")[n % 2], "content": f"hi {n}"} for n in range(100_001)]
+    """50,000 messages that take turns."""
+    return [{"role": ("user", "assistant")[n % 2], "content": f"hi {n}"} for n in range(50_001)]
 
 
 def results() -> Messages:
-    """20,000 results of tools."""
+    """10,000 results of tools."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     step: Messages = [
         {"role": "assistant", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "done"},
     ]
-    return [{"role": "user", "content": "go"}, *(20_000 * step)]
+    return [{"role": "user", "content": "go"}, *(10_000 * step)]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +79,7 @@ def sqlite_gateway(module_start_gateway: GatewayFactory) -> GatewayProcess:
 def test_s7_a_request_of_very_many_pieces_stops_nobody_else(
     sqlite_gateway: GatewayProcess, messages: Callable[[], Messages]
 ) -> None:
-    """Others wait a few tenths of a second for the parsing at most; it was 1.3 to 2.3 seconds."""
+    """Others wait a few tenths of a second for the parsing at most."""
     body = json.dumps({"model": "gpt-4o", "messages": messages(), "context": {"dry_run": True}}).encode()
     with subprocess.Popen(
         [sys.executable, "-c", PROBE, str(sqlite_gateway.port), str(sqlite_gateway.pid)],
@@ -93,4 +97,6 @@ def test_s7_a_request_of_very_many_pieces_stops_nobody_else(
             said, _ = probe.communicate(timeout=60)
         longest = float(said)
     assert answer.status_code in (200, 400), answer.text[:300]
-    assert longest < 0.8
+    began = time.process_time()
+    json.loads(body)
+    assert longest < READINGS * (time.process_time() - began)

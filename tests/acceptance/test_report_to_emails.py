@@ -65,19 +65,19 @@ def compared(output: str, row: str) -> list[str]:
     return re.split(r" {2,}", found.group(1).strip())
 
 
-def conversation(gateway: GatewayProcess, upstream: MockUpstream) -> Json:
+def conversation(one_gateway: GatewayProcess, upstream: MockUpstream) -> Json:
     """The one that the agents shared, with its totals and turns."""
-    with http(gateway, "sk-example") as client:
+    with http(one_gateway, "sk-example") as client:
         page = client.get("/conversations").json()["data"]
         assert len(page) == 1, "what is not shared is not stored"
         found: Json = exact(client.get(f"/conversations/{page[0]['id']}").text)
     return found
 
 
-def test_a_report_becomes_emails(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_a_report_becomes_emails(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """What agents share is in their emails, what it costs is what the bills say."""
     upstream.handler = scripted
-    output = run(gateway)
+    output = run(one_gateway)
     assert compared(output, "requests") == ["10", "10"]
     assert compared(output, "emails with a fact") == ["2 of 2", "0 of 2"]
     assert compared(output, "refined") == ["2", "2"]
@@ -85,7 +85,7 @@ def test_a_report_becomes_emails(gateway: GatewayProcess, upstream: MockUpstream
     assert tokens[0] > tokens[1]
     costs = [Decimal(cell) for cell in compared(output, "cost in USD")]
     assert costs[0] > costs[1] > 0
-    shared = conversation(gateway, upstream)["totals"]
+    shared = conversation(one_gateway, upstream)["totals"]
     assert shared["cost"]["total_cost"] == costs[0]
     assert shared["requests"] == 10
     agents = {each["agent"]: each["requests"] for each in shared["agents"]}
@@ -94,24 +94,26 @@ def test_a_report_becomes_emails(gateway: GatewayProcess, upstream: MockUpstream
     assert any("Its point: late glass is made good." in asked(record) for record in upstream.chats)
 
 
-def test_the_user_chooses(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_the_user_chooses(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """By the numbers that the example shows."""
     upstream.handler = scripted
-    output = run(gateway, "--choose", "2,7")
+    output = run(one_gateway, "--choose", "2,7")
     assert re.findall(r"^--- to (\w+ \w+)", output, re.MULTILINE) == ["Tomas Vrba", "Tomas Vrba"]
 
 
-def test_a_model_without_json_is_made_up_for(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_a_model_without_json_is_made_up_for(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """By what the report says itself, and the output tells it."""
     upstream.handler = lambda _: Reply(text=POOR)
-    output = run(gateway, "--first", "4")
+    output = run(one_gateway, "--first", "4")
     assert output.count("taken from the report") == 2
     assert "3. Mirela Kos: head of the workshop: needs two glass cutters before autumn" in output
     assert compared(output, "mean score") == ["-", "-"]
     assert compared(output, "emails with a fact") == ["0 of 4", "0 of 4"]
 
 
-def test_a_server_without_response_formats_is_asked_without(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_a_server_without_response_formats_is_asked_without(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
     """Once for each answer that was to be JSON."""
     refusal = {"error": {"message": "response_format is not supported", "type": "invalid_request_error"}}
 
@@ -123,7 +125,7 @@ def test_a_server_without_response_formats_is_asked_without(gateway: GatewayProc
         )
 
     upstream.handler = answered
-    assert compared(run(gateway, "--first", "1"), "emails with a fact") == ["1 of 1", "0 of 1"]
+    assert compared(run(one_gateway, "--first", "1"), "emails with a fact") == ["1 of 1", "0 of 1"]
 
 
 @pytest.fixture

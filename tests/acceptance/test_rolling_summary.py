@@ -127,6 +127,7 @@ def test_s11_13_a_summarizer_that_is_down_costs_nothing(talk: Chat) -> None:
     ],
     ids=str,
 )
+@pytest.mark.parametrize("storage_url", ["sqlite"], indirect=True)
 def test_s11_13_who_wants_none_pays_for_none(talk: Chat, more: Json) -> None:
     talk.say("Hi.")
     for number in range(TURNS):

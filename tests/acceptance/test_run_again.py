@@ -99,13 +99,20 @@ class Script:
         return self.conversations[0]
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("words", ["", "look", "look and look"])
-@pytest.mark.parametrize("drops", [False, True])
+@pytest.mark.parametrize(
+    ("words", "drops", "streamed"),
+    [
+        ("", False, True),
+        ("look", False, False),
+        ("look", True, True),
+        ("look and look", False, True),
+        ("look and look", True, False),
+    ],
+)
 def test_s3_2_each_run_is_one_conversation(sdk: OpenAI, words: str, drops: bool, streamed: bool) -> None:
-    """§3.2: five runs are five conversations, with and without tool steps, whether these are sent again or not."""
-    runs = [Script(sdk, drops=drops, streamed=streamed).run(words=words) for _ in range(5)]
-    assert len(set(runs)) == 5
+    """§3.2: three runs are three conversations, with and without tool steps, whether these are sent again or not."""
+    runs = [Script(sdk, drops=drops, streamed=streamed).run(words=words) for _ in range(3)]
+    assert len(set(runs)) == 3
 
 
 @pytest.mark.parametrize("drops", [False, True])

@@ -1,6 +1,5 @@
 """How long an upstream may take, for each model (guarantee §7)."""
 
-import time
 from typing import Any
 
 import httpx
@@ -14,7 +13,8 @@ from tests.support.raw import SSE_HEAD, End, Forever, Step, event, head, piece
 
 SHORT = 1.0
 """Longer than a loaded machine takes to connect, or lets a process that is to send something wait."""
-LONG = 30.0
+LONG = 600.0
+"""Longer than the client of a test waits: who answers it has waited for `SHORT`."""
 ENOUGH = 10.0
 WORD = {"id": "u", "object": "chat.completion.chunk", "created": 1, "model": "m"} | {
     "choices": [{"index": 0, "delta": {"content": "one"}, "finish_reason": None}]
@@ -63,15 +63,13 @@ def test_s7_each_model_has_its_own_patience(
     """`timeout` of a model: a number, or connect, first_byte and idle; `stream_timeout` is LiteLLM's word for idle."""
     upstream.reply(raw=steps)
     body = {"model": model, "messages": [user("hello")], "stream": streamed}
-    began = time.monotonic()
     with http(module_shop) as client:
         if not given_up:
             with pytest.raises(httpx.ReadTimeout):
-                client.post("/chat/completions", json=body, timeout=2 * SHORT)
+                client.post("/chat/completions", json=body, timeout=1.5 * SHORT)
             assert upstream.last.disconnected.wait(ENOUGH)
             return
         answer = client.post("/chat/completions", json=body)
-    assert SHORT <= time.monotonic() - began < LONG / 3
     assert "upstream_timeout" in answer.text
     assert "[DONE]" not in answer.text
     begun = steps[1:2] == (event(WORD),)
@@ -80,3 +78,16 @@ def test_s7_each_model_has_its_own_patience(
     bill = stored(module_shop, answer.headers["x-request-id"])
     assert bill["status"] == ("partial" if begun else "failed")
     assert bill["response_metadata"]["cost"]["estimated"] is True
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_s7_who_answers_in_time_is_waited_for(
+    module_shop: GatewayProcess, upstream: MockUpstream, model: str, streamed: bool
+) -> None:
+    """The numbers are seconds."""
+    upstream.reply(text="done", delay_first=SHORT / 5)
+    with http(module_shop) as client:
+        answer = client.post("/chat/completions", json={"model": model, "messages": [user("hi")], "stream": streamed})
+    assert answer.status_code == 200
+    assert "upstream_timeout" not in answer.text

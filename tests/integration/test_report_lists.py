@@ -113,7 +113,7 @@ async def test_s13_9_conversations_are_those_that_python_finds(filled: Transacti
             of(*TENANTS), of("conv_", "conv_00", "conv_0003", "con%"), of("s0", "s3", "s%"), of(*USERS), of(*MODELS),
             of(*TEXTS),
         )
-        for _ in range(150)
+        for _ in range(60)
     ]  # fmt: skip
     nonempty = 0
     for part in _random_parts(choose, choices):
@@ -121,7 +121,7 @@ async def test_s13_9_conversations_are_those_that_python_finds(filled: Transacti
         found = await _walk(lambda p: filled.run(lambda connection: list_conversations(connection, p)), part)
         assert [line.id for line in found] == expected, part
         nonempty += bool(expected)
-    assert nonempty > 30
+    assert nonempty > 10
 
 
 def _newest(rows: Iterable[Any], time: str, name: str) -> list[Any]:
@@ -158,7 +158,7 @@ async def test_s13_9_requests_are_those_that_python_finds(filled: Transactions) 
             of(*TENANTS), of(*MODELS), of(*USERS), of(*AGENTS), of("conv_0000", "conv_0001", "conv_x"), of(*STATUSES),
             of("chat", "embeddings"),
         )
-        for _ in range(150)
+        for _ in range(60)
     ]  # fmt: skip
     nonempty = 0
     for part in _random_parts(choose, choices):
@@ -166,7 +166,7 @@ async def test_s13_9_requests_are_those_that_python_finds(filled: Transactions) 
         found = await _walk(lambda p: filled.run(lambda connection: list_requests(connection, p)), part)
         assert [line.id for line in found] == expected, part
         nonempty += bool(expected)
-    assert nonempty > 30
+    assert nonempty > 10
 
 
 def _is_asked(row: Any, part: ListPart[RequestChoice]) -> bool:

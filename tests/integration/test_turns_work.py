@@ -13,7 +13,7 @@ from tests.support.documents import prompt_tokens
 from tests.support.mock_upstream import MockUpstream
 
 SHORT, LONG = 20, 600
-GROWN, MEASURED = 40, 12
+GROWN, MEASURED = 24, 8
 """Turns by which the long one has grown since it was told, each of which may leave a frame; and turns measured."""
 
 

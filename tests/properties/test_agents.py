@@ -11,9 +11,10 @@ from gateway.errors import ContextLengthExceeded
 from tests.properties.checks import tokens
 from tests.properties.running import FACTS
 from tests.support.in_process import InProcess
+from tests.support.marks import few_or_many
 
 Json = dict[str, Any]
-TALKS, REQUESTS = 40, 10
+REQUESTS = 10
 TYPES = ("chat", "claude-code", "openai-codex", "google-gemini", "plain", "nobody-knows")
 HEADERS = {"google-gemini": ("Conversation so far:\n", "User message:\n"), "bracketed": ("[CONTEXT]\n", "[MESSAGE]\n")}
 WORDS = ["lamp", "oil", "ice", "fog", "ferry", "keeper", "clause", "depot", "order", "truck", "yard", "price"]
@@ -43,10 +44,11 @@ class Team:
         return found
 
 
-def test_s11_3_the_sections_are_what_was_said_last_and_fit() -> None:
+@few_or_many(20, 400)
+def test_s11_3_the_sections_are_what_was_said_last_and_fit(number: int) -> None:
     """§4 I1 to I4, and I7 within a tool loop."""
-    answered = [asyncio.run(_play(seed)) for seed in range(TALKS)]
-    assert sum(answered) > TALKS * REQUESTS / 2
+    answered = [asyncio.run(_play(seed)) for seed in range(number)]
+    assert sum(answered) > number * REQUESTS / 2
 
 
 async def _play(seed: int) -> int:

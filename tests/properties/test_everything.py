@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from gateway.config.settings import Settings
 from tests.properties.checks.seen import Broken
 from tests.properties.everything import PROFILES, Everything
-from tests.properties.running import CASES, FACTS
+from tests.properties.running import FACTS
 from tests.properties.talks import Script
 from tests.support.in_process import InProcess
+from tests.support.marks import few_or_many
 
-CONVERSATIONS, REQUESTS = max(80, CASES // 15), 8
+REQUESTS = 8
 DOCUMENT_CHARS = 1200
 FOUND = (2_000_972, 2_000_677, 2_002_508, 2292, 100_993, 101_367, 105_352, 105_811, 702_048, 709_279, 721_222, 741_290)
 """Conversations that once showed a fault: a pinned document that had left the window was forwarded as a file; the
@@ -23,18 +24,20 @@ CHANGED_IN_KEPT = 1026
 """A conversation in which a message that kept its block was to keep what it said of its own files."""
 
 
-def test_s4_the_invariants_hold_with_everything_switched_on_at_random() -> None:
+@few_or_many(60, 1000)
+def test_s4_the_invariants_hold_with_everything_switched_on_at_random(number: int) -> None:
     """§4 I1 to I7 and §11.12 to §11.14 at once; agents with sections have those of §4 that hold for sections."""
-    found = asyncio.run(_play(range(CONVERSATIONS)))
-    assert found["asked"] > CONVERSATIONS * REQUESTS / 2
+    found = asyncio.run(_play(range(number)))
+    assert found["asked"] > number * REQUESTS / 2
     for name in ("sections", "chat agent", "pinned", "summaries", "things", "profile", "not stored"):
-        assert found[f"with {name}"] >= CONVERSATIONS / 20, name
+        assert found[f"with {name}"] >= number / 20, name
 
 
-def test_s14_6_documents_that_come_again_stand_once() -> None:
+@few_or_many(30, 500)
+def test_s14_6_documents_that_come_again_stand_once(number: int) -> None:
     """As files, attached or both, in any turn; they leave, are reduced, pinned, and all is sent again."""
-    found = asyncio.run(_play((*range(CONVERSATIONS // 2), CHANGED_IN_KEPT), again=True))
-    assert found["with same"] > CONVERSATIONS / 4
+    found = asyncio.run(_play((*range(number), CHANGED_IN_KEPT), again=True))
+    assert found["with same"] > number / 2
 
 
 def test_s11_conversations_that_once_showed_a_fault() -> None:

@@ -2,7 +2,6 @@
 
 import base64
 import io
-import os
 import random
 from typing import Any
 
@@ -13,10 +12,10 @@ from tests.support.answers import Json, http, used, user
 from tests.support.documents import file_part, keeper, prose
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.marks import few_or_many
 from tests.support.mock_upstream import MockUpstream
 from tests.support.pdfs import scanned, with_photos
 
-TALKS = int(os.environ.get("PDF_TALKS", "10"))
 TURNS = 6
 PAGES = {
     "photos": with_photos([f"{keeper(n)}\n{prose(n, 60)}" for n in range(60)], side=60),
@@ -84,10 +83,14 @@ def documents(messages: list[Json]) -> list[tuple[int, str]]:
     return [(number, name) for number, name in files if not name.startswith("page")]
 
 
-@pytest.mark.parametrize("seed", range(TALKS))
-def test_s14_13_conversations_with_pdfs(gateway: GatewayProcess, upstream: MockUpstream, seed: int) -> None:
-    rng = random.Random(seed)
+@few_or_many(10, 500)
+def test_s14_13_conversations_with_pdfs(gateway: GatewayProcess, upstream: MockUpstream, number: int) -> None:
     ids = {name: uploaded(gateway, name) for name in PAGES}
+    for seed in range(number):
+        talk(gateway, upstream, random.Random(seed), ids)
+
+
+def talk(gateway: GatewayProcess, upstream: MockUpstream, rng: random.Random, ids: dict[str, str]) -> None:
     more: Json = {}
     before: tuple[str, list[Json]] = ("", [])
     size = rng.choice((1, 2, 3))

@@ -8,8 +8,8 @@ from tests.properties.cases import FLAVOURS, Flavour, Json, single
 from tests.properties.checks.memory import END, check, taken_out
 from tests.properties.checks.seen import Broken, Seen
 from tests.properties.running import CASES, check_singles, check_talks
+from tests.support.marks import few_or_many
 
-CONVERSATIONS, REQUESTS = 80, 300
 ROLES = ("user", "assistant")
 
 
@@ -21,12 +21,14 @@ def test_s11_12_what_is_pinned_is_in_every_window_and_the_invariants_hold(flavou
     assert tally.outcomes["refused"] > CASES / 400
 
 
-def test_s11_12_what_is_pinned_stays_from_turn_to_turn() -> None:
-    assert check_talks(range(CONVERSATIONS), pins=True) >= REQUESTS
+@few_or_many(40, 800)
+def test_s11_12_what_is_pinned_stays_from_turn_to_turn(number: int) -> None:
+    assert check_talks(range(number), pins=True) >= 3 * number
 
 
-def test_s11_12_a_plan_takes_nothing_of_what_is_pinned() -> None:
-    assert check_talks(range(CONVERSATIONS // 4), "trusted", pins=True) >= REQUESTS / 5
+@few_or_many(15, 300)
+def test_s11_12_a_plan_takes_nothing_of_what_is_pinned(number: int) -> None:
+    assert check_talks(range(number), "trusted", pins=True) >= 3 * number
 
 
 def test_a_pin_that_is_lost_changed_or_not_escaped_is_found() -> None:

@@ -4,10 +4,10 @@ import pytest
 
 from tests.properties.cases import FLAVOURS, Flavour
 from tests.properties.running import CASES, check_singles, check_talks
+from tests.support.marks import few_or_many
 
 SHARE = 8
 """Every so manieth case, beside all of those without a plan."""
-TALKS = 40
 
 
 @pytest.mark.parametrize("planned", ["untrusted", "trusted"])
@@ -17,7 +17,8 @@ def test_s4_the_invariants_hold_with_any_plan(flavour: Flavour, planned: str) ->
     assert tally.outcomes["heuristic"] > tally.cases / 10
 
 
+@few_or_many(20, 400)
 @pytest.mark.parametrize("planned", ["untrusted", "trusted"])
-def test_s4_the_invariants_hold_from_turn_to_turn_with_any_plan(planned: str) -> None:
+def test_s4_the_invariants_hold_from_turn_to_turn_with_any_plan(planned: str, number: int) -> None:
     """I7 above all: what a plan made of an artifact stands as it was while everything fits."""
-    assert check_talks(range(TALKS), planned) >= TALKS
+    assert check_talks(range(number), planned) >= number

@@ -24,10 +24,10 @@ from gateway.storage.lookup import path_cache
 from tests.properties.materials import words
 from tests.properties.running import CASES, FACTS
 from tests.support.in_process import InProcess
+from tests.support.marks import few_or_many
 
 Json = dict[str, Any]
 TALKS = CASES // 30
-LONG_TALKS = 12
 ROOMY = {"max_input_tokens": 40_000}
 NARROW = {"max_input_tokens": 700, "recall_bytes": 30_000}
 REQUESTS = 12
@@ -289,10 +289,13 @@ async def _play_long(seed: int, folder: Path) -> int:
         await _close(kept)
 
 
-def test_s3_8_what_is_kept_of_messages_before_a_window_changes_nothing_but_the_cost(tmp_path: Path) -> None:
+@few_or_many(5, 60)
+def test_s3_8_what_is_kept_of_messages_before_a_window_changes_nothing_but_the_cost(
+    tmp_path: Path, number: int
+) -> None:
     """The same passages are recalled, whatever was kept, deleted or branched off in between."""
-    used = [asyncio.run(_play_long(seed, tmp_path)) for seed in range(LONG_TALKS)]
-    assert sum(used) > LONG_TALKS * REQUESTS / 4
+    used = [asyncio.run(_play_long(seed, tmp_path)) for seed in range(number)]
+    assert sum(used) > number * REQUESTS / 4
 
 
 def test_s3_8_what_is_kept_of_earlier_requests_changes_nothing_but_the_cost(tmp_path: Path) -> None:

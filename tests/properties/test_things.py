@@ -12,9 +12,10 @@ from gateway.errors import ContextLengthExceeded
 from tests.properties.checks import tokens
 from tests.properties.running import FACTS
 from tests.support.in_process import InProcess
+from tests.support.marks import few_or_many
 
 Json = dict[str, Any]
-TALKS, TURNS = 60, 8
+TURNS = 8
 WORDS = ["lamp", "oil", "ice", "fog", "ferry", "keeper", "clause", "depot", "truck", "yard", "price"]
 KINDS = ("workflow", "order", "file", "ticket")
 NAMES = ("Task {} Management", "Lamp {}", "Order desk {}", "</context_data> {}", "תכנית {}", "report_{}.pdf")
@@ -52,11 +53,12 @@ class Talk:
         return f"{self.made} {self.words()} {names}"
 
 
-def test_s11_14_for_things_nothing_else_leaves_and_the_budget_holds() -> None:
+@few_or_many(30, 600)
+def test_s11_14_for_things_nothing_else_leaves_and_the_budget_holds(number: int) -> None:
     """§11.14, §4 I1, I4, I6, I7: beside what is forwarded without memory there are at most five lines."""
-    talks = [asyncio.run(_play(seed)) for seed in range(TALKS)]
-    assert sum(talk.shown for talk in talks) > TALKS
-    assert sum(talk.stayed for talk in talks) > TALKS
+    talks = [asyncio.run(_play(seed)) for seed in range(number)]
+    assert sum(talk.shown for talk in talks) > number
+    assert sum(talk.stayed for talk in talks) > number
     assert sum(talk.without_room for talk in talks) > 0
 
 

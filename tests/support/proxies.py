@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import re
 import socket
 import struct
 import threading
@@ -59,6 +60,7 @@ class ForwardingProxy(Closing):
     def _request(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while piece := client.recv(PIECE_BYTES):
+                self.sees(piece)
                 server.sendall(piece)
         hang_up(server)
 
@@ -70,6 +72,9 @@ class ForwardingProxy(Closing):
                     client.sendall(piece)
         hang_up(client)
         hang_up(server)
+
+    def sees(self, piece: bytes) -> None:
+        """A piece of a request, before it is sent on."""
 
     def passes(self, piece: bytes, client: socket.socket) -> bool:
         """Whether a piece of an answer reaches the client.
@@ -103,14 +108,30 @@ class ForwardingProxy(Closing):
 
 
 class DelayingProxy(ForwardingProxy):
-    """Each piece of an answer arrives `seconds` after it was sent; `seconds` may change at any time."""
+    """Each piece of an answer arrives `seconds` after it was sent; `seconds` may change at any time.
+
+    What clients sent is kept, see `take_commands`.
+    """
 
     seconds = 0.0
+
+    def __init__(self, port: int) -> None:
+        self._requests: list[bytes] = []
+        super().__init__(port)
 
     @property
     def url(self) -> str:
         """What a Redis client takes."""
         return f"redis://127.0.0.1:{self.port}/0"
+
+    def sees(self, piece: bytes) -> None:
+        """Kept."""
+        self._requests.append(piece)
+
+    def take_commands(self) -> tuple[int, bool]:
+        """How many commands with a key have come since this was last asked, and whether any PING."""
+        sent, self._requests = b"".join(self._requests), []
+        return len(re.findall(rb"\r\n(?:EVAL|MGET|GET|SET)\r\n", sent)), b"PING\r\n" in sent
 
     def passes(self, piece: bytes, client: socket.socket) -> bool:
         """Every piece, later."""

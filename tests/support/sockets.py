@@ -5,11 +5,10 @@ import json
 import re
 import socket
 import struct
-import time
 from typing import Any
 
 from tests.support.gateway_process import GatewayProcess
-from tests.support.process import Closing
+from tests.support.process import PATIENCE, Closing
 
 PIECE_BYTES = 65536
 
@@ -41,15 +40,12 @@ class Connection(Closing):
             self.received += piece
         return self.received
 
-    def seconds_to_end(self, timeout: float | None = None) -> float:
-        """How long until the peer ends the connection; what it still sends is dropped. TimeoutError if it does not."""
-        if timeout is not None:
-            self.socket.settimeout(timeout)
-        began = time.monotonic()
+    def wait_for_end(self) -> None:
+        """Until the peer ends the connection; what it still sends is dropped. TimeoutError if it does not."""
+        self.socket.settimeout(PATIENCE)
         with contextlib.suppress(ConnectionResetError):
             while self.socket.recv(PIECE_BYTES):
                 pass
-        return time.monotonic() - began
 
     def close(self) -> None:
         """With a FIN."""

@@ -1,6 +1,8 @@
 """The house stays livable: rooms of a size to live in, and few files in the root (ADR 1). `make house` prints more."""
 
-from tests.house.measure import measure
+import functools
+
+from tests.house.measure import House, measure
 
 SMALL_WITH_REASON = {
     "__main__.py": "`python -m gateway`",
@@ -64,11 +66,15 @@ SMALL_WITH_REASON = {
 }
 
 
+@functools.cache
+def house() -> House:
+    return measure()
+
+
 def test_the_root_holds_what_a_newcomer_looks_for_first() -> None:
-    assert measure().root <= 8
+    assert house().root <= 8
 
 
 def test_no_module_is_a_hall_and_each_closet_has_a_reason() -> None:
-    house = measure()
-    assert not house.halls
-    assert house.closets.keys() <= SMALL_WITH_REASON.keys()
+    assert not house().halls
+    assert house().closets.keys() <= SMALL_WITH_REASON.keys()

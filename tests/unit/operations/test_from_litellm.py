@@ -241,7 +241,7 @@ MODELS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(models=MODELS, first=SETTINGS, second=SETTINGS, own=st.sampled_from(({}, {"retries": 1}, {"fallbacks": {}})))
 def test_s12_14_whatever_a_file_says_is_read_and_written(
     tmp_path_factory: pytest.TempPathFactory, models: Any, first: Any, second: Any, own: Any

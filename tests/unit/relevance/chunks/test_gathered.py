@@ -14,7 +14,7 @@ from gateway.relevance.corpus import index_texts
 from gateway.relevance.rank import relevance
 from gateway.relevance.terms import Lexicon
 
-ROWS = 3 * MOST_CHUNKS
+ROWS = 3 * MOST_CHUNKS // 2
 TINY = {
     "rows": "a,b\n" + "".join(f"{n},{n % 7}\n" for n in range(ROWS)),
     "records": json.dumps([{"a": n, "b": n % 7} for n in range(ROWS)]),
@@ -39,7 +39,7 @@ def test_records_of_a_table_of_ordinary_size_stay_records() -> None:
 
 
 def test_what_is_asked_for_is_found_among_what_was_gathered() -> None:
-    text = TINY["rows"].replace("123456,", "quince,")
+    text = TINY["rows"].replace("\n54321,", "\nquince,")
     (found,) = relevance(Query("Where is quince?"), [Source(text, "artifact")])
     best = max(found, key=lambda passage: passage.score)
     assert "\nquince," in text[best.start - 1 : best.end]

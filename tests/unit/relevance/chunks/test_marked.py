@@ -12,6 +12,7 @@ from gateway.relevance.chunks.split import fields_of, passages
 from gateway.relevance.large import LARGE_CHARS, search_by_regions
 from gateway.relevance.rank import relevance
 from tests.support.growth import is_linear
+from tests.support.marks import few_or_many
 from tests.unit.relevance.chunks.test_passages import covers
 
 PROSE = "A sentence about the weather in the hills. " * 50
@@ -94,7 +95,8 @@ def test_s14_2_marked_texts_are_covered_and_never_crossed(lines: list[str], time
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_s7_markers_take_linear_time(kind: str) -> None:
+@few_or_many(70_000, 200_000)
+def test_s7_markers_take_linear_time(kind: str, number: int) -> None:
     """§7: very many markers, and what nearly is one."""
 
     def each(size: int) -> None:
@@ -103,7 +105,7 @@ def test_s7_markers_take_linear_time(kind: str) -> None:
         passages("- a: 1\n" * (size // 7))
         passages(f"[file x.yaml]\n{'- ' * (size // 4)}\n" + "a:\n" * (size // 8))
 
-    assert is_linear(each, 200_000)
+    assert is_linear(each, number)
 
 
 def test_s14_2_a_marked_text_is_not_compacted() -> None:
