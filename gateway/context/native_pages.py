@@ -16,7 +16,7 @@ from gateway.context.draft import Draft, Run, make_draft
 from gateway.context.native_files import NativeFiles
 from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
 from gateway.documents.recognize import inline_file
-from gateway.errors import ContextLengthExceeded, StorageUnavailable
+from gateway.errors import ContextLengthExceeded, Overloaded, StorageUnavailable
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.items import named_file, pdf_data
@@ -34,6 +34,9 @@ LEAST_SCORE = 0.5
 """Minimum score of a page, as a fraction of the best page's: a picture costs a thousand tokens."""
 MOST_DOCUMENTS = 4
 """PDFs of which one question brings pages: each is cut in a process of its own."""
+MOST_LOOKED_AT = 16
+"""Documents with pages of which one question looks whether they are PDFs."""
+MOST_DIGITS = 6
 LABEL_TOKENS = 80
 """Tokens of what the block says of one PDF's pages, roughly; all is counted before it is forwarded."""
 INLINE_CHARS = 100_000
@@ -90,7 +93,7 @@ async def with_kept_pages(history: History, natives: NativeFiles) -> History:
     for index in range(first_forwarded(history.frame, found), len(found)):
         message = found[index]
         for part in _page_parts(message):
-            if not await _fill(part, found, natives):
+            if not await _fill(part, history, natives):
                 message = _without(message, part)
         found[index] = message
     changed = any(new is not old for new, old in zip(found, history.messages, strict=True))
@@ -114,8 +117,8 @@ def _pdfs(draft: Draft) -> Iterator[tuple[Artifact, Part]]:
             if pdf_data(part) is not None or named_file(part) is not None:
                 yield artifact, part
     for artifact in material.attached:
-        if (file_id := artifact.metadata.get("file_id")) is not None:
-            yield artifact, {"type": "file", "file": {"file_id": file_id}}
+        if (part := _attached_file(artifact)) is not None:
+            yield artifact, part
 
 
 def _ranked(draft: Draft, documents: Sequence[tuple[Artifact, Part]]) -> list[_Ranked]:
@@ -127,7 +130,7 @@ def _ranked(draft: Draft, documents: Sequence[tuple[Artifact, Part]]) -> list[_R
     scores: dict[str, dict[int, float]] = {}
     marked: dict[str, list[tuple[int, int]]] = {}
     for name, (artifact, _) in parts.items():
-        marked[name] = [(m.start(), int(m[2])) for m in MARKER.finditer(artifact.content) if m[1] == "page"]
+        marked[name] = list(_marked_pages(artifact.content))
         scores[name] = dict.fromkeys(named & {number for _, number in marked[name]}, 1.0)
     searched = [artifact for name, (artifact, _) in parts.items() if marked[name]]
     found = candidates(material, searched, (), draft.tools.relevance) if material.question and searched else []
@@ -146,7 +149,15 @@ def _ranked(draft: Draft, documents: Sequence[tuple[Artifact, Part]]) -> list[_R
         for name, pages in scores.items()
         if marked[name]
     ]
-    return sorted(ranked, key=lambda each: -each.pages[0][1] if each.pages else 0.0)[:MOST_DOCUMENTS]
+    return sorted(ranked, key=lambda each: -each.pages[0][1] if each.pages else 0.0)[:MOST_LOOKED_AT]
+
+
+def _marked_pages(content: str) -> Iterator[tuple[int, int]]:
+    """Where pages begin, with their numbers. A text that is no PDF may have lines that look like marks, and no number
+    in them."""
+    for found in MARKER.finditer(content):
+        if found[1] == "page" and found[2].isdecimal() and len(found[2]) <= MOST_DIGITS:
+            yield found.start(), int(found[2])
 
 
 async def _chosen(draft: Draft, ranked: Sequence[_Ranked], natives: NativeFiles) -> list[_Chosen]:
@@ -154,11 +165,13 @@ async def _chosen(draft: Draft, ranked: Sequence[_Ranked], natives: NativeFiles)
     first pages are taken."""
     room = _room(draft)
     wanted: list[tuple[float, int, _Chosen]] = []
+    count = 0
     for each in ranked:
         is_of_use = each.pages or pages_without_text(each.artifact.content)
-        read = await _read(each.part, natives) if is_of_use else None
+        read = await _read(each.part, natives) if is_of_use and count < MOST_DOCUMENTS else None
         if read is None:
             continue
+        count += 1
         document, reading = read
         choice = _Chosen(each.artifact, document, reading, [])
         pictured = {number for number, page in enumerate(reading.pages, 1) if page.has_picture}
@@ -188,14 +201,14 @@ def _room(draft: Draft) -> float:
 async def _read(part: Part, natives: NativeFiles) -> tuple[DocumentFile, Reading] | None:
     """A PDF that a part holds or names; None if there is none, or it cannot be read now."""
     file, keep = part["file"], natives.tenant is not None
-    if (file_id := named_file(part)) is not None:
-        try:
+    try:
+        if (file_id := named_file(part)) is not None:
             file, _ = await natives.files.own_pdf(file_id, natives.caller, keep=keep)
-        except StorageUnavailable:
-            return None
         if file is None:
             return None
-    reading, digest = await natives.files.pdf(file, natives.tenant, natives.known)
+        reading, digest = await natives.files.pdf(file, natives.tenant, natives.known)
+    except (StorageUnavailable, Overloaded):
+        return None
     if reading is None or not reading.pages:
         return None
     natives.digests |= {digest: None} if keep else {}
@@ -236,17 +249,17 @@ def _page_parts(message: ConversationMessage) -> list[Part]:
     return [part for part in form[: len(form) - (len(own) if isinstance(own, list) else 1)] if referenced(part)]
 
 
-async def _fill(part: Part, messages: Sequence[ConversationMessage], natives: NativeFiles) -> bool:
+async def _fill(part: Part, history: History, natives: NativeFiles) -> bool:
     """Whether it is known what the reference stands for: from the cache, else from the PDF, if that is still there."""
     found = referenced(part)
-    if found is None or not natives.facts.supports_pdf_input:
+    if found is None or not (natives.facts.supports_pdf_input and natives.files.most_pages):
         return False
     name, digest, numbers = found
     if name in natives.own:
         return True
     cutter, tenant = natives.files.pages, natives.tenant
     cut = await cutter.kept(name, tenant) if tenant is not None else None
-    if cut is None and (read := await _source(digest, messages, natives)) is not None:
+    if cut is None and (read := await _source(digest, history, natives)) is not None:
         cut = await cutter.cut(*read, numbers, name, tenant)
     if cut is None:
         return False
@@ -255,18 +268,29 @@ async def _fill(part: Part, messages: Sequence[ConversationMessage], natives: Na
     return True
 
 
-async def _source(
-    digest: str, messages: Sequence[ConversationMessage], natives: NativeFiles
-) -> tuple[DocumentFile, Reading] | None:
-    """The PDF with this digest among the parts of messages."""
-    for message in messages:
+async def _source(digest: str, history: History, natives: NativeFiles) -> tuple[DocumentFile, Reading] | None:
+    """The PDF with this digest among the parts of messages and the attachments."""
+    for part in _holding_pdfs(history):
+        read = await _read(part, natives)
+        if read is not None and read[0].digest == digest:
+            return read
+    return None
+
+
+def _holding_pdfs(history: History) -> Iterator[Part]:
+    """The parts that may hold or name a PDF, and one for each attachment that names a file."""
+    for message in history.messages:
         content = message.body.get("content") if message.role == "user" else None
         for part in content if type(content) is list else ():
             if isinstance(part, dict) and (pdf_data(part) is not None or named_file(part) is not None):
-                read = await _read(part, natives)
-                if read is not None and read[0].digest == digest:
-                    return read
-    return None
+                yield part
+    yield from (part for artifact in history.attachments if (part := _attached_file(artifact)) is not None)
+
+
+def _attached_file(artifact: Artifact) -> Part | None:
+    """A part that names the file that was attached; None where there is no file but its text."""
+    file_id = artifact.metadata.get("file_id")
+    return {"type": "file", "file": {"file_id": file_id}} if file_id is not None else None
 
 
 def _without(message: ConversationMessage, part: Part) -> ConversationMessage:

@@ -31,6 +31,7 @@ def repeats_of(context: Context, natives: Mapping[FilePlace, str], pinned: Seque
     count.update({name: len(found) for name, found in in_messages.items()})
     count.update(attached.keys())
     count.update(in_memory)
+    count.update({name for message in context.conversation_history for name in message.shown_in_full})
     documents = tuple(
         RepeatedDocument(
             name, tuple(files.get(name, ())), attached.get(name), tuple(in_messages.get(name, ())), name in in_memory

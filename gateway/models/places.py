@@ -217,7 +217,7 @@ class Places:
         until: int | None = None
         for number in among:
             each = self._marked[number]
-            value = int(each.name) if each.kind == kind and each.name.isdigit() else None
+            value = int(each.name) if each.kind == kind and each.name.isdecimal() else None
             if value is None:
                 continue
             if begin is None:

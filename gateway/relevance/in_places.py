@@ -120,7 +120,7 @@ def _is_named(section: Section, named: NamedPlaces) -> bool:
 def is_named(kind: str, name: str, named: NamedPlaces) -> bool:
     """Whether the question names the place of a marker: a page by its number, a sheet or file by its name."""
     if kind in NUMBERED:
-        return name.isdigit() and (kind, int(name)) in named.numbered
+        return name.isdecimal() and (kind, int(name)) in named.numbered
     sheet = SHEET.match(name) if kind == "sheet" else None
     return named.names_place(kind, sheet[1] if sheet else name.rpartition("/")[2])
 

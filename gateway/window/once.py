@@ -31,10 +31,10 @@ class _Window:
     def show_once(self, document: RepeatedDocument) -> None:
         """Decides on one document."""
         here = [file for file in document.files if self._selection.has(file.place.message)]
-        in_block = self._is_in_kept_block(document.attached)
+        in_block = self._is_in_kept_block(document.content_id)
         carrier = self._pinned(document) or next((f.artifact_id for f in here if self._stays_in_full(f)), None)
-        if carrier is None and in_block and document.attached is not None:
-            carrier = document.attached.artifact_id
+        if carrier is None and in_block:
+            carrier = document.attached.artifact_id if document.attached is not None else document.content_id
         full = [file for file in here if self._shown(file) is ProcessingStrategy.INCLUDE_FULL]
         carrier = carrier or next((file.artifact_id for file in full), None)
         waiting = [file for file in here if self._shown(file) is None and self._material.repeats.said_same(file)]
@@ -103,13 +103,11 @@ class _Window:
         inside = next((file.artifact_id for file in pinned if self._selection.has(file.place.message)), None)
         return inside or (OF_A_PIN if pinned or document.is_kept else None)
 
-    def _is_in_kept_block(self, attached: Artifact | None) -> bool:
-        """Whether a block that stays shows the attachment in full."""
-        if attached is None:
-            return False
+    def _is_in_kept_block(self, name: str) -> bool:
+        """Whether a block that stays shows the document in full, attached or recalled."""
         messages = self._material.messages
         return any(
-            attached.block_name in message.shown_in_full and self._selection.has(index) and self._is_kept(index)
+            name in message.shown_in_full and self._selection.has(index) and self._is_kept(index)
             for index, message in enumerate(messages)
         )
 

@@ -1,6 +1,7 @@
 """Pages of PDFs that matter and hold pictures go up as those pages alone (§14.13)."""
 
 import base64
+import hashlib
 import io
 from typing import Any
 
@@ -10,7 +11,7 @@ from pypdf import PdfReader
 
 from tests.acceptance.test_pdfs import PAGE, ask, lamps, used
 from tests.support.answers import Json, http, user
-from tests.support.documents import file_part, keeper, text_of, tokens
+from tests.support.documents import file_part, keeper, prose, text_of, tokens
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -177,3 +178,47 @@ def test_s14_13_pages_of_a_file_of_our_own_go_with_it(
         ask(keeping, user("Who is the keeper of lamp 20?"), **more)
     assert not pages_in(sent(upstream))
     assert keeper(83) not in text_of({"messages": sent(upstream)})
+
+
+@pytest.mark.parametrize("word", ["²", "٣", "9" * 40, "seven"])
+def test_s14_13_texts_with_marks_like_those_of_pages(
+    keeping: GatewayProcess, upstream: MockUpstream, word: str
+) -> None:
+    """A text that is no PDF, attached or as a file, may have lines that look like marks."""
+    text = "\n\n".join(f"[page {word}]\n{keeper(n)} {prose(n, 60)}" for n in range(60))
+    with OpenAI(base_url=keeping.base_url, api_key="sk-test") as client:
+        file_id = client.files.create(file=("notes.md", text.encode()), purpose="user_data").id
+    named = {"type": "file", "file": {"file_id": file_id}}
+    for parts, attached in (([named], []), ([], [{"file_id": file_id}])):
+        ask(keeping, user([*parts, asked(23)]), context=LIMIT, attachments=attached)
+        assert keeper(23) in text_of({"messages": sent(upstream)})
+        assert not pages_in(sent(upstream))
+
+
+def test_s14_13_an_attached_file_shows_its_page_after_a_restart(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    gateway = start_gateway({"files": {"serve": "on"}})
+    with OpenAI(base_url=gateway.base_url, api_key="sk-test") as client:
+        file_id = client.files.create(file=("kept.pdf", RAW), purpose="user_data").id
+    answer = ask(gateway, user([asked(83)]), context=LIMIT, attachments=[{"file_id": file_id}])
+    first = sent(upstream)
+    gateway.terminate()
+    gateway.start()
+    ask(gateway, user("Thank you."), conversation=answer["conversation"]["id"], context=LIMIT)
+    assert [name for name, _ in pages_in(first)] == ["page 84.pdf"]
+    assert sent(upstream)[: len(first)] == first
+
+
+def test_s14_13_a_reference_of_a_clients_own_brings_nothing(
+    keeping: GatewayProcess, one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """It is an id like any other: not one of ours, and where files are the upstream's it goes up as it came."""
+    name = f"pages:pdf:{hashlib.sha256(RAW).hexdigest()}:84"
+    message = user([{"type": "file", "file": {"file_id": name}}, asked(83)])
+    ask(one_gateway, message)
+    assert sent(upstream) == [message]
+    with http(keeping) as client:
+        answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": [message]})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["param"] == "messages[0].content[0].file.file_id"
