@@ -110,7 +110,7 @@ class ForwardingProxy(Closing):
 class DelayingProxy(ForwardingProxy):
     """Each piece of an answer arrives `seconds` after it was sent; `seconds` may change at any time.
 
-    What clients sent is kept, see `take_commands`.
+    What clients sent is kept, see `take_requests`.
     """
 
     seconds = 0.0
@@ -128,10 +128,14 @@ class DelayingProxy(ForwardingProxy):
         """Kept."""
         self._requests.append(piece)
 
-    def take_commands(self) -> tuple[int, bool]:
-        """How many commands with a key have come since this was last asked, and whether any PING."""
-        sent, self._requests = b"".join(self._requests), []
-        return len(re.findall(rb"\r\n(?:EVAL|MGET|GET|SET)\r\n", sent)), b"PING\r\n" in sent
+    def take_requests(self) -> list[bytes]:
+        """The pieces that clients have sent since this was last asked."""
+        found, self._requests = self._requests, []
+        return found
+
+    def take_commands(self) -> int:
+        """How many commands with a key have come since this, or `take_requests`, was last asked."""
+        return len(re.findall(rb"\r\n(?:EVAL|MGET|GET|SET)\r\n", b"".join(self.take_requests())))
 
     def passes(self, piece: bytes, client: socket.socket) -> bool:
         """Every piece, later."""
