@@ -45,12 +45,13 @@ class Container:
     def build(self) -> None:
         """Runs the first stage: what it copies, and its commands."""
         source = self.root / "src"
-        for name in IMAGE.copied:
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            if (REPOSITORY / name).is_dir():
-                shutil.copytree(REPOSITORY / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for path in (path for name in IMAGE.copied for path in REPOSITORY.glob(name)):
+            copy = source / path.relative_to(REPOSITORY)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():
+                shutil.copytree(path, copy, ignore=shutil.ignore_patterns("__pycache__"))
             else:
-                shutil.copy(REPOSITORY / name, source / name)
+                shutil.copy(path, copy)
         path = f"{self.interpreter()}:{os.environ['PATH']}"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         for command in IMAGE.runs[0]:

@@ -218,8 +218,10 @@ def test_s6_what_one_language_has_alone(results: Results, sdk: str) -> None:
 
 
 def test_s1_other_paths_are_relayed(results: Results) -> None:
-    """§1: embeddings and responses, plain and streamed, with the operator's key; its files are nobody's to read."""
+    """§1: embeddings and responses, plain and streamed, with the operator's key; its batches are nobody's to read, and
+    files are those that the client has uploaded here (§14.5)."""
     found = results["other_paths"]
     assert found["embedding"] == 64
     assert found["response"] == found["response_streamed"] == SEA
-    assert (found["files"]["class"], found["files"]["code"]) == ("NotFoundError", "not_relayed")
+    assert (found["batches"]["class"], found["batches"]["code"]) == ("NotFoundError", "not_relayed")
+    assert found["files"] == []

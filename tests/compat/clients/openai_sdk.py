@@ -303,7 +303,8 @@ def other_paths():
         "embedding": len(vector),
         "response": client.responses.create(model=MODEL, input="plain").output_text,
         "response_streamed": streamed,
-        "files": raised(lambda: client.files.list()),
+        "batches": raised(lambda: client.batches.list()),
+        "files": [each.id for each in client.files.list()],
     }
 
 

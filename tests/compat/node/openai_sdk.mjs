@@ -293,7 +293,8 @@ await run({
       embedding: vector.data[0].embedding.length,
       response: (await client.responses.create({ model: MODEL, input: 'plain' })).output_text,
       response_streamed: streamed.output_text,
-      files: await raised(() => client.files.list()),
+      batches: await raised(() => client.batches.list()),
+      files: (await client.files.list()).data.map((each) => each.id),
     };
   },
 
