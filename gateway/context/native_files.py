@@ -51,6 +51,8 @@ class NativeFiles:
     """PDFs that are kept here, by the ids that parts name, as they go up."""
     known: Known = field(default_factory=dict)
     digests: dict[str, None] = field(default_factory=dict)
+    _other: set[str] = field(default_factory=set)
+    """Ids of what is no such PDF, or not there: a request is drafted several times, and looks at each once."""
 
     async def of(self, history: History, stays: Stays, *, counted: bool) -> Mapping[FilePlace, dict[str, Any]]:
         """The parts that are forwarded as they came; `counted`: there is a budget that they have to fit."""
@@ -76,21 +78,26 @@ class NativeFiles:
             content = body.get("content") if body.get("role") == "user" else None
             for part in content if type(content) is list else ():
                 file_id = named_file(part) if isinstance(part, dict) else None
-                if file_id is None or file_id in self.own:
+                if file_id is None or file_id in self.own or file_id in self._other:
                     continue
-                keep = self.tenant is not None
-                file, digest = await self.files.own_pdf(file_id, self.caller, keep=keep)
-                if file is None:
-                    continue
-                if counted and not self.counters.has_read(self.facts, file_id):
-                    reading, digest = await self.files.pdf(file, self.tenant, self.known)
-                    if reading is None:
-                        continue
-                    chars = len(reading.text)
-                    data = str(file["file_data"])
-                    await offload_if(chars > INLINE_CHARS, self.counters.note_pdf, self.facts, data, reading, file_id)
-                self.own[file_id] = file
-                self.digests |= {digest: None} if keep else {}
+                file = await self._own_pdf(file_id, counted=counted)
+                if file is not None:
+                    self.own[file_id] = file
+                else:
+                    self._other.add(file_id)
+
+    async def _own_pdf(self, file_id: str, *, counted: bool) -> dict[str, Any] | None:
+        """A PDF that is kept here, counted; None if it is none, or cannot be read."""
+        keep = self.tenant is not None
+        file, digest = await self.files.own_pdf(file_id, self.caller, keep=keep)
+        if file is not None and counted and not self.counters.has_read(self.facts, file_id):
+            reading, digest = await self.files.pdf(file, self.tenant, self.known)
+            if reading is None:
+                return None
+            chars, data = len(reading.text), str(file["file_data"])
+            await offload_if(chars > INLINE_CHARS, self.counters.note_pdf, self.facts, data, reading, file_id)
+        self.digests |= {digest: None} if keep and file is not None else {}
+        return file
 
     async def note_in(self, messages: Sequence[dict[str, Any]]) -> None:
         """Counts the PDFs in messages."""

@@ -4,6 +4,7 @@ They are for PDFs that were read because they do not fit, and for models that re
 its block, and stay there as long as the block does.
 """
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,8 @@ MOST_DOCUMENTS = 4
 MOST_LOOKED_AT = 16
 """Documents with pages of which one question looks whether they are PDFs."""
 MOST_DIGITS = 6
+WEIGHED = 2
+"""For each page that may go up so many are asked what they cost, since some have no room."""
 LABEL_TOKENS = 80
 """Tokens of what the block says of one PDF's pages, roughly; all is counted before it is forwarded."""
 INLINE_CHARS = 100_000
@@ -179,11 +182,19 @@ async def _chosen(draft: Draft, ranked: Sequence[_Ranked], natives: NativeFiles)
         if not pages and len(reading.empty) == len(reading.pages):
             pages = [(number, 0.0) for number in sorted(pictured)]
         wanted += [(score, number, choice) for number, score in pages if number <= len(reading.pages)]
-    taken = 0
-    for _, number, choice in sorted(wanted, key=lambda each: (-each[0], each[1])):
+    return await asyncio.to_thread(_taken, wanted, room, natives) if wanted else []
+
+
+def _taken(wanted: Sequence[tuple[float, int, _Chosen]], room: float, natives: NativeFiles) -> list[_Chosen]:
+    """The documents with the pages that have room. Long texts are looked through for each page, so that few are
+    weighed: of a scan all pages are wanted alike."""
+    taken, most = 0, natives.files.most_pages
+    for _, number, choice in sorted(wanted, key=lambda each: (-each[0], each[1]))[: WEIGHED * most]:
+        if taken == most:
+            break
         tokens = natives.counters.of_pdf(natives.facts, choice.reading.of_pages([number]))
         tokens += LABEL_TOKENS if not choice.numbers else 0
-        if taken < natives.files.most_pages and tokens <= room:
+        if tokens <= room:
             choice.numbers.append(number)
             room -= tokens
             taken += 1

@@ -37,6 +37,8 @@ NOTES = re.compile(r"(?:\n\(Note: [^\n]*\))+\s*\Z")
 NOTES_CHARS = 4000
 """Characters at the end of a text in which its notes stand."""
 NO_TEXT = re.compile(r"\bPages? ([\d, -]+) holds? no text")
+COUNTED_CHARS = 20_000
+"""Characters of which the lines are counted at once; those of the last of them are looked for one by one."""
 PLAIN_NAME = re.compile(r"\w+\Z")
 
 
@@ -251,12 +253,18 @@ class Places:
         return found
 
     def _below(self, at: int, end: int, lines: int) -> int | None:
-        """Where the line begins that is so many below that at `at`; None if it is not there."""
-        for _ in range(lines):
-            at = self._text.find("\n", at, end) + 1
-            if not at:
-                return None
-        return at
+        """Where the line begins that is so many below that at `at`; None if it is not there. Many are counted at once:
+        a line of a long text is a million below its first one."""
+        while lines > 0 and at < end:
+            until = min(end, at + COUNTED_CHARS)
+            here = self._text.count("\n", at, until)
+            if here < lines:
+                lines, at = lines - here, until
+                continue
+            for _ in range(lines):
+                at = self._text.find("\n", at, until) + 1
+            return at
+        return at if not lines else None
 
     def _cells(self, name: str, top: int, bottom: int, among: range) -> list[Span]:
         """The rows `top` to `bottom` of a sheet."""

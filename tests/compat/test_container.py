@@ -45,13 +45,13 @@ class Container:
     def build(self) -> None:
         """Runs the first stage: what it copies, and its commands."""
         source = self.root / "src"
-        for path in (path for name in IMAGE.copied for path in REPOSITORY.glob(name)):
-            copy = source / path.relative_to(REPOSITORY)
+        for original in (found for name in IMAGE.copied for found in REPOSITORY.glob(name)):
+            copy = source / original.relative_to(REPOSITORY)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            if path.is_dir():
-                shutil.copytree(path, copy, ignore=shutil.ignore_patterns("__pycache__"))
+            if original.is_dir():
+                shutil.copytree(original, copy, ignore=shutil.ignore_patterns("__pycache__"))
             else:
-                shutil.copy(path, copy)
+                shutil.copy(original, copy)
         path = f"{self.interpreter()}:{os.environ['PATH']}"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         for command in IMAGE.runs[0]:

@@ -43,3 +43,14 @@ def test_s14_2_names_cannot_end_a_marker() -> None:
 def test_s14_2_neighbours_are_joined_in_lists_of_pages() -> None:
     """§14.2."""
     assert page_list([9, 3, 8, 7]) == "3, 7-9"
+
+
+def test_s14_2_lines_far_below_the_first_one_are_found() -> None:
+    """§14.2. Lines are counted by many characters at once."""
+    lines = [f"line {number} {'x' * (number % 97)}" for number in range(1, 20_001)]
+    text = "\n".join(lines)
+    places = Places(text)
+    for number in (1, 2, 600, 9_999, 20_000):
+        ((start, end),) = places.find(f"line {number}")
+        assert text[start:end] == lines[number - 1]
+    assert places.find("line 20001") == []
