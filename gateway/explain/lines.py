@@ -53,11 +53,16 @@ def text_of_message(body: Mapping[str, Any]) -> str:
 
 
 def _part(part: Any) -> str:
-    """A part of a content: its text, else its kind and size, since pictures and sounds are no text."""
-    if isinstance(part, dict) and isinstance(part.get("text"), str):
-        return str(part["text"])
-    kind = part.get("type") if isinstance(part, dict) else None
-    return f"[{kind or 'part'}: {len(jsons.dumps(part)):,} bytes]"
+    """A part of a content: its text, else its kind, and which file it is, or its size, since pictures and sounds are no
+    text. The size of an id would say nothing of the file."""
+    found = part if isinstance(part, dict) else {}
+    if isinstance(found.get("text"), str):
+        return str(found["text"])
+    file = found["file"] if isinstance(found.get("file"), dict) else found
+    told = [" ".join(file[key].split()) for key in ("filename", "file_id") if isinstance(file.get(key), str)]
+    if not isinstance(file.get("file_id"), str):
+        told.append(f"{len(jsons.dumps(part)):,} bytes")
+    return f"[{found.get('type') or 'part'}: {', '.join(told)}]"
 
 
 def line_diff(before: str, after: str) -> LineDiff:

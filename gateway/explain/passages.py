@@ -13,7 +13,8 @@ MOST_PIECES = 2000
 """Passages and lines that are sought."""
 MOST_MISSES = 50
 """Pieces that are not found before no more are sought: each miss reads all of the original."""
-ITEM = re.compile(r'<artifact id="(art_[^"\s]{1,64})"[^<>\n]*>\n(.*?)\n</artifact>', re.DOTALL)
+ITEM = re.compile(r'<artifact id="(art_[^"\s]{1,64})"[^<>\n]*(?<!/)>\n(.*?)\n</artifact>', re.DOTALL)
+"""An artifact with its text. Pages that go up as they look are told by an empty element, which has no end."""
 IN_PLACE = re.compile(
     r"\[(?:Extract|Summary|Left out)\b[^\n]{0,1000}?, id (art_[0-9a-f]{16}(?:-\d{1,6})?), from [^\n]*"
 )

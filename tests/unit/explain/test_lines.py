@@ -40,3 +40,17 @@ def test_a_message_is_told_with_its_parts_calls_and_other_fields() -> None:
     assert lines[1].startswith("[image_url: ")
     assert lines[2] == '→ find({"q":1})'
     assert lines[3] == '{"refusal":"no"}'
+
+
+def test_a_file_is_told_by_its_name_and_id() -> None:
+    """Else nobody could tell two of them apart, and the size of an id is none of the file's."""
+    files = [{"file_id": "file-1"}, {"file_id": "file-1", "filename": "a.pdf"}, {"filename": "b.pdf", "file_data": "x"}]
+    parts = [{"type": "file", "file": file} for file in files]
+    content = [*parts, {"type": "input_image", "file_id": "file-2", "detail": "auto"}, {"type": "file"}]
+    assert text_of_message({"role": "user", "content": content}).split("\n") == [
+        "[file: file-1]",
+        "[file: a.pdf, file-1]",
+        "[file: b.pdf, 59 bytes]",
+        "[input_image: file-2]",
+        "[file: 15 bytes]",
+    ]

@@ -39,6 +39,18 @@ def test_labels_in_blocks_and_in_place_are_read() -> None:
     assert found["art_fedcba9876543210-2"].text == "abc"
 
 
+def test_a_page_that_goes_up_as_it_looks_is_no_passage() -> None:
+    """Its element is empty, and has the id of the document that it is of; the text stands further below."""
+    name = 'id="art_0123456789abcdef" type="document" source="file:file-1"'
+    page = f'<context_data note="N">\n<artifact {name} shown="page 12 as it looks"/>\n</context_data>'
+    shown = "extract, 5 of 9 characters"
+    text = f'<context_data note="N">\n<artifact {name} shown="{shown}">\na b c\n</artifact>\n</context_data>'
+    content = [{"type": "text", "text": each} for each in (page, text, "Who?")]
+    found = shown_artifacts([{"role": "user", "content": content}])
+    assert found["art_0123456789abcdef"].text == "a b c"
+    assert found["art_0123456789abcdef"].label.endswith('shown="extract, 5 of 9 characters">')
+
+
 def test_only_a_user_s_message_has_a_block() -> None:
     """What a tool wrote is no block of the gateway's."""
     text = '<artifact id="art_0123456789abcdef" shown="full">\nx\n</artifact>'
