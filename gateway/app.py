@@ -18,7 +18,7 @@ from gateway.embeddings.meaning import Meaning
 from gateway.files.opening import open_files, serving
 from gateway.files.reading import ReadingFiles
 from gateway.files.store import OwnFiles
-from gateway.guards.opening import open_guards
+from gateway.guards.opening import open_guards, refuses_files
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
@@ -202,7 +202,10 @@ class Gateway:
         turn_summarizer = TurnSummarizer(settings.context, internal, summaries, clock)
         self.summaries = RollingSummaries(self.store, turn_summarizer, cache, settings.memory, self.metrics)
         self.planning = ContextPlanning(settings.context, internal, summaries, self.store, self.rest, clock)
-        self.files = reader = FileReader(cache, settings.cache.document_ttl, settings.documents)
+        documents = settings.documents
+        if refuses_files(settings):  # what is read of a PDF goes up as text, which can be masked
+            documents = documents.model_copy(update={"native_pages": 0})
+        self.files = reader = FileReader(cache, settings.cache.document_ttl, documents)
         self.context = ContextManager(
             settings.context,
             self.counters,

@@ -20,7 +20,7 @@ from gateway.models.places import named_pages
 from gateway.ports import CacheBackend
 
 REFERENCE = re.compile(r"pages:(pdf:[0-9a-f]{64}):(\d{1,6}(?:,\d{1,6}){0,99})\Z")
-VERSION = 1
+VERSION = 2
 """Raised whenever pages are cut in another way: the cache may hold older ones."""
 MOST_BYTES = 8 * 2**20
 """Of pages as base64: providers take 32 MB in a whole request."""

@@ -9,7 +9,7 @@ from gateway.assembly.cache_breakpoints import BREAKPOINT
 from gateway.assembly.citing import CITING_NOTE, citing
 from gateway.assembly.memory import window_memory
 from gateway.models.artifacts import ProcessingStrategy
-from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.models.items import ANTHROPIC_BLOCK
 from gateway.models.tool_steps import RESULT_ROLES, text_of
 from gateway.models.window import MEMORY_INDEX, SYSTEM_INDEX, Forwarded, Material, Rendering, Selection
@@ -54,7 +54,7 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
             body = message.rendered
         if index in in_message:
             shown = in_message[index]
-            body = _reduced(body, shown) if body is message.body else _with_files(body, message.body, shown)
+            body = _reduced(body, shown) if body is message.body else _with_files(message, shown)
         if index == material.current and material.cites:
             asked = citing(material, selection, [*messages, body], [*indexes, index])
             text = block(in_block, selection.turns, material.things, CITING_NOTE, asked, material.pages)
@@ -122,21 +122,22 @@ def _is_text(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "text"
 
 
-def _with_files(rendered: dict[str, Any], body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
+def _with_files(message: ConversationMessage, renderings: list[Rendering]) -> dict[str, Any]:
     """A message as it was forwarded before, except that files become text that can no longer stay files, or of which
     the text stands nowhere else any more."""
-    if not isinstance(body["content"], list) or not isinstance(rendered["content"], list):
-        return rendered
-    parts = list(rendered["content"])
-    block = len(parts) - len(body["content"])  # the block, and pages of PDFs, are parts before them
+    form = message.rendered or message.body
+    changed: dict[int, dict[str, Any]] = {}
     for rendering in renderings:
         place = rendering.artifact.place
-        if place.part is None or place.span is not None:
+        found = message.forwarded_part(place.part) if place.part is not None and place.span is None else None
+        if found is None:
             continue
-        part = parts[place.part + block]
+        at, part = found
         if part.get("type") == "file" or (says_same(part) and not rendering.same_as):
-            parts[place.part + block] = _with_breakpoint_of([part], file_part(rendering))
-    return {**rendered, "content": parts} if parts != rendered["content"] else rendered
+            changed[at] = _with_breakpoint_of([part], file_part(rendering))
+    if not changed:
+        return form
+    return {**form, "content": [changed.get(at, part) for at, part in enumerate(form["content"])]}
 
 
 def _replaced(text: str, span: tuple[int, int] | None, by: str) -> str:

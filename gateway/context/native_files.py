@@ -178,9 +178,7 @@ def _pdf_parts(message: ConversationMessage, own: Container[str]) -> list[tuple[
 
 def _became_text(message: ConversationMessage, number: int) -> bool:
     """Whether the part was forwarded as text before."""
-    rendered = message.rendered.get("content") if message.rendered is not None else None
-    if not isinstance(rendered, list):
+    if message.rendered is None or not isinstance(message.rendered.get("content"), list):
         return False
-    at = number + len(rendered) - len(message.body["content"])  # a block is a part before them
-    part = rendered[at] if 0 <= at < len(rendered) else None
-    return not (isinstance(part, dict) and part.get("type") == "file")
+    found = message.forwarded_part(number)
+    return found is None or found[1].get("type") != "file"

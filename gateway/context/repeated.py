@@ -20,7 +20,7 @@ def repeats_of(context: Context, natives: Mapping[FilePlace, str], pinned: Seque
     """
     files: dict[str, list[Artifact]] = defaultdict(list)
     for artifact in context.placed:
-        if artifact.is_file:
+        if artifact.is_file and _can_stand(artifact, context.conversation_history):
             files[artifact.content_id].append(artifact)
     in_messages: dict[str, list[int]] = defaultdict(list)
     for (index, _), name in natives.items():
@@ -45,17 +45,13 @@ def repeats_of(context: Context, natives: Mapping[FilePlace, str], pinned: Seque
     as_same: set[FilePlace] = set()
     for file in (file for document in documents for file in document.files):
         index, number = file.place.message or 0, file.place.part or 0
-        part = _forwarded(context.conversation_history[index], number)
-        if part is not None:
-            (as_same if says_same(part) else as_text).add((index, number))
+        found = context.conversation_history[index].forwarded_part(number)
+        if found is not None and found[1].get("type") != "file":
+            (as_same if says_same(found[1]) else as_text).add((index, number))
     return Repeats(documents, frozenset(as_text), frozenset(as_same))
 
 
-def _forwarded(message: ConversationMessage, number: int) -> dict[str, object] | None:
-    """The text that was forwarded in the place of a file; None where the file itself was, or nothing yet."""
-    rendered = message.rendered.get("content") if message.rendered is not None else None
-    if not isinstance(rendered, list):
-        return None
-    at = number + len(rendered) - len(message.body["content"])  # a block is a part before them
-    part = rendered[at] if 0 <= at < len(rendered) else None
-    return part if isinstance(part, dict) and part.get("type") != "file" else None
+def _can_stand(file: Artifact, messages: Sequence[ConversationMessage]) -> bool:
+    """Whether its message has a place for its text, in whatever form it goes up."""
+    message = messages[file.place.message or 0]
+    return message.rendered is None or message.forwarded_part(file.place.part or 0) is not None

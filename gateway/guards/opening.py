@@ -65,3 +65,8 @@ def open_guards(settings: Settings, secret: Callable[[], Awaitable[bytes]], cloc
 def guards_are_on(settings: Settings) -> bool:
     """Whether anything looks at calls of models."""
     return bool(settings.guards) or settings.masking.enabled
+
+
+def refuses_files(settings: Settings) -> bool:
+    """Whether no file goes to a model, since nothing can be masked in it."""
+    return settings.masking.enabled and settings.masking.on_unreadable == "refuse"

@@ -71,6 +71,15 @@ class ConversationMessage:
     def content(self) -> Any:
         return self.body.get("content")
 
+    def forwarded_part(self, number: int) -> tuple[int, dict[str, Any]] | None:
+        """What its own part `number` went up as, with its index in `rendered`: a block and pages of PDFs are parts
+        before its own. None where it has no other form, or one without that part, such as an import may have."""
+        form = self.rendered.get("content") if self.rendered is not None else None
+        if not isinstance(form, list) or not isinstance(self.content, list):
+            return None
+        at = number + len(form) - len(self.content)
+        return (at, form[at]) if 0 <= at < len(form) and isinstance(form[at], dict) else None
+
     @property
     def is_stored_form(self) -> bool:
         """Whether `body` is the very object that was read from the storage, and is what is forwarded."""

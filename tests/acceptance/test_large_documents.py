@@ -66,7 +66,7 @@ def test_s7_three_at_once_take_turns(warm_gateway: GatewayProcess, upstream: Moc
 def test_s7_a_streamed_answer_has_a_limit_of_its_size(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
     """As a whole one has: 64 million characters; what came until then is kept, and it ends with an error."""
     gateway = start_gateway()
-    piece = {"index": 0, "delta": {"content": "x" * 1_000_000}}
+    piece = {"index": 0, "delta": {"content": "word " * 200_000}}
     chunk = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o", "choices": [piece]}
     upstream.reply(chunks=[chunk] * 70)
     body = {"model": "gpt-4o", "stream": True, "store": False, "messages": [{"role": "user", "content": "much"}]}

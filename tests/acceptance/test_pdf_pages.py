@@ -162,7 +162,7 @@ def keeping(module_start_gateway: GatewayFactory) -> GatewayProcess:
 def test_s14_13_pages_of_a_file_of_our_own_go_with_it(
     keeping: GatewayProcess, upstream: MockUpstream, road: str
 ) -> None:
-    """Once the file is deleted, none of its pages goes up again."""
+    """They outlive a restart, which empties the cache. Once the file is deleted, none of its pages goes up again."""
     with OpenAI(base_url=keeping.base_url, api_key="sk-test") as client:
         file_id = client.files.create(file=("kept.pdf", RAW), purpose="user_data").id
         named: list[Any] = [{"type": "file", "file": {"file_id": file_id}}] if road == "part" else []
@@ -171,6 +171,7 @@ def test_s14_13_pages_of_a_file_of_our_own_go_with_it(
         assert [name for name, _ in pages_in(sent(upstream))] == ["page 84.pdf"]
         first = sent(upstream)
         more = {"conversation": answer["conversation"]["id"], "context": LIMIT}
+        keeping.restart()
         ask(keeping, user("Who is the keeper of lamp 41?"), **more)
         assert sent(upstream)[: len(first)] == first
         assert [name for name, _ in pages_in(sent(upstream))] == ["page 84.pdf", "page 42.pdf"]
@@ -178,21 +179,6 @@ def test_s14_13_pages_of_a_file_of_our_own_go_with_it(
         ask(keeping, user("Who is the keeper of lamp 20?"), **more)
     assert not pages_in(sent(upstream))
     assert keeper(83) not in text_of({"messages": sent(upstream)})
-
-
-@pytest.mark.parametrize("word", ["²", "٣", "9" * 40, "seven"])
-def test_s14_13_texts_with_marks_like_those_of_pages(
-    keeping: GatewayProcess, upstream: MockUpstream, word: str
-) -> None:
-    """A text that is no PDF, attached or as a file, may have lines that look like marks."""
-    text = "\n\n".join(f"[page {word}]\n{keeper(n)} {prose(n, 60)}" for n in range(60))
-    with OpenAI(base_url=keeping.base_url, api_key="sk-test") as client:
-        file_id = client.files.create(file=("notes.md", text.encode()), purpose="user_data").id
-    named = {"type": "file", "file": {"file_id": file_id}}
-    for parts, attached in (([named], []), ([], [{"file_id": file_id}])):
-        ask(keeping, user([*parts, asked(23)]), context=LIMIT, attachments=attached)
-        assert keeper(23) in text_of({"messages": sent(upstream)})
-        assert not pages_in(sent(upstream))
 
 
 def test_s14_13_an_attached_file_shows_its_page_after_a_restart(
@@ -222,3 +208,42 @@ def test_s14_13_a_reference_of_a_clients_own_brings_nothing(
         answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": [message]})
     assert answer.status_code == 404
     assert answer.json()["error"]["param"] == "messages[0].content[0].file.file_id"
+
+
+@pytest.mark.parametrize("road", ["part", "attachment"])
+@pytest.mark.parametrize("mark", ["intro", "²"])
+def test_s14_13_lines_of_a_text_that_look_like_marks_of_pages(
+    keeping: GatewayProcess, upstream: MockUpstream, road: str, mark: str
+) -> None:
+    """They have no number, and the text is no PDF."""
+    text = "\n\n".join(f"[page {mark}]\n{keeper(n)} {prose(n, 20)}" for n in range(40))
+    named = {"type": "file", "file": {"file_id": uploaded(keeping, "notes.md", text.encode())}}
+    by_part = user([named, {"type": "text", "text": "Who is the keeper of lamp 33? See page 3."}])
+    by_attachment = user("Who is the keeper of lamp 33? See page 3.")
+    more = {"attachments": [named["file"]]} if road == "attachment" else {}
+    ask(keeping, by_part if road == "part" else by_attachment, context={"max_input_tokens": 1500}, **more)
+    assert keeper(33) in text_of({"messages": sent(upstream)})
+
+
+def test_s14_13_other_documents_with_pages_take_no_place(keeping: GatewayProcess, upstream: MockUpstream) -> None:
+    """However many there are, and however relevant."""
+    texts = ["\n\n".join(f"[page {n}]\n{keeper(n)} Copy {copy}." for n in range(80, 90)) for copy in range(5)]
+    names = [uploaded(keeping, f"{copy}.md", text.encode()) for copy, text in enumerate(texts)]
+    parts = [{"type": "file", "file": {"file_id": name}} for name in (*names, uploaded(keeping, "kept.pdf", RAW))]
+    question = {"type": "text", "text": "What does page 84 show?"}
+    ask(keeping, user([*parts, question]), context={"max_input_tokens": 16_000})
+    assert [name for name, _ in pages_in(sent(upstream))] == ["page 84.pdf"]
+
+
+def uploaded(gateway: GatewayProcess, name: str, raw: bytes) -> str:
+    with http(gateway) as client:
+        made = client.post("/files", files={"file": (name, raw)}, data={"purpose": "user_data"})
+    return str(made.json()["id"])
+
+
+def test_s14_13_none_where_files_are_refused(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+    """Nothing can be masked in a page; in its text it can, and the question is answered."""
+    gateway = start_gateway({"masking": {"enabled": True, "on_unreadable": "refuse"}})
+    ask(gateway, user([pdf(), asked(83)]), context=LIMIT)
+    assert not pages_in(sent(upstream))
+    assert keeper(83) in text_of({"messages": sent(upstream)})

@@ -189,6 +189,38 @@ def test_s14_6_in_the_middle_of_a_turn_the_text_is_not_lost(keeping: GatewayProc
     assert text_of(upstream.last.body).count(LATE) == 1
 
 
+@pytest.mark.parametrize("again", ["chat", "attachment"])
+def test_s14_6_a_block_that_shows_all_of_it_counts(keeping: GatewayProcess, upstream: MockUpstream, again: str) -> None:
+    """The first left; a question brought the whole document back in its block; then it was sent again."""
+    short = lamps(1)
+    part = file_part("lamp.md", short.encode(), "text/markdown")
+    attached = [{"file_data": base64.b64encode(short.encode()).decode(), "filename": "lamp.md"}]
+    limit = {"context": {"max_input_tokens": 1200}}
+    question = {"type": "text", "text": "Who is the keeper of lamp 0?"}
+
+    def ask(said: Json, conversation: str = "", **more: Any) -> str:
+        body = {"model": "small", "messages": [said], **limit, **more}
+        with http(keeping) as client:
+            headers = {"x-conversation-id": conversation} if conversation else {}
+            answer = client.post("/chat/completions", json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return str(answer.headers["x-conversation-id"])
+
+    upstream.handler = lambda _: Reply(text="ok")
+    conversation = ask(user([part, question]))
+    while keeper(0) in text_of(upstream.last.body):
+        ask(user(filler(60)), conversation)
+    ask(user("Who is the keeper of lamp 0?"), conversation)
+    assert 'shown="full"' in sent(upstream)[-1]["content"], "all of it stands in the block"
+    before = sent(upstream)
+    if again == "chat":
+        ask(user([part, question]), conversation)
+    else:
+        ask(user("Who is the keeper of lamp 0?"), conversation, attachments=attached)
+    assert sent(upstream)[: len(before)] == before
+    assert text_of(upstream.last.body).count(keeper(0)) == 1
+
+
 def test_s14_6_once_the_first_is_deleted_the_other_shows(keeping: GatewayProcess, upstream: MockUpstream) -> None:
     conversation = send(keeping, "chat", "Who keeps lamp 3?")
     send(keeping, "chat", "And lamp 4?", conversation)

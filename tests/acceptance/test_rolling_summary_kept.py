@@ -131,6 +131,7 @@ def test_s11_13_an_end_waits_for_a_summary(talk: Chat, held: threading.Event) ->
     assert talk.billed() == 1
 
 
+@pytest.mark.parametrize("storage_url", ["sqlite"], indirect=True)
 def test_s11_13_an_end_does_not_wait_for_ever(talk: Chat, held: threading.Event) -> None:
     """What was asked is billed by the gateway's count."""
     until_asked(talk)

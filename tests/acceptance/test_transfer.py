@@ -10,6 +10,7 @@ import pytest
 from tests.integration.exports import bare, user_message, without_ids
 from tests.support.answers import Json, assistant, http, user
 from tests.support.command import gateway_command
+from tests.support.documents import file_part
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -152,3 +153,20 @@ def test_files_leave_and_come_on_the_command_line(
             f"{file}: version must be 1, which this version of the gateway reads.\n",
         )
         assert run("import", str(tmp_path / "none.json"))[0] == 1
+
+
+@pytest.mark.parametrize("forwarded", [[{"type": "text", "text": "short"}], "a text"])
+def test_a_form_that_does_not_fit_its_message_is_no_fault(
+    one_gateway: GatewayProcess, upstream: MockUpstream, forwarded: Any
+) -> None:
+    """§7, §14.6: an import may say that a message went up with fewer parts than it has."""
+    part = file_part("a.csv", b"name,lamp\n" + b"Ada,7\n" * 100, "text/csv")
+    with http(one_gateway) as client:
+        first = ask(client, user([part, {"type": "text", "text": "Read"}, {"type": "text", "text": "this."}]))
+        document = export(client, first["conversation"]["id"]).json()
+        for message in document["messages"]:
+            if message["role"] == "user":
+                message["rendered"] = {"role": "user", "content": forwarded}
+        copy = copied(client, json.dumps(document).encode())["id"]
+        ask(client, user([part, {"type": "text", "text": "And who?"}]), conversation=copy)
+    assert "Ada,7" in json.dumps(upstream.last.body["messages"])

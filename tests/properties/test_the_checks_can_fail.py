@@ -16,7 +16,7 @@ from tests.properties.mutants import MUTANTS, Mutant, changed_prefix, copied
 from tests.properties.running import both, gateway, outcome
 from tests.properties.talks import Player, Script
 
-SEEDS = 100
+SEEDS = 60
 Answered = tuple[Case, list[Json], Json]
 
 
@@ -85,7 +85,7 @@ def test_a_changed_prefix_is_found() -> None:
         script = Script()
         async with gateway(8000, script, match="tenant") as made:
             player = Player(made, script, 8000, changed_prefix)
-            for seed in range(100):
+            for seed in range(60):
                 try:
                     await player.play(seed)
                 except Broken as broken:

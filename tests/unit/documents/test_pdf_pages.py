@@ -7,7 +7,14 @@ from typing import Any
 import pypdfium2
 import pytest
 from pypdf import PdfReader, PdfWriter
-from pypdf.generic import ArrayObject, DictionaryObject, NameObject, NumberObject
+from pypdf.generic import (
+    ArrayObject,
+    DecodedStreamObject,
+    DictionaryObject,
+    NameObject,
+    NullObject,
+    NumberObject,
+)
 from reportlab.graphics import renderPDF
 from reportlab.graphics.charts.barcharts import HorizontalBarChart, VerticalBarChart
 from reportlab.graphics.charts.lineplots import LinePlot
@@ -74,6 +81,56 @@ def test_s14_13_links_and_forms_bring_no_other_page() -> None:
     assert len(cut) < len(with_photos(TEXTS)) / 20
     annotations: list[Any] = list(reader.pages[0].annotations or ())
     assert [each.get_object()["/Subtype"] for each in annotations] == ["/Stamp"]
+
+
+def resources_of(page: Any) -> Any:
+    return page["/Resources"].get_object()
+
+
+def sharing(raw: bytes, *, form: bool = False) -> bytes:
+    """All pages have one list of pictures, those of the whole document; with a form that draws with its page's."""
+    writer, out = PdfWriter(clone_from=io.BytesIO(raw)), io.BytesIO()
+    drawn = DictionaryObject()
+    for number, page in enumerate(writer.pages):
+        own = resources_of(page)["/XObject"].get_object()
+        contents = page.get_contents()
+        assert contents is not None
+        data = contents.get_data()
+        for name in own:
+            data = data.replace(name.encode() + b" ", b"/Im#2d%d " % number)
+            drawn[NameObject(f"/Im-{number}")] = own.raw_get(name)
+        stream = DecodedStreamObject()
+        stream.set_data(data + (b"\n/Form Do" if form else b""))
+        page[NameObject("/Contents")] = writer._add_object(stream)
+    if form:
+        inner = DecodedStreamObject()
+        inner |= {
+            NameObject("/Subtype"): NameObject("/Form"),
+            NameObject("/BBox"): ArrayObject(map(NumberObject, (0, 0, 9, 9))),
+        }
+        inner.set_data(b"/Im-3 Do")
+        drawn[NameObject("/Form")] = writer._add_object(inner)
+    for page in writer.pages:
+        resources_of(page)[NameObject("/XObject")] = drawn
+    writer.write(out)
+    return out.getvalue()
+
+
+def test_s14_13_pictures_of_other_pages_stay_behind() -> None:
+    """Many programs name the pictures of the whole document in each page; a form may draw with those of its page."""
+    raw = sharing(with_photos(TEXTS))
+    (cut,) = PdfReader(io.BytesIO(cut_out(raw, (7,)))).pages
+    assert [image.name for image in cut.images] == ["Im-6.jpg"]
+    raw = sharing(with_photos(TEXTS), form=True)
+    (cut,) = PdfReader(io.BytesIO(cut_out(raw, (7,)))).pages
+    assert len(resources_of(cut)["/XObject"]) == len(TEXTS) + 1
+
+
+def test_s14_13_annotations_that_are_none_are_left_out() -> None:
+    writer, out = PdfWriter(clone_from=io.BytesIO(with_photos(TEXTS[:1]))), io.BytesIO()
+    writer.pages[0][NameObject("/Annots")] = ArrayObject([NullObject(), NumberObject(7)])
+    writer.write(out)
+    assert texts(cut_out(out.getvalue(), (1,))) == TEXTS[:1]
 
 
 def test_s14_13_a_filled_form_stays_filled() -> None:
