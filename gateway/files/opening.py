@@ -36,8 +36,14 @@ def open_files(settings: Settings, transactions: Transactions, rows: FileRows, c
     """The store of files; `client` speaks HTTP to a bucket. What other stores than the current
     one hold can still be read, where they are known."""
     kept, stores = settings.files, open_stores(settings, transactions, client)
-    current = kept.store if kept.store != "auto" else "disk" if "disk" in stores else "database"
-    return Files(rows, stores, current, kept, clock, open_vault(settings.storage))
+    return Files(rows, stores, store_of(settings), kept, clock, open_vault(settings.storage))
+
+
+def store_of(settings: Settings) -> str:
+    """The store of new contents: `disk`, `database` or `s3`."""
+    if settings.files.store != "auto":
+        return settings.files.store
+    return "disk" if folder_of(settings) is not None else "database"
 
 
 def folder_of(settings: Settings) -> Path | None:
@@ -54,14 +60,12 @@ def folder_of(settings: Settings) -> Path | None:
 def serving(settings: Settings, router: ConfiguredRouter) -> Serves:
     """Whose files are kept here: with `auto` those of clients with a key of ours, and of all where no upstream could
     keep any; not where `server.relay` names files."""
-    mode = settings.files.serve
-    paths = (each.rpartition(" ")[2].strip("/").removeprefix("v1/") for each in settings.server.relay)
-    named = any(each.partition("/")[0] == "files" for each in paths)
+    mode, relayed = settings.files.serve, are_relayed(settings)
 
     def serves(caller: Caller) -> bool:
         if mode != "auto":
             return mode == "on"
-        if named:
+        if relayed:
             return False
         if caller.key is not None:
             return True
@@ -72,3 +76,9 @@ def serving(settings: Settings, router: ConfiguredRouter) -> Serves:
         return False
 
     return serves
+
+
+def are_relayed(settings: Settings) -> bool:
+    """Whether `server.relay` names files."""
+    paths = (each.rpartition(" ")[2].strip("/").removeprefix("v1/") for each in settings.server.relay)
+    return any(each.partition("/")[0] == "files" for each in paths)

@@ -11,6 +11,7 @@ from gateway.config.litellm_names import GROUPS
 from gateway.config.settings import Settings
 from gateway.documents.document import UnreadableDocument
 from gateway.errors import GatewayError
+from gateway.files.opening import are_relayed, folder_of, store_of
 from gateway.guards.opening import guards_are_on
 from gateway.operations.actor import tell_trail
 from gateway.operations.checked_upstreams import Result, check_upstreams
@@ -106,6 +107,18 @@ def _scans(settings: Settings) -> Result:
     return Result("scanned pages", True, f"recognized by tesseract, {settings.documents.ocr_languages}")
 
 
+def _files(settings: Settings) -> Result:
+    """Whose files are kept where: a client's own token takes them to the default upstream, whoever serves its model."""
+    bucket, mode = f"bucket {settings.files.s3.bucket}", settings.files.serve
+    where = {"disk": str(folder_of(settings)), "database": "the database"}.get(store_of(settings), bucket)
+    if mode == "on":
+        return Result("files", True, f"all here, in {where}")
+    if mode == "off" or are_relayed(settings):
+        return Result("files", True, "all at the default upstream")
+    text = f"those of clients with a key of the gateway's here, in {where}"
+    return Result("files", True, text if settings.auth.wants_keys else f"{text}; all others' at the default upstream")
+
+
 async def _check(settings: Settings) -> AsyncIterator[Result]:
     yield Result("configuration", True, f"{len(settings.model_list)} models")
     if (reason := refusal(settings)) is not None:
@@ -127,6 +140,7 @@ async def _check(settings: Settings) -> AsyncIterator[Result]:
 
         problem = await reach_cache(settings.cache.url, settings.cache.timeout)
         yield Result("cache", problem is None, problem or "reached", optional=True)
+    yield _files(settings)
     if settings.files.s3.bucket:
         from gateway.upstream.s3 import reach_bucket
 

@@ -174,6 +174,24 @@ def test_s9_check_reaches_what_it_names(upstream: MockUpstream, tmp_path: Path, 
     assert not any("secret" in each.stdout + each.stderr for each in (done, lost))
 
 
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ({}, "those of clients with a key of the gateway's here, in {folder}; all others' at the default upstream"),
+        ({"files": {"serve": "on", "store": "database"}}, "all here, in the database"),
+        ({"server": {"relay": ["files"]}}, "all at the default upstream"),
+    ],
+)
+def test_s9_check_says_whose_files_are_kept_where(
+    upstream: MockUpstream, tmp_path: Path, told: dict[str, Any], line: str
+) -> None:
+    """§14.5: beside a `model_list`, too, a client's own token takes its files to the default upstream."""
+    settings = {"upstream": {"api_base": upstream.base_url}, **told}
+    done = gateway_command("check", "--config", str(config_file(tmp_path, json.dumps(settings))), directory=tmp_path)
+    said = line.format(folder=tmp_path / "files")
+    assert f"ok    files: {said}\n" in done.stdout
+
+
 @pytest.mark.parametrize("command", ["check", "migrate", "audit"])
 def test_s9_no_command_shows_a_secret_of_an_address(upstream: MockUpstream, tmp_path: Path, command: str) -> None:
     """§7, §8: nor where it stands in another place than usual."""
