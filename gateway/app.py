@@ -17,7 +17,7 @@ from gateway.documents.folders import clear_left_for_ever
 from gateway.embeddings.meaning import Meaning
 from gateway.files.opening import open_files, serving
 from gateway.files.reading import ReadingFiles
-from gateway.files.store import OwnFiles
+from gateway.files.store import CallersFiles
 from gateway.guards.opening import open_guards, refuses_files
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
@@ -233,7 +233,7 @@ class Gateway:
         self.reading = ReadingFiles(self.kept_files, rows, self.files)
         self.kept_files.added = self.reading.add
         serves = serving(settings, self.router)
-        self.files.store = files = OwnFiles(self.kept_files, UpstreamFiles(self.client, self.router), serves)
+        self.files.store = files = CallersFiles(self.kept_files, UpstreamFiles(self.client, self.router), serves)
         self.pipeline = pipeline = Pipeline(
             self.router,
             self.upstream,

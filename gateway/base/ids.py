@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 RANDOM_BYTES = 10
 IDS_A_READ = 256
+ARTIFACT, FILE = "art_", "file-"
+"""How ids of artifacts begin, and those of files, here and at OpenAI; Anthropic's begin with `file_`."""
 
 
 def new_id(prefix: str) -> str:
@@ -57,7 +59,7 @@ def completion_of(name: str) -> str:
 def artifact_id(content: str) -> str:
     """Stable for the same content (guarantee §4): `art_` and 64 bits of the SHA-256 of all but outer white space, which
     is lost and won as a text is pasted, attached, or read from a file."""
-    return "art_" + content_digest(content.strip())[:16]
+    return ARTIFACT + content_digest(content.strip())[:16]
 
 
 def content_digest(content: str) -> str:

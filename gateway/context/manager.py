@@ -9,6 +9,7 @@ from typing import Any
 from gateway.artifacts.attached import with_contents
 from gateway.artifacts.files import FileReader, has_files, has_named_pictures
 from gateway.assembly.agents import Assemblers
+from gateway.assembly.own_files import OwnFiles
 from gateway.assembly.profiles import MODES, Profile, composed, inferred, monolith
 from gateway.base.tasks import offload_if
 from gateway.config.settings import NO_PROFILES, ContextSettings, PromptProfiles
@@ -18,7 +19,6 @@ from gateway.context.fast_path import context_as_sent
 from gateway.context.for_agent import Room, for_agent
 from gateway.context.native_files import NativeFiles, Stays, with_native
 from gateway.context.native_pages import with_pages
-from gateway.context.own_files import WholeFiles
 from gateway.context.planned_fit import FinalFit, fit_as_planned
 from gateway.context.planner import (
     ContextPlanning,
@@ -32,6 +32,7 @@ from gateway.context.reading import InputReader
 from gateway.context.recalling import Window, asked_for, told
 from gateway.context.remembered import with_things
 from gateway.context.report import BuiltContext, check_whole, report, with_vectors
+from gateway.context.whole_files import WholeFiles
 from gateway.embeddings.background import Holds
 from gateway.embeddings.meaning import Meaning, RequestMeaning
 from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
@@ -123,7 +124,7 @@ class ContextManager:
         if request.options.whole:
             check_whole(built)
         if natives.own or whole.pictures:
-            built = replace(built, own_files=natives.own, own_pictures=whole.pictures)
+            built = replace(built, own=OwnFiles(natives.own, whole.pictures))
         return with_vectors(built, meaning, source).with_cached(source.files.cached)
 
     async def build_for_agent(

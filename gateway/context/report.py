@@ -1,10 +1,9 @@
 """What became of a request's context: what is forwarded, and the figures that the bill tells of it (guarantee §6)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from gateway.assembly.block import one_line
+from gateway.assembly.own_files import NO_OWN_FILES, OwnFiles
 from gateway.context.collect import ContextInput
 from gateway.context.draft import Draft
 from gateway.context.left_out import left_out
@@ -46,10 +45,8 @@ class BuiltContext:
     left_out: LeftOut | None = None
     indexes: PassageFinder | None = None
     vectors: PendingVectors | None = None
-    own_files: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    """PDFs that are kept here, as they go up in the place of their ids."""
-    own_pictures: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    """Pictures that are kept here, as the parts that go up in the place of those that name them."""
+    own: OwnFiles = NO_OWN_FILES
+    """PDFs and pictures that go up in the place of their ids."""
     is_worded: bool = False
     """An assembler worded what is forwarded: it is in none of the stored messages (guarantee §11.2)."""
 

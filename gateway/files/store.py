@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gateway.base.ids import new_id
+from gateway.base.ids import FILE, new_id
 from gateway.config.documents_settings import FileSettings
 from gateway.documents.process import BytesAtOnce
 from gateway.documents.recognize import may_be_document
@@ -221,7 +221,7 @@ class Files:
         is_read = said.purpose in READ_PURPOSES and may_be_document(said.name, said.media_type, passed.head)
         return FileRecord(
             status=UPLOADED if is_read else PROCESSED,
-            id=new_id("file-"),
+            id=new_id(FILE),
             name=said.name,
             purpose=said.purpose,
             media_type=said.media_type,
@@ -233,8 +233,8 @@ class Files:
         )
 
 
-class OwnFiles:
-    """Files of one's own where they are kept here, else of the default upstream (a `ports.documents.FileStore`)."""
+class CallersFiles:
+    """A caller's files: kept here, else those of the default upstream (a `ports.documents.FileStore`)."""
 
     def __init__(self, files: Files, upstream: FileStore, serves: Serves) -> None:
         self._files = files

@@ -26,9 +26,9 @@ NAMED = re.compile(
     re.IGNORECASE,
 )
 EACH = re.compile(rf"(?P<sign>-|–|to|bis)?{_SPACE}(?P<number>{_NUMBER})", re.IGNORECASE)
-_ENGLISH = "first second third fourth fifth sixth seventh eighth ninth tenth"
-_GERMAN = "erste zweite dritte vierte fünfte sechste siebte achte neunte zehnte"
-ORDINALS = {word: number for words in (_ENGLISH, _GERMAN) for number, word in enumerate(words.split(), 1)}
+ENGLISH = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+GERMAN = ("erste", "zweite", "dritte", "vierte", "fünfte", "sechste", "siebte", "achte", "neunte", "zehnte")
+ORDINALS = {word: number for words in (ENGLISH, GERMAN) for number, word in enumerate(words, 1)}
 ORDINAL = re.compile(
     rf"(?<!\w)(?P<ordinal>(?:{'|'.join(ORDINALS)})[rsnm]?|\d{{1,7}}(?:st|nd|rd|th|\.))\s(?P<kind>{_WORDS})(?!\w)",
     re.IGNORECASE,

@@ -9,14 +9,13 @@ import numpy as np
 
 from gateway.models.relevance import Source
 from gateway.relevance.corpus import Corpus, Scores
+from gateway.relevance.named_places import ENGLISH, GERMAN
 
 LAST = -1
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
-GERMAN_ORDINALS = ("erste", "zweite", "dritte", "vierte", "fünfte", "sechste", "siebte", "achte", "neunte", "zehnte")
 ORDINAL_NOUN = re.compile(
     r"(?:(?:the|very|your|my|our|its)\s+)*"
-    r"(?P<ordinal>(?:(?:second|third|next)[- ]to[- ]last|penultimate|" + "|".join(ORDINALS) + r"|\d{1,7}(?:st|nd|rd|th)"
-    r"|last|final|latest|most recent|(?:" + "|".join(GERMAN_ORDINALS) + r"|(?:vor)?letzte)[rnsm]?)\b"
+    r"(?P<ordinal>(?:(?:second|third|next)[- ]to[- ]last|penultimate|" + "|".join(ENGLISH) + r"|\d{1,7}(?:st|nd|rd|th)"
+    r"|last|final|latest|most recent|(?:" + "|".join(GERMAN) + r"|(?:vor)?letzte)[rnsm]?)\b"
     r"|\d{1,7}\.(?=\s+(?:zeile|reihe|eintrag|datensatz|absatz|satz|treffer)\b))"
     r"(?:\s+(?:single|data|full|complete|recorded|listed|returned))*\s+(?P<nouns>\w+(?:\s+\w+)?)",
     re.IGNORECASE,
@@ -117,9 +116,9 @@ def position(question: str, tools: frozenset[str]) -> Position | None:
 
 def _number(ordinal: str) -> int | None:
     """The index that an ordinal stands for, negative from the end; None for `0th`."""
-    if ordinal in ORDINALS:
-        return ORDINALS.index(ordinal)
-    for number, word in enumerate(GERMAN_ORDINALS):
+    if ordinal in ENGLISH:
+        return ENGLISH.index(ordinal)
+    for number, word in enumerate(GERMAN):
         if ordinal.startswith(word):
             return number
     if ordinal[0].isdigit():

@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.assembly.body import has_blocks, request_body, with_output_limit, without_items
 from gateway.assembly.cache_breakpoints import TRANSLATED, wants_breakpoints, with_breakpoints
-from gateway.assembly.own_files import OwnFiles, with_own_files
+from gateway.assembly.own_files import with_own_files
 from gateway.assembly.translated import Translated, as_upstream_takes
 from gateway.models.exchange import UNTRANSLATED
 from gateway.models.items import BOUND, OF_RESPONSES, SIGNED
@@ -47,7 +47,7 @@ def as_it_goes_up(exchange: Exchange) -> Translated:
     recall, deployment, built = exchange.recall, exchange.deployment, exchange.built
     if recall is not None:
         messages, forward = [*messages, *recall.messages], without_recall(forward) if recall.closed else forward
-    own = OwnFiles(built.own_files, built.own_pictures) if built is not None else exchange.own
+    own = built.own if built is not None else exchange.own
     if own.files or own.pictures:
         messages = with_own_files(messages, own)
     as_sent, native = built is None or built.is_as_sent, None

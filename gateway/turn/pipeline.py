@@ -10,9 +10,9 @@ from typing import Any
 from gateway.config.routing import RoutingSettings
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
-from gateway.context.own_files import passed_on
 from gateway.context.planner import plan_of_then
 from gateway.context.report import BuiltContext
+from gateway.context.whole_files import passed_on
 from gateway.errors import ContextLengthExceeded, InvalidRequest, UpstreamOverflow
 from gateway.history.frames import for_origin
 from gateway.history.rebuild import (

@@ -13,7 +13,7 @@ from gateway.documents.document import DocumentFile, Reading, ReadOptions, Unrea
 from gateway.documents.process import DocumentReader, Progress
 from gateway.errors import FileNotFound
 from gateway.files.reading import ReadingFiles
-from gateway.files.store import Files, OwnFiles, Said
+from gateway.files.store import CallersFiles, Files, Said
 from gateway.models.exchange import Caller
 from gateway.models.files import FileRecord
 from gateway.storage.cache.memory import open_cache
@@ -58,7 +58,7 @@ class World:
         stores = {"database": DatabaseContents(transactions)}
         self.files = Files(self.rows, stores, "database", FileSettings(), SystemClock(), None)
         self.reader = FileReader(cache, 100.0)
-        self.reader.store = OwnFiles(self.files, self.files, lambda _: True)  # type: ignore[arg-type]
+        self.reader.store = CallersFiles(self.files, self.files, lambda _: True)  # type: ignore[arg-type]
         self.slow = self.reader.documents = Slow()
         self.caller = Caller(tenant, None, {})
         self.reading = self.started()

@@ -25,6 +25,7 @@ SMALL_WITH_REASON = {
     "context/repeated.py": "finds what came more than once; `window/once.py` shows it once",
     "models/repeats.py": "documents that came more than once, as context and window see them",
     "storage/database/large.py": "the tables of large documents, apart as those of files are",
+    "context/repeated.py": "which documents came more than once, as the window is told",
     "context/large_documents.py": "the question of a request, for which large documents are read",
     "relevance/stored/read.py": "reads large documents for a question: for the context, `recall` and the past alike",
     "config/allowances.py": "budgets and limits, of keys and of settings alike",

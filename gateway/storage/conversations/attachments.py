@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gateway.base.ids import ARTIFACT
 from gateway.errors import NotFound
 from gateway.models.artifacts import Artifact
 from gateway.models.large import LargeIndex
@@ -19,8 +20,6 @@ from gateway.storage.large.documents import read_indexes, read_part
 from gateway.storage.large.write import delete_unheld, held_by
 
 TABLE = schema.attachments
-PREFIX = "art_"
-"""Before the first digits of its content's digest a document's id has this."""
 PART_CHARS = 1_000_000
 """Characters of a large document's text that are read at once."""
 
@@ -94,7 +93,7 @@ def delete(connection: sa.Connection, tenant: str, conversation_id: str, name: s
     held = schema.cached_contents.c
     digests = connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars().all()
     groups = unheld_groups(connection, tenant, list(digests), but=conversation_id)
-    begins = content_id.removeprefix(PREFIX)
+    begins = content_id.removeprefix(ARTIFACT)
     of_document = (held.conversation_id == conversation_id, held.digest >= begins, held.digest < f"{begins}g")
     connection.execute(schema.cached_contents.delete().where(*of_document))
     return groups

@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gateway.base.ids import ARTIFACT
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import ConversationMessage
 from gateway.models.past_texts import ConversationTexts
@@ -27,7 +28,6 @@ MOST_DOCUMENTS = 200
 LARGE_CHARS = 16_000
 """Room that a large document takes, of which what is needed is read afterwards: two regions."""
 BATCH = 500
-PREFIX = "art_"
 
 
 class PastTexts:
@@ -102,7 +102,7 @@ def read_texts(
 
 def read_holders(connection: sa.Connection, tenant: str, artifact_id: str, most: int) -> tuple[str, ...]:
     """Which conversations hold an artifact (`PastTexts.holders`)."""
-    begins = artifact_id.removeprefix(PREFIX)
+    begins = artifact_id.removeprefix(ARTIFACT)
     kept = sa.select(CACHED.c.conversation_id).where(
         CACHED.c.tenant == tenant, CACHED.c.digest >= begins, CACHED.c.digest < begins + "g"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.base import jsons
-from gateway.base.ids import new_id
+from gateway.base.ids import FILE, new_id
 from gateway.models.chain import START, ChainDigest, call_ids, extended, is_bare, message_digest
 from gateway.models.conversation import ConversationMessage
 from gateway.models.tool_steps import RESULT_ROLES, open_step
@@ -25,8 +25,6 @@ REDUCIBLE_BYTES = 8000
 REDUCED_BYTES = 500
 FAILED = {"status": "failed", "path_digest": None, "said_digest": None, "plain": None}
 """A failed turn is in no chain (guarantee §3.6)."""
-FILE_ID = "file-"
-"""How ids of files begin, beside the digests of what the cache keeps."""
 Row = dict[str, Any]
 
 
@@ -126,7 +124,7 @@ def without_deleted_files(connection: sa.Connection, turn: StoredTurn, tenant: s
     find that. Of a failed one, whose attachments are not kept, without what it read of any (guarantee §14.5). Files are
     locked, so that whoever deletes one finds what is written here. Nothing in the cache is held for it then."""
     attached = {each.metadata.get("file_id") for each in turn.attachments} - {None}
-    named = attached | {each for each in turn.cached if each.startswith(FILE_ID)}
+    named = attached | {each for each in turn.cached if each.startswith(FILE)}  # beside digests
     if not named:
         return turn
     own = sa.select(files.c.id).where(files.c.tenant == tenant, files.c.id.in_(named)).order_by(files.c.id)

@@ -9,6 +9,7 @@ import base64
 from typing import Any, NamedTuple
 
 from gateway.base import jsons
+from gateway.base.ids import FILE
 from gateway.errors import invalid, missing
 from gateway.models.exchange import CacheMark
 from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, named_picture
@@ -21,8 +22,6 @@ TEXT_FIELDS = frozenset(("type", "text"))
 CALL_FIELDS = frozenset(("type", "id", "name", "input", BREAKPOINT))
 ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
 """In which an answer's blocks stand where `native_blocks` need not say so."""
-OPENAI_FILE = "file-"
-"""How ids of `/v1/files` begin, here and at OpenAI; Anthropic's begin with `file_`."""
 AT_HOME = ("search_result", "tool_reference")
 """Blocks of a user that a chat shows as text (`plain.py`), so that other upstreams get them, too."""
 
@@ -253,7 +252,7 @@ def _document(block: Block, source: Block) -> Block | None:
 
 def _is_of_files(source: Block) -> bool:
     """Whether it names a file by an id that cannot be one of Anthropic's."""
-    return source.get("type") == "file" and str(source.get("file_id")).startswith(OPENAI_FILE)
+    return source.get("type") == "file" and str(source.get("file_id")).startswith(FILE)
 
 
 def _text_of(content: Any) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from gateway.artifacts.files import place_of
 from gateway.assembly.own_files import OwnFiles
+from gateway.base.ids import FILE
 from gateway.errors import InvalidRequest, NotFound
 from gateway.models.conversation import History
 from gateway.models.exchange import Caller, ChatRequest, StoredFile
@@ -23,8 +24,6 @@ from gateway.tokens.counter import CounterRegistry
 
 DELETED = "(This picture was deleted.)"
 NO_PICTURE = "is no picture: PNG, JPEG, GIF and WebP are taken"
-OURS = "file-"
-"""How ids of files that are kept here begin."""
 HEADS = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -79,9 +78,9 @@ class WholeFiles:
         """
         for part in _parts(sent):
             picture, name = named_picture(part), named_file(part)
-            if picture is not None and picture.startswith(OURS):
+            if picture is not None and picture.startswith(FILE):
                 await self._picture(part, sent)
-            if name is None or not name.startswith(OURS) or name in self.files or not self._keeps:
+            if name is None or not name.startswith(FILE) or name in self.files or not self._keeps:
                 continue
             try:
                 found = await self._fetched(name)
