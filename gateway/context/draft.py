@@ -48,16 +48,15 @@ class Measured:
 
     def without_things(self, settings: ContextSettings) -> Self:
         """The same without the remembered things that the question names."""
-        material = replace(self.material, things=())
+        return self._of(replace(self.material, things=()), settings)
+
+    def with_pages(self, pages: tuple[ShownPages, ...], settings: ContextSettings) -> Self:
+        """The same with pages of PDFs beside the current message's block."""
+        return self._of(replace(self.material, pages=pages), settings)
+
+    def _of(self, material: Material, settings: ContextSettings) -> Self:
         unreduced = count_unreduced(material, self.limits, self.counting, self.tools, _shares(settings))
         return replace(self, material=material, unreduced=unreduced)
-
-    def with_pages(self, pages: tuple[ShownPages, ...], settings: ContextSettings) -> "Measured":
-        """The same with pages of PDFs beside the current message's block."""
-        material = replace(self.material, pages=pages)
-        unreduced = count_unreduced(material, self.limits, self.counting, self.tools, _shares(settings))
-        measured = {each.name: getattr(self, each.name) for each in fields(Measured)}
-        return Measured(**{**measured, "material": material, "unreduced": unreduced})
 
     @property
     def answers(self) -> int:

@@ -38,6 +38,7 @@ MOST_DOCUMENTS = 4
 MOST_LOOKED_AT = 16
 """Documents with pages of which one question looks whether they are PDFs."""
 MOST_DIGITS = 6
+"""Of a page's number: no PDF has a million pages."""
 WEIGHED = 2
 """For each page that may go up so many are asked what they cost, since some have no room."""
 LABEL_TOKENS = 80
@@ -253,11 +254,7 @@ def _note(name: str, numbers: Sequence[int], cut: CutPages, natives: NativeFiles
 
 def _page_parts(message: ConversationMessage) -> list[Part]:
     """The references to pages in the form in which a message was forwarded: they stand before its own parts."""
-    form = message.rendered.get("content") if message.rendered is not None else None
-    if type(form) is not list:
-        return []
-    own = message.body.get("content")
-    return [part for part in form[: len(form) - (len(own) if isinstance(own, list) else 1)] if referenced(part)]
+    return [part for part in message.parts_before if referenced(part)]
 
 
 async def _fill(part: Part, history: History, natives: NativeFiles) -> bool:

@@ -81,6 +81,14 @@ class ConversationMessage:
         return (at, form[at]) if 0 <= at < len(form) and isinstance(form[at], dict) else None
 
     @property
+    def parts_before(self) -> list[Any]:
+        """The parts of `rendered` before its own: a block and pages of PDFs. A text of its own is one part there."""
+        form = self.rendered.get("content") if self.rendered is not None else None
+        if not isinstance(form, list):
+            return []
+        return form[: max(0, len(form) - (len(self.content) if isinstance(self.content, list) else 1))]
+
+    @property
     def is_stored_form(self) -> bool:
         """Whether `body` is the very object that was read from the storage, and is what is forwarded."""
         return self.tokens is not None and self.tokens.of is self.body

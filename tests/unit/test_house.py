@@ -22,7 +22,6 @@ SMALL_WITH_REASON = {
     "errors/access.py": "keys, budgets and limits",
     "base/printing.py": "figures and CSV: written by commands and by the page alike",
     "models/large.py": "large documents as the steps see them",
-    "context/repeated.py": "finds what came more than once; `window/once.py` shows it once",
     "models/repeats.py": "documents that came more than once, as context and window see them",
     "storage/database/large.py": "the tables of large documents, apart as those of files are",
     "context/repeated.py": "which documents came more than once, as the window is told",
