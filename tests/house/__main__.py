@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from tests.house.measure import CLOSET, HALL, LONG_FUNCTION, MANY_PARAMETERS, measure
+from tests.house.measure import LONG_FUNCTION, MANY_PARAMETERS, MAX_LINES, measure
 from tests.house.trace import visits_by_request
 
 
@@ -12,8 +12,7 @@ def main() -> None:
     house = measure()
     print(f"modules {len(house.sizes)}, lines {sum(house.sizes.values()):,}, in the root {house.root}")
     print(f"lines of a module: median {house.median:.0f}, longest {max(house.sizes.values())}")
-    for title, found in ((f"under {CLOSET} lines", house.closets), (f"over {HALL} lines", house.halls)):
-        print(f"{title}: {len(found)}  " + ", ".join(f"{name} {size}" for name, size in found.items()))
+    print(f"over {MAX_LINES} lines: " + ", ".join(f"{name} {size}" for name, size in house.too_long.items()))
     print(f"functions over {LONG_FUNCTION} lines: {len(house.long_functions)}  " + ", ".join(house.long_functions))
     print(f"with more than {MANY_PARAMETERS} parameters: {len(house.many_parameters)}")
     print(f"public functions documented: {100 * house.documented / house.public:.0f} %")
