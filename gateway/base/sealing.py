@@ -1,19 +1,20 @@
 """Texts that only this gateway can make and read: encrypted, and authenticated as a whole.
 
-Encrypt-then-MAC of the standard library's parts: SHAKE-256 of key and nonce is the key stream, keyed BLAKE2b the tag.
-The nonce is a keyed digest of the text, so that no two texts share a key stream, whatever the system's randomness is
-worth; that the same text is sealed the same tells a client nothing that it did not know.
+AES-256-SIV (RFC 5297), which needs no nonce: no two texts share a key stream, whatever the system's randomness is
+worth. That the same text is sealed the same tells a client nothing that it did not know.
 """
 
 import hashlib
 import hmac
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Any
 
-VERSION = b"\x01"
-NONCE_BYTES, TAG_BYTES = 16, 32
-MOST_BYTES = 2**20
+VERSION = b"\x02"
+MAX_BYTES = 2**20
 """Of an opened text: a small sealed one may not unfold to a large one."""
+OLD_VERSION = b"\x01"
+OLD_NONCE_BYTES, OLD_TAG_BYTES = 16, 32
 
 
 def seal(key: bytes, purpose: bytes, text: bytes) -> str:
@@ -21,42 +22,50 @@ def seal(key: bytes, purpose: bytes, text: bytes) -> str:
 
     Args:
         key: any secret.
-        purpose: for what and whom: it opens for the same alone. At most what `hashlib` hashes; it is not kept secret.
+        purpose: for what and whom: it opens for the same alone. It is not kept secret.
     """
-    nonce_key, stream_key, tag_key = _keys(key, purpose)
-    packed = zlib.compress(text, 6)
-    nonce = hashlib.blake2b(packed, key=nonce_key, digest_size=NONCE_BYTES).digest()
-    hidden = VERSION + nonce + _xor(packed, stream_key, nonce)
-    return urlsafe_b64encode(hidden + _tag(tag_key, hidden)).decode()
+    sealed = _cipher(key, purpose).encrypt(zlib.compress(text, 6), [VERSION])
+    return urlsafe_b64encode(VERSION + sealed).decode()
 
 
 def unsealed(key: bytes, purpose: bytes, sealed: str) -> bytes | None:
     """What was sealed; None where that was not with this key and purpose, or is not as it was."""
+    from cryptography.exceptions import InvalidTag
+
     try:
         raw = urlsafe_b64decode(sealed.encode("ascii"))
-    except ValueError:
+        if raw[:1] == OLD_VERSION:
+            packed = _opened_as_before(hmac.digest(key, purpose, "sha256"), raw)
+        else:
+            packed = _cipher(key, purpose).decrypt(raw[1:], [raw[:1]])
+    except (ValueError, InvalidTag):
         return None
-    hidden, tag = raw[:-TAG_BYTES], raw[-TAG_BYTES:]
-    _, stream_key, tag_key = _keys(key, purpose)
-    if hidden[:1] != VERSION or len(hidden) <= NONCE_BYTES or not hmac.compare_digest(_tag(tag_key, hidden), tag):
-        return None
-    nonce, text = hidden[1 : 1 + NONCE_BYTES], hidden[1 + NONCE_BYTES :]
     reader = zlib.decompressobj()
-    found = reader.decompress(_xor(text, stream_key, nonce), MOST_BYTES)
+    found = reader.decompress(packed, MAX_BYTES)
     return found if reader.eof else None
 
 
-def _keys(key: bytes, purpose: bytes) -> tuple[bytes, bytes, bytes]:
-    """Of the nonce, the key stream and the tag, each for itself."""
-    main = hmac.digest(key, purpose, "sha256")
-    nonce, stream, tag = (hmac.digest(main, name, "sha256") for name in (b"nonce", b"stream", b"tag"))
-    return nonce, stream, tag
+def _cipher(key: bytes, purpose: bytes) -> Any:
+    from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    info = b"context-gateway sealing\0" + purpose
+    return AESSIV(HKDF(SHA256(), length=64, salt=None, info=info).derive(key))
 
 
-def _tag(key: bytes, hidden: bytes) -> bytes:
-    return hashlib.blake2b(hidden, key=key, digest_size=TAG_BYTES).digest()
+def _opened_as_before(main: bytes, raw: bytes) -> bytes:
+    """What versions before 2 sealed and clients still hold: hidden by SHAKE-256, under a tag of BLAKE2b. Nothing is
+    sealed so any more.
 
-
-def _xor(text: bytes, key: bytes, nonce: bytes) -> bytes:
-    stream = hashlib.shake_256(key + nonce).digest(len(text))
-    return (int.from_bytes(text, "big") ^ int.from_bytes(stream, "big")).to_bytes(len(text), "big")
+    Raises:
+        ValueError: it was not with this key, or is not as it was.
+    """
+    hidden, tag = raw[:-OLD_TAG_BYTES], raw[-OLD_TAG_BYTES:]
+    stream_key, tag_key = (hmac.digest(main, name, "sha256") for name in (b"stream", b"tag"))
+    known = hashlib.blake2b(hidden, key=tag_key, digest_size=OLD_TAG_BYTES).digest()
+    if len(hidden) <= 1 + OLD_NONCE_BYTES or not hmac.compare_digest(known, tag):
+        raise ValueError("changed, or sealed for somebody else")
+    nonce, text = hidden[1 : 1 + OLD_NONCE_BYTES], hidden[1 + OLD_NONCE_BYTES :]
+    stream = hashlib.shake_256(stream_key + nonce).digest(len(text))
+    return bytes(one ^ other for one, other in zip(text, stream, strict=True))

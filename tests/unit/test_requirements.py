@@ -12,7 +12,7 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BOUNDS = {canonicalize_name(r.name): r for r in map(Requirement, PROJECT["dependencies"])}
-NAMES = ("runtime.txt", "dev.txt", "embeddings.txt", "telemetry.txt", "mcp.txt", "encryption.txt", "masking.txt")
+NAMES = ("runtime.txt", "dev.txt", "embeddings.txt", "telemetry.txt", "mcp.txt", "masking.txt")
 LOCKS = [ROOT / "requirements" / name for name in NAMES]
 
 SAFE = {

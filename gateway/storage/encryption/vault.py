@@ -33,15 +33,6 @@ class Vault:
     """The keys of one storage. Without a current key it reads, and leaves plain what is written."""
 
     def __init__(self, current: bytes | None, before: Sequence[bytes] = ()) -> None:
-        """
-        Raises:
-            ValueError: the package `cryptography` is not installed.
-        """
-        try:
-            import cryptography.hazmat.primitives.ciphers.aead  # noqa: F401 - told here, not at the first request
-        except ImportError:
-            text = "storage.encryption_key needs the extra `encryption`: pip install 'context-gateway[encryption]'"
-            raise ValueError(text) from None
         keys = [*([current] if current is not None else []), *before]
         self._keys = {key_id(key): key for key in reversed(keys)}
         self.current = key_id(current) if current is not None else None
@@ -144,11 +135,7 @@ def key_id(key: bytes) -> str:
 
 
 def open_vault(settings: StorageSettings) -> Vault | None:
-    """The keys that the settings name; None if they name none.
-
-    Raises:
-        ValueError: the package `cryptography` is not installed.
-    """
+    """The keys that the settings name; None if they name none."""
     key, before = settings.encryption_key, settings.encryption_keys_before
     if key is None and not before:
         return None

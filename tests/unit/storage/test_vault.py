@@ -1,7 +1,6 @@
 """Seals of stored content, and the settings that name keys (guarantee §12.11)."""
 
 import base64
-import sys
 
 import pytest
 from pydantic import ValidationError
@@ -89,9 +88,3 @@ def test_words_of_two_tenants_have_nothing_in_common() -> None:
     assert first.count(" ") == second.count(" ") == 1
     assert "lamp" not in first
     assert vault.words("red lamp", "a") == (first, "red lamp")
-
-
-def test_a_key_without_the_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
-    with pytest.raises(ValueError, match=r"context-gateway\[encryption\]"):
-        open_vault(settings(KEY.hex()))
