@@ -4,6 +4,7 @@ Sections of `config.yaml` are ours, but for `model_list` and the three `*_settin
 have (guarantee §9). Each setting `section.key` also has the environment name `GATEWAY_SECTION_KEY`.
 """
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Literal, Self
 
@@ -351,9 +352,9 @@ class Settings(Section):
         """Whether models that `model_list` does not have may be asked for."""
         return not self.model_list or self.upstream.unlisted == "relay"
 
-    def unknown(self, name: str) -> str:
-        """Says that no model of that name is served here, and which is the nearest."""
-        known = [entry.model_name for entry in self.model_list]
+    def unknown(self, name: str, may_ask: Callable[[str], bool]) -> str:
+        """Says that no model of that name is served here, and which is the nearest of those that may be asked."""
+        known = [each.model_name for each in self.model_list if may_ask(each.model_name)]
         return f"The model {shown(name)} does not exist here.{did_you_mean(name, known)}"
 
     def has_operator_key(self) -> bool:

@@ -112,6 +112,9 @@ class LimitedProtocol(HttpToolsProtocol):
             raise HeadersTooLarge(f"A request may have {MAX_HEADERS} header fields.")
         if (self._much or self._received) and self._head_bytes() > MAX_HEAD_BYTES:
             raise HeadersTooLarge(f"The head of a request may have {MAX_HEAD_BYTES} bytes.")
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) > 1 or (hosts and b"," in hosts[0]):  # whatever stands in front may have looked at another
+            raise InvalidHttp("A request has one Host header, of one host.")
         super().on_headers_complete()
         cycle = self.cycle
         cast(dict[str, Any], self.scope)[CLIENT] = _Client(cycle)

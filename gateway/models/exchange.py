@@ -39,12 +39,16 @@ class Caller:
     anthropic_key: str | None = field(default=None, repr=False)
     key: KeyPolicy | None = None
 
+    def may_ask(self, model: str) -> bool:
+        """Whether its key lets it ask that model."""
+        return self.key is None or self.key.may_ask(model)
+
     def check_model(self, model: str) -> None:
         """
         Raises:
             ModelNotAllowed: its key names the models that it may ask, and this is none of them (guarantee §12.1).
         """
-        if self.key is not None and not self.key.may_ask(model):
+        if not self.may_ask(model):
             text = f"This key may not ask the model {shown(model)}: it names those that it may."
             raise ModelNotAllowed(text, param="model")
 

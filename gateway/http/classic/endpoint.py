@@ -238,7 +238,7 @@ class PromptInfo:
         if model is None:
             raise missing("model")
         if not (self._router.lists(model) or self._router.serves_unlisted):
-            raise self._router.unknown(model)
+            raise self._router.unknown(model, call.received.caller)
         named, said = call.query.get("conversation_id"), call.query.get("message")
         found, window = None, None
         if named is not None:

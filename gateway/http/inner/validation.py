@@ -196,7 +196,9 @@ def _options(
     for role, name in models.items():
         if not (settings.serves_unlisted or settings.lists(name)):
             param = f"context.models.{role}"
-            raise InvalidRequest(f"{param}: {settings.unknown(name)}", param=param, code="invalid_value")
+            raise InvalidRequest(
+                f"{param}: {settings.unknown(name, caller.may_ask)}", param=param, code="invalid_value"
+            )
     mode = context.mode or _header(MODE, headers, OPTION_HEADERS[0]) or defaults.mode
     return ContextOptions(
         mode,

@@ -68,7 +68,8 @@ class Relay:
         scope = call.scope
         meter = self._metering.meter(call, upload)
         found = await self._destinations.of(call, upload)
-        headers = headers_up(scope["headers"], operator=found.deployment.operator_key or call.caller.key is not None)
+        operator = found.deployment.operator_key or call.caller.key is not None
+        headers = headers_up(scope["headers"], operator=operator)
         if found.content_type is not None:
             headers = [pair for pair in headers if pair[0] not in BODY_HEADERS]
             headers.append((b"content-type", found.content_type))
@@ -81,6 +82,7 @@ class Relay:
             relayed = RelayedCall(scope["method"], call.target, headers, found.body)
             with meter.sent(found.deployment, admitted) if meter is not None else nullcontext():
                 async with self._upstream.open(found.deployment, relayed) as answer:
+                    answer.headers = headers_down(answer.headers, operator=operator)
                     await self._pass_down(scope, send, answer, meter, admitted)
         except UpstreamError as error:
             if upload.fault is not None:
@@ -105,7 +107,7 @@ class Relay:
     async def _pass_down(
         self, scope: Scope, send: Send, answer: RawAnswer, meter: Meter | None, admitted: Admitted | None
     ) -> None:
-        headers = marked(headers_down(answer.headers))
+        headers = marked(answer.headers)
         if admitted is not None and (ours := admitted.headers):
             kept = (pair for pair in headers if pair[0].decode("latin-1") not in ours)
             headers = [*kept, *((name.encode(), value.encode()) for name, value in ours.items())]

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from gateway.accounting.relayed import ENDPOINTS
 from gateway.base.names import is_credential
 from gateway.models.exchange import Headers
 from gateway.models.keys import is_ours
@@ -11,9 +12,8 @@ from gateway.models.keys import is_ours
 PREFIX = "/v1/"
 OWN = ("/v1/conversations/", "/v1/gateway/")
 """Prefixes that are never relayed: the gateway's ids mean nothing to an upstream."""
-OPERATORS = ("embeddings", "moderations", "audio/*", "images/*", "completions")
-"""POST paths that an operator's key may be used for by default: they leave nothing that others could read."""
-
+ODD = re.compile(r"[%;\\]|\.\.|//|/\Z")
+"""What some server may read another path out of: such a path is none that an operator's key is used for."""
 PATH = re.compile(r"/v1/(?:[\w\-.~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})+", re.ASCII)
 QUERY = re.compile(r"[!-~]*", re.ASCII)
 CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -28,13 +28,16 @@ KEPT_HERE = HOP_BY_HOP | {
     *(b"x-conversation-id", b"x-context-session", b"x-context-mode", b"x-context-planning"),
     *(b"x-context-max-input-tokens", b"x-gateway-fallbacks"),
 }
-STEERING = frozenset(
+UP = frozenset(
     {
-        *(b"x-http-method", b"x-http-method-override", b"x-method-override"),
-        *(b"x-original-method", b"x-original-url", b"x-original-uri", b"x-rewrite-url", b"x-original-host", b"x-host"),
+        *(b"accept", b"accept-encoding", b"accept-language", b"content-type", b"content-encoding", b"user-agent"),
+        *(b"digest", b"content-digest", b"content-md5", b"idempotency-key", b"x-client-request-id"),
+        *(b"openai-organization", b"openai-project", b"openai-beta", b"traceparent", b"tracestate", b"baggage"),
     }
 )
-"""Headers by which some servers take a request for another than the one that was looked at."""
+"""The headers that go up with an operator's key, and those of `UP_BY_START`. Any other could make some server take a
+request for another than the one that was looked at, or act for somebody else."""
+UP_BY_START = b"x-stainless-"
 FORWARDED = b"x-forwarded-"
 CREDENTIAL_PARAMETERS = frozenset(("key", "api_key", "api-key", "apikey", "access_token", "token"))
 """Parameters of a query that carry a credential, as some providers take it."""
@@ -42,8 +45,12 @@ KEPT_THERE = HOP_BY_HOP | {
     *(b"set-cookie", b"set-cookie2", b"date", b"server", b"via", b"alt-svc", b"strict-transport-security"),
     *(b"access-control-allow-origin", b"access-control-allow-credentials", b"access-control-expose-headers"),
     *(b"access-control-allow-methods", b"access-control-allow-headers", b"access-control-max-age"),
+    *(b"x-conversation-id", b"clear-site-data"),
 }
-"""Headers of an answer that speak of the upstream's own connection, cookies or host, or of who may read it there."""
+"""Headers of an answer that speak of the upstream's own connection, cookies or host, of who may read it there, or
+that are the gateway's to say."""
+PLACES = frozenset((b"location", b"content-location", b"refresh", b"link"))
+"""Headers of an answer that name a place in the account of whoever asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +67,25 @@ class Pattern:
         return cls(method if space else None, tuple(path.strip("/").removeprefix("v1/").split("/")))
 
     def fits(self, method: str, path: str) -> bool:
-        """Whether the pattern names this call. Paths with percent-encoded characters fit no pattern."""
+        """Whether the pattern names this call; a path that some server may read in another way (`ODD`) fits none."""
         segments = path.removeprefix(PREFIX).split("/")
-        if self.method not in (None, method) or "%" in path:
+        if self.method not in (None, method) or ODD.search(path):
             return False
         if self.segments[-1] == "*" and len(segments) > len(self.segments):
             segments = segments[: len(self.segments)]
         return len(segments) == len(self.segments) and all(
-            mine in ("*", given) and given for mine, given in zip(self.segments, segments, strict=True)
+            mine in ("*", given) for mine, given in zip(self.segments, segments, strict=True)
         )
 
 
-BY_A_MODEL = tuple(Pattern("POST", tuple(path.split("/"))) for path in OPERATORS)
+BY_A_MODEL = tuple(Pattern("POST", tuple(path.split("/"))) for path in ENDPOINTS)
+"""What an operator's key may be used for by default: exactly what is metered. It leaves nothing that others could
+read."""
 OF_FILES = (Pattern.of("POST files"), Pattern.of("POST uploads/*/parts"))
 
 
 def named_calls(relay: tuple[str, ...]) -> tuple[Pattern, ...]:
-    """What may be relayed with an operator's key: the calls of `OPERATORS` and those of `server.relay`."""
+    """What may be relayed with an operator's key: the calls of `BY_A_MODEL` and those of `server.relay`."""
     return (*BY_A_MODEL, *map(Pattern.of, relay))
 
 
@@ -112,15 +121,16 @@ def headers_up(headers: Headers, *, operator: bool) -> Headers:
     was given for another place.
 
     Args:
-        operator: an operator's key is used, so no header that holds the client's key may go with it.
+        operator: an operator's key is used: only headers of a list go up, and none that holds the client's key.
     """
-    dropped = KEPT_HERE | _named_by_connection(headers) | (STEERING if operator else frozenset())
+    dropped = KEPT_HERE | _named_by_connection(headers)
     kept = [
         (name, value)
         for name, value in headers
         if (dashed := name.replace(b"_", b"-")) not in dropped  # some servers know no difference
         and not dashed.startswith(FORWARDED)
         and not is_credential(name.decode("latin-1"))
+        and (not operator or name in UP or name.startswith(UP_BY_START))
     ]
     kept = [(name, value) for name, value in kept if not is_ours(value.decode("latin-1"))]
     tokens = [value.rpartition(b" ")[2] for name, value in headers if name == b"authorization"] if operator else []
@@ -137,9 +147,10 @@ def query_up(query: str) -> str:
     return "&".join(kept)
 
 
-def headers_down(headers: Headers) -> Headers:
-    """Upstream's headers that go to the client: all but those about its own connection."""
-    dropped = KEPT_THERE | _named_by_connection(headers)
+def headers_down(headers: Headers, *, operator: bool) -> Headers:
+    """Upstream's headers that go to the client: all but those about its own connection, and with an operator's key none
+    that leads into the operator's account."""
+    dropped = KEPT_THERE | _named_by_connection(headers) | (PLACES if operator else frozenset())
     return [(name, value) for name, value in headers if name not in dropped and not CONTROL.search(value)]
 
 

@@ -49,7 +49,7 @@ class UpstreamModels:
             for model in await known:
                 if model.get("id") == name:
                     return model
-        raise self._router.unknown(name)
+        raise self._router.unknown(name, caller)
 
     async def models(self, caller: Caller) -> list[dict[str, Any]]:
         """OpenAI's model objects.

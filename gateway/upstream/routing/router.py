@@ -79,9 +79,9 @@ class ConfiguredRouter:
         """Whether the default upstream is asked for models that no entry serves."""
         return self._settings.serves_unlisted
 
-    def unknown(self, model: str) -> ModelNotFound:
-        """The error for a model that is not served here; it names the nearest that is."""
-        return ModelNotFound(self._settings.unknown(model), param="model")
+    def unknown(self, model: str, caller: Caller) -> ModelNotFound:
+        """The error for a model that is not served here; it names the nearest that this caller may ask."""
+        return ModelNotFound(self._settings.unknown(model, caller.may_ask), param="model")
 
     def deployment(self, model: str, caller: Caller) -> Deployment:
         """Where `model` is served for this caller: of several deployments, the one that is chosen for a request that
@@ -166,7 +166,7 @@ class ConfiguredRouter:
     def _unlisted(self, model: str, caller: Caller) -> Deployment:
         """The default upstream, or Anthropic where the client has a key for it."""
         if not self.serves_unlisted:
-            raise self.unknown(model)
+            raise self.unknown(model, caller)
         if model.startswith(ANTHROPICS) and self.asks_anthropic(caller):
             return self.anthropic(model, caller)
         return self.default(model, caller)
@@ -180,7 +180,7 @@ class ConfiguredRouter:
         upstream = self._settings.upstream
         operator_key = upstream.api_key.get_secret_value() if upstream.api_key else None
         if operator_key is None and (caller.key is not None or self._settings.auth.wants_keys):
-            raise self.unknown(model)
+            raise self.unknown(model, caller)
         found = Deployment(
             model=model,
             provider_model=model,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.accounting.relayed import ENDPOINTS
 from gateway.http.relay.rules import Pattern, headers_down, headers_up, is_plain_path, named_calls, query_up
 
 FITS = [
@@ -19,6 +20,7 @@ FITS = [
     ("threads/*/messages", "GET", "/v1/threads//messages", False),
     ("*", "GET", "/v1/any/thing", True),
     ("files", "GET", "/v1/Files", False),
+    *(("*", "POST", f"/v1/{path}", False) for path in ("a;b", "a/b;c=1", "a%62", "a/..b", "a//b", "a/", "a\\b")),
 ]
 
 
@@ -27,11 +29,30 @@ def test_a_line_of_server_relay(line: str, method: str, path: str, fits: bool) -
     assert Pattern.of(line).fits(method, path) is fits
 
 
-def test_an_operators_key_pays_for_posts_alone() -> None:
-    def named(method: str, path: str) -> bool:
-        return any(pattern.fits(method, path) for pattern in named_calls(()))
+def named(method: str, path: str) -> bool:
+    return any(pattern.fits(method, path) for pattern in named_calls(()))
 
-    assert named("POST", "/v1/audio/speech")
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+def test_s1_an_operators_key_pays_for_what_is_metered_by_its_exact_name(path: str) -> None:
+    assert named("POST", f"/v1/{path}")
+    odd = (
+        f"{path}/",
+        f"{path};a",
+        f"{path};a=b/c",
+        f"{path}/x",
+        path.title(),
+        f"{path}%20",
+        f"./{path}",
+        f"x/../{path}",
+    )
+    assert [each for each in odd if named("POST", f"/v1/{each}")] == []
+    assert not named("GET", f"/v1/{path}")
+
+
+def test_an_operators_key_pays_for_posts_alone() -> None:
+    assert not named("POST", "/v1/images/later")
+    assert not named("POST", "/v1/audio/voices")
     assert not named("POST", "/v1/responses"), "it is served here"
     assert not named("GET", "/v1/responses")
     assert not named("POST", "/v1/responses/resp_1/cancel")
@@ -71,8 +92,7 @@ def test_headers_go_up_without_what_is_the_hops() -> None:
         (b"accept", b"a"),
         (b"accept", b"b"),
     ]
-    rest = given[6:]
-    assert headers_up(given, operator=True) == rest
+    assert headers_up(given, operator=True) == given[8:]
     assert headers_up(given, operator=False) == given[5:]
 
 
@@ -101,7 +121,20 @@ def test_s8_a_query_goes_up_without_credentials() -> None:
 def test_headers_come_down_without_what_is_the_upstreams() -> None:
     kept = [(b"etag", b"e"), (b"x", b""), (b"x-latin", b"\xfc")]
     given = [(b"connection", b"X-Own"), (b"x-own", b"1"), (b"set-cookie", b"a"), (b"x-bad", b"a\x00b"), *kept]
-    assert headers_down(given) == kept
+    given.append((b"x-conversation-id", b"conv_1"))
+    assert headers_down(given, operator=True) == kept
+    places = [(b"location", b"/v1/files/f"), (b"content-location", b"/"), (b"refresh", b"0"), (b"link", b"</>")]
+    assert headers_down([*places, *kept], operator=True) == kept
+    assert headers_down([*places, *kept], operator=False) == [*places, *kept], "it is the client's own account"
+
+
+UP_WITH_ANY = ("accept", "content-type", "idempotency-key", "openai-project", "x-stainless-lang", "traceparent")
+ODD_NAMES = ("x-debug", "x-user", "range", "if-match", "prefer", "x-http-version", "origin", "openai_project")
+
+
+@pytest.mark.parametrize(("name", "goes_up"), [*((n, True) for n in UP_WITH_ANY), *((n, False) for n in ODD_NAMES)])
+def test_s1_with_an_operators_key_only_listed_headers_go_up(name: str, goes_up: bool) -> None:
+    assert bool(headers_up([(name.encode(), b"v")], operator=True)) is goes_up
 
 
 @pytest.mark.parametrize(
