@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.errors import UpstreamInvalidResponse
+from gateway.models.items import ANTHROPIC_EVENTS
 
 CHUNK_FIELDS = ("id", "object", "created", "model", "choices", "usage")
 """Fields of any chunk. All others of a chunk without choices are passed on with the next one."""
@@ -197,7 +198,7 @@ class _Message:
                     pieces = self._texts[key] = []
                 pieces.append(value)
                 chars += len(value)
-            elif value is None:
+            elif value is None or key == ANTHROPIC_EVENTS:
                 continue
             elif key == "tool_calls":
                 _merge_calls(self.calls, value)

@@ -78,6 +78,9 @@ Item = dict[str, Any]
 ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS = "native_block", "native_blocks"
 """The type of a part that holds a block of Anthropic's as it came, under the same name; and the field of a message that
 holds all of an answer's."""
+ANTHROPIC_EVENTS = "native_events"
+"""The field of a delta with events of Anthropic's that a chat has no words for. It is for a stream's client alone: what
+they bring stands in `native_blocks`, too, which is kept."""
 ITEM_ID = re.compile(r"(msg|rs|fc|ctc|fco|ctco)_(sys)?([0-9A-Za-z-]{1,60})(_[0-9a-f]{12})?")
 INSTRUCTION_PREFIX = "msg_sys"
 SIGNED = "thinking_blocks"

@@ -168,3 +168,34 @@ def test_s1_a_document_of_text_goes_up_as_it_came(house: GatewayProcess, provide
     assert [block["type"] for block in sent] == ["text", "text"]
     assert all(block.keys() <= {"type", "text", "cache_control"} for block in sent)
     assert "context_data" in sent[0]["text"]
+
+
+def test_s1_7_citations_in_a_stream(house: GatewayProcess, provider: MockProvider) -> None:
+    """§1.7: the official SDK hears them in the stream, and what it sends again goes up as it came."""
+    place = {"type": "char_location", "cited_text": "x", "document_index": 0, "document_title": "t"}
+    cited = {**place, "start_char_index": 0, "end_char_index": 1, "file_id": None}
+    empty: Json = {"type": "text", "text": "", "citations": []}
+    deltas: list[list[Json]] = [
+        [{"type": "text_delta", "text": "By "}],
+        [{"type": "text_delta", "text": "x."}, {"type": "citations_delta", "citation": cited}],
+    ]
+    told: list[Json] = [{"type": "message_start", "message": {**wire.message(), "content": [], "stop_reason": None}}]
+    for index, each in enumerate(deltas):
+        told.append({"type": "content_block_start", "index": index, "content_block": empty})
+        told += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in each]
+        told.append({"type": "content_block_stop", "index": index})
+    ended = {"delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": {"output_tokens": 5}}
+    told += [{"type": "message_delta", **ended}, {"type": "message_stop"}]
+    provider.clear()
+    provider.script(*map(wire.event, told))
+    said: list[Json] = [USER]
+    answer = ask(house, {"model": "claude", "max_tokens": 99, "messages": said}, stream=True)
+    content = [{**empty, "text": "By "}, {**empty, "text": "x.", "citations": [cited]}]
+    assert answer["content"] == content
+    provider.reply(wire.message(wire.text("Yes.")))
+    again = [*said, {"role": "assistant", "content": answer["content"]}, {"role": "user", "content": "Sure?"}]
+    ask(house, {"model": "claude", "max_tokens": 99, "messages": again}, stream=False)
+    stripped = {name: value for name, value in cited.items() if value is not None}
+    sent = provider.last.body["messages"][1]["content"]
+    assert [block["text"] for block in sent] == ["By ", "x."]
+    assert stripped.items() <= sent[1]["citations"][0].items()

@@ -108,6 +108,8 @@ def _add(block: Json, delta: Json) -> None:
         block["text"] += delta["text"]
     elif kind == "thinking_delta":
         block["thinking"] += delta["thinking"]
+    elif kind == "citations_delta":
+        block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
     elif kind == "signature_delta":
         block["signature"] = delta["signature"]
     else:

@@ -3,8 +3,18 @@
 from typing import Any
 
 from gateway.base import jsons
-from gateway.models.items import ANTHROPIC_BLOCKS
-from gateway.wire.anthropic.receiving import ENVELOPE, STOPPED, ended, envelope_of, is_plain, object_of, usage_of
+from gateway.models.items import ANTHROPIC_BLOCKS, ANTHROPIC_EVENTS
+from gateway.wire.anthropic.receiving import (
+    NATIVE_STOP,
+    ORDER,
+    STOPPED,
+    annotations_of,
+    ended,
+    envelope_of,
+    is_plain,
+    object_of,
+    usage_of,
+)
 
 Json = dict[str, Any]
 PIECES = {
@@ -14,13 +24,14 @@ PIECES = {
     "input_json_delta": "partial_json",
 }
 """Kinds of deltas, and the field that has the piece."""
+SAYS_NOTHING = ("ping", "message_stop")
 
 
 class MessageChunks:
     """Makes chunks of events.
 
     Blocks are put together beside: as soon as they say more than a chat has a place for, those that are complete, and
-    from then on each that is, go along in `native_blocks`.
+    from then on each that is, go along in `native_blocks`. Events that a chat has no words for go along as they came.
     """
 
     def __init__(self, created: int) -> None:
@@ -34,7 +45,7 @@ class MessageChunks:
         self._calls = 0
 
     def of(self, event: Json) -> list[Json]:
-        """The chunks that an event is; none for what says nothing, and for kinds that are not known."""
+        """The chunks that an event is; none for what says nothing."""
         kind = event.get("type")
         index = event.get("index")
         place = index if type(index) is int else 0
@@ -42,15 +53,16 @@ class MessageChunks:
             return self._start(object_of(event.get("message")))
         if kind == "content_block_start":
             return self._begin(place, object_of(event.get("content_block")))
-        if kind == "content_block_delta" and place in self._open:
-            return self._delta(self._open[place], object_of(event.get("delta")))
-        if kind == "content_block_stop" and place in self._open:
-            return self._stop(self._open.pop(place))
+        if kind == "content_block_delta":
+            return self._delta(self._open[place], object_of(event.get("delta"))) if place in self._open else []
+        if kind == "content_block_stop":
+            return self._stop(self._open.pop(place)) if place in self._open else []
         if kind == "message_delta":
             return self._finish(event)
         if kind == "message_stop":
             self.ended = True
-        return []
+        is_unknown = isinstance(kind, str) and kind not in SAYS_NOTHING and self._envelope["id"]
+        return [self._native(event)] if is_unknown else []
 
     def _start(self, message: Json) -> list[Json]:
         self._envelope |= {"id": str(message.get("id")), "model": message.get("model")}
@@ -67,22 +79,23 @@ class MessageChunks:
             opened.call, self._calls = self._calls, self._calls + 1
             function = {"name": str(block.get("name")), "arguments": ""}
             call = {"index": opened.call, "id": str(block.get("id")), "type": "function", "function": function}
-            return [self._chunk({"tool_calls": [call]})]
-        if kind == "text" and block.get("text"):
-            return [self._chunk({"content": str(block["text"])})]
+            return [self._native({"type": "content_block_start", "content_block": block}, tool_calls=[call])]
+        if kind == "text":
+            begun = self._native({"type": "content_block_start", "content_block": {**block, "text": ""}})
+            return [begun, self._chunk({"content": str(block["text"])})] if block.get("text") else [begun]
         if kind == "redacted_thinking":
             return [self._chunk({"thinking_blocks": [block]})]
-        return []
+        return [] if kind in ORDER else [self._native({"type": "content_block_start", "content_block": block})]
 
     def _delta(self, block: "_Block", delta: Json) -> list[Json]:
-        piece = delta.get(PIECES.get(str(delta.get("type")), ""))
-        if delta.get("type") == "citations_delta":
-            known = block.said.get("citations")
-            block.said["citations"] = [*(known if isinstance(known, list) else ()), delta.get("citation")]
+        name = PIECES.get(str(delta.get("type")), "")
+        piece = delta.get(name)
         if not isinstance(piece, str):
-            return []
-        name = PIECES[delta["type"]]
-        block.add(name, piece)
+            block.take(delta)
+        else:
+            block.add(name, piece)
+        if not isinstance(piece, str) or block.said["type"] not in ORDER:
+            return [self._native({"type": "content_block_delta", "delta": delta})]
         if name == "text":
             return [self._chunk({"content": piece})] if piece else []
         if name == "thinking":
@@ -97,6 +110,12 @@ class MessageChunks:
     def _stop(self, block: "_Block") -> list[Json]:
         self._complete.append(block.whole())
         chunks: list[Json] = []
+        if ORDER.get(block.said["type"], ORDER["text"]) == ORDER["text"]:  # others end where a chat says so
+            cited: Json = {}
+            if block.said.get("citations"):
+                before = len(annotations_of(self._complete[:-1]))
+                cited = {"annotations": annotations_of(self._complete)[before:]}
+            chunks.append(self._native({"type": "content_block_stop"}, **cited))
         if block.call is not None and not block.has("partial_json"):
             given = {"index": block.call, "function": {"arguments": jsons.dumps_text(block.said.get("input") or {})}}
             chunks.append(self._chunk({"tool_calls": [given]}))
@@ -111,10 +130,17 @@ class MessageChunks:
         delta = object_of(event.get("delta"))
         self._usage = {**self._usage, **{k: v for k, v in object_of(event.get("usage")).items() if v is not None}}
         said = {name: delta[name] for name in STOPPED if delta.get(name) is not None}
-        told = {name: value for source in (delta, event) for name, value in source.items() if name in ENVELOPE}
         choice = {"index": 0, "delta": {}, **ended(said)}
-        told = {name: value for name, value in told.items() if value is not None}
+        more = {name: value for name, value in delta.items() if name not in STOPPED and value is not None}
+        if more:
+            choice[NATIVE_STOP] = more
+        others = ("type", "delta", "usage")
+        told = {name: value for name, value in event.items() if name not in others and value is not None}
         return [{**self._envelope, **told, "choices": [choice], "usage": usage_of(self._usage)}]
+
+    def _native(self, event: Json, **delta: Any) -> Json:
+        """An event that is for a client of Anthropic's API alone."""
+        return self._chunk({**delta, ANTHROPIC_EVENTS: [event]})
 
     def _chunk(self, delta: Json) -> Json:
         return {**self._envelope, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
@@ -131,6 +157,18 @@ class _Block:
 
     def add(self, name: str, piece: str) -> None:
         self._pieces.setdefault(name, []).append(piece)
+
+    def take(self, delta: Json) -> None:
+        """Adds what a delta brings whose kind says nothing to a chat: texts and lists go on, all else is as it was said
+        last."""
+        for name, value in delta.items():
+            known = self.said.get(name)
+            if name == "citation":
+                known, name, value = self.said.get("citations"), "citations", [value]
+            if name == "type" or value is None:
+                continue
+            goes_on = isinstance(value, str | list) and type(known) is type(value)
+            self.said[name] = known + value if goes_on else value
 
     def has(self, name: str) -> bool:
         return any(self._pieces.get(name, ()))

@@ -4,14 +4,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gateway.base import jsons
-from gateway.models.items import ANTHROPIC_BLOCKS
+from gateway.models.items import ANTHROPIC_BLOCKS, ANTHROPIC_EVENTS
 from gateway.wire.anthropic.compacting import block_events, with_iterations
+from gateway.wire.anthropic.receiving import NATIVE_STOP
 from gateway.wire.anthropic.wording import (
     ENVELOPE,
     GATEWAYS,
     an_object,
     as_usage,
     blocks_in,
+    extras,
     message_id,
     reasoning_of,
     refusal_details,
@@ -44,6 +46,12 @@ class MessageEvents:
         self._compaction = compaction
         """Makes of the first chunk the block that stands for all before the answer."""
         self._compacted = self._begun = False
+        self._told: dict[str, Json] = {}
+        """By their ids, blocks of calls that their provider has begun in its own words."""
+        self._is_native = False
+        """Blocks that a chat has no words for come as events."""
+        self._first: Json = {}
+        """What the first chunk says beside its choice."""
         self._next = 0
         self._open: str | None = None
         """The kind of the block that is being told."""
@@ -87,6 +95,7 @@ class MessageEvents:
             self._stop(events)
         reason, sequence = stopped(self._choice, self._stops, calls=self._called)
         delta: Json = {"stop_reason": "refusal" if self._refused else reason, "stop_sequence": sequence}
+        delta |= an_object(self._choice.get(NATIVE_STOP))
         if details := refusal_details(self._choice):
             delta["stop_details"] = details
         if self._said.get("container") is not None:
@@ -100,7 +109,10 @@ class MessageEvents:
         return events
 
     def _note(self, chunk: Json) -> None:
-        self._said |= {name: chunk[name] for name in ENVELOPE if chunk.get(name) is not None}
+        more = extras(chunk)
+        if not self._begun:
+            self._first = {name: value for name, value in more.items() if name in GATEWAYS or name not in ENVELOPE}
+        self._said |= {k: v for k, v in more.items() if k in ENVELOPE or self._first.get(k) != v}
         if isinstance(chunk.get("usage"), dict):
             self._usage = chunk["usage"]
 
@@ -118,7 +130,7 @@ class MessageEvents:
             "stop_sequence": None,
             "usage": as_usage({"prompt_tokens": used.get("tokens_used")}, chunk.get("service_tier")),
         }
-        message |= {name: chunk[name] for name in GATEWAYS if chunk.get(name) is not None}
+        message |= self._first
         return [{"type": "message_start", "message": message}, {"type": "ping"}]
 
     def _delta(self, delta: Json, events: Events) -> None:
@@ -127,8 +139,10 @@ class MessageEvents:
                 self._thought(block, events)
         elif text := reasoning_of(delta):
             self._thought({"type": "thinking", "thinking": text}, events)
+        for event in delta.get(ANTHROPIC_EVENTS) or ():
+            self._native(event, events)
         for block in blocks_in(delta.get(ANTHROPIC_BLOCKS)):
-            if block["type"] not in COMMON:
+            if block["type"] not in COMMON and not self._is_native:
                 self._whole(block, events)
         if text := text_of(delta.get("content")):
             self._text(text, events)
@@ -137,6 +151,23 @@ class MessageEvents:
             self._text(delta["refusal"], events)
         for position, fragment in enumerate(delta.get("tool_calls") or ()):
             self._fragment(fragment, position, events)
+
+    def _native(self, event: Json, events: Events) -> None:
+        """An event of Anthropic's in its place among ours: with our number, for the block that is open."""
+        block = an_object(event.get("content_block"))
+        if event.get("type") == "content_block_delta":
+            if self._open is not None:
+                events.append(self._changed(event["delta"]))
+        elif event.get("type") == "content_block_stop":
+            self._stop(events)
+        elif event.get("type") != "content_block_start":
+            events.append(event)
+        elif block.get("type") == "tool_use":
+            self._told[str(block.get("id"))] = block
+        else:
+            self._is_native = self._is_native or block.get("type") not in COMMON
+            self._stop(events)
+            self._ensure(str(block.get("type")), block, events)
 
     def _thought(self, block: Json, events: Events) -> None:
         if block.get("type") != "thinking":
@@ -181,7 +212,8 @@ class MessageEvents:
         """Begins the block of a call, with what has come of it."""
         self._stop(events)
         self._called = True
-        self._ensure("tool_use", {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}, events)
+        block = {**self._told.get(call.id, {}), "type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+        self._ensure("tool_use", block, events)
         self._call = call
         if call.text:
             events.append(self._changed({"type": "input_json_delta", "partial_json": call.text}))

@@ -15,8 +15,10 @@ FINISH = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-ENVELOPE = ("container", "context_management", "diagnostics", "input_transformations")
-"""Fields of a message that stand on the completion under the same name."""
+OF_A_MESSAGE = ("id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage")
+"""Fields that a completion says in its own words. All others stand on it under the same name."""
+NATIVE_STOP = "native_stop"
+"""The field of a choice with what else the end of a stream says in Anthropic's own words."""
 STOPPED = ("stop_reason", "stop_sequence", "stop_details")
 """What a choice says in Anthropic's own words, beside its `finish_reason`."""
 ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
@@ -27,6 +29,8 @@ FIELDS = {
     "tool_use": {"type", "id", "name", "input"},
 }
 """What a chat has a place for; of anything else the blocks are kept as they came."""
+COUNTED = ("input_tokens", "output_tokens", "output_tokens_details", "service_tier")
+"""Fields of usage that a completion has by other names."""
 FAULTS = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -68,7 +72,7 @@ def completion_of(message: Json, created: int) -> Json:
 
 def envelope_of(message: Json) -> Json:
     """What an answer says beside its content."""
-    found = {name: message[name] for name in ENVELOPE if message.get(name) is not None}
+    found = {name: value for name, value in message.items() if name not in OF_A_MESSAGE and value is not None}
     tier = object_of(message.get("usage")).get("service_tier")
     return {**found, "service_tier": tier} if isinstance(tier, str) else found
 
@@ -86,6 +90,8 @@ def message_of(blocks: list[Json]) -> Json:
     thoughts = [block for block in blocks if ORDER.get(block["type"]) == 0]
     calls = [call_of(block) for block in blocks if block["type"] == "tool_use"]
     message: Json = {"role": "assistant", "content": "".join(texts) if texts or not calls else None}
+    if cited := annotations_of(blocks):
+        message["annotations"] = cited
     if calls:
         message["tool_calls"] = calls
         message["content"] = message["content"] or None
@@ -97,6 +103,26 @@ def message_of(blocks: list[Json]) -> Json:
     if not is_plain(blocks):
         message[ANTHROPIC_BLOCKS] = blocks
     return message
+
+
+def annotations_of(blocks: list[Json]) -> list[Json]:
+    """The citations of an answer's texts as a chat has them: those of pages, and of files that have an id. Others name
+    a place in a document of the request, for which a chat has no words."""
+    found: list[Json] = []
+    start = 0
+    for block in blocks:
+        if block["type"] != "text":
+            continue
+        end = start + len(str(block.get("text") or ""))
+        for cited in map(object_of, block.get("citations") or ()):
+            if isinstance(cited.get("url"), str):
+                place = {"url": cited["url"], "title": cited.get("title") or "", "start_index": start, "end_index": end}
+                found.append({"type": "url_citation", "url_citation": place})
+            elif isinstance(cited.get("file_id"), str):
+                file = {"file_id": cited["file_id"], "filename": cited.get("document_title") or "", "index": end}
+                found.append({"type": "file_citation", **file})
+        start = end
+    return found
 
 
 def is_plain(blocks: list[Json]) -> bool:
@@ -127,10 +153,7 @@ def usage_of(usage: Any) -> Json | None:
     thought = object_of(usage.get("output_tokens_details")).get("thinking_tokens")
     if _count(thought):
         found["completion_tokens_details"] = {"reasoning_tokens": thought}
-    for name in ("cache_creation", "server_tool_use"):
-        if isinstance(usage.get(name), dict):
-            found[name] = usage[name]
-    return found
+    return {**{k: v for k, v in usage.items() if k not in COUNTED and v is not None}, **found}
 
 
 def fault_status(event: Json) -> int:

@@ -26,7 +26,12 @@ ANTHROPICS = frozenset(
 GATEWAYS = ("response_metadata", "conversation", "agent")
 """What the gateway says of an answer (guarantee §6)."""
 ENVELOPE = ("container", "context_management", "diagnostics", "input_transformations", *GATEWAYS)
-"""Fields of a completion that stand on the message under the same name: those that Anthropic has, and the gateway's."""
+"""Fields of a completion that stand at the end of a streamed message: those that Anthropic has, and the gateway's."""
+OF_A_CHAT = frozenset(("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"))
+"""Fields of a completion that a message has in other words. All others are passed on."""
+USAGE_OF_A_CHAT = (
+    *("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"),
+)
 METADATA = "response_metadata"
 TIERS = ("standard", "priority", "batch")
 BILLED = ("cost", "cost_details")
@@ -67,12 +72,17 @@ def as_message(
         "stop_sequence": sequence,
         "usage": as_usage(completion.get("usage"), completion.get("service_tier")),
     }
+    message |= extras(completion)
     if details := refusal_details(choice):
         message["stop_details"] = details
     if compaction is not None:
         message |= {"content": [compaction, *content], "usage": with_iterations(message["usage"])}
-    message |= {name: completion[name] for name in ENVELOPE if completion.get(name) is not None}
     return with_applied(message, edits)
+
+
+def extras(completion: Json) -> Json:
+    """What a completion or a chunk says beside what a message says in its own words."""
+    return {name: value for name, value in completion.items() if name not in OF_A_CHAT and value is not None}
 
 
 def with_applied(told: Json, edits: Sequence[Json]) -> Json:
@@ -196,12 +206,10 @@ def as_usage(usage: Any, tier: Any = None) -> Json:
     thought = _count(an_object(usage.get("completion_tokens_details")).get("reasoning_tokens"))
     if thought:
         found["output_tokens_details"] = {"thinking_tokens": thought}
-    for name in ("server_tool_use", "cache_creation"):
-        if isinstance(usage.get(name), dict):
-            found[name] = usage[name]
     if tier in TIERS:
         found["service_tier"] = tier
-    return {**found, **{name: usage[name] for name in BILLED if name in usage}}
+    more = {k: v for k, v in usage.items() if k not in USAGE_OF_A_CHAT and (v is not None or k in BILLED)}
+    return {**more, **found}
 
 
 def an_object(value: Any) -> Json:

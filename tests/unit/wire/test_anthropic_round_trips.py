@@ -8,10 +8,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.accounting.stream import StreamRecord
 from gateway.errors import UpstreamInvalidResponse
 from gateway.upstream.openai.answers import check_choices
+from gateway.wire.anthropic.chunks import MessageChunks
 from gateway.wire.anthropic.content import assistant_message
 from gateway.wire.anthropic.events import MessageEvents
+from gateway.wire.anthropic.receiving import completion_of, message_of
+from gateway.wire.anthropic.turns import as_turns
 from gateway.wire.anthropic.wording import as_message, canonical_calls, content_blocks
 from tests.support.messages import EVENT, MESSAGE, put_together
 
@@ -154,3 +158,99 @@ def test_nothing_that_an_upstream_says_breaks_an_answer(choice: Json, usage: Any
     for event in writer.of([chunk]) + writer.end():
         if event["type"] != "ping":
             EVENT.validate_json(json.dumps(event), strict=True)
+
+
+PAGE = {"type": "web_search_result_location", "url": "https://e.test/", "title": "E", "cited_text": "x"}
+PLACE = {"type": "char_location", "cited_text": "x", "document_index": 0, "document_title": "t", "start_char_index": 0}
+SEARCH = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}}
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}
+TOLD: list[tuple[Json, list[Json]]] = [
+    (
+        {"type": "compaction", "content": None},
+        [{"type": "compaction_delta", "content": "So "}, {"type": "compaction_delta", "content": "far."}],
+    ),
+    (
+        SEARCH,
+        [
+            {"type": "input_json_delta", "partial_json": '{"query":'},
+            {"type": "input_json_delta", "partial_json": '"e"}'},
+        ],
+    ),
+    (FOUND, []),
+    ({"type": "text", "text": "", "citations": []}, [{"type": "text_delta", "text": "héé"}]),
+    (
+        {"type": "text", "text": "", "citations": []},
+        [
+            {"type": "citations_delta", "citation": PLACE},
+            {"type": "text_delta", "text": "hi"},
+            {"type": "citations_delta", "citation": PAGE},
+            {"type": "voice_delta", "voice": "soft"},
+        ],
+    ),
+    ({"type": "drawing", "lines": [1]}, [{"type": "drawing_delta", "lines": [2], "done": True}]),
+    (
+        {"type": "tool_use", "id": "t1", "name": "f", "input": {}, "caller": {"type": "direct"}},
+        [{"type": "input_json_delta", "partial_json": "{}"}],
+    ),
+]
+"""Blocks as they begin, and their deltas."""
+BLOCKS: list[Json] = [
+    {"type": "compaction", "content": "So far."},
+    {**SEARCH, "input": {"query": "e"}},
+    FOUND,
+    {"type": "text", "text": "héé", "citations": []},
+    {"type": "text", "text": "hi", "citations": [PLACE, PAGE], "voice": "soft"},
+    {"type": "drawing", "lines": [1, 2], "done": True},
+    {"type": "tool_use", "id": "t1", "name": "f", "input": {}, "caller": {"type": "direct"}},
+]
+
+
+def told_events() -> tuple[list[Json], list[Json]]:
+    """A stream of Anthropic's with all that a chat has no words for, and those of its events that are to come back as
+    they are."""
+    exact: list[Json] = []
+    for index, (block, deltas) in enumerate(TOLD):
+        exact.append({"type": "content_block_start", "index": index, "content_block": block})
+        exact += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        exact.append({"type": "content_block_stop", "index": index})
+    exact.insert(-3, {"type": "weather_changed", "to": "rain"})
+    usage = {"input_tokens": 10, "output_tokens": 1}
+    message = {"id": "msg_up", "type": "message", "role": "assistant", "model": "claude", "content": [], "mood": "calm"}
+    start = {"type": "message_start", "message": {**message, "stop_reason": None, "usage": usage}}
+    delta = {"stop_reason": "tool_use", "stop_sequence": None, "stop_mood": "tired"}
+    end = {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 5, "ink": 3}, "weather": "fine"}
+    return [start, {"type": "ping"}, *exact, end, {"type": "message_stop"}], exact
+
+
+def test_s1_7_a_stream_passes_on_what_no_chat_has_words_for() -> None:
+    """§1.7: citations, compactions, and kinds of blocks, deltas, events and fields that nobody knows yet."""
+    sent, exact = told_events()
+    reader, record = MessageChunks(created=1), StreamRecord(1)
+    chunks = [chunk for event in sent for chunk in reader.of(event)]
+    for chunk in chunks:
+        record.add(chunk)
+    writer = MessageEvents("claude")
+    events = [*writer.of(chunks), *writer.end()]
+    kinds = ("message_start", "ping", "message_delta", "message_stop")
+    assert [event for event in events if event["type"] not in kinds] == exact
+    assert events[0]["message"]["mood"] == "calm"
+    (ended,) = (event for event in events if event["type"] == "message_delta")
+    assert (ended["delta"]["stop_mood"], ended["usage"]["ink"], ended["weather"]) == ("tired", 3, "fine")
+    assert "mood" not in ended
+
+
+def test_s1_7_what_a_stream_brought_is_kept_and_goes_up_again() -> None:
+    """§1.7: the message is what a whole answer would be, and its blocks go up as they came."""
+    sent, _ = told_events()
+    reader, record = MessageChunks(created=1), StreamRecord(1)
+    for event in sent:
+        for chunk in reader.of(event):
+            record.add(chunk)
+    whole = {"id": "msg_up", "content": BLOCKS, "stop_reason": "tool_use", "usage": None, "mood": "calm"}
+    message = record.completion()["choices"][0]["message"]
+    assert message == message_of(BLOCKS)
+    assert as_message(completion_of(whole, 1), "claude")["content"] == BLOCKS
+    assert as_message(completion_of(whole, 1), "claude")["mood"] == "calm"
+    assert as_turns([{"role": "user", "content": "go"}, message])[1][1]["content"] == BLOCKS
+    cited = {"url": "https://e.test/", "title": "E", "start_index": 3, "end_index": 5}
+    assert message["annotations"] == [{"type": "url_citation", "url_citation": cited}]
