@@ -307,6 +307,7 @@ class Gateway:
             asyncio.ensure_future(keep_files(self.kept_files, self.reading.look)),
             asyncio.ensure_future(clear_left_for_ever()),
             asyncio.ensure_future(self.idempotency.keep()),
+            asyncio.ensure_future(self.store.probe_for_ever()),
             asyncio.ensure_future(self.indexing.run()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
             asyncio.ensure_future(probe_for_ever(self.router.health, self.client, settings.routing.probe)),

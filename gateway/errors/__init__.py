@@ -35,6 +35,7 @@ GatewayError
 ├── LimitsUnavailable 503             nobody can tell what is left, and `limits.when_down` is `closed`
 ├── GuardUnavailable 503              it cannot be asked, and its `on_failure` is `closed`
 ├── StorageUnavailable 503
+│   ├── StorageReadOnly 503           it refuses writes (guarantee §3.6)
 │   └── ContentUnreadable 503         stored content does not decrypt with the keys (guarantee §12.11)
 ├── ShuttingDown 503                  no new requests after SIGTERM (guarantee §9)
 ├── Overloaded 503                    too many large requests at once
@@ -61,6 +62,7 @@ from gateway.errors.base import GatewayError as GatewayError
 from gateway.errors.base import InternalError as InternalError
 from gateway.errors.base import Overloaded as Overloaded
 from gateway.errors.base import ShuttingDown as ShuttingDown
+from gateway.errors.base import StorageReadOnly as StorageReadOnly
 from gateway.errors.base import StorageUnavailable as StorageUnavailable
 from gateway.errors.requests import REQUIRED as REQUIRED
 from gateway.errors.requests import AnswerNotKept as AnswerNotKept

@@ -53,6 +53,13 @@ class StorageUnavailable(GatewayError):
     code = "storage_unavailable"
 
 
+class StorageReadOnly(StorageUnavailable):
+    """The storage can be read but not written: its disk is full, or it only reads (guarantee §3.6)."""
+
+    def __init__(self) -> None:
+        super().__init__("The storage cannot be written right now.")
+
+
 class ContentUnreadable(StorageUnavailable):
     """Stored content is under an encryption key that is not configured, or does not decrypt (guarantee §12.11)."""
 

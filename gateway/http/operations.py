@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from gateway import __version__
-from gateway.errors import StorageUnavailable
+from gateway.errors import StorageReadOnly, StorageUnavailable
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Draining, Receive, Scope, Send, send_json, send_start
 from gateway.http.queries import parameters
@@ -67,6 +67,8 @@ class Ready:
         try:
             ready = await self._store.ready()
             reason = "storage_schema_not_current"
+        except StorageReadOnly:
+            ready, reason = False, "storage_cannot_be_written"
         except StorageUnavailable:
             ready, reason = False, "storage_unavailable"
         if self._draining.begun:

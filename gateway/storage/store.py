@@ -1,9 +1,11 @@
 """Conversations and bills, as requests read and commit them."""
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,6 +13,7 @@ import sqlalchemy as sa
 from gateway.base.clock import days_before, fewest_days
 from gateway.base.ids import content_digest
 from gateway.base.tasks import BackgroundTasks
+from gateway.errors import StorageReadOnly, StorageUnavailable
 from gateway.models.artifacts import LARGE, Artifact
 from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.memory import NewSegment, Uncovered
@@ -40,6 +43,10 @@ from gateway.storage.turns.segments import locked, write_segment
 
 WHO = ("user", "safety_identifier")
 """Fields of a request that name a person."""
+PROBE_SECONDS = 1.0
+"""Between two tries to write to a storage that refused it."""
+PROBE_BYTES = 2**16
+"""What is written then: a disk that has room for a bill alone would refuse the next turn again."""
 USED_FOR = timedelta(hours=1)
 """How long retention leaves a conversation alone that a request is at work on: longer than any request takes."""
 
@@ -307,6 +314,32 @@ class ConversationStore:
         await self._transactions.wipe()
         return True
 
+    def check_writable(self) -> None:
+        """Asked before anything is paid for, as no bill could be kept of it (guarantee §3.6).
+
+        Raises:
+            StorageReadOnly: the storage refused a write, and has taken none since.
+        """
+        if self._transactions.writes.are_refused:
+            raise StorageReadOnly
+
+    async def probe(self) -> None:
+        """Writes something and deletes it, as much as a turn may take.
+
+        Raises:
+            StorageUnavailable: it is not taken. `StorageReadOnly`: as nothing can be written.
+        """
+        await self._transactions.run(write_probe, write=True)
+        self._transactions.writes.taken()
+
+    async def probe_for_ever(self) -> None:
+        """Once writes are refused, tries to write until it can (guarantee §3.6)."""
+        while True:
+            await asyncio.sleep(PROBE_SECONDS)
+            if self._transactions.writes.are_refused:
+                with contextlib.suppress(StorageUnavailable):
+                    await self.probe()
+
     async def reachable(self) -> None:
         """Returns if a turn could be stored now: asked before a model is called (guarantee §3.6)."""
         if self._transactions.remote:
@@ -317,8 +350,30 @@ class ConversationStore:
         return str(await self._transactions.run(schema_state))
 
     async def ready(self) -> bool:
-        """Whether the storage answers, and this version may run on its schema."""
-        return (await self._transactions.run(schema_state)).serves
+        """Whether the storage answers, takes writes, and this version may run on its schema.
+
+        Raises:
+            StorageUnavailable: it does not answer. `StorageReadOnly`: it takes no writes.
+        """
+        transactions = self._transactions
+
+        def work(connection: sa.Connection) -> tuple[bool, bool]:
+            return schema_state(connection).serves, transactions.seems_read_only(connection)
+
+        serves, reads_only = await transactions.run(work)
+        if serves and (reads_only or transactions.writes.are_refused):
+            await self.probe()
+        return serves
+
+
+def write_probe(connection: sa.Connection) -> None:
+    """Rows that stand in no other's way, and are gone when it is committed."""
+    now = datetime.now(UTC)
+    key = os.urandom(16)
+    row = {"tenant": "", "key": key, "body": os.urandom(PROBE_BYTES), "request_id": "", "state": "probe"}
+    at = {"process": "", "created_at": now, "expires_at": now}
+    connection.execute(schema.claims.insert().values(**row, **at))
+    connection.execute(schema.claims.delete().where(schema.claims.c.tenant == "", schema.claims.c.key == key))
 
 
 def _has_large(commit: TurnCommit) -> bool:

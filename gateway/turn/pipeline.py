@@ -170,6 +170,7 @@ class Pipeline:
 
     async def _prepare(self, request: ChatRequest) -> Exchange:
         """Steps 1 to 5: everything that happens before the primary model is called."""
+        self._store.check_writable()
         candidates = self.candidates(request)
         for name in (request.model, *request.options.models.values()):  # a key's models are also those that plan for it
             request.caller.check_model(name)

@@ -102,6 +102,13 @@ class RelayedBills:
         self._draining = asyncio.Event()
         self._unwritten: dict[str, LedgerEntry] = {}
 
+    def check_writable(self) -> None:
+        """
+        Raises:
+            StorageReadOnly: no bill could be kept.
+        """
+        self._store.check_writable()
+
     def add(self, call: MeteredCall) -> None:
         """Bills a call that is over. Those that end within `TOGETHER` seconds share a transaction."""
         if len(self._over) >= MOST_OVER:

@@ -108,6 +108,7 @@ class RollingSummaries:
     async def _summarized(self, subject: Subject) -> bool:
         """Makes and stores a summary if one is due. False if it could not be made."""
         request, conversation_id = subject.request, subject.conversation_id
+        self._store.check_writable()
         found = await self._store.uncovered(subject.tenant, conversation_id, request.request_id)
         if found is None:
             return True

@@ -1,8 +1,10 @@
 """What happens while PostgreSQL is gone: before the call, and at the commit (guarantee §3.6, §9)."""
 
+import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -197,3 +199,101 @@ def test_s3_6_storage_down_is_known_before_a_planner_is_paid(
         assert (answered.status_code, len(models.planned), len(models.summarized)) == (200, 1, 1)
     finally:
         up_again(chaos_postgres)
+
+
+class FullDisk:
+    """SQLite's file on a small file system of its own, which another file fills up."""
+
+    def __init__(self, directory: Path) -> None:
+        self.url = f"sqlite:///{directory / 'gateway.db'}"
+        self._filler = directory / "filler"
+
+    def refuse(self) -> None:
+        with self._filler.open("wb", buffering=0) as filler:
+            try:
+                while True:
+                    filler.write(bytes(4096))
+            except OSError:
+                pass
+
+    def take(self) -> None:
+        self._filler.unlink()
+
+
+class ReadOnlyServer:
+    """A PostgreSQL whose transactions read alone, as after a failover."""
+
+    def __init__(self, postgres: PostgresProcess) -> None:
+        self._postgres = postgres
+        self.url = postgres.new_database()
+
+    def _set(self, value: str) -> None:
+        self._postgres.query(self._postgres.admin_url, f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+        self._postgres.query(self._postgres.admin_url, "SELECT pg_reload_conf()")
+
+    def refuse(self) -> None:
+        self._set("on")
+
+    def take(self) -> None:
+        self._set("off")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def refusing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FullDisk | ReadOnlyServer]:
+    """A storage that reads, and takes no writes while the test says so."""
+    if request.param == "postgresql":
+        yield ReadOnlyServer(request.getfixturevalue("chaos_postgres"))
+        return
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("no right to mount a file system")
+    yield FullDisk(disk)
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_s3_6_a_storage_that_takes_no_writes(
+    refusing: FullDisk | ReadOnlyServer, start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """§3.6, §9: of requests at once no more are paid for than were under way; then each is refused before a model is
+    asked, whatever it leaves, and readiness is red, until a probe was written."""
+    gateway = start_gateway({"storage": {"url": refusing.url, "timeout": 0.5}})
+    hello = {"model": "gpt-4o", "messages": ASK}
+    long = {"model": "gpt-4o", "messages": [user("long " * 20_000)]}
+    with http(gateway) as client, ThreadPoolExecutor(4) as pool:
+        first = client.post("/chat/completions", json=hello).raise_for_status().json()
+        gate = threading.Event()
+        for _ in range(2):
+            upstream.reply(text="under way", gate=gate)
+        under_way = [pool.submit(client.post, "/chat/completions", json={**long, "stream": s}) for s in (False, True)]
+        upstream.wait_for_chats(3)
+        refusing.refuse()
+        gate.set()
+        whole, stream = (each.result() for each in under_way)
+        assert (whole.status_code, whole.json()["error"]["code"]) == (503, "storage_unavailable")
+        assert "cannot be written" in whole.text
+        assert stream.status_code == 200
+        assert "[DONE]" not in stream.text
+        assert "cannot be written" in stream.text.removesuffix("\n\n").rpartition("\n\n")[2]
+        off = {**hello, "context": {"mode": "off"}}
+        for body in (hello, {**hello, "stream": True}, {**hello, "store": False}, off, long):
+            refused = client.post("/chat/completions", json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "storage_unavailable")
+            assert "cannot be written" in refused.json()["error"]["message"]
+        for path, body in (
+            ("/responses", {"model": "gpt-4o", "input": "hello"}),
+            ("/messages", {**hello, "max_tokens": 9}),
+            ("/embeddings", {"model": "text-embedding-3-small", "input": "hello"}),
+        ):
+            assert client.post(path, json=body).status_code == 503
+        assert len(upstream.requests) == 3, "nobody was asked"
+        not_ready = ready(gateway)
+        assert (not_ready.status_code, not_ready.json()["reason"]) == (503, "storage_cannot_be_written")
+        assert client.get(f"/chat/completions/{first['id']}").status_code == 200, "it reads"
+        assert "storage_cannot_be_written" in gateway.log_text()
+        refusing.take()
+        wait_until(lambda: client.post("/chat/completions", json=hello).status_code == 200, "the probe")
+        assert ready(gateway).status_code == 200
+        name = whole.headers["x-request-id"]
+        wait_until(lambda: client.get(f"/chat/completions/{name}").status_code == 200, "the late bill")

@@ -3,6 +3,7 @@
 # ruff: noqa: ASYNC240 - files of a few pages
 import asyncio
 import random
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 
 from gateway.base.clock import SystemClock
 from gateway.config.settings import StorageSettings
-from gateway.errors import StorageUnavailable
+from gateway.errors import StorageReadOnly, StorageUnavailable
 from gateway.models.conversation import ConversationRef
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
@@ -58,12 +59,18 @@ async def test_a_full_disk_takes_nothing_keeps_what_is_there_and_heals(store: Co
         await store._transactions.run(lambda c: c.execute(sa.text(f"PRAGMA max_page_count = {number}")).close())
 
     await set_pages(1)  # SQLite makes it the number of pages that there are
-    with pytest.raises(StorageUnavailable):
+    store.check_writable()
+    with pytest.raises(StorageReadOnly, match="cannot be written"):
         await store.commit(turn("t", "conv_t", "lost" * 20_000, ["lost"]))
     assert await history(store) == ["question", "answer"]
     assert len(await listed(store, "t", "conv_t")) == 1
-    assert await store.ready()
+    with pytest.raises(StorageReadOnly):
+        store.check_writable()
+    with pytest.raises(StorageReadOnly):
+        await store.ready()
     await set_pages(1_000_000)
+    assert await store.ready()
+    store.check_writable()
     await store.commit(turn("t", "conv_t", "q2", ["a2"]))
     assert await history(store) == ["question", "answer", "q2", "a2"]
 
@@ -120,6 +127,36 @@ def spoil(file: Path, content: bytes) -> None:
     """Writes over a file that is open elsewhere."""
     with file.open("r+b") as opened:
         opened.write(content)
+
+
+@pytest.mark.parametrize("way", ["emptied", "removed beside its log"])
+async def test_a_file_that_was_emptied_between_two_starts_is_told_and_not_made_anew(
+    store: ConversationStore, file: Path, way: str
+) -> None:
+    """§3.6: what was lost is not hidden by a new database, nor is a log that is left beside it thrown away."""
+    other = file.parent / "other"
+    shutil.copytree(file.parent, other)
+    file = other / file.name
+    whole = file.read_bytes()
+    assert file.with_name("gateway.db-wal").stat().st_size
+    if way == "emptied":
+        file.write_bytes(b"")
+    else:
+        file.unlink()
+    transactions = open_transactions(StorageSettings(url=f"sqlite:///{file}", timeout=0.2))
+    with pytest.raises(StorageUnavailable, match="put back a backup"):
+        await migrate(transactions)
+    file.write_bytes(whole)
+    await migrate(transactions)
+    assert await history(ConversationStore(transactions, SystemClock())) == ["question", "answer"]
+    await transactions.close()
+
+
+async def test_tables_that_are_gone_are_told_at_the_start(store: ConversationStore) -> None:
+    """§9: of a database that says it is on the current schema."""
+    await store._transactions.run(lambda c: c.execute(sa.text("DROP TABLE claims")).close(), write=True)
+    with pytest.raises(StorageUnavailable, match=r"lost tables of schema .*: claims"):
+        await migrate(store._transactions)
 
 
 async def test_a_folder_that_cannot_be_used_is_unavailable(store: ConversationStore, file: Path) -> None:

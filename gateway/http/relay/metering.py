@@ -35,10 +35,15 @@ class Metering:
         self._bills = bills
 
     def meter(self, call: Call, upload: Upload) -> "Meter | None":
-        """The meter of a call, before its body is read; None for one that asks no model."""
+        """The meter of a call, before its body is read; None for one that asks no model.
+
+        Raises:
+            StorageReadOnly: no bill could be kept.
+        """
         path = call.target.partition("?")[0].rstrip("/")
         if call.scope["method"] != "POST" or path not in ENDPOINTS:
             return None
+        self._bills.check_writable()
         return Meter(self._bills, call, path, upload)
 
 

@@ -95,6 +95,17 @@ def require_own(connection: sa.Connection) -> None:
         raise StorageUnavailable(f"The storage is a LiteLLM proxy's database, and is left as it is: {where}.")
 
 
+def require_tables(connection: sa.Connection) -> None:
+    """
+    Raises:
+        StorageUnavailable: tables are gone that belong to its revision.
+    """
+    gone = schema.metadata.tables.keys() - set(sa.inspect(connection).get_table_names())
+    if gone:
+        names = ", ".join(sorted(gone))
+        raise StorageUnavailable(f"The storage has lost tables of schema {schema.REVISION}: {names}. Restore a backup.")
+
+
 async def require_current(transactions: Transactions) -> None:
     """
     Raises:
@@ -162,6 +173,7 @@ async def migrate(transactions: Transactions, limit: float = LIMIT_SECONDS) -> N
     end = time.monotonic() + limit
     current = await _patiently(lambda: transactions.run(revision_of), end)
     if current == schema.REVISION:
+        await transactions.run(require_tables)
         return
     if current is None:
         await _patiently(lambda: transactions.run(require_own), end)

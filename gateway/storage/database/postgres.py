@@ -14,13 +14,14 @@ from sqlalchemy.pool import NullPool
 
 from gateway.base.ids import new_id
 from gateway.config.settings import StorageSettings
-from gateway.errors import StorageUnavailable
-from gateway.storage.database.transactions import CommitUnknown, T, Work
+from gateway.errors import StorageReadOnly, StorageUnavailable
+from gateway.storage.database.transactions import CommitUnknown, T, Work, Writes
 from gateway.storage.encryption.columns import use_vault
 from gateway.storage.encryption.vault import Vault
 from gateway.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 POOLER_OPTIONS = ("statement_cache_size", "prepared_statement_cache_size")
@@ -33,6 +34,9 @@ STALE_PLAN = "0A000"
 OUTAGES = ("08", "25006", "28", "3D", "53", "55", "57", "42P01", "42703")
 """Connection; a standby that only reads; no access; no such database; resources; lock; shutdown or time over; and a
 schema that this version's tables or columns are not in yet."""
+READS_ONLY = "25006"
+REFUSES_WRITES = (READS_ONLY, "42501", "53100", "58030")
+"""Of a transaction that writes: a server or a role that only reads; no right to write; its disk is full, or fails."""
 LOST = ("08", "57P")
 """The connection is gone, and with it all that was not committed."""
 log = get_logger("gateway.storage")
@@ -54,6 +58,7 @@ class PostgresTransactions:
     def __init__(self, url: URL, settings: StorageSettings) -> None:
         self._url, self._pooled = behind_pooler(url)
         self._timeout = settings.timeout
+        self.writes = Writes()
         self._running: set[asyncio.Future[Any]] = set()
         self._free = asyncio.Semaphore(settings.pool_size)
         limits = {} if self._pooled else {"server_settings": _server_limits(settings.timeout)}
@@ -87,7 +92,11 @@ class PostgresTransactions:
         off what a driver is doing would cost the connection. A write also keeps its place in the queue, a read gives
         it up."""
         if write:
-            return await self._to_its_end(self._queued(work))
+            try:
+                return await self._to_its_end(self._queued(work))
+            except StorageReadOnly as error:
+                self.writes.refused(error)
+                raise
         await self._turn()
         return await self._to_its_end(self._tried(work, write=False))
 
@@ -144,7 +153,15 @@ class PostgresTransactions:
             except TimeoutError:
                 await _abandon(connection)
                 raise
+            except DBAPIError as error:
+                if sqlstate(error) == READS_ONLY:  # it may be this connection alone: of before a failover, or a setting
+                    await connection.invalidate()
+                raise
             return result
+
+    def seems_read_only(self, connection: "sa.Connection") -> bool:
+        """Whether the server, or a setting, lets its transactions read alone."""
+        return str(connection.exec_driver_sql("SHOW transaction_read_only").scalar()) == "on"
 
     @contextlib.asynccontextmanager
     async def unhurried(self) -> AsyncIterator["AsyncEngine"]:
@@ -210,6 +227,8 @@ def judge(error: Exception, phase: Phase, *, write: bool) -> tuple[bool, Excepti
     uncertain = write and phase.committing and not (state and not lost and not state.startswith("57"))
     if uncertain:
         return False, CommitUnknown("The storage was lost while a turn was being committed.")
+    if write and state.startswith(REFUSES_WRITES):
+        return False, StorageReadOnly()
     again = phase.connected and (lost or state.startswith(ROLLED_BACK) or state == STALE_PLAN)
     if isinstance(error, DBAPIError) and state and not lost and not state.startswith((*ROLLED_BACK, *OUTAGES)):
         return again, error

@@ -15,11 +15,13 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import StaticPool
 
-from gateway.errors import StorageUnavailable
-from gateway.storage.database.transactions import T, Work
+from gateway.errors import StorageReadOnly, StorageUnavailable
+from gateway.storage.database.transactions import T, Work, Writes
 from gateway.storage.encryption.columns import use_vault
 from gateway.storage.encryption.vault import Vault
+from gateway.telemetry.logs import get_logger
 
+log = get_logger("gateway.storage")
 BEGIN_READ = "BEGIN"
 """Whoever else writes to the file, what was committed can be read."""
 BEGIN_WRITE = "BEGIN IMMEDIATE"
@@ -27,7 +29,10 @@ BEGIN_WRITE = "BEGIN IMMEDIATE"
 LASTING = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
            sqlite3.SQLITE_READONLY}  # fmt: skip
 """After these a connection may keep on failing when the file is whole again."""
-
+REFUSES_WRITES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR}
+"""Of a transaction that writes."""
+EMPTY_SECONDS = 0.5
+"""How long another process may take from making a file to its first page."""
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 PAUSE_SECONDS = 0.01
 WAIT_SECONDS = 0.05
@@ -82,6 +87,7 @@ class SqliteTransactions:
         self._connection: sa.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._owes_wipe = False
+        self.writes = Writes()
         self._waiting: deque[_Waiting] = deque()
 
     def use_vault(self, vault: Vault | None) -> None:
@@ -94,10 +100,18 @@ class SqliteTransactions:
         `storage.timeout`, and meanwhile reads pass."""
         begin = BEGIN_WRITE if write else BEGIN_READ
         done = asyncio.get_running_loop().run_in_executor(self._executor, self._first_try, work, begin)
-        result = await (asyncio.shield(done) if write else done)
-        if isinstance(result, _Waiting):
-            return cast(T, await asyncio.shield(asyncio.wrap_future(result.outcome)))
+        try:
+            result = await (asyncio.shield(done) if write else done)
+            if isinstance(result, _Waiting):
+                return cast(T, await asyncio.shield(asyncio.wrap_future(result.outcome)))
+        except StorageReadOnly as error:
+            self.writes.refused(error)
+            raise
         return result
+
+    def seems_read_only(self, connection: sa.Connection) -> bool:
+        """Whether the file is on a file system, or under rights, that let nobody write to it."""
+        return os.path.exists(self._path) and not os.access(self._path, os.W_OK)
 
     def _first_try(self, work: Work[T], begin: str) -> T | _Waiting:
         if not self._waiting or begin is BEGIN_READ:
@@ -142,6 +156,8 @@ class SqliteTransactions:
             if _code(error) in BUSY:
                 raise _Busy from error
             self._let_go(error)
+            if begin is BEGIN_WRITE and _code(error) in REFUSES_WRITES:
+                raise StorageReadOnly from error
             raise StorageUnavailable("The storage cannot be used right now.") from error
         except (DatabaseError, sqlite3.DatabaseError) as error:
             if type(error) not in (DatabaseError, sqlite3.DatabaseError):
@@ -168,10 +184,11 @@ class SqliteTransactions:
         """The connection, if its file still has its name: what is written to one that has not is lost.
 
         Raises:
-            StorageUnavailable: the file was removed, and an empty one in its place would hide the loss; or another
-                stands there, to which SQLite would apply what the old one's log still holds.
+            StorageUnavailable: the file was removed or emptied, and a new database in its place would hide the loss; or
+                another stands there, to which SQLite would apply what the old one's log still holds.
         """
         if self._connection is None:
+            _check_not_emptied(self._path)
             self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             self._file = _identity(self._path)
         elif self._file is not None and (found := _identity(self._path)) != self._file:
@@ -248,6 +265,30 @@ def _identity(path: str) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return found.st_dev, found.st_ino
+
+
+def _check_not_emptied(path: str) -> None:
+    """A database that this process opens has a first page, or no file yet: SQLite would silently make a new one of a
+    file of 0 bytes, or beside the log of one that is gone.
+
+    Raises:
+        StorageUnavailable: its file is empty, or gone and its log is not.
+    """
+    end = time.monotonic() + EMPTY_SECONDS
+    while path and ((size := _size(path)) == 0 or (size is None and _size(f"{path}-wal"))):
+        if time.monotonic() > end:
+            found = "is gone, and its log is not" if size is None else "is empty (0 bytes)"
+            message = f"The storage's file {found}: put back a backup, or remove what is left to begin anew."
+            log.warning("storage_file_emptied", path=path, reason=message)
+            raise StorageUnavailable(message)
+        time.sleep(PAUSE_SECONDS)  # another process may be making it just now
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return None
 
 
 def _prepare(connection: Any, timeout: float) -> None:

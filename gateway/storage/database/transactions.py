@@ -11,10 +11,12 @@ from typing import Any, Protocol, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from gateway.errors import StorageUnavailable
+from gateway.errors import StorageReadOnly, StorageUnavailable
 from gateway.storage.encryption.columns import Content, for_row, vault_of, with_id
 from gateway.storage.encryption.vault import Vault
+from gateway.telemetry.logs import get_logger
 
+log = get_logger("gateway.storage")
 T = TypeVar("T")
 Work = Callable[[sa.Connection], T]
 """One transaction. It may be run again after a rollback, so it changes nothing but the database."""
@@ -24,17 +26,49 @@ class CommitUnknown(StorageUnavailable):
     """The connection was lost at the COMMIT: nobody can say yet whether the database has it."""
 
 
+class Writes:
+    """Whether a database takes writes, as far as this process knows: not from the first that it refused until a probe
+    was written."""
+
+    def __init__(self) -> None:
+        self.are_refused = False
+
+    def refused(self, error: StorageReadOnly) -> None:
+        """A write was refused. The cause goes to the log once."""
+        if not self.are_refused:
+            log.warning("storage_cannot_be_written", reason=_cause(error))
+        self.are_refused = True
+
+    def taken(self) -> None:
+        """A probe was written."""
+        if self.are_refused:
+            log.info("storage_can_be_written_again")
+        self.are_refused = False
+
+
+def _cause(error: StorageReadOnly) -> str:
+    """What the database said, on one line and without its statement."""
+    cause = error.__cause__
+    return str(getattr(cause, "orig", None) or cause or error.message).splitlines()[0]
+
+
 class Transactions(Protocol):
     """One database. `run` is one transaction: committed if `work` returns, rolled back if it raises.
 
     Raises:
         CommitUnknown: it may have been committed, or may yet be.
+        StorageReadOnly: it certainly has not been, as the database can be read alone.
         StorageUnavailable: it certainly has not been.
     """
 
     remote: bool
+    writes: Writes
 
     async def run(self, work: Work[T], *, write: bool = False) -> T: ...
+
+    def seems_read_only(self, connection: sa.Connection) -> bool:
+        """Whether it looks as if nothing could be written; asked within a transaction, and written nowhere."""
+        ...
 
     async def wipe(self) -> bool:
         """Takes what deleted rows said out of the files that lie beside the tables, too. False: not possible now, as
