@@ -253,10 +253,10 @@ def refusing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FullDis
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
-def test_s3_6_a_storage_that_takes_no_writes(
+def test_s3_9_a_storage_that_takes_no_writes(
     refusing: FullDisk | ReadOnlyServer, start_gateway: GatewayFactory, upstream: MockUpstream
 ) -> None:
-    """§3.6, §9: of requests at once no more are paid for than were under way; then each is refused before a model is
+    """§3.9, §9.5: of requests at once no more are paid for than were under way; then each is refused before a model is
     asked, whatever it leaves, and readiness is red, until a probe was written."""
     gateway = start_gateway({"storage": {"url": refusing.url, "timeout": 0.5}})
     hello = {"model": "gpt-4o", "messages": ASK}

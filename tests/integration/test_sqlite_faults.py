@@ -130,10 +130,10 @@ def spoil(file: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("way", ["emptied", "removed beside its log"])
-async def test_a_file_that_was_emptied_between_two_starts_is_told_and_not_made_anew(
+async def test_s3_10_a_file_that_was_emptied_between_two_starts_is_told_and_not_made_anew(
     store: ConversationStore, file: Path, way: str
 ) -> None:
-    """§3.6: what was lost is not hidden by a new database, nor is a log that is left beside it thrown away."""
+    """§3.10: what was lost is not hidden by a new database, nor is a log that is left beside it thrown away."""
     other = file.parent / "other"
     shutil.copytree(file.parent, other)
     file = other / file.name
@@ -153,7 +153,7 @@ async def test_a_file_that_was_emptied_between_two_starts_is_told_and_not_made_a
 
 
 async def test_tables_that_are_gone_are_told_at_the_start(store: ConversationStore) -> None:
-    """§9: of a database that says it is on the current schema."""
+    """§3.10: of a database that says it is on the current schema."""
     await store._transactions.run(lambda c: c.execute(sa.text("DROP TABLE claims")).close(), write=True)
     with pytest.raises(StorageUnavailable, match=r"lost tables of schema .*: claims"):
         await migrate(store._transactions)
