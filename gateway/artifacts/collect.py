@@ -17,6 +17,7 @@ from gateway.base.ids import artifact_id
 from gateway.models.artifacts import Artifact, ArtifactType, Place, RequestAttachment
 from gateway.models.conversation import ConversationMessage, History, ReasoningStepRecord
 from gateway.models.notes import FormNotes, FoundResults
+from gateway.models.places import marker, plain_lines
 from gateway.models.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, text_of
 from gateway.models.window import LAST_EARLIER
 
@@ -78,6 +79,40 @@ def _found_in(
         )
         found.append(artifact)
     return FoundResults(tuple(messages), current, tuple(found), step, tuple(calls))
+
+
+def with_documents(
+    results: Sequence[Artifact], messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str]
+) -> list[Artifact]:
+    """The tool results with what the documents in them say, each in its place and below a mark with its name.
+
+    Args:
+        files: texts of `file` parts, for those that are not forwarded as they are.
+    """
+    inside: dict[int, dict[int, str]] = {}
+    for (index, number), text in files.items():
+        if messages[index].role in RESULT_ROLES:
+            part = messages[index].body["content"][number]
+            inside.setdefault(index, {})[number] = f"{_mark_of(part)}\n{text}"
+    if not inside:
+        return list(results)
+    found = []
+    for artifact in results:
+        index = artifact.place.message if artifact.place.message is not None else -1
+        documents = inside.get(index)
+        if documents:
+            text = text_of(messages[index].content, documents)
+            name = artifact_id(text)
+            artifact = replace(artifact, artifact_id=name, content=text, size_chars=len(text), documents=documents)
+        found.append(artifact)
+    return found
+
+
+def _mark_of(part: Mapping[str, Any]) -> str:
+    """The mark of a document in a tool's result, with what its tool says of it."""
+    file, context = part.get("file") or {}, part.get("context")
+    named = marker("file", str(file.get("filename") or file.get("file_id") or "document"))
+    return f"{named}\n{plain_lines(context)}" if isinstance(context, str) and context else named
 
 
 def extract_artifacts_from_steps(steps: Iterable[ReasoningStepRecord]) -> list[Artifact]:
@@ -168,7 +203,7 @@ def artifacts_of_earlier(
     """Artifacts of messages that can be recalled but not forwarded: the latest of each content, without those that are
     `known` already. `place.message` is the index by which `Material` knows the message."""
     count = len(messages)
-    found = extract_artifacts_from_messages(messages, count)
+    found = with_documents(extract_artifacts_from_messages(messages, count), messages, files)
     found += documents_in_messages(messages, count, min_chars, files)
     names = {artifact.artifact_id for artifact in known}
     latest = {artifact.artifact_id: artifact for artifact in sorted(found, key=lambda a: a.place.message or 0)}

@@ -23,6 +23,7 @@ from gateway.models.artifacts import cache_group
 from gateway.models.conversation import ConversationMessage
 from gateway.models.exchange import Caller
 from gateway.models.items import named_picture
+from gateway.models.tool_steps import RESULT_ROLES
 from gateway.ports import CacheBackend
 from gateway.ports.documents import FileStore
 
@@ -30,6 +31,8 @@ FilePlace = tuple[int, int]
 """Indexes of a message and of a part of its content."""
 Known = dict[tuple[str, str], Reading]
 """What a request has read, by the way and by the document's digest."""
+HOLDERS = ("user", *RESULT_ROLES)
+"""Roles whose messages may hold documents."""
 VERSION = 3
 """Raised whenever readings of older versions are of no use: the cache may hold some."""
 DEFAULTS = DocumentSettings()
@@ -300,7 +303,7 @@ def _reading_of(raw: bytes | None) -> Reading | None:
 
 
 def has_files(messages: Sequence[ConversationMessage]) -> bool:
-    """Whether any user message has a `file` part."""
+    """Whether any user message or tool result has a `file` part."""
     return next(_file_parts(messages), None) is not None
 
 
@@ -312,9 +315,9 @@ def has_named_pictures(messages: Sequence[ConversationMessage]) -> bool:
 
 
 def _file_parts(messages: Sequence[ConversationMessage]) -> Iterator[tuple[FilePlace, dict[str, Any]]]:
-    """What the `file` parts of user messages hold."""
+    """What the `file` parts of user messages and tool results hold."""
     for index, message in enumerate(messages):
-        content = message.body.get("content") if message.role == "user" else None
+        content = message.body.get("content") if message.role in HOLDERS else None
         if type(content) is list:
             for number, part in enumerate(content):
                 if isinstance(part, dict) and part.get("type") == "file":

@@ -5,12 +5,13 @@ steps are shown as text in the block of §4 I6, and stay text for the provider t
 calls gets them back as they were, with signatures, in whatever form others got them (§1).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.artifacts.collect import current_turn, extract_artifacts_from_messages
-from gateway.models.artifacts import Artifact, Place, ToolCall
+from gateway.artifacts.collect import current_turn, extract_artifacts_from_messages, with_documents
+from gateway.artifacts.files import FilePlace
+from gateway.models.artifacts import NO_DOCUMENTS, Artifact, Place, ToolCall
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, take_call, without_calls
 
@@ -28,6 +29,24 @@ class StepsAsText:
     history: History
     artifacts: tuple[Artifact, ...] = ()
     removed: int = 0
+    results: tuple[ConversationMessage, ...] = ()
+    """The messages that the artifacts were, one of each."""
+
+    def with_documents(self, files: Mapping[FilePlace, str]) -> "StepsAsText":
+        """The same with what the documents in the results say.
+
+        Args:
+            files: texts of `file` parts in `results`.
+        """
+        if not files:
+            return self
+        each = [replace(artifact, place=Place(index)) for index, artifact in enumerate(self.artifacts)]
+        found = with_documents(each, self.results, files)
+        artifacts = (
+            _as_text(replace(artifact, place=Place(), documents=NO_DOCUMENTS), result.content, artifact.documents)
+            for artifact, result in zip(found, self.results, strict=True)
+        )
+        return replace(self, artifacts=tuple(artifacts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +177,19 @@ def _without(history: History, steps: Sequence[_Step]) -> StepsAsText:
     messages = tuple(message for message in kept if message is not None)
     removed = len(history.messages) - len(messages)
     found = extract_artifacts_from_messages(leaving, len(leaving))
+    results = tuple(leaving[artifact.place.message or 0] for artifact in found)
     artifacts = tuple(
-        _as_text(replace(artifact, place=Place(), call=call), leaving[artifact.place.message or 0].content)
-        for artifact, call in zip(found, calls, strict=True)
+        _as_text(replace(artifact, place=Place(), call=call), result.content)
+        for artifact, call, result in zip(found, calls, results, strict=True)
     )
-    return StepsAsText(replace(history, messages=messages, stored=history.stored - removed), artifacts, removed)
+    history = replace(history, messages=messages, stored=history.stored - removed)
+    return StepsAsText(history, artifacts, removed, results)
 
 
-def _as_text(artifact: Artifact, content: Any) -> Artifact:
+def _as_text(artifact: Artifact, content: Any, documents: Container[int] = NO_DOCUMENTS) -> Artifact:
     """A text cannot show pictures; it says that there were some."""
-    kinds = [str(p.get("type")) for p in content if isinstance(p, dict)] if isinstance(content, list) else []
+    parts = enumerate(content if isinstance(content, list) else ())
+    kinds = [str(p.get("type")) for number, p in parts if isinstance(p, dict) and number not in documents]
     others = [kind for kind in kinds if kind != "text"]
     if not others:
         return artifact

@@ -1,7 +1,7 @@
 """Turns a selection into the messages that are forwarded (guarantee §4 I3, I4, I6)."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from gateway.assembly.block import block, block_without, file_part, in_place, says_same
@@ -54,7 +54,8 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
             body = message.rendered
         if index in in_message:
             shown = in_message[index]
-            body = _reduced(body, shown) if body is message.body else _with_files(message, shown)
+            is_new = body is message.body or _holds_unread(body, shown[0])
+            body = _reduced(message.body, shown) if is_new else _with_files(message, shown)
         if index == material.current and material.cites:
             asked = citing(material, selection, [*messages, body], [*indexes, index])
             text = block(in_block, selection.turns, material.things, CITING_NOTE, asked, material.pages)
@@ -79,10 +80,10 @@ def without_items(rendered: dict[str, Any], numbers: frozenset[int]) -> dict[str
 def _reduced(body: dict[str, Any], renderings: list[Rendering]) -> dict[str, Any]:
     """The message with its artifacts as they are rendered; spans from last to first, so that the others stay valid."""
     if body["role"] in RESULT_ROLES:
-        text, old = in_place(renderings[0]), body.get("content")
-        if isinstance(old, (str, list)) and text == text_of(old):
-            return body  # nothing was reduced: a list of parts stays one
-        return {**body, "content": _result(old, text)}
+        text, old, documents = in_place(renderings[0]), body.get("content"), renderings[0].artifact.documents
+        if isinstance(old, (str, list)) and text == text_of(old, documents):
+            return _with_texts(body, documents)  # nothing was reduced: a list of parts stays one
+        return {**body, "content": _result(old, text, documents)}
     content = body["content"]
     for rendering in sorted(renderings, key=lambda r: r.artifact.place.span or (0, 0), reverse=True):
         place = rendering.artifact.place
@@ -104,11 +105,31 @@ def _file_part(rendering: Rendering, part: dict[str, Any]) -> dict[str, Any]:
     return {**shown, ANTHROPIC_BLOCK: part} if is_kept else {**shown}
 
 
-def _result(content: Any, text: str) -> Any:
-    """A tool's result with another text. Pictures beside it stay, and so does the client's breakpoint on a text."""
+def _with_texts(body: dict[str, Any], documents: Mapping[int, str]) -> dict[str, Any]:
+    """A tool's result with its documents as texts, which keep what they were. The same where it has none."""
+    if not documents:
+        return body
+    content = list(body["content"])
+    for number, text in documents.items():
+        new = {"type": "text", "text": text, ANTHROPIC_BLOCK: content[number]}
+        content[number] = _with_breakpoint_of([content[number]], new)
+    return {**body, "content": content}
+
+
+def _holds_unread(body: dict[str, Any], rendering: Rendering) -> bool:
+    """Whether a tool's result was forwarded with a file which this model does not take as it is."""
+    content, documents = body.get("content"), rendering.artifact.documents
+    parts = content if documents and isinstance(content, list) else ()
+    return any(isinstance(part, dict) and part.get("type") == "file" for part in parts)
+
+
+def _result(content: Any, text: str, documents: Container[int]) -> Any:
+    """A tool's result with another text, which has its documents, too. Pictures beside it stay, and so does the
+    client's breakpoint on a text."""
     parts = content if isinstance(content, list) else []
-    others = [part for part in parts if not _is_text(part)]
-    new = _with_breakpoint_of([part for part in parts if _is_text(part)], {"type": "text", "text": text})
+    said = [part for number, part in enumerate(parts) if _is_text(part) or number in documents]
+    others = [part for number, part in enumerate(parts) if not (_is_text(part) or number in documents)]
+    new = _with_breakpoint_of(said, {"type": "text", "text": text})
     return [new, *others] if others or BREAKPOINT in new else text
 
 

@@ -10,13 +10,15 @@ from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.exchange import CacheMark, ChatRequest, Deployment, Native
 from gateway.wire.anthropic.clearing import edited
 from gateway.wire.anthropic.edits import edits_of
-from gateway.wire.anthropic.plain import plain_messages, without_blocks
+from gateway.wire.anthropic.plain import plain_messages, with_shown_apart, without_blocks
 
 Message = dict[str, Any]
 EDITS = "context_management"
 REASONING = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9])")
 """Models of OpenAI's that think: they take `max_completion_tokens` alone, and an effort."""
 OPENAIS = ("openai", "azure")
+CHATS = ("openai", "litellm")
+"""Protocols of which tools' results are texts."""
 EFFORTS = ((4096, "low"), (16384, "medium"))
 """Up to which tokens of thoughts an effort is meant; more are `high`."""
 LEVELS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
@@ -52,6 +54,8 @@ def as_upstream_takes(
     if native is None or request.api != "messages":
         if deployment.protocol != "anthropic":
             messages = [without_blocks(message) for message in messages]
+        if deployment.protocol in CHATS and request.api == "responses":
+            messages = list(with_shown_apart(messages))
         return Translated(messages, forward, fields)
     if EDITS in native.fields:
         relayed = fields is not None and messages == list(request.messages)

@@ -12,6 +12,7 @@ from gateway.artifacts.collect import (
     extract_artifacts_from_messages,
     next_number,
     unique_ids,
+    with_documents,
     without_repeats,
 )
 from gateway.artifacts.files import FilePlace
@@ -132,7 +133,8 @@ def _begins(context: Context) -> bool:
 def _context(source: ContextInput, document_min_chars: int) -> Context:
     history, restored = source.history, source.steps.artifacts
     current = current_turn(history)
-    placed = extract_artifacts_from_messages(history.messages, current, history.notes)
+    results = extract_artifacts_from_messages(history.messages, current, history.notes)
+    placed = with_documents(results, history.messages, source.files.sent)
     placed += documents_in_messages(history.messages, current, document_min_chars, source.files.sent, history.spoken)
     old = [replace(artifact, historical=True) for artifact in history.attachments]
     new = attachments_to_artifacts(source.request.attachments, next_number(old))

@@ -48,6 +48,9 @@ from gateway.window.budget import Budget
 from gateway.window.counting import REPLY_TOKENS, prompt_tokens
 
 __all__ = ["BuiltContext", "ContextManager", "PlannerAccess"]
+TAKE_IN_RESULTS = ("anthropic", "responses")
+"""Protocols that have words for PDFs in results of tools."""
+NOBODYS = PlannerAccess()
 
 
 class ContextManager:
@@ -105,7 +108,7 @@ class ContextManager:
         meaning = self._meaning_for(request, access.spent)
         if begins_turn(history):
             history = await self._with_older_messages(request, history)
-        natives = self._natives(request, facts)
+        natives = self._natives(request, facts, access)
         whole = WholeFiles(self._files.store, request.caller, self._counters)
         if has_named_pictures(history.messages):
             await whole.fetch(history, request.messages)
@@ -184,7 +187,7 @@ class ContextManager:
         """
         if has_unread(history) and not window.material.earlier:
             history = await self._with_older_messages(request, history)
-            natives = self._natives(request, window.facts)
+            natives = self._natives(request, window.facts, access)
             source = await self._input.read(request, history, window.budget, access, natives)
             material = await asyncio.to_thread(collect, source, self._settings.document_min_chars)
             window = replace(window, material=material)
@@ -255,9 +258,10 @@ class ContextManager:
         if self._meaning is not None and built.vectors is not None:
             self._meaning.later(built.vectors, holds)
 
-    def _natives(self, request: ChatRequest, facts: ModelFacts) -> NativeFiles:
-        keeps = request.store and not request.options.dry_run
-        return NativeFiles(self._files, self._counters, facts, request.caller.tenant if keeps else None, request.caller)
+    def _natives(self, request: ChatRequest, facts: ModelFacts, access: PlannerAccess = NOBODYS) -> NativeFiles:
+        tenant = request.caller.tenant if request.store and not request.options.dry_run else None
+        in_results = access.deployment is not None and access.deployment.protocol in TAKE_IN_RESULTS
+        return NativeFiles(self._files, self._counters, facts, tenant, request.caller, in_results)
 
     async def _drafted(
         self,

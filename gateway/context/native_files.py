@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from gateway.artifacts.collect import current_turn
-from gateway.artifacts.files import FilePlace, FileReader, Known
+from gateway.artifacts.files import HOLDERS, FilePlace, FileReader, Known
 from gateway.base.tasks import offload_if
 from gateway.context.draft import Draft
 from gateway.errors import ContextLengthExceeded
@@ -47,6 +47,8 @@ class NativeFiles:
     tenant: str | None
     """None: nothing may outlive the request."""
     caller: Caller
+    in_results: bool = False
+    """The model's upstream takes PDFs in tool results, too."""
     own: dict[str, dict[str, Any]] = field(default_factory=dict)
     """PDFs that are kept here, by the ids that parts name, as they go up."""
     known: Known = field(default_factory=dict)
@@ -61,7 +63,7 @@ class NativeFiles:
         if stays is not Stays.NONE:
             bodies = [message.body for message in history.messages[first_forwarded(history.frame, history.messages) :]]
             await self._fetch(bodies, counted=counted)
-        places = native_places(history, stays, self.own)
+        places = native_places(history, stays, self.own, self._holders)
         if counted:
             await self._note(places.values())
         return places
@@ -72,10 +74,14 @@ class NativeFiles:
         found = ((place, self.counters.pdfs.content_id(name)) for place, name in names if name is not None)
         return {place: content_id for place, content_id in found if content_id is not None}
 
+    @property
+    def _holders(self) -> Sequence[str]:
+        return HOLDERS if self.in_results else HOLDERS[:1]
+
     async def _fetch(self, bodies: Sequence[dict[str, Any]], *, counted: bool) -> None:
         """Gets the PDFs that are kept here and that parts name by their ids. What cannot be read stays out of them."""
         for body in bodies:
-            content = body.get("content") if body.get("role") == "user" else None
+            content = body.get("content") if body.get("role") in self._holders else None
             for part in content if type(content) is list else ():
                 file_id = named_file(part) if isinstance(part, dict) else None
                 if file_id is None or file_id in self.own or file_id in self._other:
@@ -118,9 +124,11 @@ class NativeFiles:
                 self.digests |= {digest: None} if self.tenant is not None else {}
 
 
-def native_places(history: History, stays: Stays, own: Container[str] = ()) -> dict[FilePlace, dict[str, Any]]:
-    """The `file` parts with PDFs that are forwarded as they came, for a model that takes them; `own` are the ids of
-    PDFs that are kept here."""
+def native_places(
+    history: History, stays: Stays, own: Container[str] = (), holders: Sequence[str] = HOLDERS[:1]
+) -> dict[FilePlace, dict[str, Any]]:
+    """The `file` parts with PDFs that are forwarded as they came, for a model that takes them in messages of the roles
+    `holders`; `own` are the ids of PDFs that are kept here."""
     messages = history.messages
     if stays is Stays.NONE or not messages:
         return {}
@@ -130,7 +138,7 @@ def native_places(history: History, stays: Stays, own: Container[str] = ()) -> d
     return {
         (index, number): part
         for index in range(first, len(messages))
-        for number, part in _pdf_parts(messages[index], own)
+        for number, part in (_pdf_parts(messages[index], own) if messages[index].role in holders else ())
         if not _became_text(messages[index], number)
     }
 
@@ -171,7 +179,7 @@ def _may_stay(draft: Draft, places: Mapping[FilePlace, dict[str, Any]]) -> bool:
 
 
 def _pdf_parts(message: ConversationMessage, own: Container[str]) -> list[tuple[int, dict[str, Any]]]:
-    content = message.body.get("content") if message.role == "user" else None
+    content = message.body.get("content")
     parts = enumerate(content if type(content) is list else ())
     return [(n, part) for n, part in parts if isinstance(part, dict) and (pdf_data(part) or named_file(part) in own)]
 

@@ -59,11 +59,13 @@ class InputReader:
         sent, kept = await _texts(
             natives, steps.history.messages, Arrived(steps.history.stored, request.messages), native
         )
+        as_text, kept_as_text = await _texts(natives, steps.results, Arrived(len(steps.results), request.messages))
+        steps = steps.with_documents(as_text)
         older = (steps.history.earlier or NO_EARLIER).messages
         earlier, kept_earlier = await _texts(natives, older, Arrived(len(older), request.messages))
         pins = steps.history.older_pins
         pinned, kept_pinned = await _texts(natives, pins, Arrived(len(pins), request.messages))
-        cached = tuple(dict.fromkeys((*kept, *kept_earlier, *kept_pinned, *natives.digests)))
+        cached = tuple(dict.fromkeys((*kept, *kept_as_text, *kept_earlier, *kept_pinned, *natives.digests)))
         files = Files(sent, earlier, cached, pinned, native, natives.contents(native) if native else {})
         return ContextInput(request, steps, natives.facts, budget, files)
 

@@ -1,12 +1,15 @@
 """Artifacts: tool results and documents of any size that may enter a context, and what is decided for them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+NO_DOCUMENTS: Mapping[int, str] = MappingProxyType({})
 MOST_LABEL = 10_000
 """Characters of a title or a source, which are stored with the attachment."""
 
@@ -86,6 +89,7 @@ class Artifact:
         call: set for a tool result that is shown as text in the block, without its message (guarantee §3.3).
         arguments: the arguments with which a tool was called, as written.
         pinned: its message is pinned, so that it is in any window in full (guarantee §11.12).
+        documents: of a tool result, what its parts that are documents say, by their numbers; `content` has it, too.
     """
 
     artifact_id: str
@@ -102,6 +106,7 @@ class Artifact:
     call: ToolCall | None = None
     arguments: str = ""
     pinned: bool = False
+    documents: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def block_name(self) -> str:
@@ -118,6 +123,11 @@ class Artifact:
     def is_file(self) -> bool:
         """Whether it is a file inside a message, of which a whole part is shown as text."""
         return self.place.part is not None and self.place.span is None
+
+    @property
+    def becomes_text(self) -> bool:
+        """Whether its message holds a file of which the model gets the text."""
+        return self.is_file or bool(self.documents)
 
     @property
     def is_excerpt(self) -> bool:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from gateway.base.ids import artifact_id
+from gateway.models.artifacts import NO_DOCUMENTS
 from gateway.models.conversation import ConversationMessage, ReasoningStepRecord
 
 RESULT_ROLES = ("tool", "function")
@@ -19,12 +20,20 @@ def calls_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*calls, {"function": function}] if isinstance(function, dict) else calls
 
 
-def text_of(content: object) -> str:
-    """The text of a tool message's content; other parts than texts are passed over."""
+def text_of(content: object, documents: Mapping[int, str] = NO_DOCUMENTS) -> str:
+    """The text of a tool message's content; other parts than texts are passed over.
+
+    Args:
+        documents: what those of its parts say that are documents, by their numbers.
+    """
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        parts = [p.get("text", "") for p in content if isinstance(p, dict) and p.get("type") == "text"]
+        parts = [
+            documents.get(number, p.get("text", ""))
+            for number, p in enumerate(content)
+            if isinstance(p, dict) and (p.get("type") == "text" or number in documents)
+        ]
         return "\n".join(str(part) for part in parts)
     return ""
 

@@ -149,8 +149,8 @@ def _new_in_block(material: Material) -> list[Artifact]:
 
 
 def _files(material: Material) -> list[Artifact]:
-    """Files inside messages that the model gets as text."""
-    return [a for a in material.placed if a.is_file]
+    """What holds files inside messages that the model gets as text."""
+    return [a for a in material.placed if a.becomes_text]
 
 
 def _is_shorter(artifact: Artifact) -> bool:

@@ -135,7 +135,10 @@ def _is_in_full(artifact: Artifact, material: Material, selection: Selection, in
         return artifact.block_name in in_blocks
     if not selection.has(index) or artifact.artifact_id in selection.same:
         return False
-    if artifact.artifact_id in selection.renderings or material.frame is None:
+    rendering = selection.renderings.get(artifact.artifact_id)
+    if rendering is not None and artifact.artifact_id not in selection.quoted:  # that one is beside its message
+        return rendering.strategy is ProcessingStrategy.INCLUDE_FULL
+    if material.frame is None:
         return True
     decided = material.frame.decisions.get(material.messages[index].message_id or "", ())
     here = [each.strategy for each in decided if each.artifact_id == artifact.content_id]

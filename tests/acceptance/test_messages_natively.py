@@ -1,5 +1,6 @@
 """Messages to a model of Anthropic's that looks at signatures: natively, without litellm (guarantee §10.9, §10.10)."""
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from anthropic import APIStatusError
 
 from tests.support import anthropic_wire as wire
+from tests.support.documents import pdf
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import Answer
@@ -149,7 +151,7 @@ def test_s10_9_an_overflow_keeps_its_figures(house: GatewayProcess, provider: Mo
 
 
 def test_s1_a_document_of_text_goes_up_as_it_came(house: GatewayProcess, provider: MockProvider) -> None:
-    """§1, §2: a document that the window leaves whole stays one; where it has no room, it is an artifact."""
+    """§1, §2: a document that the window leaves whole stays one, also in a result; without room it is an artifact."""
     signing(provider, [wire.text("Read.")])
     text = {"type": "text", "media_type": "text/plain", "data": "Keeper 12 signed the ledger."}
     more: Json = {"title": "Ledger", "context": "Of 1871.", "citations": {"enabled": True}}
@@ -161,6 +163,16 @@ def test_s1_a_document_of_text_goes_up_as_it_came(house: GatewayProcess, provide
     for name, stream in (("claude", False), ("small", True)):
         ask(house, {"model": name, "max_tokens": 200, "messages": [{**USER, "content": blocks}]}, stream=stream)
         assert provider.last.body["messages"][0]["content"] == blocks
+    use = {"type": "tool_use", "id": "t1", "name": "look_up", "input": {}}
+    page = base64.b64encode(pdf(["Keeper 12 signed the ledger."])).decode()
+    read = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": page}}
+    inside: list[Json] = [*blocks[:2], read]
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": inside}
+    said = [USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    for name, stream in (("claude", False), ("small", True)):
+        ask(house, {"model": name, "max_tokens": 200, "messages": said, "tools": [TOOL]}, stream=stream)
+        (sent,) = provider.last.body["messages"][2]["content"]
+        assert sent["content"] == [{k: v for k, v in block.items() if k not in MARK} for block in inside]
     pages = {**text, "data": "\n\n".join(f"Lamp {n} was lit by keeper number {n}." for n in range(2000))}
     blocks = [{"type": "document", "source": pages, **more}, wire.text("Who lit lamp 7?")]
     ask(house, {"model": "small", "max_tokens": 200, "messages": [{**USER, "content": blocks}]}, stream=False)

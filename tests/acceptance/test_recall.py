@@ -1,6 +1,7 @@
 """The tool `recall`: a model reads what its window leaves out, within one request (guarantee §10.11)."""
 
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from tests.support.answers import Json, chat, http, read_stream, stored, stored_of, used, user
 from tests.support.command import gateway_command
-from tests.support.documents import keeper, lamps
+from tests.support.documents import file_part, keeper, lamps
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -386,3 +387,44 @@ def test_s10_11_calls_that_share_an_index_are_told_apart(gateway: GatewayProcess
 
 def _choice(delta: Json, finish: str | None) -> Json:
     return {"index": 0, "delta": delta, "finish_reason": finish}
+
+
+CALL: Json = {"id": "c1", "type": "function", "function": {"name": "lookup", "arguments": "{}"}}
+STEP: list[Json] = [{"role": "assistant", "content": None, "tool_calls": [CALL]}]
+RESULT: Json = {"role": "tool", "tool_call_id": "c1", "content": LOG}
+LATER: list[Json] = [{"role": "assistant", "content": None, "tool_calls": [{**CALL, "id": "c2"}]}]
+READ = {"type": "text", "text": "Read:"}
+CUT: dict[str, list[Json]] = {
+    "result": [user("Say hello."), *STEP, RESULT],
+    "result of an earlier step": [
+        user("Say hello."),
+        *STEP,
+        RESULT,
+        *LATER,
+        {**RESULT, "tool_call_id": "c2", "content": "x"},
+    ],
+    "document in a result": [
+        user("Say hello."),
+        *STEP,
+        {**RESULT, "content": [READ, file_part("a.md", LOG.encode(), "text/markdown")]},
+    ],
+    "pasted": [user(f"Look:\n\n```\n{LOG}\n```\n\nSay hello.")],
+    "file": [user([file_part("a.md", LOG.encode(), "text/markdown"), {"type": "text", "text": "Say hello."}])],
+}
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+@pytest.mark.parametrize("what", CUT)
+def test_s10_11_what_is_cut_in_the_current_turn_is_read_as_well(
+    gateway: GatewayProcess, upstream: MockUpstream, what: str, by_id: bool
+) -> None:
+    """None of it is said to be shown in full."""
+
+    request = body(*CUT[what], tools=[OWN])
+    seen = chat(gateway, **{**request, "context": {**request["context"], "dry_run": True}})
+    (name,) = set(re.findall(r"art_[0-9a-f]{16}", json.dumps(seen["messages"])))
+    upstream.reply(**recalls({**ASK, **({"artifact_id": name} if by_id else {})}))
+    upstream.reply(text="It is Name539x.")
+    chat(gateway, **request)
+    assert keeper(77) not in json.dumps(upstream.chats[0].body)
+    assert keeper(77) in results(upstream)[-1]

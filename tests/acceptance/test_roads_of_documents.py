@@ -1,4 +1,5 @@
-"""One document by each road: chats, Responses, Messages, attachments; by two of them it stands once (§14.6)."""
+"""One document by each road: chats, Responses, Messages, attachments, and tools' results of each API; by two of them it
+stands once (§14.6)."""
 
 import base64
 from typing import Any
@@ -57,6 +58,61 @@ ROADS: dict[str, tuple[str, Json]] = {
 }
 
 
+def result_of(api: str, *parts: Json) -> tuple[str, Json]:
+    """A request of an API that ends with a tool's result: texts, pictures and documents, given as a chat's parts."""
+    if api == "chat":
+        calls = [{"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}]
+        step: list[Json] = [{"role": "assistant", "content": None, "tool_calls": calls}]
+        return "/chat/completions", {
+            "messages": [user(ASK), *step, {"role": "tool", "tool_call_id": "c1", "content": list(parts)}],
+            "tools": [{"type": "function", "function": {"name": "read"}}],
+        }
+    if api == "responses":
+        call = {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"}
+        output = [in_responses(part) for part in parts]
+        return "/responses", {
+            "input": [user(ASK), call, {"type": "function_call_output", "call_id": "c1", "output": output}],
+            "tools": [{"type": "function", "name": "read", "parameters": {"type": "object"}}],
+        }
+    use = {"type": "tool_use", "id": "c1", "name": "read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": [in_messages(part) for part in parts]}
+    return "/messages", {
+        "max_tokens": 100,
+        "messages": [user(ASK), {"role": "assistant", "content": [use]}, user([result])],
+        "tools": [{"name": "read", "input_schema": {"type": "object"}}],
+    }
+
+
+def in_responses(part: Json) -> Json:
+    match part["type"]:
+        case "text":
+            return {"type": "input_text", "text": part["text"]}
+        case "image_url":
+            return {"type": "input_image", "image_url": part["image_url"]["url"]}
+    return {"type": "input_file", **part["file"]}
+
+
+def in_messages(part: Json) -> Json:
+    if part["type"] == "text":
+        return part
+    url = part["image_url"]["url"] if part["type"] == "image_url" else part["file"]["file_data"]
+    media_type, _, data = url.removeprefix("data:").partition(";base64,")
+    source = {"type": "base64", "media_type": media_type, "data": data}
+    if part["type"] == "image_url":
+        return {"type": "image", "source": source}
+    return {"type": "document", "source": source, "title": part["file"]["filename"]}
+
+
+APIS = ("chat", "responses", "messages")
+ROADS |= {f"result in {api}": result_of(api, PART) for api in APIS}
+IN_EACH_API = pytest.mark.parametrize("api", APIS)
+
+
+def results(upstream: MockUpstream) -> list[Any]:
+    """What tools told the model, as it went up last."""
+    return [message["content"] for message in upstream.last.body["messages"] if message["role"] == "tool"]
+
+
 @pytest.mark.parametrize("model", ["gpt-4o", "small"])
 @pytest.mark.parametrize("road", ROADS)
 def test_s14_6_a_document_that_no_provider_takes_is_read_on_each_road(
@@ -104,3 +160,83 @@ def test_s14_6_a_message_with_one_file_twice_shows_it_once(one_gateway: GatewayP
     assert shown.count(FACT) == 1
     name = used(answer)["artifacts_processed"][0]["artifact_id"]
     assert f"(The same document as {name}.)" in shown
+
+
+@IN_EACH_API
+def test_s14_14_several_documents_of_one_result_stand_in_its_places(
+    one_gateway: GatewayProcess, upstream: MockUpstream, api: str
+) -> None:
+    """Each below its name, beside texts; a picture, which no chat's result can hold, is shown behind it."""
+    plain = file_part("fee.txt", b"The fee is 912.", "text/plain")
+    picture: Json = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    beside = [picture] if api != "chat" else []
+    path, body = result_of(api, {"type": "text", "text": "Two files:"}, PART, *beside, plain)
+    with http(one_gateway) as client:
+        answer = client.post(path, json={"model": "gpt-4o", **body})
+    assert answer.status_code == 200, answer.text
+    (told,) = results(upstream)
+    begins = ["Two files:", "[file lamps.docx]", FACT, *(["(The picture that this"] if beside else [])]
+    places = [told.index(each) for each in (*begins, "[file fee.txt]\nThe fee is 912.")]
+    assert places == sorted(places)
+    assert "document that this tool returned" not in told
+    after = upstream.last.body["messages"][3:]
+    assert after == ([user([picture])] if beside else [])
+
+
+@IN_EACH_API
+@pytest.mark.parametrize("stream", [False, True])
+def test_s14_14_a_document_of_a_result_is_reduced_and_stays_so(
+    one_gateway: GatewayProcess, upstream: MockUpstream, api: str, stream: bool
+) -> None:
+    """It is an artifact: an extract with the passage that is asked for; it stays as it was shown."""
+    log = file_part("log.md", lamps(400).encode(), "text/markdown")
+    path, body = result_of(api, {"type": "text", "text": "Read:"}, log)
+    body |= {"model": "gpt-4o", "context": {"max_input_tokens": 3000}, "stream": stream}
+    with http(one_gateway) as client:
+        answer = client.post(path, json=body)
+        (told,) = results(upstream)
+        before = upstream.last.body["messages"]
+        name = "input" if api == "responses" else "messages"
+        more = {name: [user("Thanks.")], "conversation": answer.headers["x-conversation-id"]}
+        assert client.post(path, json={**body, **more}).status_code == 200
+    assert told.startswith('[Extract of tool result "read", id art_')
+    assert FACT in told
+    assert len(told) < 12_000
+    assert upstream.last.body["messages"][: len(before)] == before
+
+
+@pytest.mark.parametrize("other", APIS)
+@IN_EACH_API
+def test_s14_14_a_document_of_a_result_is_restored_in_any_api(
+    one_gateway: GatewayProcess, upstream: MockUpstream, api: str, other: str
+) -> None:
+    """With tools as the result that it was; without them its text stands in the block."""
+    path, body = result_of(api, PART)
+    with http(one_gateway) as client:
+        answer = client.post(path, json={"model": "gpt-4o", **body})
+        conversation = answer.json()["conversation"]["id"]
+        again, form = result_of(other, PART)
+        name = "input" if other == "responses" else "messages"
+        for tools in ({"tools": form["tools"]}, {}):
+            sent = {"model": "gpt-4o", **form, name: [user("Go on.")], "conversation": conversation}
+            if not tools:
+                sent.pop("tools")
+            answer = client.post(again, json=sent)
+            assert answer.status_code == 200, answer.text
+            assert text_of(upstream.last.body or {}).count(FACT) == 1, tools
+            assert ENCODED[:50] not in str(upstream.last.body)
+            conversation = answer.json()["conversation"]["id"]
+
+
+@IN_EACH_API
+@pytest.mark.parametrize("store", [True, False])
+def test_s14_14_an_unreadable_document_of_a_result_is_named(
+    one_gateway: GatewayProcess, upstream: MockUpstream, api: str, store: bool
+) -> None:
+    path, body = result_of(api, file_part("a.docx", b"no document", DOCX))
+    with http(one_gateway) as client:
+        answer = client.post(path, json={"model": "small", **body, "store": store})
+    assert answer.status_code == 400, answer.text
+    where = {"chat": "messages[2].content[0]", "responses": "input[2].output[0]", "messages": "messages[2].content[0]"}
+    assert answer.json()["error"]["message"].startswith(f"The document in {where[api]}")
+    assert not upstream.chats

@@ -1,6 +1,6 @@
 """What Anthropic's blocks are to an upstream that knows chat completions alone (ADR 27)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS
@@ -17,7 +17,12 @@ PARTS = {
 """Parts that a chat knows, with the fields that it knows of them."""
 BY_TEXT = ("system", "assistant", "tool")
 """Roles whose texts many servers take as one string only."""
-PICTURE = "(The picture that this tool returned is shown below.)"
+TEXT_FIELDS = {"type", "text"}
+UNSAID = ("is_error",)
+UNTHOUGHT = (*UNSAID, "thinking_blocks")
+"""Fields that a chat's upstream does not know."""
+SHOWN = {"image_url": "picture", "input_image": "picture", "input_audio": "sound", "file": "document"}
+"""What parts that are no texts are called where a tool's result refers to them."""
 
 
 def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Message]:
@@ -27,32 +32,46 @@ def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Messa
         thoughts: whether signed thoughts go along, for a router to Anthropic's models.
     """
     found: list[Message] = []
-    shown: list[dict[str, Any]] = []
-    """Pictures of tools that a user's message has to show: a chat's results are texts."""
-    for message in messages:
-        if shown and message.get("role") != "tool":
-            pictures, shown = shown, []
-            if message.get("role") == "user":
-                message = {**message, "content": [*pictures, *_as_parts(message.get("content"))]}
-            else:
-                found.append({"role": "user", "content": pictures})
-        plain = without_blocks(message)
-        if not thoughts and "thinking_blocks" in plain:
-            plain = {name: value for name, value in plain.items() if name != "thinking_blocks"}
-        if "is_error" in plain:
-            plain = {name: value for name, value in plain.items() if name != "is_error"}
+    for message in with_shown_apart(map(without_blocks, messages)):
+        plain = {name: value for name, value in message.items() if name not in (UNSAID if thoughts else UNTHOUGHT)}
         content = plain.get("content")
         if isinstance(content, list):
             parts = [_known(part) for part in content]
-            if plain.get("role") == "tool":
-                shown += [part for part in parts if part.get("type") != "text"]
-                parts = [part if part.get("type") == "text" else _text(PICTURE) for part in parts]
-            joins = plain.get("role") in BY_TEXT and all(part.get("type") == "text" for part in parts)
-            plain = {**plain, "content": "\n\n".join(part["text"] for part in parts) if joins else parts}
+            plain["content"] = _joined(parts) if plain.get("role") in BY_TEXT else parts
         found.append(plain)
-    if shown:
-        found.append({"role": "user", "content": shown})
     return found
+
+
+def with_shown_apart(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages, in which a user's message shows what is no text of tools' results: a chat's results are texts."""
+    shown: list[dict[str, Any]] = []
+    for message in messages:
+        if shown and message.get("role") != "tool":
+            others, shown = shown, []
+            if message.get("role") == "user":
+                message = {**message, "content": [*others, *_as_parts(message.get("content"))]}
+            else:
+                yield {"role": "user", "content": others}
+        content = message.get("content")
+        if message.get("role") == "tool" and isinstance(content, list):
+            others = [part for part in content if part.get("type") != "text"]
+            shown += others
+            told = [part if part.get("type") == "text" else _told_of(part) for part in content]
+            message = {**message, "content": _joined(told)} if others else message
+        yield message
+    if shown:
+        yield {"role": "user", "content": shown}
+
+
+def _told_of(part: dict[str, Any]) -> dict[str, Any]:
+    kind = SHOWN.get(str(part.get("type")), "part")
+    return _text(f"(The {kind} that this tool returned is shown below.)")
+
+
+def _joined(parts: list[dict[str, Any]]) -> Any:
+    """Texts as one string, where they say nothing else."""
+    is_text = all(part.keys() == TEXT_FIELDS for part in parts)
+    return "\n\n".join(part["text"] for part in parts) if is_text else parts
 
 
 def without_blocks(message: Message) -> Message:
@@ -63,7 +82,8 @@ def without_blocks(message: Message) -> Message:
     content = message.get("content")
     if not isinstance(content, list) or all(_is_known(part) for part in content):
         return message
-    return {**message, "content": [part if _is_known(part) else _said(part) for part in content]}
+    said = [part if _is_known(part) else _said(part) for part in content]
+    return {**message, "content": _joined(said) if message.get("role") == "tool" else said}
 
 
 def _is_known(part: Any) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.artifacts.collect import documents_in_messages, extract_artifacts_from_messages
+from gateway.artifacts.collect import documents_in_messages, extract_artifacts_from_messages, with_documents
 from gateway.assembly.messages import assemble
 from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.window import Material, Rendering, Selection
@@ -36,9 +36,29 @@ def test_a_picture_beside_a_reduced_result_stays_and_a_breakpoint_on_it(content:
     assert forwarded.messages[2]["content"] == expected
 
 
+FILE: Any = {"type": "file", "file": {"filename": "a.txt", "file_data": "eA=="}}
+
+
+def test_s14_14_a_document_in_a_result_that_is_shown_in_full_keeps_what_it_was() -> None:
+    """For an upstream that takes it as such; one that is reduced is part of the result's one text."""
+    content = [{"type": "text", "text": "Read:"}, {**FILE, **MARKED}, PICTURE]
+    messages = tuple(stored([user("q"), assistant(None, "c"), tool("c", content)]))
+    found = extract_artifacts_from_messages(messages, 0)
+    (artifact,) = with_documents(found, messages, {(2, 1): "x"})
+    assert artifact.content == "Read:\n[file a.txt]\nx"
+    material = Material(instructions=(), messages=messages, current=0, placed=(artifact,))
+
+    def shown(text: str) -> Any:
+        rendering = Rendering(artifact, ProcessingStrategy.INCLUDE_FULL, text=text)
+        return assemble(material, Selection(renderings={artifact.artifact_id: rendering})).messages[2]["content"]
+
+    kept = {"type": "text", "text": "[file a.txt]\nx", "native_block": content[1], **MARKED}
+    assert shown(artifact.content) == [content[0], kept, PICTURE]
+    assert shown("short") == [{"type": "text", "text": "short", **MARKED}, PICTURE]
+
+
 def test_s4_i7_a_breakpoint_on_a_file_stays_on_what_stands_for_it() -> None:
-    file: Any = {"type": "file", "file": {"filename": "a.txt", "file_data": "eA=="}, **MARKED}
-    messages = tuple(stored([user([file, {"type": "text", "text": "q"}])]))
+    messages = tuple(stored([user([{**FILE, **MARKED}, {"type": "text", "text": "q"}])]))
     (artifact,) = documents_in_messages(messages, 0, 8000, {(0, 0): "x"})
     material = Material(instructions=(), messages=messages, current=0, placed=(artifact,))
     rendering = Rendering(artifact, ProcessingStrategy.INCLUDE_FULL, text="x")
