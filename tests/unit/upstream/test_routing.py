@@ -11,6 +11,7 @@ from gateway.config.model_list import ModelEntry
 from gateway.config.settings import Settings
 from gateway.errors import ModelNotFound
 from gateway.models.exchange import Caller, Deployment, Native
+from gateway.models.keys import KeyPolicy
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.providers import split_provider, unsupported
@@ -79,6 +80,17 @@ def test_with_keys_configured_and_no_operators_key_unknown_models_do_not_exist()
     with pytest.raises(ModelNotFound) as raised:
         router(entry(api_base="http://own/v1"), **KEYS).deployment("other", KNOWN)
     assert (raised.value.status, raised.value.param) == (404, "model")
+
+
+def test_s1_a_suggestion_names_only_models_that_the_key_may_ask() -> None:
+    served = router(entry("gpt-4o"), entry("gpt-4-secret"), entry("ours-*"), **KEYS)
+    for models, named in (((), "gpt-4-secret"), (("gpt-4o",), "gpt-4o"), (("small",), None)):
+        asking = replace(KNOWN, key=KeyPolicy("key_1", "a", models=models))
+        with pytest.raises(ModelNotFound) as raised:
+            served.deployment("gpt-4-secre", asking)
+        suggested = raised.value.message.partition("here.")[2]
+        assert repr(named) in suggested if named else not suggested, models
+        assert not models or "secret" not in suggested
 
 
 @pytest.mark.parametrize(
