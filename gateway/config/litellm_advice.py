@@ -202,7 +202,7 @@ ADVICE: tuple[tuple[Group, str, str], ...] = (
     ("replaced", "`server.log_format`", "json_logs"),
     ("replaced", "`server.max_body_bytes`", "max_request_size_mb"),
     ("replaced", "always on: a stream that is left ends its call", "cancel_on_disconnect"),
-    ("not supported", "a stream says nothing while its model says nothing",
+    ("replaced", "`server.keepalive`: a stream gives signs of life while its model says nothing",
      "keepalive_seconds allow_client_keepalive_override *sse_*ping_interval_seconds"),
     ("replaced", "always on: `model_list` and its patterns are all that is served",
      "infer_model_from_keys check_provider_endpoint"),

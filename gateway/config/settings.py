@@ -48,6 +48,11 @@ class ServerSettings(Section):
     send_timeout: Seconds = Field(
         60.0, description="Seconds after which a client that takes nothing of its answer is cut off."
     )
+    keepalive: float = Field(
+        10.0,
+        ge=0,
+        description="Seconds without a byte of a streamed answer after which a sign of life is sent; 0: never.",
+    )
     shutdown_grace: Seconds = Field(30.0, description="Seconds that running requests get after SIGTERM.")
     relay: tuple[RelayPattern, ...] = Field(
         (), description="Further paths that are relayed with an operator's key, such as `POST /v1/batches`."

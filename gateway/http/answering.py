@@ -13,15 +13,19 @@ from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.admission import LargeBodies, Place
+from gateway.http.alive import KeptAlive
 from gateway.http.auth import UNKNOWN, Authenticator
 from gateway.http.edge import (
     CLIENT,
     EVENT_STREAM,
+    SENDING,
     Client,
+    ClientDisconnected,
     Receive,
     Scope,
     Send,
     answer_headers,
+    as_gateway_error,
     note_fault,
     send_json,
     send_json_bytes,
@@ -33,10 +37,11 @@ from gateway.http.inner.stored_answer import replayed_chunks, stored_answer
 from gateway.http.inner.validation import Arrival
 from gateway.http.receive import LARGE_BODY, read_body, until_disconnect
 from gateway.models.conversation import ConversationRef
-from gateway.models.exchange import Caller, ChatRequest, stays
+from gateway.models.exchange import SIGNS, Caller, ChatRequest, stays
 from gateway.models.turn import RequestIdentity, StoredCompletion
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
+from gateway.turn.exchange import Paused
 from gateway.turn.idempotency import IdempotencyGate, Permit
 from gateway.turn.limited import LimitedPipeline
 from gateway.turn.pipeline import Completion, Pipeline
@@ -56,6 +61,10 @@ class StreamWriter(Protocol):
 
     def fault(self, error: GatewayError) -> bytes:
         """What stands at the end of an answer that broke off."""
+        ...
+
+    def alive(self, said: bytes) -> bytes:
+        """A sign of life between events; `said`: what an upstream's comment says, or nothing."""
         ...
 
 
@@ -125,6 +134,7 @@ class Answering:
         self._store = store
         self._auth = auth
         self._max_body_bytes = server.max_body_bytes
+        self._keepalive = server.keepalive
         self.clock = clock
         self._unattended = BackgroundTasks()
 
@@ -163,10 +173,32 @@ class Answering:
                 del raw
                 if request.options.dry_run:
                     await self._dry_run(way)
-                elif identity is None:
-                    await self._respond(way)
+                elif request.stream:
+                    await self._kept_alive(identity, way)
                 else:
-                    await self._respond_once(identity, way)
+                    await self._answered(identity, way)
+
+    async def _answered(self, identity: RequestIdentity | None, way: "_Way") -> None:
+        await (self._respond(way) if identity is None else self._respond_once(identity, way))
+
+    async def _kept_alive(self, identity: RequestIdentity | None, way: "_Way") -> None:
+        """Answers by a stream that gives signs of life. What fails once they have begun it is an event in it."""
+        way.writer = writer = way.dialect.writer(way.request)
+        kept = KeptAlive(way.send, self._keepalive, writer.alive)
+        way.send = way.scope[SENDING] = kept
+        signs = SIGNS.set(kept.heard)
+        try:
+            await self._answered(identity, way)
+        except (ClientDisconnected, Paused):
+            raise
+        except Exception as error:
+            if not kept.is_under_way:
+                raise
+            fault = as_gateway_error(error, way.request.request_id)
+            await kept({"type": "http.response.body", "body": _faulty(way, writer, fault)})
+        finally:
+            SIGNS.reset(signs)
+            kept.close()
 
     async def _read(self, raw: bytes, scope: Scope, caller: Caller, arrival: Arrival, dialect: Dialect) -> ChatRequest:
         def read() -> ChatRequest:
@@ -270,7 +302,9 @@ def _is_told(name: bytes) -> bool:
 class _Way:
     """A request on its way: where it came from and where its answer goes."""
 
-    __slots__ = ("dialect", "place", "receive", "request", "scope", "send")
+    __slots__ = ("dialect", "place", "receive", "request", "scope", "send", "writer")
+    writer: StreamWriter
+    """Of a streamed answer."""
 
     def __init__(
         self, request: ChatRequest, dialect: Dialect, scope: Scope, receive: Receive, send: Send, place: Place
@@ -287,16 +321,21 @@ async def _send_stream(answer: StreamedAnswer, way: _Way) -> None:
     way.scope["gateway"]["conversation_id"] = answer.conversation_id
     headers = {**answer.headers, **EVENT_STREAM, **answer_headers(answer.conversation_id)}
     await send_start(way.send, 200, headers)
-    writer = way.dialect.writer(way.request)
+    writer = way.writer
     try:
         await answer.send_to(_EventStream(way.send, way.scope.get(CLIENT), writer))
         end = writer.end()
     except GatewayError as error:
-        # The answer has begun, so its status cannot change: an error event, and not the end of a whole one (§7).
-        note_fault(way.scope["gateway"], error)
-        renamed(error, way.dialect.own_name)
-        end = writer.fault(error)
+        end = _faulty(way, writer, error)
     await way.send({"type": "http.response.body", "body": end})
+
+
+def _faulty(way: _Way, writer: StreamWriter, error: GatewayError) -> bytes:
+    """The end of an answer that has begun, so that its status cannot change: an error event, and not the end of a whole
+    one (§7)."""
+    note_fault(way.scope["gateway"], error)
+    renamed(error, way.dialect.own_name)
+    return writer.fault(error)
 
 
 async def _replay(way: _Way, stored: StoredCompletion) -> None:
@@ -309,8 +348,7 @@ async def _replay(way: _Way, stored: StoredCompletion) -> None:
         return
     await send_start(way.send, 200, {**EVENT_STREAM, **REPLAYED, **answer_headers(conversation_id)})
     chunks = replayed_chunks(body, request.choices, include_usage=request.include_usage)
-    writer = dialect.writer(request)
-    await way.send({"type": "http.response.body", "body": writer.events(chunks) + writer.end()})
+    await way.send({"type": "http.response.body", "body": way.writer.events(chunks) + way.writer.end()})
 
 
 class _EventStream:
@@ -319,6 +357,7 @@ class _EventStream:
     def __init__(self, send: Send, client: Client | None, writer: StreamWriter) -> None:
         self._send = send
         self._client = client
+        self._sent = send.sent if isinstance(send, KeptAlive) else lambda: None
         self._events = writer.events
         self.writes_at_once = client is not None
 
@@ -327,8 +366,10 @@ class _EventStream:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
     def write(self, chunks: Chunks) -> bool:
-        body = self._events(chunks)
-        return not body or (self._client is not None and self._client.write(body))
+        if not (body := self._events(chunks)):
+            return True
+        self._sent()
+        return self._client is not None and self._client.write(body)
 
 
 async def _of(task: "asyncio.Task[Completion]") -> Completion:

@@ -33,6 +33,8 @@ ANTHROPIC_VERSION = b"anthropic-version"
 """The header that every client of Anthropic's API sends."""
 CLIENT = "gateway.client"
 """The key of the scope under which a request finds its `Client`, if the server has one."""
+SENDING = "gateway.send"
+"""The key of the scope under which a streamed answer is sent, as signs of life may have begun it."""
 NOTHING_SENT = 499
 """Status in logs and metrics of a request whose client left before its answer began."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -379,6 +380,9 @@ class StreamAround:
         """See `ChunkStream.push`: `batches` tells all."""
 
 
+SIGNS: ContextVar[Callable[[bytes], None] | None] = ContextVar("gateway_signs", default=None)
+"""Told of what an upstream sends to say that it still works (comments, `ping`, empty lines), where somebody wants to
+know. It must not raise."""
 StreamOpener = AbstractAsyncContextManager[ChunkStream]
 
 Headers = list[tuple[bytes, bytes]]

@@ -1,13 +1,17 @@
 """Streams: what comes through, where the bill stands, and what no client may ever meet (guarantee §6)."""
 
 import json
+import time
 from decimal import Decimal
 from typing import Any
 
+import anthropic
+import openai
 import pytest
 
-from tests.support.answers import bill_of, conversation_of, extra, read_stream, stored, user
-from tests.support.factory import ClientFactory
+from tests.support.answers import bill_of, conversation_of, extra, http, read_stream, stored, user
+from tests.support.edges import EDGES, PATHS, Edge, said_by
+from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -179,3 +183,122 @@ def test_s1_tool_calls_arrive_in_fragments(
     assert [(c["id"], c["function"]["name"], json.loads(c["function"]["arguments"])) for c in kept] == [
         (c.id, c.function.name, json.loads(c.function.arguments)) for c in calls
     ]
+
+
+SILENCE = 0.3
+"""Seconds of `server.keepalive` here."""
+SAID = {"model": "small", "messages": [{"role": "user", "content": "Tell me of the sea"}], "max_tokens": 50}
+SIGN = {
+    "chat": b": keepalive\n\n",
+    "responses": b": keepalive\n\n",
+    "messages": b'event: ping\ndata: {"type":"ping"}\n\n',
+}
+OWN_END = {"chat": b"data: [DONE]", "responses": b"event: response.completed", "messages": b"event: message_stop"}
+
+
+@pytest.fixture(scope="module")
+def module_alive(module_start_gateway: GatewayFactory) -> GatewayProcess:
+    return module_start_gateway({"server": {"keepalive": SILENCE}, "routing": {"retries": 1, "backoff": 0.01}})
+
+
+@pytest.fixture
+def alive(module_alive: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    """A gateway that gives signs of life soon."""
+    return module_alive
+
+
+def streamed(gateway: GatewayProcess, edge: Edge, **more: Any) -> tuple[int, bytes, float]:
+    """Status, all bytes, and the longest silence, of which the one before the head is the first."""
+    pieces, longest, last = [], 0.0, time.monotonic()
+    body = {**said_by(edge, SAID), "stream": True, **more}
+    with http(gateway) as client, client.stream("POST", f"/{PATHS[edge]}", json=body) as answer:
+        for piece in answer.iter_raw():
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            pieces.append(piece)
+        return answer.status_code, b"".join(pieces), longest
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_s1_8_signs_of_life_while_nothing_comes(alive: GatewayProcess, upstream: MockUpstream, edge: Edge) -> None:
+    """Before the answer, and between its chunks: headers and a sign, and then the answer as ever."""
+    upstream.reply(text="wide", delay_first=4 * SILENCE, chunk_delay=3 * SILENCE)
+    status, raw, _ = streamed(alive, edge)
+    assert (status, raw.count(SIGN[edge]) >= 5, OWN_END[edge] in raw) == (200, True, True), raw
+    assert raw.startswith(SIGN[edge])
+    assert raw.rstrip().rpartition(b"\n\n")[2].startswith(OWN_END[edge]), "nothing behind the end"
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_s1_8_what_fails_behind_a_sign_is_an_event(alive: GatewayProcess, upstream: MockUpstream, edge: Edge) -> None:
+    """Its status was said: the error stands in the stream, in the API's own form, and there is no end of an answer."""
+    upstream.reply(status=400, delay_first=3 * SILENCE)
+    status, raw, _ = streamed(alive, edge)
+    assert (status, OWN_END[edge] in raw) == (200, False)
+    events = [json.loads(each) for line in raw.split(b"\n") if (each := line.removeprefix(b"data: ")) is not line]
+    assert "scripted 400" in str(events[-1]), raw
+    shape = {"chat": "error", "responses": "message", "messages": "error"}[edge]
+    assert shape in events[-1]
+    upstream.reply(status=400)
+    assert streamed(alive, edge)[0] == 400, "without a sign it is a status"
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_s1_8_a_sign_is_no_answer(alive: GatewayProcess, upstream: MockUpstream, edge: Edge) -> None:
+    """Until something of an answer was sent an upstream may be tried again, and a key still answers once."""
+    upstream.reply(status=503, delay_first=3 * SILENCE)
+    upstream.reply(text="second", delay_first=2 * SILENCE)
+    status, raw, _ = streamed(alive, edge)
+    assert (status, OWN_END[edge] in raw, len(upstream.chats)) == (200, True, 2), raw
+    assert b"second" in raw
+    assert b"conv_" in raw, "what was known too late for a header stands in the stream"
+
+
+UPSTREAMS_OWN = b": OPENROUTER PROCESSING\n\n"
+CHUNK = b'data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": null}]}\n\n'
+LAST = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("sign", [UPSTREAMS_OWN, b": one\n: two\n\n", b"\n\n\n", b":\r\n\r\n"])
+@pytest.mark.parametrize("begun", [True, False])
+def test_s1_8_an_upstreams_signs_are_passed_on(
+    one_gateway: GatewayProcess, upstream: MockUpstream, edge: Edge, sign: bytes, begun: bool
+) -> None:
+    """Comments before the first chunk stand before it, and those between chunks come as they do; so do empty lines."""
+    upstream.reply(raw=[HEAD, *([CHUNK] if begun else []), 1.1, sign, 0.1, sign, 0.1, CHUNK, LAST])
+    status, raw, longest = streamed(one_gateway, edge)
+    assert (status, OWN_END[edge] in raw) == (200, True)
+    is_text = bytes(sign.strip(b":\r\n"))
+    if begun or is_text:
+        expected = b"ping" if edge == "messages" else b":"
+        assert expected in raw
+        assert edge == "messages" or not is_text or is_text.split(b"\n")[0] in raw
+    assert not begun or longest < 1.5
+
+
+def test_s1_8_official_clients_read_past_signs(
+    alive: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """OpenAI's and Anthropic's own SDKs, in each API."""
+    client = make_client(alive)
+    slow: Any = {"text": "wide", "delay_first": 2 * SILENCE, "chunk_delay": 2 * SILENCE}
+    upstream.reply(**slow)
+    chunks = list(client.chat.completions.create(model="small", messages=ASK, stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "wide"
+    upstream.reply(**slow)
+    with client.responses.stream(model="small", input="hi") as events:
+        assert events.get_final_response().output_text == "wide"
+    with anthropic.Anthropic(base_url=alive.url, api_key="sk-test", max_retries=0) as claude:
+        upstream.reply(**slow)
+        with claude.messages.stream(model="small", max_tokens=9, messages=ASK) as message:
+            assert "".join(message.text_stream) == "wide"
+        upstream.reply(status=400, delay_first=2 * SILENCE)
+        with (
+            pytest.raises(anthropic.APIStatusError),
+            claude.messages.stream(model="small", max_tokens=9, messages=ASK) as message,
+        ):
+            message.get_final_text()
+    upstream.reply(status=400, delay_first=2 * SILENCE)
+    with pytest.raises(openai.APIError, match="scripted 400"):
+        list(client.chat.completions.create(model="small", messages=ASK, stream=True))

@@ -7,6 +7,7 @@ from typing import Any
 from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
+from gateway.http.alive import comment
 from gateway.http.answering import Answering, StreamWriter
 from gateway.http.edge import STREAM_END, Receive, Scope, Send, event
 from gateway.http.inner.resends import Resends, read_chat_request
@@ -88,6 +89,9 @@ class _Chunks:
 
     def fault(self, error: GatewayError) -> bytes:
         return event(error.body())
+
+    def alive(self, said: bytes) -> bytes:
+        return comment(said)
 
 
 CHUNKS = _Chunks()

@@ -10,7 +10,7 @@ from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
 from gateway.http.answering import Answering, Refers, StreamWriter
-from gateway.http.edge import Receive, Scope, Send, named_event
+from gateway.http.edge import SENDING, Receive, Scope, Send, named_event
 from gateway.http.fields import MAX_SESSION_CHARS
 from gateway.http.inner.messages import plain_messages
 from gateway.http.inner.resends import LEAST_BYTES, Resends, read_chat_request
@@ -31,6 +31,7 @@ from gateway.wire.anthropic.wording import as_message
 from gateway.wire.compaction import Sealer
 
 NO_NAME = ConversationRef()
+PING = named_event({"type": "ping"})
 
 
 class Messages:
@@ -47,7 +48,7 @@ class Messages:
         try:
             await self._answering.answer(scope, receive, send, dialect)
         except Paused as paused:
-            await send_paused(paused, dialect.sealer(paused.request), send)
+            await send_paused(paused, dialect.sealer(paused.request), scope.get(SENDING, send))
 
 
 class MessagesDialect:
@@ -128,6 +129,9 @@ class _EventWriter:
 
     def fault(self, error: GatewayError) -> bytes:
         return _written([error_body(error, self._request_id)])
+
+    def alive(self, said: bytes) -> bytes:
+        return PING
 
 
 def chat_request(

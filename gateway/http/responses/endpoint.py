@@ -8,6 +8,7 @@ from typing import Any
 from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
+from gateway.http.alive import comment
 from gateway.http.answering import Answering, Refers, StreamWriter
 from gateway.http.edge import Receive, Scope, Send, named_event
 from gateway.http.inner.resends import LEAST_BYTES, Resends, read_chat_request
@@ -147,3 +148,6 @@ class _Writer:
 
     def fault(self, error: GatewayError) -> bytes:
         return b"".join(map(named_event, self._events.fault(error)))
+
+    def alive(self, said: bytes) -> bytes:
+        return comment(said)

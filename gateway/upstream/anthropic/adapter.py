@@ -74,6 +74,7 @@ class MessageStream(HttpChunkStream):
             raise _fault(event, data, {}, self._deployment)
         if event.get("type") == "ping":
             self._parser.comments += 1
+            self._parser.signs.append(b" ping")
             return
         chunks += self._events.of(event)
         self.done = self._events.ended

@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.errors import UpstreamError, UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout
-from gateway.models.exchange import Deployment
+from gateway.models.exchange import SIGNS, Deployment
 from gateway.upstream.http.compression import decompressed
 from gateway.upstream.http.connection import END, Connection
 from gateway.upstream.http.faults import TOO_LONG, translated
@@ -97,6 +97,7 @@ class HttpChunkStream:
         self._deployment = deployment
         self._first: list[dict[str, Any]] = []
         self._parser = EventParser()
+        self._sign = SIGNS.get()
         self._patience = _Patience(deployment)
         self._size = 0
         self._fault: Exception | None = None
@@ -180,7 +181,16 @@ class HttpChunkStream:
                 self._patience.no_event_came(self._parser)
         except UpstreamError as fault:
             self._fault = fault
+        if self._parser.signs:
+            self._tell_signs(alone=not chunks)
         return chunks
+
+    def _tell_signs(self, *, alone: bool) -> None:
+        """Tells of the signs of life in a piece; empty lines are one if nothing else came."""
+        signs, self._parser.signs = self._parser.signs, []
+        if self._sign is not None and not self.done:
+            for said in [each for each in signs if each] or ([b""] if alone else []):
+                self._sign(said)
 
     def _add(self, chunks: list[dict[str, Any]], data: bytes) -> None:
         """Adds what an event is; an API of other events sets `done` where one of them ends the answer.

@@ -6,6 +6,8 @@ from gateway.errors import UpstreamInvalidResponse
 
 MAX_EVENT_BYTES = 32 * 2**20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+MAX_SIGNS = 20
+"""Comments of one piece that are kept."""
 LINE_END = re.compile(rb"\r\n|\n|\r")
 BETWEEN = b"\n\ndata: "
 
@@ -21,6 +23,10 @@ class EventParser:
         self._event_bytes = 0
         self._after_cr = False
         self._first = True
+        self._is_bare = True
+        self.signs: list[bytes] = []
+        """What comments say behind their colon, and nothing for each empty line that ends no event. Whoever reads them
+        takes them away."""
         self.comments = 0
         """How many lines have come that belong to no event's data, while no event was under way: comments, mostly."""
 
@@ -52,15 +58,24 @@ class EventParser:
                     events.append(b"\n".join(self._data))
                 else:
                     self.comments += 1
-                self._data, self._event_bytes = [], 0
+                    if self._is_bare:
+                        self._sign(b"")
+                self._data, self._event_bytes, self._is_bare = [], 0, True
                 continue
+            self._is_bare = False
             self._event_bytes = _checked(self._event_bytes + len(line))
             field, _, value = line.partition(b":")
             if field == b"data":
                 self._data.append(value.removeprefix(b" "))
-            elif not self._data:
-                self.comments += 1
+            else:
+                if not field:
+                    self._sign(value)
+                self.comments += not self._data
         return events
+
+    def _sign(self, said: bytes) -> None:
+        if len(self.signs) < MAX_SIGNS:
+            self.signs.append(said)
 
     def _lines(self, raw: bytes) -> list[bytes]:
         """Complete lines without their ends. Each piece is searched once: a line in many pieces costs its length, not

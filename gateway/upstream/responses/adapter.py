@@ -117,6 +117,8 @@ class ResponseStream(HttpChunkStream):
         failed = failure_of_event(event)
         if failed is not None:
             raise _fault(failed, 200, self._deployment)
+        if event.get("type") == "keepalive":
+            self._parser.signs.append(b" keepalive")
         chunks += self._events.of(event)
         self.done = self._events.ended
 
