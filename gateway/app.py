@@ -51,6 +51,7 @@ from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import SummaryCache
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.routes import posted, route_table
+from gateway.storage.cache.frames import FrameCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.claims import ClaimStore
@@ -84,6 +85,7 @@ from gateway.turn.relayed_bills import RelayedBills
 from gateway.turn.replay import Replayer
 from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.settlement import Settlement
+from gateway.turn.unstored_frames import UnstoredFrames
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
@@ -248,6 +250,9 @@ class Gateway:
             self.summaries,
             settings.routing,
         )
+        shared = self.backend if settings.cache.url else None
+        kept_frames = FrameCache(shared, clock, settings.cache.frame_ttl, settings.cache.frame_bytes)
+        pipeline.frames = self.settlement.frames = UnstoredFrames(kept_frames, store, clock)
         self.telemetry.watch(self.settlement, pipeline)
         if self.guards.is_on:
             pipeline.guarded = GuardedTurns(self.guards.masker, self.counters)

@@ -95,6 +95,17 @@ class CacheSettings(Section):
         le=600,
         description="Seconds that a conversation is kept there which nobody goes on with.",
     )
+    frame_bytes: int = Field(
+        16 * 2**20,
+        gt=0,
+        description="Most bytes of frames in the process, of requests with `store: false`; they hold no content.",
+    )
+    frame_ttl: float = Field(
+        3600.0,
+        gt=0,
+        le=3600,
+        description="Seconds that such a frame is kept, there and in the cache: the life of a provider's prompt cache.",
+    )
     document_ttl: Seconds = Field(86400.0, description="Seconds that the text of a decoded document is kept.")
     vector_ttl: Seconds = Field(604800.0, description="Seconds that the vectors of an embedding model are kept.")
     summary_ttl: Seconds = Field(604800.0, description="Seconds that a summary of an artifact is kept.")
@@ -118,11 +129,11 @@ class ContextSettings(Section):
         description="Share of the room above the minimum for the latest old turns, while passages compete for it.",
     )
     low_water: float = Field(
-        0.75,
+        0.4,
         gt=0,
         le=1,
         description="Share of the budget down to which a request frees the window when something has to leave, so that "
-        "several turns find room again (I7); with `store: false` just enough leaves.",
+        "several turns find room again (I7); of a request that nobody goes on with just enough leaves.",
     )
     recall_bytes: int = Field(
         2**20,

@@ -95,7 +95,7 @@ def measure(
     request, tokens = source.request, source.budget.tokens
     tools = Tools(assemble=assemble, relevance=ranked(finder) if ranked else finder, compact=compact, worded=worded)
     counting = PromptCounter(counter, request.forward, material, max(1.0, counter.margin), source.history.notes)
-    low_water = settings.low_water if request.store else 1.0  # what is not stored is not frozen (guarantee §4 I7)
+    low_water = settings.low_water if request.goes_on else 1.0  # what nobody goes on with need not be frozen (§4 I7)
     target = int(low_water * tokens) if tokens is not None else None
     window, estimated = source.budget.context_window, counter.margin != 1.0
     limits = Limits(tokens, settings.history_share, target, estimated=estimated, window=window)

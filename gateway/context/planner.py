@@ -214,7 +214,9 @@ class ContextPlanning:
         ids = {d.artifact_id for d in plan.artifacts if d.strategy is ProcessingStrategy.SUMMARIZE}
         chosen = [a for a in artifacts if a.artifact_id in ids and a.artifact_type is not ArtifactType.CONVERSATION]
         summarizer = None
-        if planners.summarizer is not None and chosen:
+        # What is to go up again without being stored is told by ranges (ADR 12), and a model's words have none.
+        is_sayable = not request.store and request.goes_on
+        if planners.summarizer is not None and chosen and not is_sayable:
             summarizer = await self._summarizer(request, planners.summarizer)
         digests = tuple(content_digest(artifact.content) for artifact in chosen)
         cached = digests if summarizer is not None and summarizer.keeps else ()

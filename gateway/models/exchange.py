@@ -237,6 +237,12 @@ class ChatRequest:
         return self.memory is not None and self.options.mode != "off"
 
     @property
+    def goes_on(self) -> bool:
+        """Whether later requests may begin with its messages: it is stored, or it has tools, or goes on itself."""
+        tools = self.forward.get("tools") or self.forward.get("functions")
+        return self.store or bool(tools) or any(message["role"] == "assistant" for message in self.messages)
+
+    @property
     def has_sections(self) -> bool:
         """Whether its agent reads sections and none of the messages."""
         return self.is_worded and self.agent is not None and self.agent.is_assembled

@@ -111,6 +111,16 @@ class NewFrame:
     frame: Frame
 
 
+@dataclass(frozen=True, slots=True)
+class KeptFrame:
+    """The frame of a conversation that is not stored, as it was found: its JSON, in which forms are ranges of what the
+    client sends, the artifacts' ids in it, and how many answers were given since it was written."""
+
+    said: Mapping[str, Any]
+    ids: tuple[str, ...]
+    behind: int
+
+
 def body_of(frame: Frame) -> dict[str, Any]:
     """A frame as JSON, without what it does not say."""
     fields: dict[str, Any] = {

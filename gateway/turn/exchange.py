@@ -14,6 +14,7 @@ from gateway.history.frames import without_provider_fields
 from gateway.models.bill import FAILED_TRY, CallCost, ContextUtilizationMetadata, InternalCall
 from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
+from gateway.models.frames import KeptFrame
 from gateway.models.recall import RecallRounds
 from gateway.models.routing import Candidates
 from gateway.models.turn import TurnStatus
@@ -73,6 +74,8 @@ class Exchange:
     cited: dict[str, Any] | None = None
     """What its answer cites, and how many names were dropped (`models.turn.CITED`), once it has come, where that was
     asked for. It is content: no ledger has it."""
+    kept_frame: KeptFrame | None = None
+    """What its model was sent before, where its conversation is not stored."""
     profile: Profile | None = None
     """The prompt profile in front of its messages, where profiles are configured."""
     called: bool = False
@@ -153,6 +156,7 @@ class Exchange:
         self.candidates, self.chosen, self.deployment = other.candidates, other.chosen, other.deployment
         self.fallback, self.recall, self.profile = other.fallback, other.recall, other.profile
         self.history, self.built, self.plan = other.history, other.built, other.plan
+        self.kept_frame = other.kept_frame
         self.sent = self.refused_budget = self.heard = self.key = None
         self.ask_usage = True
 

@@ -38,6 +38,7 @@ from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.sending import Sender
 from gateway.turn.settlement import Settlement
 from gateway.turn.streaming import Receiver, StreamedAnswer, relay
+from gateway.turn.unstored_frames import UnstoredFrames
 from gateway.upstream.routing.protocols import Protocols, needs_no_pictures
 from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.window.budget import Budget, budget_for, cleared_above, tightened, writable
@@ -88,6 +89,8 @@ class Pipeline:
         self.guarded: GuardedTurns | None = None
         self.reserve: Callable[[Exchange], Awaitable[None]] | None = None
         """Called before a model is asked for a request that budgets or limits apply to."""
+        self.frames: UnstoredFrames | None = None
+        """What models were sent of conversations that are not stored."""
 
     async def answer(self, request: ChatRequest) -> Completion:
         """Answers a request at once.
@@ -234,7 +237,8 @@ class Pipeline:
         request = exchange.request
         budget = cleared_above(exchange.budget, request.options.clear_above)
         as_sent = await self._context.as_sent(request, exchange.facts, budget)
-        if as_sent is None or request.store or not starts_conversation(request, self._match):
+        # of what is not stored, a frame may be known, whoever's conversations are continued
+        if as_sent is None or request.store or not starts_conversation(request, "tenant"):
             exchange.request = request = await self._context.with_content(request, self._files)
             fits = as_sent is not None
             options = RebuildOptions(
@@ -245,6 +249,8 @@ class Pipeline:
                 before_lookup=partial(self._settlement.running.ended, request),
             )
             history = await build_llm_messages(request, self._store, options)
+            if self.frames is not None:
+                history, exchange.kept_frame = await self.frames.put_over(request, history)
             exchange.history = await self._context.with_things(request, history)
         if exchange.history is None or exchange.history.as_sent:
             exchange.built = as_sent

@@ -45,6 +45,7 @@ from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.late_bills import LateBills, named
 from gateway.turn.running import RunningTurns
 from gateway.turn.stored_turn import chain_keys, plan_of, stored_turn
+from gateway.turn.unstored_frames import UnstoredFrames
 from gateway.turn.usage import UsageCount
 from gateway.window.budget import output_limit
 
@@ -101,6 +102,8 @@ class Settlement:
         self._settling: dict[str, Exchange] = {}
         self._committing: dict[str, LedgerEntry] = {}
         self.spans: Spans = contextlib.nullcontext
+        self.frames: UnstoredFrames | None = None
+        """What models were sent of conversations that are not stored."""
 
     def first_chunk_fields(self, exchange: Exchange) -> dict[str, Any]:
         """The fields of a stream's first chunk: ids, plan and budget."""
@@ -287,6 +290,8 @@ class Settlement:
         request, model = exchange.request, exchange.asked.model
         turn = await self._turn(exchange, outcome) if exchange.conversation_id and exchange.built else None
         chains = await self._chains(exchange, outcome)
+        if self.frames is not None and outcome.status != "failed":
+            await self.frames.keep(exchange)
         entry = LedgerEntry(
             request_id=request.request_id,
             tenant=request.caller.tenant,

@@ -32,8 +32,9 @@ from gateway.models.exchange import (
     StoredFile,
 )
 from gateway.models.routing import NO_HINT, Candidates, RouteHint
-from gateway.ports import Upstream
+from gateway.ports import CacheBackend, Clock, Upstream
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
+from gateway.storage.cache.frames import FrameCache
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
@@ -46,6 +47,7 @@ from gateway.turn.exchange import Exchange
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.recaller import Recaller
 from gateway.turn.settlement import Settlement
+from gateway.turn.unstored_frames import UnstoredFrames
 from gateway.upstream.routing.candidates import Alone
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.protocols import Protocols
@@ -140,13 +142,16 @@ class InProcess:
         *,
         remembers: bool = False,
         upstream: Upstream | None = None,
+        shared: CacheBackend | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """
         Args:
             remembers: it keeps conversations in the process, as a server does.
+            shared: the cache of all replicas, for frames of what is not stored.
             upstream: is asked in place of `answers`, where `settings` say that models are served.
         """
-        clock, counters = SystemClock(), CounterRegistry()
+        clock, counters = clock or SystemClock(), CounterRegistry()
         self.resends = Resends(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
         self.paths = PathCache(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
         self.indexes = ContentIndexes(2**24, 60.0, clock)
@@ -183,6 +188,8 @@ class InProcess:
             Protocols(SystemClock()),
             Recaller(self.context, counters, settlement, settings.context),
         )
+        self.frames = FrameCache(shared, clock, settings.cache.frame_ttl, settings.cache.frame_bytes)
+        self._pipeline.frames = settlement.frames = UnstoredFrames(self.frames, store, clock)
         self._settlement = settlement
 
     async def prepare(self) -> "InProcess":

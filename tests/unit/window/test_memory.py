@@ -151,7 +151,7 @@ def goes_on(history: History, built: BuiltContext, *more: dict[str, Any]) -> tup
 
 
 async def test_s11_the_message_is_frozen_until_the_next_pass() -> None:
-    settings = ContextSettings()
+    settings = ContextSettings(low_water=0.75)
     history = conversation([user(FACT), assistant("Noted."), *TALK], (0,), (segment(0, 19),))
     built = await build_of(history, 2000, settings)
     history, before = goes_on(history, built, user("Why?"))

@@ -89,7 +89,7 @@ async def play(seed: int) -> list[tuple[int, bool]]:
             messages = [replace(m, pinned=m.pinned or n == pinned) for n, m in enumerate(history.messages)]
             history = replace(history, messages=tuple(messages))
         try:
-            built = await build_of(history, budget, ContextSettings())
+            built = await build_of(history, budget, ContextSettings(low_water=0.75))
         except ContextLengthExceeded:
             return found
         found.append(check(history, built, budget))

@@ -1,0 +1,337 @@
+"""Frames of conversations of which nothing is stored: digests, positions, ranges, strategies and ids, and no word of
+anybody's (guarantee §4 I7, ADR 12)."""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from gateway.artifacts.compaction import compact
+from gateway.assembly.citing import ID
+from gateway.base import jsons
+from gateway.base.tasks import offload_if
+from gateway.errors import StorageUnavailable
+from gateway.history.recognition import users_of
+from gateway.models.conversation import ConversationMessage, History, TokenCounts
+from gateway.models.exchange import ChatRequest
+from gateway.models.frames import Form, Frame, FrozenDecision, KeptFrame
+from gateway.models.memory import MemoryMessage
+from gateway.ports import Clock
+from gateway.storage.cache.frames import FrameCache
+from gateway.storage.store import ConversationStore
+from gateway.telemetry.logs import get_logger
+from gateway.turn.exchange import Exchange
+from gateway.turn.new_frame import new_frame
+from gateway.turn.ranges import Finder, Texts, Unsayable, form_said, parts_said, plain_parts
+from gateway.window.counting import PromptCounter
+
+VERSION = 1
+MAX_ANCHORS = 64
+"""Places, the latest, for which a frame is looked up: behind each of them an answer was given."""
+MAX_BEHIND = 16
+"""Answers after which a frame is written once more behind the latest message, though nothing new is in it."""
+LARGE_BYTES = 2**20
+"""A larger request's frame is read in a thread."""
+MAC, DIGEST, COUNTED = 16, 12, 8
+"""Bytes of the keyed digests of a frame, of a form, and of a message that was counted."""
+MEMORY = {"role": "user", "content": ""}
+log = get_logger("gateway.turn.frames")
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """Makes the digests of one tenant's requests to one model; the secret is the same in all replicas."""
+
+    secret: bytes
+
+    @classmethod
+    def of(cls, secret: bytes, request: ChatRequest) -> "_Key":
+        who = jsons.canonical([request.caller.tenant, users_of(request.forward), request.model])
+        return cls(hmac.digest(secret, b"frames\0" + who, "sha256"))
+
+    def of_path(self, path: bytes) -> str:
+        return self.digest(path, 20)
+
+    def digest(self, value: bytes, size: int) -> str:
+        return hashlib.blake2b(value, digest_size=size, key=self.secret).hexdigest()
+
+    def of_form(self, form: dict[str, Any]) -> str:
+        return self.digest(jsons.canonical(plain_parts(form.get("content"))), DIGEST)
+
+    def sealed(self, name: str, payload: bytes) -> bytes:
+        return bytes.fromhex(self.digest(name.encode() + payload, MAC)) + payload
+
+    def opened(self, name: str, value: bytes) -> bytes | None:
+        payload = value[MAC:]
+        return payload if hmac.compare_digest(self.sealed(name, payload), value) else None
+
+    def masked(self, ids: Sequence[str], salt: str) -> list[str]:
+        """Ids, which are digests of contents, so that only who has the secret can compare them; twice gives them
+        back."""
+        stream = hashlib.shake_256(self.secret + salt.encode()).digest(8 * len(ids))
+        found = []
+        for number, name in enumerate(ids):
+            pad = int.from_bytes(stream[8 * number : 8 * number + 8])
+            found.append(f"art_{int(name[4:20], 16) ^ pad:016x}{name[20:]}")
+        return found
+
+
+class UnstoredFrames:
+    """Keeps what the models of requests with `store: false` were sent, as ranges of what their clients send again.
+
+    Whatever is wrong with a frame costs a fresh fit, never an answer: one that was changed by anybody, or whose forms
+    are not what they were, does not count.
+    """
+
+    def __init__(self, cache: FrameCache, store: ConversationStore, clock: Clock) -> None:
+        self._cache, self._store, self._clock = cache, store, clock
+
+    async def put_over(self, request: ChatRequest, history: History) -> tuple[History, KeptFrame | None]:
+        """The conversation of a request with what its model was sent of it before, if that is known."""
+        anchors = _anchors(history)
+        if not _is_kept(request, history) or not anchors:
+            return history, None
+        try:
+            key = _Key.of(await self._store.secret(), request)
+        except StorageUnavailable:
+            return history, None
+        names = [key.of_path(history.digests[count - 1].path) for count in anchors]
+        found = await self._cache.first(request.caller.tenant, names)
+        if found is None:
+            return history, None
+        number, value = found
+        try:
+            over = partial(_put_over, history, key, names[number], value, number)
+            return await offload_if(request.size >= LARGE_BYTES, over)
+        except Exception as fault:  # noqa: BLE001 - whatever the cache holds, it costs a fresh fit
+            log.warning("frame_not_used", reason=type(fault).__name__, request_id=request.request_id)
+            return history, None
+
+    async def keep(self, exchange: Exchange) -> None:
+        """Keeps what an answered request forwarded, where its messages do not say it."""
+        request, history, built = exchange.request, exchange.history, exchange.built
+        if history is None or built is None or built.material is None or not _is_kept(request, history):
+            return
+        if request.options.dry_run:
+            return
+        try:
+            key = _Key.of(await self._store.secret(), request)
+        except StorageUnavailable:
+            return
+        now = int(self._clock.now().timestamp())
+        try:
+            payload = await offload_if(built.fitted.new_pass, _payload, exchange, key, now, self._cache.ttl)
+        except Unsayable:
+            log.info("frame_not_kept", request_id=request.request_id)
+            return
+        except Exception as fault:  # noqa: BLE001 - it costs a fresh fit, not the answer that has come
+            log.fault("frame_not_kept", fault, request_id=request.request_id)
+            return
+        if payload is not None:
+            said = history.digests[: len(history.digests) - _is_prefilled(history.messages)]
+            name = key.of_path((said[-1] if said else history.base).path)
+            await self._cache.keep(request.caller.tenant, name, key.sealed(name, payload))
+
+
+def _is_kept(request: ChatRequest, history: History) -> bool:
+    """Whether frames are kept for a request: where all of its conversation came with it, and none of it is stored."""
+    return not request.store and history.created and not request.is_worded and request.options.mode != "off"
+
+
+def _is_prefilled(messages: Sequence[ConversationMessage]) -> bool:
+    """Whether the last message is the beginning of the answer."""
+    return bool(messages) and messages[-1].role == "assistant" and not messages[-1].body.get("tool_calls")
+
+
+def _anchors(history: History) -> list[int]:
+    """After how many messages an earlier request may have ended, the latest first."""
+    messages = history.messages[: len(history.messages) - _is_prefilled(history.messages)]
+    found = (i for i in range(len(messages) - 1, 0, -1) if messages[i].role == "assistant" != messages[i - 1].role)
+    return list(islice(found, MAX_ANCHORS))
+
+
+def _put_over(history: History, key: _Key, name: str, value: bytes, behind: int) -> tuple[History, KeptFrame | None]:
+    payload = key.opened(name, value)
+    said = jsons.loads(payload) if payload is not None else None
+    if said is None or said["v"] != VERSION:
+        return history, None
+    ids = tuple(key.masked(said["ids"], said["salt"]))
+    known = _anchors(history)[0] + 1  # all up to the last answer was forwarded before
+    messages = [replace(message, message_id=str(i)) for i, message in enumerate(history.messages[:known])]
+    frame = _frame(said, ids, messages, key)
+    tokenizer, counts = said["tokenizer"], said["tokens"]
+    for message in messages:
+        digest, tokens = counts.get(message.message_id, (None, 0))
+        if digest is not None and digest == key.digest(jsons.dumps(message.body), COUNTED):
+            message.tokens = TokenCounts(message.body, {tokenizer: tokens})
+    over = replace(
+        history,
+        messages=(*messages, *history.messages[known:]),
+        stored=known,
+        base=history.digests[known - 1],
+        digests=history.digests[known:],
+        restored_ids=frozenset(),
+        as_sent=False,
+        frame=frame,
+    )
+    return over, KeptFrame(said, ids, behind)
+
+
+def _frame(said: Mapping[str, Any], ids: Sequence[str], messages: Sequence[ConversationMessage], key: _Key) -> Frame:
+    """
+    Raises:
+        ValueError: a form is not what it was. What is no frame at all raises whatever comes of it.
+    """
+    bodies = {message.message_id or "": message.body for message in messages}
+    texts = Texts([message.body for message in messages], compact)
+    forms: dict[str, Form] = {}
+    for name, (digest, parts) in said["forms"].items():
+        forms[name] = form = form_said(parts, bodies[name], texts, ids) if parts is not None else None
+        if form is not None and key.of_form(form) != digest:
+            raise ValueError("a form is another")
+    memory = None
+    if said["memory"] is not None:
+        digest, parts, pinned = said["memory"]
+        memory = MemoryMessage(form_said(parts, MEMORY, texts, ids), tuple(pinned))
+        if key.of_form(memory.body) != digest:
+            raise ValueError("a memory message is another")
+    decisions = said["decisions"].items()
+    return Frame(
+        first=said["first"],
+        left_out=frozenset(said["left"]),
+        forms=forms,
+        shown_in_full={name: tuple(ids[n] for n in shown) for name, shown in said["standing"].items()},
+        decisions={name: tuple(FrozenDecision(ids[n], *rest) for n, *rest in each) for name, each in decisions},
+        decided=frozenset(ids[n] for n in said["decided"]),
+        counts=said["counts"],
+        asked=said["asked"],
+        left_out_tokens=said["left_out_tokens"],
+        memory=memory,
+    )
+
+
+def _payload(exchange: Exchange, key: _Key, now: int, ttl: float) -> bytes | None:
+    """The frame of a request as JSON; None where an earlier one says it still.
+
+    Raises:
+        Unsayable: it cannot be told without content.
+    """
+    request, history, built, kept = exchange.request, exchange.history, exchange.built, exchange.kept_frame
+    assert history is not None
+    assert built is not None
+    assert built.material is not None
+    numbered = enumerate(history.new_messages, history.stored)
+    new = [message.stored_as(str(i), request.arrived_at) for i, message in numbered]
+    made, before = new_frame(request.model, history, built, built.material, new), history.frame
+    if made is None:
+        if before is None or kept is None or (kept.behind < MAX_BEHIND and now - kept.said["at"] < ttl / 4):
+            return None
+        frame = before
+    else:
+        frame = made.frame if made.full or before is None else before.followed_by(made.frame)
+    return _Writer(history, kept if before is not None and not (made and made.full) else None, key, now).said(
+        frame, [*history.messages[: history.stored], *new], built.counting, set(made.frame.forms) if made else set()
+    )
+
+
+class _Writer:
+    """Writes a frame without content. What is told of forms already is told once more as it was."""
+
+    def __init__(self, history: History, kept: KeptFrame | None, key: _Key, now: int) -> None:
+        self._kept, self._key, self._now = kept, key, now
+        self._ids = list(kept.ids) if kept is not None else []
+        self._bodies = [message.body for message in history.messages]
+        self._texts = Texts(self._bodies, compact)
+
+    def said(
+        self,
+        frame: Frame,
+        messages: Sequence[ConversationMessage],
+        counting: PromptCounter | None,
+        changed: Set[str],
+    ) -> bytes:
+        finder: Finder | None = None
+        forms = {}
+        for name, form in frame.forms.items():
+            if self._kept is not None and name not in changed:
+                forms[name] = self._kept.said["forms"][name]
+            else:
+                finder = finder or Finder(self._texts, len(self._bodies), self._ids)
+                forms[name] = self._form(form, int(name), finder)
+        memory = None
+        if frame.memory is not None:
+            if frame.memory.segments:
+                raise Unsayable("summaries")
+            finder = finder or Finder(self._texts, len(self._bodies), self._ids)
+            parts = _parts_of(frame.memory.body, MEMORY, finder, None)
+            memory = [self._key.of_form(frame.memory.body), parts, list(frame.memory.pinned)]
+        standing = {name: [*map(self._id, shown)] for name, shown in frame.shown_in_full.items() if shown}
+        decisions = {
+            name: [[self._id(each.artifact_id), each.strategy, each.shown_chars] for each in found]
+            for name, found in frame.decisions.items()
+        }
+        decided = [self._id(name) for name in sorted(frame.decided)]
+        salt = os.urandom(8).hex()
+        tokenizer, tokens = self._counted(frame, messages, counting)
+        fields = {
+            "v": VERSION,
+            "at": self._now,
+            "salt": salt,
+            "ids": self._key.masked(self._ids, salt),
+            "first": frame.first,
+            "left": sorted(frame.left_out),
+            "forms": forms,
+            "standing": standing,
+            "decisions": decisions,
+            "decided": decided,
+            "counts": {name: dict(counts) for name, counts in frame.counts.items() if counts},
+            "asked": frame.asked,
+            "left_out_tokens": frame.left_out_tokens,
+            "memory": memory,
+            "tokenizer": tokenizer,
+            "tokens": tokens,
+        }
+        return jsons.dumps(fields)
+
+    def _form(self, form: Form, number: int, finder: Finder) -> list[Any]:
+        if form is None:
+            return ["", None]
+        return [self._key.of_form(form), _parts_of(form, self._bodies[number], finder, number)]
+
+    def _id(self, name: str) -> int:
+        if ID.fullmatch(name) is None:
+            raise Unsayable("id")
+        if name not in self._ids:
+            self._ids.append(name)
+        return self._ids.index(name)
+
+    def _counted(
+        self, frame: Frame, messages: Sequence[ConversationMessage], counting: PromptCounter | None
+    ) -> tuple[str | None, dict[str, list[Any]]]:
+        """Tokens of the messages that the window has as they came."""
+        if counting is None:
+            return None, {}
+        tokenizer: str | None = None
+        found: dict[str, list[Any]] = {}
+        inside = frame.first is None
+        for message in messages:
+            name = message.message_id or ""
+            inside = inside or name == frame.first
+            if not inside or name in frame.left_out or name in frame.forms:
+                continue
+            for named, tokens in counting.counted(message.body).items():
+                tokenizer = named
+                found[name] = [self._key.digest(jsons.dumps(message.body), COUNTED), tokens]
+        return tokenizer, found
+
+
+def _parts_of(form: dict[str, Any], body: dict[str, Any], finder: Finder, own: int | None) -> list[Any]:
+    try:
+        return parts_said(form, body, finder, own)
+    except Unsayable:  # unless it is said in what was compacted
+        finder.with_compacted()
+        return parts_said(form, body, finder, own)
