@@ -26,7 +26,7 @@ Json = dict[str, Any]
 FACTS = {name: ModelFacts(name, max_input_tokens=100_000) for name in ("m", "other")}
 BUDGET = 3000
 WORD = re.compile(r"[a-z]{4,}")
-TOOL = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object", "properties": {}}}}
+TOOL: Json = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object", "properties": {}}}}
 
 
 class Client:
