@@ -290,7 +290,7 @@ class Gateway:
         self.mcp = McpEndpoint(settings, self.transactions, self.things, auth, self.large)
         self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
         passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
-        self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited)
+        self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited, self.answering.watch)
         largest = settings.files.max_bytes
         self.file_endpoints = FileEndpoints(self.kept_files, auth, self.relay, serves, largest)
 

@@ -5,7 +5,7 @@ What differs between APIs is a `Dialect`: how a request is read into the inner f
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -35,6 +35,7 @@ from gateway.http.fields import renamed
 from gateway.http.inner.repeats import REPLAYED, identify, keyed
 from gateway.http.inner.stored_answer import replayed_chunks, stored_answer
 from gateway.http.inner.validation import Arrival
+from gateway.http.key_watch import KeyWatch
 from gateway.http.receive import LARGE_BODY, read_body, until_disconnect
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import SIGNS, Caller, ChatRequest, stays
@@ -137,6 +138,7 @@ class Answering:
         self._keepalive = server.keepalive
         self.clock = clock
         self._unattended = BackgroundTasks()
+        self.watch = KeyWatch(auth)
 
     async def answer(
         self, scope: Scope, receive: Receive, send: Send, dialect: Dialect, caller: Caller | None = None
@@ -159,7 +161,7 @@ class Answering:
         self, scope: Scope, receive: Receive, send: Send, dialect: Dialect, caller: Caller | None
     ) -> None:
         at, started = self.clock.now(), self.clock.monotonic()
-        key = keyed(scope)
+        key, brings_key = keyed(scope), caller is None
         caller = caller or await self._auth.caller(scope)
         with self._large_bodies.place() as place:
             raw = await read_body(scope, receive, self._max_body_bytes, place)
@@ -174,21 +176,23 @@ class Answering:
                 if request.options.dry_run:
                     await self._dry_run(way)
                 elif request.stream:
-                    await self._kept_alive(identity, way)
+                    await self._kept_alive(identity, way, watched=brings_key)
                 else:
                     await self._answered(identity, way)
 
     async def _answered(self, identity: RequestIdentity | None, way: "_Way") -> None:
         await (self._respond(way) if identity is None else self._respond_once(identity, way))
 
-    async def _kept_alive(self, identity: RequestIdentity | None, way: "_Way") -> None:
-        """Answers by a stream that gives signs of life. What fails once they have begun it is an event in it."""
+    async def _kept_alive(self, identity: RequestIdentity | None, way: "_Way", *, watched: bool) -> None:
+        """Answers by a stream that gives signs of life, and ends with its key. What fails once they have begun it is an
+        event in it."""
         way.writer = writer = way.dialect.writer(way.request)
         kept = KeptAlive(way.send, self._keepalive, writer.alive)
         way.send = way.scope[SENDING] = kept
         signs = SIGNS.set(kept.heard)
         try:
-            await self._answered(identity, way)
+            with self.watch.holding(way.scope, way.request.caller) if watched else nullcontext():
+                await self._answered(identity, way)
         except (ClientDisconnected, Paused):
             raise
         except Exception as error:
@@ -271,6 +275,7 @@ class Answering:
 
     async def close(self) -> None:
         """Ends what goes on without its client, at shutdown; its bill is kept."""
+        self.watch.close()
         await self._unattended.cancel()
 
     async def _send_completion(self, completion: Completion, way: "_Way") -> None:

@@ -1,6 +1,9 @@
 """Keys made at runtime, from outside: who may make them, what they open, and when they end (guarantee §12.1, §12.2)."""
 
 import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -11,9 +14,10 @@ from tests.acceptance.test_openapi import check
 from tests.support.answers import Json, http, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mock_upstream import MockUpstream
+from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.postgres import Postgres
 from tests.support.process import free_port, wait_until
+from tests.support.raw import SSE_HEAD, End
 from tests.support.web_page import PageClient
 
 ROOT, PLAIN = "gw-root-key-1", "gw-plain-key-2"
@@ -124,6 +128,59 @@ def test_s12_2_revoked_on_one_it_is_refused_on_the_other(
     with_revoked = answered(pair.one, "GET", "?tenant=acme&limit=100&include_revoked=true")["data"]
     assert key["id"] not in ids
     assert key["id"] in [each["id"] for each in with_revoked]
+
+
+ENDINGS = ("revoked", "rotated", "expired")
+STREAMS: list[tuple[str, Json]] = [
+    ("/chat/completions", {"messages": [user("hi")]}),
+    ("/responses", {"input": "hi"}),
+    ("/messages", {"messages": [user("hi")], "max_tokens": 9}),
+    ("/completions", {"prompt": "hi"}),
+]
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_s12_2_a_keys_streams_end_with_it(pair: Pair, upstream: MockUpstream, how: str) -> None:
+    """In each API and relayed, on the replica where it was done and on the other, within five seconds; upstream's calls
+    too. Those of another key go on."""
+    upstream.routes["POST /v1/completions"] = Reply(raw=[SSE_HEAD, b"9\r\ndata: {}\n\r\n", End.HANG])
+    upstream.handler = lambda _: Reply(text="one two three", stall_after=2)
+    in_a_moment = (datetime.now(UTC) + timedelta(seconds=3)).isoformat()
+    key = made(pair.one, **({"expires_at": in_a_moment} if how == "expired" else {}))
+    other = made(pair.one)["key"]
+    ends: dict[str, tuple[float, bytes]] = {}
+
+    def ask(gateway: GatewayProcess, path: str, body: Json, token: str, name: str) -> None:
+        raw = b""
+        asked_body = {"model": "gpt-4o", "stream": True, **body}
+        client = http(gateway, token)
+        with client, suppress(httpx.HTTPError), client.stream("POST", path, json=asked_body) as got:
+            for piece in got.iter_raw():
+                raw += piece
+        ends[name] = time.monotonic(), raw
+
+    asked_ = [(gateway, *each, key["key"]) for gateway in (pair.one, pair.two) for each in STREAMS]
+    asked_.append((pair.two, *STREAMS[0], other))
+    threads = [Thread(target=ask, args=(*each, f"{n}"), daemon=True) for n, each in enumerate(asked_)]
+    for each in threads:
+        each.start()
+    wait_until(lambda: upstream.in_flight == len(threads), "all are answered")
+    if how == "revoked":
+        answered(pair.one, "DELETE", f"/{key['id']}")
+    elif how == "rotated":
+        answered(pair.one, "POST", f"/{key['id']}/rotate", {})
+    began = time.monotonic()
+    wait_until(lambda: len(ends) == len(threads) - 1, "its streams end", timeout=2 * WITHIN)
+    late = 3 if how == "expired" else 0
+    assert max(at for at, _ in ends.values()) - began < WITHIN + late
+    wait_until(lambda: upstream.in_flight == 1, "upstream is left")
+    for name, (_, raw) in ends.items():
+        path = asked_[int(name)][1]
+        assert (b"does not count any more" in raw) == (path != "/completions"), (path, raw)
+        assert b"[DONE]" not in raw
+    upstream.release()
+    threads[-1].join(10)
+    assert b"[DONE]" in ends[f"{len(threads) - 1}"][1]
 
 
 def test_s12_2_a_rotated_key_counts_for_its_grace(pair: Pair) -> None:

@@ -7,6 +7,7 @@ from gateway.errors import MethodNotAllowed, NotFound, NotRelayed, UpstreamError
 from gateway.guards.opening import guards_are_on
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send, note_fault
+from gateway.http.key_watch import KeyWatch
 from gateway.http.receive import header, until_disconnect
 from gateway.http.relay.destination import Call, Destination, Destinations
 from gateway.http.relay.metering import MANAGED, Meter, Metering, marked, readable_only
@@ -37,6 +38,7 @@ class Relay:
         settings: Settings,
         bills: RelayedBills,
         limited: LimitedPipeline,
+        watch: KeyWatch,
     ) -> None:
         self._destinations = Destinations(router, settings)
         self._upstream = upstream
@@ -44,6 +46,7 @@ class Relay:
         self._metering = Metering(bills)
         self._clock = bills.clock
         self._limited = limited
+        self._watch = watch
         self._server = settings.server
         self._named = named_calls(settings.server.relay)
         self.is_guarded = guards_are_on(settings)
@@ -62,7 +65,8 @@ class Relay:
         if not named:
             self._destinations.default(caller, named=False)  # says no before a body is read
         work = self._relay(Call(scope, caller, target, named), send, upload)
-        await until_disconnect(upload.after, work)
+        with self._watch.holding(scope, caller):
+            await until_disconnect(upload.after, work)
 
     async def _relay(self, call: Call, send: Send, upload: Upload) -> None:
         scope = call.scope
