@@ -18,7 +18,7 @@ from gateway.models.artifacts import Artifact, ArtifactType, Place, RequestAttac
 from gateway.models.conversation import ConversationMessage, History, ReasoningStepRecord
 from gateway.models.notes import FormNotes, FoundResults
 from gateway.models.places import marker, plain_lines
-from gateway.models.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, text_of
+from gateway.models.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, text_of, turn_starts
 from gateway.models.window import LAST_EARLIER
 
 NOTHING_FOUND = FoundResults((), 0, (), 0, ())
@@ -250,9 +250,8 @@ def _appeared(artifact: Artifact, in_messages: Container[str]) -> tuple[float, i
 
 
 def current_turn(history: History) -> int:
-    """Index of the message that begins the current turn: the last user message, else the first message."""
-    messages = history.messages
-    return next((index for index in reversed(range(len(messages))) if messages[index].role == "user"), 0)
+    """Index of the message that begins the current turn (`turn_starts`); 0 where no user spoke."""
+    return max(turn_starts(message.role for message in history.messages), default=0)
 
 
 def _is_text(part: object) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.config.settings import PromptProfiles
-from gateway.models.tool_steps import calls_of, text_of
+from gateway.models.tool_steps import calls_of, text_of, turn_starts
 
 GENERAL = "general"
 MODES = (GENERAL, "creation", "search", "modification", "analysis")
@@ -45,17 +45,18 @@ class Profile:
 
 
 def inferred(messages: Sequence[dict[str, Any]], before: str | None) -> tuple[str, str]:
-    """The mode of a conversation, and what it was taken from: the last user message, else the tools that were used in
-    the turn before it, else the mode before; the same in each step of a turn.
+    """The mode of a conversation, and what it was taken from: the message that begins the current turn, else the tools
+    that were used in the turn before it, else the mode before; the same in each step of a turn.
 
     Args:
         before: the mode that the conversation had.
     """
-    last = next((i for i in reversed(range(len(messages))) if messages[i].get("role") == "user"), None)
-    if last is not None:
-        if (mode := _mode_of(WORD.findall(text_of(messages[last].get("content"))[:FIRST_CHARS]))) is not None:
+    starts = turn_starts(str(message.get("role")) for message in messages)
+    if starts:
+        if (mode := _mode_of(WORD.findall(text_of(messages[starts[-1]].get("content"))[:FIRST_CHARS]))) is not None:
             return mode, "message"
-        if (mode := _mode_of(_tools_before(messages, last))) is not None:
+        first = starts[-2] if len(starts) > 1 else 0
+        if (mode := _mode_of(_tools_of(messages[first : starts[-1]]))) is not None:
             return mode, "tools"
     return (before, "conversation") if before is not None else (GENERAL, "default")
 
@@ -76,12 +77,10 @@ def _joined(parts: Iterable[str | None]) -> str:
     return "\n\n".join(part.strip() for part in parts if part and part.strip())
 
 
-def _tools_before(messages: Sequence[dict[str, Any]], last: int) -> list[str]:
-    """The words in the names of the tools that the turn before the message `last` used, the latest first."""
+def _tools_of(turn: Sequence[dict[str, Any]]) -> list[str]:
+    """The words in the names of the tools that a turn used, the latest first."""
     found: list[str] = []
-    for message in reversed(messages[:last]):
-        if message.get("role") == "user":
-            break
+    for message in reversed(turn):
         for call in calls_of(message):
             function = call.get("function") or call.get("custom") or {}
             found += WORD.findall(str(function.get("name") or ""))

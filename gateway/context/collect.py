@@ -145,22 +145,32 @@ def _context(source: ContextInput, document_min_chars: int) -> Context:
 
 
 def _question(context: Context) -> str:
-    """The current user message's own words: its text without the documents in it."""
+    """The own words of the message that begins the current turn, and of the latest that a user said since."""
     messages, current = context.conversation_history, context.current
     if not messages:
         return ""
-    content = messages[current].content
-    here = [a.place for a in context.placed if a.place.message == current and messages[current].role == "user"]
+    said = [_own_words(context, current)]
+    last = max((i for i, message in enumerate(messages) if message.role == "user"), default=current)
+    if last > current:
+        said.append(_own_words(context, last))
+    question = "\n".join(each for each in said if each)
+    if len(question) <= QUESTION_CHARS:
+        return question
+    return question[: QUESTION_CHARS // 2] + "\n[…]\n" + question[-QUESTION_CHARS // 2 :]
+
+
+def _own_words(context: Context, index: int) -> str:
+    """The text of a message without the documents in it."""
+    message = context.conversation_history[index]
+    content = message.content
+    here = [a.place for a in context.placed if a.place.message == index and message.role == "user"]
     texts = []
     parts: Sequence[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     for number, part in enumerate(parts):
         text = text_of([part]) if isinstance(part, dict) else ""
         spans = [p.span for p in here if p.span and p.part == (None if isinstance(content, str) else number)]
         texts.append(own_words(text, spans))
-    question = "\n".join(text for text in texts if text.strip())
-    if len(question) <= QUESTION_CHARS:
-        return question
-    return question[: QUESTION_CHARS // 2] + "\n[…]\n" + question[-QUESTION_CHARS // 2 :]
+    return "\n".join(text for text in texts if text.strip())
 
 
 def _content_chars(message: dict[str, Any]) -> int:

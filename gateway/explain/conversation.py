@@ -11,6 +11,7 @@ from gateway.models.bill import OF_MODELS
 from gateway.models.conversation import ConversationMessage
 from gateway.models.outline import ConversationOutline, OutlinedMessage, OutlinedPage
 from gateway.models.past_turns import ConversationPath, PastTurn, PathMessage
+from gateway.models.tool_steps import in_loop_after
 from gateway.models.turn import LedgerEntry
 
 MOST_RUNS = 500
@@ -194,11 +195,11 @@ def branch_runs(outline: ConversationOutline) -> tuple[BranchRun, ...]:
     current = _way(outline)
     replays = {each.at_id: each.replay_id for each in outline.replays if each.at_id is not None}
     found: list[BranchRun] = []
-    roots: list[tuple[OutlinedMessage, int, int, int | None]] = []
-    roots += [(each, 0, 0, None) for each in reversed(_ordered(children.get(None, ()), current))]
+    roots: list[tuple[OutlinedMessage, int, bool, int, int | None]] = []
+    roots += [(each, 0, False, 0, None) for each in reversed(_ordered(children.get(None, ()), current))]
     while roots and len(found) < MOST_RUNS:
-        first, turn, depth, parent = roots.pop()
-        run, last_turn = _run(first, turn, children)
+        first, turn, in_loop, depth, parent = roots.pop()
+        run, last_turn, loop_after = _run(first, turn, children, in_loop=in_loop)
         ends = run[-1]
         siblings = children.get(first.parent_id, ())
         named = next((replays[m.message_id] for m in run if m.message_id in replays), None)
@@ -208,7 +209,7 @@ def branch_runs(outline: ConversationOutline) -> tuple[BranchRun, ...]:
             BranchRun(
                 first.message_id,
                 ends.message_id,
-                turn + 1 if first.role == "user" or turn == 0 else turn,
+                turn + 1 if (first.role == "user" and not in_loop) or turn == 0 else turn,
                 last_turn,
                 len(run),
                 len({m.request_id for m in run}),
@@ -222,21 +223,24 @@ def branch_runs(outline: ConversationOutline) -> tuple[BranchRun, ...]:
             )
         )
         index = len(found) - 1
-        roots += [(each, last_turn, depth + 1, index) for each in reversed(_ordered(below, current))]
+        roots += [(each, last_turn, loop_after, depth + 1, index) for each in reversed(_ordered(below, current))]
     return tuple(found)
 
 
 def _run(
-    first: OutlinedMessage, turn: int, children: Mapping[str | None, Sequence[OutlinedMessage]]
-) -> tuple[list[OutlinedMessage], int]:
-    """The messages from this one on, down to where the branch forks or ends, and the number of the last one's turn."""
-    run, last = [first], max(1, turn + (first.role == "user"))
+    first: OutlinedMessage, turn: int, children: Mapping[str | None, Sequence[OutlinedMessage]], *, in_loop: bool
+) -> tuple[list[OutlinedMessage], int, bool]:
+    """The messages from this one on, down to where the branch forks or ends; the number of the last one's turn, and
+    whether a user's message behind it stands in a tool loop. `in_loop` says so of the first."""
+    run, last = [first], max(1, turn + (first.role == "user" and not in_loop))
+    in_loop = in_loop_after(first.role, before=in_loop)
     while len(below := children.get(run[-1].message_id, ())) == 1:
         each = below[0]
         beside = run[-1].role == "user" and run[-1].request_id == each.request_id
-        last += each.role == "user" and not beside
+        last += each.role == "user" and not (beside or in_loop)
+        in_loop = in_loop_after(each.role, before=in_loop)
         run.append(each)
-    return run, last
+    return run, last, in_loop
 
 
 def _way(outline: ConversationOutline) -> frozenset[str]:

@@ -24,7 +24,7 @@ from gateway.models.past_turns import (
     PathMessage,
     SentMessages,
 )
-from gateway.models.tool_steps import RESULT_ROLES, without_calls
+from gateway.models.tool_steps import RESULT_ROLES, turn_starts, without_calls
 from gateway.models.turn import LedgerEntry
 
 WithoutItems = Callable[[dict[str, Any], frozenset[int]], dict[str, Any]]
@@ -47,19 +47,17 @@ def in_turns(path: ConversationPath) -> ConversationPath:
 
 
 def turns_of(path: ConversationPath) -> list[PastTurn]:
-    """The turns of a branch: each is one user message, or several of one request, and everything up to the next.
-    Messages before the first user message belong to the first turn.
+    """The turns of a branch: each is a user message that begins one (`turn_starts`), or several of one request, and
+    everything up to the next. Messages before the first user message belong to the first turn.
 
     Args:
         path: as `in_turns` gives it.
     """
     turns: list[list[PathMessage]] = []
-    has_user = False
-    for each in path.messages:
-        is_user = each.message.role == "user"
-        if not turns or (is_user and has_user and not _continues(turns[-1][-1], each)):
+    starts = set(turn_starts(each.message.role for each in path.messages)[1:])
+    for index, each in enumerate(path.messages):
+        if not turns or (index in starts and not _continues(turns[-1][-1], each)):
             turns.append([])
-        has_user = has_user or is_user
         turns[-1].append(each)
     found, before = [], 0
     for number, messages in enumerate(turns, 1):
@@ -138,9 +136,8 @@ def _steps_as_text(
     """The ids of the results of tools that may have been forwarded as text, in a block, and not as messages (guarantee
     §3.3): none, those that a block shows, all but those of the turn under way."""
     yield frozenset()
-    begun = next((i for i in reversed(range(len(before))) if before[i].message.role == "user"), 0)
-    if any(each.message.role == "user" for each in request.brought):
-        begun = len(before)
+    starts = turn_starts(each.message.role for each in (*before, *request.brought))
+    begun = min(max(starts, default=0), len(before))
     earlier = [each.message for each in before[:begun]]
     results = {message.message_id for message in earlier if message.role in RESULT_ROLES}
     if results:

@@ -40,7 +40,7 @@ from gateway.models.conversation import (
 from gateway.models.exchange import ChatRequest
 from gateway.models.frames import Frame
 from gateway.models.memory import EXTRACTS
-from gateway.models.tool_steps import RESULT_ROLES
+from gateway.models.tool_steps import RESULT_ROLES, turn_starts
 from gateway.models.turn import is_own
 from gateway.ports import ConversationReader
 
@@ -152,8 +152,8 @@ async def with_older_messages(history: History, store: ConversationReader, tenan
 
 
 def begins_turn(history: History) -> bool:
-    """Whether the request brings a user message, so that recalled passages can be put before it."""
-    return any(message.role == "user" for message in history.new_messages)
+    """Whether the request brings the message that begins its turn, so that recalled passages can be put before it."""
+    return any(start >= history.stored for start in turn_starts(message.role for message in history.messages))
 
 
 def has_unread(history: History) -> bool:
@@ -323,7 +323,7 @@ def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions
     check_pairs(messages, len(base), offset + point.kept, whole)
     restored = sum(message.message_id in known.left_out for message in base) if known.left_out else 0
     attachments = _of_chain(stored.attachments, sent, point.kept) if recognised else stored.attachments
-    earlier = next((i for i in reversed(range(len(sent.bodies))) if sent.bodies[i]["role"] == "user"), 0)
+    earlier = max(turn_starts(body["role"] for body in sent.bodies), default=0)
     return History(
         conversation_id=stored.conversation_id if options.remembers else None,
         created=False,

@@ -8,7 +8,7 @@ from gateway.errors import InvalidRequest
 from gateway.models.chain import call_ids, says_nothing
 from gateway.models.conversation import ConversationMessage
 from gateway.models.notes import FormNotes
-from gateway.models.tool_steps import RESULT_ROLES, calls_of, take_call, without_calls
+from gateway.models.tool_steps import RESULT_ROLES, calls_of, take_call, turn_starts, without_calls
 
 
 def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset: int, whole: int = 0) -> None:
@@ -108,9 +108,10 @@ def whole_until(messages: Sequence[ConversationMessage], notes: FormNotes) -> in
 def regrouped(path: Sequence[ConversationMessage]) -> list[ConversationMessage]:
     """The path with its turns whole: where another request's turn was committed between a call and its results, the
     results and all that followed from them go back to their call (guarantee §3.7)."""
+    starts = set(turn_starts(message.role for message in path))
     turns: list[list[ConversationMessage]] = []
-    for message in path:
-        if message.role == "user" or not turns:
+    for index, message in enumerate(path):
+        if index in starts or not turns:
             turns.append([])
         elif message.role in RESULT_ROLES and not _awaits(turns[-1], message):
             owner = next((i for i in range(len(turns) - 2, -1, -1) if _awaits(turns[i], message)), None)

@@ -1,13 +1,13 @@
 """Tool steps as they stand in messages: calls and their results, as tools make them, and as functions did before
 there were tools (`function_call`, role `function`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from gateway.base.ids import artifact_id
 from gateway.models.artifacts import NO_DOCUMENTS
-from gateway.models.conversation import ConversationMessage, ReasoningStepRecord
+from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage, ReasoningStepRecord
 
 RESULT_ROLES = ("tool", "function")
 CALL_FIELDS = ("tool_calls", "function_call")
@@ -18,6 +18,30 @@ def calls_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     calls = [call for call in body.get("tool_calls") or () if isinstance(call, dict)]
     function = body.get("function_call")
     return [*calls, {"function": function}] if isinstance(function, dict) else calls
+
+
+def turn_starts(roles: Iterable[str]) -> list[int]:
+    """Finds the messages of a conversation that begin its turns, by their roles alone, as indexes in order.
+
+    A user's message begins one, unless it stands behind the results of a tool loop that goes on: agents put reminders,
+    skills and what a person says meanwhile there (guarantee §4 I4).
+    """
+    starts: list[int] = []
+    in_loop = False
+    for index, role in enumerate(roles):
+        if role == "user" and not in_loop:
+            starts.append(index)
+        in_loop = in_loop_after(role, before=in_loop)
+    return starts
+
+
+def in_loop_after(role: str, *, before: bool) -> bool:
+    """Whether a user's message behind one of that role stands in a tool loop.
+
+    Args:
+        before: whether it would have stood in one without that message.
+    """
+    return before if role == "user" or role in INSTRUCTION_ROLES else role in RESULT_ROLES
 
 
 def text_of(content: object, documents: Mapping[int, str] = NO_DOCUMENTS) -> str:

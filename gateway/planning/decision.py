@@ -10,6 +10,7 @@ from typing import NamedTuple
 from gateway.config.settings import ContextSettings
 from gateway.models.artifacts import Artifact
 from gateway.models.exchange import ContextOptions
+from gateway.models.tool_steps import turn_starts
 from gateway.models.window import Fitted, Material, Unreduced
 from gateway.planning.record import WindowContents
 
@@ -214,7 +215,7 @@ class _HistoricalTurns:
     """The turns before the current one in which an artifact counts as historical."""
 
     def __init__(self, material: Material, count: int) -> None:
-        begins = [i for i, message in enumerate(material.messages[: material.current]) if message.role == "user"]
+        begins = turn_starts(message.role for message in material.messages[: material.current])
         self._none = not count
         self._first = begins[-count] if 0 < count <= len(begins) else 0
         self._since: datetime | None = material.messages[self._first].created_at if self._first else None

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from gateway.config.settings import MemorySettings
 from gateway.models.memory import EXTRACTS, OldMessage
+from gateway.models.tool_steps import turn_starts
 
 BYTES_PER_TOKEN = 4
 """Stored bytes that take a token in a window, about: messages that nobody has counted for the model that is asked."""
@@ -80,8 +81,8 @@ def tokens_of(messages: Sequence[OldMessage]) -> int:
 
 
 def turns_of(messages: Sequence[OldMessage]) -> list[tuple[OldMessage, ...]]:
-    """The messages by turns. A user's message begins one; whatever is before the first belongs to it."""
-    begins = [n for n, message in enumerate(messages) if message.role == "user"]
+    """The messages by turns (`turn_starts`); whatever is before the first belongs to it."""
+    begins = turn_starts(message.role for message in messages)
     cuts = [0, *begins[1:], len(messages)]
     return [tuple(messages[start:end]) for start, end in pairwise(cuts)]
 

@@ -10,7 +10,7 @@ from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.conversation import ConversationMessage
 from gateway.models.notes import Noted
 from gateway.models.relevance import Passage, Query, Relevance, Source
-from gateway.models.tool_steps import calls_of
+from gateway.models.tool_steps import calls_of, turn_starts
 from gateway.models.window import Material
 
 SPEAKERS = ("user", "assistant")
@@ -134,9 +134,10 @@ def transcript(material: Material, left_out: frozenset[int]) -> list[TranscriptM
         if artifact.place.span is not None:
             documents.setdefault(artifact.place.message or 0, []).append(artifact)
     found: list[TranscriptMessage] = []
+    starts = set(turn_starts(message.role for _, message in material.indexed))
     turn, noted = material.turns_before, material.recalled.words
-    for index, message in material.indexed:
-        turn += message.role == "user"
+    for number, (index, message) in enumerate(material.indexed):
+        turn += number in starts
         if message.role not in SPEAKERS or (index >= material.current and index not in left_out):
             continue
         if message.pinned:  # it is in any window

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 
 from gateway.models.artifacts import Artifact
-from gateway.models.tool_steps import RESULT_ROLES, calls_of
+from gateway.models.tool_steps import RESULT_ROLES, calls_of, turn_starts
 from gateway.models.window import Material, head_of
 from gateway.window.candidates import Candidate
 from gateway.window.counting import PromptCounter
@@ -43,7 +43,7 @@ MOST_CHARS_PER_TOKEN = 6
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Messages `start` to `end` (exclusive): a user message and all up to the next one; or one tool step."""
+    """Messages `start` to `end` (exclusive): all of a turn, or one tool step, or one message."""
 
     start: int
     end: int
@@ -53,7 +53,7 @@ def run_of_turns(material: Material) -> list[Turn]:
     """The turns before the current one that can be in an unbroken run with it, oldest first. A turn that has lost tool
     steps ends the run: none before it is in the list. Beside a block that is fixed no turn comes back: the block may
     quote it."""
-    starts = [i for i in range(material.current) if material.messages[i].role == "user"]
+    starts = turn_starts(message.role for message in material.messages[: material.current])
     if material.current and (not starts or starts[0] > 0):
         starts.insert(0, 0)
     gap = max(material.left, default=-1)

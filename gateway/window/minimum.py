@@ -16,6 +16,9 @@ OLD_SHARE = 0.15
 hand."""
 LATEST_SHARE = 0.4
 """Share of the room for the results of the latest tool step, which the model has not seen yet. Chosen by hand."""
+TASK_SHARE = 0.3
+"""Share of the goal up to which documents in what began a tool loop, and in what was said last in it, stay in full:
+instructions are often as long as documents. Chosen by hand."""
 MOST_NAMED = 20
 """Attached documents that are named in the block although nothing of them is shown."""
 NO_SHORTER = "System messages, the current message and its latest tool step cannot be made shorter"
@@ -49,11 +52,13 @@ class Minimum:
         """The minimum and its tokens. Nothing of it changes afterwards.
 
         Args:
-            may_spare: whether `spares_current` is tried.
+            may_spare: whether `spares_current` is tried, and what the user said in a tool loop is spared.
 
         Raises:
             ContextLengthExceeded: not even the minimum fits.
         """
+        if may_spare:
+            self.pointers |= self._task_in_full()
         selection, tokens = self._reached()
         if may_spare and self._spare_current():
             selection = self._selection(self._material.current, self.pointers)
@@ -84,8 +89,9 @@ class Minimum:
         return sum(map(counting.message, forwarded.messages))
 
     def _reached(self) -> tuple[Selection, int]:
-        """System messages, the current message, and its tool steps as pointers; if need be, the oldest steps leave."""
-        steps = self._steps()
+        """System messages, the current message, and its tool steps as pointers; if need be, the oldest steps leave, and
+        at last what a user said amid them, but for the latest."""
+        steps, said = self._steps(), self._said_amid()
         attached = {a.artifact_id for a in self._material.attached if not a.pinned}
         while True:
             selection = self._selection(self._material.current, self.pointers)
@@ -97,9 +103,11 @@ class Minimum:
                 self.pointers = {key: value for key, value in self.pointers.items() if key not in attached}
             elif len(steps) > 1:
                 self._leave_out(steps, tokens - most)
+            elif len(said) > 1:  # half of what is free after a pass, so that the next steps have room
+                self._leave_out(said, tokens - (self._goal + self._budget) / 2)
             elif self.keeps_block:  # it cannot stay as its turn's first step fixed it
                 self.keeps_block = self.block_fixed = False
-                self.left_out, steps = self._material.left, self._steps()
+                self.left_out, steps, said = self._material.left, self._steps(), self._said_amid()
                 self.pointers = self._pointers()
             else:
                 text = overflow_text(self._fitting.limits.window or self._budget, tokens)
@@ -112,6 +120,30 @@ class Minimum:
         steps, messages = tool_steps(self._material), self._material.messages
         pinned = [any(messages[index].pinned for index in range(step.start, step.end)) for step in steps]
         return [step for step, stays in zip(steps[:-1], pinned, strict=False) if not stays] + steps[-1:]
+
+    def _task_in_full(self) -> dict[str, Rendering]:
+        """The documents in the message that began the tool loop under way, and in what was said last in it, as far as
+        they have room."""
+        if not tool_steps(self._material):
+            return {}
+        messages, current = self._material.messages, self._material.current
+        said = [index for index in range(current, len(messages)) if messages[index].role == "user"]
+        found: dict[str, Rendering] = {}
+        room = TASK_SHARE * self._goal * CHARS_PER_TOKEN
+        for artifact in (
+            each for index in dict.fromkeys((*said[:1], *said[-1:])) for each in self._inside.get(index, ())
+        ):
+            room -= len(artifact.content)
+            if room >= 0 and artifact.artifact_id in self.pointers:
+                found[artifact.artifact_id] = in_full(artifact)
+        return found
+
+    def _said_amid(self) -> list[Turn]:
+        """The user's messages amid the tool loop under way that may leave, and the latest, which stays."""
+        messages, left = self._material.messages, self.left_out
+        behind = range(self._material.current + 1, len(messages))
+        said = [index for index in behind if messages[index].role == "user" and index not in left]
+        return [Turn(index, index + 1) for index in said if not messages[index].pinned or index == said[-1]]
 
     def _sizes(self, selection: Selection) -> str:
         """What cannot all be kept, with the tokens of each part."""

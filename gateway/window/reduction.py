@@ -8,7 +8,6 @@ from itertools import chain
 from math import inf
 
 from gateway.models.artifacts import Artifact, ProcessingStrategy
-from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.tool_steps import text_of
 from gateway.models.window import SYSTEM_INDEX, Fitted, Rendering, Selection
 from gateway.window.candidates import (
@@ -285,9 +284,10 @@ class Reduction:
         return isinstance(candidate.of, Artifact) and self._material.repeats.said_same(candidate.of)
 
     def _of_latest_step(self, found: list[Candidate]) -> list[Candidate]:
-        """Passages of the latest results, if the model is to go on from them: a client may put instructions behind."""
+        """Passages of the latest results, if the model is to go on from them: a client may put instructions, and what a
+        user says, behind."""
         steps = tool_steps(self._material)
-        if not steps or any(m.role not in INSTRUCTION_ROLES for m in self._material.messages[steps[-1].end :]):
+        if not steps or any(m.role == "assistant" for m in self._material.messages[steps[-1].end :]):
             return []
         return [c for c in found if c.message is not None and steps[-1].start <= c.message < steps[-1].end]
 

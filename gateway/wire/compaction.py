@@ -13,7 +13,7 @@ from gateway.base.ids import answer_id, new_id
 from gateway.base.sealing import seal, unsealed
 from gateway.models.chain import content_text
 from gateway.models.conversation import INSTRUCTION_ROLES
-from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of
+from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, turn_starts
 
 Json = dict[str, Any]
 PURPOSE = b"compaction\0"
@@ -71,7 +71,7 @@ class Sealer:
         if self.messages is None:
             return Compacted(answer_id(completion_id), before=True)
         rest, question = list(self.messages), None
-        last = max((i for i, body in enumerate(rest) if body["role"] == "user"), default=None)
+        last = max(turn_starts(body["role"] for body in rest), default=None)
         if last is not None and len(jsons.dumps(rest[last])) <= OF_A_QUESTION:
             question = rest.pop(last)
         return Compacted(self.at, extract_of(rest, most=self._most), question=question)

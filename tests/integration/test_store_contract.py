@@ -275,6 +275,28 @@ async def test_what_is_older_than_a_message_is_read_as_far_as_it_may_be(store: C
         assert await store.read_earlier(stranger, name, max_bytes=100_000) == Earlier()
 
 
+async def test_s4_i4_what_is_said_amid_a_tool_loop_begins_no_turn(store: ConversationStore, tenant: str) -> None:
+    """A path is read on to where its turn began, and its turns are counted so, on one path and beside branches."""
+    conversation, loop = "conv_l" + tenant, [message("user", "task")]
+    for name in ("c0", "c1"):
+        call = {"id": name, "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        loop += [message("assistant", None, tool_calls=[call]), message("tool", "seen", tool_call_id=name)]
+        loop += [message("user", f"amid {name}"), message("system", "a note"), message("user", "and hurry")]
+    await store.commit(turn(tenant, conversation, "q0", ["a0"], created=True))
+    await store.commit(turn(tenant, conversation, answers=["a1"], new_messages=tuple(loop)))
+    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=1)
+    assert contents(found)[0] == "task"
+    await store.commit(turn(tenant, conversation, "q2", ["a2"]))
+    for turns in (2, 2):
+        latest = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=1)
+        assert contents(latest) == ["q2", "a2"]
+        assert latest is not None
+        assert (await store.read_earlier(tenant, latest.path[0].message_id or "", max_bytes=0)).turns == turns
+        assert found is not None
+        beside = {"at_head": False, "parent_id": found.path[-1].message_id}  # numbers are not of one path alone now
+        await store.commit(turn(tenant, conversation, "q2", ["a2"], **beside))
+
+
 async def test_turns_are_counted_along_the_path(
     store: ConversationStore, transactions: Transactions, tenant: str
 ) -> None:

@@ -30,13 +30,16 @@ class Flavour:
     steps: tuple[int, ...]
     attached: float
     pasted: int
+    amid: float = 0.0
+    """Steps behind whose results a user says something."""
 
 
 CHATS = Flavour("chats", (2, 3, 6, 10), (0,), (0,), 0.1, 1)
 TOOL_LOOPS = Flavour("tool loops", (1, 1, 2, 3), (0, 1, 2), (0, 1, 2, 5, 12), 0.1, 1)
+AMID_LOOPS = Flavour("amid loops", (1, 2, 3), (0, 2), (1, 3, 6, 12), 0.1, 1, 0.4)
 DOCUMENTS = Flavour("documents", (1, 1, 2), (0, 1), (0, 0, 1), 0.7, 5)
 MIXED = Flavour("mixed", (1, 2, 2, 3, 4, 6), (0, 0, 1, 2, 4), (0, 0, 0, 1, 2, 5), 0.3, 2)
-FLAVOURS = (CHATS, TOOL_LOOPS, DOCUMENTS, MIXED)
+FLAVOURS = (CHATS, TOOL_LOOPS, AMID_LOOPS, DOCUMENTS, MIXED)
 
 
 @dataclass
@@ -169,6 +172,7 @@ def turn(rng: random.Random, case: Case, number: int, flavour: Flavour, *, last:
     steps = rng.choice(flavour.steps if last else flavour.old_steps)
     for step in range(steps):
         messages += tool_step(rng, f"{number}_{step}" if rng.random() < 0.6 else "0")
+        messages += amid_loop(rng, f"{number}.{step}", flavour.amid)
         if last and rng.random() < 0.05:
             messages.append({"role": "assistant", "content": f"so far {step}"})
     if not last:
@@ -178,6 +182,18 @@ def turn(rng: random.Random, case: Case, number: int, flavour: Flavour, *, last:
     if not last and rng.random() < 0.06:
         messages.append({"role": "system", "content": f"From now on: {words(rng, 5)}"})
     return messages
+
+
+def amid_loop(rng: random.Random, name: str, share: float) -> list[Json]:
+    """What stands behind a tool's results, if anything: reminders, skills, what a person says meanwhile."""
+    if not share or rng.random() >= share:
+        return []
+    said = f"amid {name}: {words(rng, rng.choice((3, 12, 60)))}"
+    reminder = f"<system-reminder>\n{said}\n</system-reminder>"
+    skill = f"Base directory for this skill: /skills/{name}\n\n{_document(rng)}\n\n{said}"
+    parts: list[Json] = [{"type": "text", "text": reminder}, {"type": "text", "text": said}]
+    note: Json = {"role": rng.choice(("system", "developer")), "content": said}
+    return [*([note] if rng.random() < 0.2 else []), _said(rng.choice((said, reminder, skill, parts)))]
 
 
 def tool_step(rng: random.Random, name: str) -> list[Json]:

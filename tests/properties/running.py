@@ -197,6 +197,7 @@ def check_talks(
     pins: bool = False,
     edges: Sequence[Edge] = ("chat",),
     kind: type[AtEdges] = AtEdges,
+    amid: float = 0.0,
 ) -> int:
     """How many requests of random conversations were checked.
 
@@ -205,18 +206,21 @@ def check_talks(
         pins: some of their messages are pinned.
         edges: each request comes by one of them, at random.
         kind: what is before which upstream.
+        amid: the share of tool steps behind whose results a user speaks.
 
     Raises:
         AssertionError: one broke an invariant; with the conversation's seed.
     """
     with with_plans(planned):
-        return asyncio.run(_talks(seeds, planned, edges, kind, pins=pins))
+        return asyncio.run(_talks(seeds, planned, edges, kind, amid, pins=pins))
 
 
-async def _talks(seeds: Iterable[int], planned: str, edges: Sequence[Edge], kind: type[AtEdges], *, pins: bool) -> int:
+async def _talks(
+    seeds: Iterable[int], planned: str, edges: Sequence[Edge], kind: type[AtEdges], amid: float, *, pins: bool
+) -> int:
     script, document_chars, requests = Script(), min(DOCUMENT_CHARS), 0
     async with gateway(document_chars, script, match="tenant", kind=kind) as made:
-        player = Player(made, script, document_chars, planned=planned, pins=pins, edges=edges)
+        player = Player(made, script, document_chars, planned=planned, pins=pins, edges=edges, amid=amid)
         for seed in seeds:
             try:
                 requests += await player.play(seed)

@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.errors import ContextLengthExceeded
-from tests.properties.cases import Case, Json, answer, as_pinned, attachment, some_pinned, tool_step, tools, user
+from tests.properties.cases import (
+    Case,
+    Json,
+    amid_loop,
+    answer,
+    as_pinned,
+    attachment,
+    some_pinned,
+    tool_step,
+    tools,
+    user,
+)
 from tests.properties.checks import append
 from tests.properties.checks.budget import check_refusal
 from tests.properties.checks.everything import check_answer
@@ -55,7 +66,9 @@ class Player:
         *,
         pins: bool = False,
         edges: Sequence[Edge] = ("chat",),
+        amid: float = 0.0,
     ) -> None:
+        self._amid = amid
         self._gateway, self._script, self._document_chars = gateway, script, document_chars
         self._mutant, self._planned, self._pins, self._edges = mutant, planned, pins, edges
         self._form = (lambda message: message) if edges == ("chat",) else common_message
@@ -89,7 +102,7 @@ class Player:
             reply = {"content": _answer(talk)} if last else {k: v for k, v in asks[0].items() if k != "role"}
             if not await self._ask(talk, new, attached if step == 0 else [], reply, model):
                 return False
-            new = asks[1:]
+            new = [*asks[1:], *map(self._form, amid_loop(talk.rng, f"{len(talk.view)}", 0 if last else self._amid))]
         return True
 
     async def _ask(self, talk: Talk, new: list[Json], attached: list[Json], reply: Json, model: str) -> bool:

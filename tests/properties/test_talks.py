@@ -1,6 +1,7 @@
 """Conversations of several turns: resent and by id, with tool loops, attachments, edits, at random (guarantee §4)."""
 
 from tests.properties.running import check_talks
+from tests.support.edges import EDGES
 
 CONVERSATIONS = 40
 REQUESTS = 160
@@ -24,3 +25,8 @@ def test_s4_i7_an_extract_stays_frozen_on_a_shorter_branch_that_fits_whole() -> 
 
 def test_s4_conversations_that_once_showed_a_fault() -> None:
     assert check_talks(FOUND) > len(FOUND)
+
+
+def test_s4_i4_what_began_the_turn_stays_whatever_is_said_amid_its_steps() -> None:
+    """By all three APIs, at each step, with I7 from step to step."""
+    assert check_talks(range(CONVERSATIONS), edges=EDGES, amid=0.5) >= REQUESTS

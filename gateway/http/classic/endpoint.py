@@ -25,7 +25,7 @@ from gateway.http.statistics import Statistics
 from gateway.models.conversation import INLINE_MESSAGES, ConversationMessage, ConversationRef, StoredConversation
 from gateway.models.records import ConversationRecord, RecordQuery
 from gateway.models.things import Thing, ThingQuery
-from gateway.models.tool_steps import calls_of, text_of
+from gateway.models.tool_steps import calls_of, text_of, turn_starts
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
@@ -163,11 +163,12 @@ def as_mention(thing: Thing) -> Json:
 
 
 def turns_of(path: Sequence[ConversationMessage]) -> list[Json]:
-    """The turns of a path, oldest first. A turn begins with each message of the user; its answer is the last text that
-    was said in it, its tools are those that were called."""
+    """The turns of a path, oldest first. Its answer is the last text that was said in it, its tools are those that were
+    called."""
+    starts = set(turn_starts(message.role for message in path))
     turns: list[Json] = []
-    for message in path:
-        if message.role == "user" or not turns:
+    for index, message in enumerate(path):
+        if index in starts or not turns:
             said = text_of(message.content) if message.role == "user" else ""
             time = _iso(message.created_at) if message.created_at is not None else None
             turns.append({"user_message": said, "agent_response": "", "timestamp": time, "mcp_tools_used": []})

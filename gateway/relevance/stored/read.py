@@ -10,7 +10,7 @@ from gateway.models.artifacts import LARGE, UNINDEXED, Artifact
 from gateway.models.conversation import ConversationMessage
 from gateway.models.large import LargeIndex
 from gateway.models.regions import REGION_CHARS, RegionPlace, joined
-from gateway.models.tool_steps import text_of
+from gateway.models.tool_steps import text_of, turn_starts
 from gateway.ports.documents import LargeTexts
 from gateway.relevance.named_places import NamedPlaces, named_places
 from gateway.relevance.stored.placed import regions_named, unpacked_places
@@ -114,8 +114,8 @@ def _indexed(index: LargeIndex) -> Indexed:
 
 
 def question_in(messages: Sequence[ConversationMessage]) -> tuple[str, list[str]]:
-    """The current user message's text, shortened, and those of the messages before it."""
-    last = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "user"), None)
+    """The text of the message that begins the current turn, shortened, and those of the messages before it."""
+    last = max(turn_starts(message.role for message in messages), default=None)
     if last is None:
         return "", []
     said = [_text(each)[:QUESTION_CHARS] for each in messages[max(0, last - RECENT) : last] if each.role != "tool"]

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from gateway.models.bill import OF_MODELS
 from gateway.models.records import ConversationTotals, Spending, TurnTotal
+from gateway.models.tool_steps import in_loop_after
 from gateway.storage import rows
 from gateway.storage.database import schema
 
@@ -54,13 +55,17 @@ def read_spending(connection: sa.Connection, tenant: str, conversation_id: str) 
 
 
 def _first_requests(connection: sa.Connection, conversation_id: str) -> dict[str, str]:
-    """For each request that stored a message, the request that began its turn: the one of the user message above."""
+    """For each request that stored a message, the request that began its turn: the one of the user message above that
+    did (`turn_starts`)."""
     columns = (MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role, MESSAGES.c.request_id)
     query = sa.select(*columns).where(MESSAGES.c.conversation_id == conversation_id)
     first_of: dict[str, str] = {}  # by message
+    in_loop: dict[str | None, bool] = {}
     found: dict[str, str] = {}
     for row in connection.execute(query.order_by(MESSAGES.c.sequence_number)):
-        above = None if row.role == "user" else first_of.get(row.parent_id)
+        before = in_loop.get(row.parent_id, False)
+        in_loop[row.id] = in_loop_after(row.role, before=before)
+        above = None if row.role == "user" and not before else first_of.get(row.parent_id)
         first_of[row.id] = above or row.request_id
         found[row.request_id] = first_of[row.id]
     return found

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from gateway.models.conversation import ConversationMessage, Earlier
 from gateway.models.notes import RecalledNotes
+from gateway.models.tool_steps import turn_starts
 from gateway.storage.lookup.path_cache import PathCache, instant, newer_rows, results_in, row_bytes, steps_of
 from gateway.storage.rows import message_of
 
@@ -60,7 +61,7 @@ class EarlierPath:
         sizes = (*self.sizes, *map(_size, reversed(rows)))
         held = sum(total <= self.limit for total in accumulate(reversed(weights)))
         first = len(messages) - held
-        turns = self.turns + sum(message.role == "user" for message in messages[:first])
+        turns = self.turns + sum(at < first for at in turn_starts(message.role for message in messages))
         of_it = (self.conversation_id, self.forgotten_at, self.steps | results_in(rows, steps), self.limit)
         return EarlierPath(*of_it, messages[first:], weights[first:], sizes[first:], turns, self.notes.following())
 

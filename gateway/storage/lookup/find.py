@@ -22,6 +22,7 @@ from gateway.models.conversation import (
 )
 from gateway.models.frames import Frame
 from gateway.models.notes import FormNotes
+from gateway.models.tool_steps import RESULT_ROLES
 from gateway.models.turn import ASKED, is_own
 from gateway.storage import rows
 from gateway.storage.database import schema
@@ -270,9 +271,9 @@ def turns_before(connection: sa.Connection, row: Any) -> int:
     before = (MESSAGES.c.conversation_id == row.conversation_id, number < row.sequence_number)
     counts = sa.select(sa.func.count(), sa.func.count(number.distinct())).where(*before)
     if tuple(connection.execute(counts).one()) == (row.sequence_number, row.sequence_number):
-        users = sa.select(sa.func.count()).where(*before, MESSAGES.c.role == "user")
-        return int(connection.execute(users).scalar_one())
-    return int(connection.execute(_USERS, {"from": row.parent_id}).scalar_one())
+        begun = _begun(sa.select(number.label("number"), MESSAGES.c.role).where(*before))
+        return int(connection.execute(begun).scalar_one())
+    return int(connection.execute(_BEGUN, {"from": row.parent_id}).scalar_one())
 
 
 def _messages(found: Sequence[Any]) -> tuple[ConversationMessage, ...]:
@@ -285,12 +286,13 @@ def _weight_within(chain: sa.CTE) -> Condition:
 
 
 def _path_query() -> sa.Select[Any]:
-    """The path to `:from` while its weight is within `:limit`, and on to the message that begins its first turn."""
-    return messages_of(
-        upwards(
-            MESSAGES.c.role, onwards=lambda chain: sa.or_(_weight_within(chain), chain.c.role != "user"), weighed=True
-        )
-    )
+    """The path to `:from` while its weight is within `:limit`, and on to the message that begins its first turn: no
+    tool's result is before that (`turn_starts`)."""
+
+    def onwards(chain: sa.CTE) -> Condition:
+        return sa.or_(_weight_within(chain), chain.c.role != "user", MESSAGES.c.role != "assistant")
+
+    return messages_of(upwards(MESSAGES.c.role, onwards=onwards, weighed=True))
 
 
 def _window_query() -> sa.Select[Any]:
@@ -305,11 +307,22 @@ def _earlier_query() -> sa.Select[Any]:
     return messages_of(upwards(first=first, onwards=_weight_within, weighed=True))
 
 
-def _users_query() -> sa.Select[int]:
-    """How many user messages the path to `:from` has."""
+def _begun_query() -> sa.Select[int]:
+    """How many turns begin on the path to `:from`."""
     chain = upwards(MESSAGES.c.role)
-    return sa.select(sa.func.count()).select_from(chain).where(chain.c.role == "user")
+    return _begun(sa.select((-chain.c.depth).label("number"), chain.c.role))
+
+
+def _begun(messages: sa.Select[Any]) -> sa.Select[int]:
+    """How many turns begin in messages with a `number` and a `role`: as `turn_starts` says."""
+    of = messages.subquery()
+    is_result = sa.case((of.c.role.in_(RESULT_ROLES), 1), else_=0)
+    answer = sa.case((of.c.role.in_(("assistant", *RESULT_ROLES)), 2 * of.c.number + is_result))
+    behind = sa.func.max(answer).over(order_by=of.c.number).label("behind")  # odd behind the result of a tool
+    said = sa.select(of.c.role, behind).subquery()
+    begins = sa.or_(said.c.behind.is_(None), said.c.behind % 2 == 0)
+    return sa.select(sa.func.count()).where(said.c.role == "user", begins)
 
 
 _PATH, _WINDOW = _path_query(), _window_query()
-_EARLIER, _USERS = _earlier_query(), _users_query()
+_EARLIER, _BEGUN = _earlier_query(), _begun_query()

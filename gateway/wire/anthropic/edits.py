@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.errors import invalid
+from gateway.models.tool_steps import turn_starts
 
 Json = dict[str, Any]
 CLEAR_TOOLS, CLEAR_THINKING, COMPACT = "clear_tool_uses_20250919", "clear_thinking_20251015", "compact_20260112"
@@ -106,11 +107,12 @@ def applied(edits: Sequence[Json], metadata: Any) -> list[Json]:
 def without_old_thoughts(messages: list[Json], turns: int) -> list[Json]:
     """The messages with the thoughts of the latest answers alone; the steps of a turn are one answer."""
     found, seen, in_answer = list(messages), 0, False
+    starts = set(turn_starts(str(message.get("role")) for message in messages))
     for index in range(len(found) - 1, -1, -1):
         role = found[index].get("role")
         if role == "assistant" and not in_answer:
             seen, in_answer = seen + 1, True
-        elif role == "user":
+        elif index in starts:
             in_answer = False
         if role == "assistant" and seen > turns:
             kept = {k: v for k, v in found[index].items() if k not in ("thinking_blocks", "reasoning_content")}

@@ -3,7 +3,7 @@
 from tests.properties.cases import Case
 from tests.properties.checks import tokens
 from tests.properties.checks.memory import with_results
-from tests.properties.checks.seen import INSTRUCTIONS, Json, Seen, hold, last_user, text_of
+from tests.properties.checks.seen import INSTRUCTIONS, Json, Seen, amid, hold, text_of, turn_begin
 
 LABEL = 90
 """Tokens that a label may take, with names and titles in it."""
@@ -60,8 +60,9 @@ def check_refusal(case: Case, originals: list[Json]) -> None:
 
 def needed(case: Case, originals: list[Json]) -> int:
     """Tokens, generously, of what must be forwarded in any case."""
-    current = max(last_user(originals), 0)
-    now = [m for m in originals[current:] if m["role"] not in INSTRUCTIONS]
+    current, leaving = max(turn_begin(originals), 0), amid(originals)[:-1]
+    indexes = [i for i in range(current, len(originals)) if i not in leaving]
+    now = [m for i in indexes if (m := originals[i])["role"] not in INSTRUCTIONS]
     calls = [n for n, m in enumerate(now) if m.get("tool_calls")]
     kept, labels = [m for m in originals if m["role"] in INSTRUCTIONS], 0
     pinned = with_results(originals, case.pinned)

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.properties.cases import Case
 from tests.properties.checks import append, blocks, budget, contents, leaving, memory, once, tokens, window, words
-from tests.properties.checks.seen import LEFT_OUT, Json, Seen, hold, last_user
+from tests.properties.checks.seen import LEFT_OUT, Json, Seen, hold
 
 
 def check_answer(
@@ -115,6 +115,3 @@ def _has_files(messages: list[Json]) -> bool:
 def _parts(message: Json) -> list[Any]:
     content = message.get("content")
     return content if isinstance(content, list) else []
-
-
-__all__ = ["check_answer", "last_user"]

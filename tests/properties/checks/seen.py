@@ -63,13 +63,30 @@ class Seen:
 
     @property
     def current(self) -> int:
-        """The current user message, as an index of `originals`; -1 without any."""
-        return last_user(self.originals)
+        """The message that begins the current turn, as an index of `originals`; -1 without any."""
+        return turn_begin(self.originals)
 
 
-def last_user(messages: list[Json]) -> int:
-    """Index of the last user message; -1 without any."""
-    return max((i for i, m in enumerate(messages) if m["role"] == "user"), default=-1)
+def turn_begins(messages: list[Json]) -> list[int]:
+    """Indexes of the user messages that begin a turn: all but those in a tool loop."""
+    said = [i for i, m in enumerate(messages) if m["role"] not in INSTRUCTIONS]
+    found = []
+    for at, index in enumerate(said):
+        before = next((messages[i]["role"] for i in reversed(said[:at]) if messages[i]["role"] != "user"), None)
+        if messages[index]["role"] == "user" and before != "tool":
+            found.append(index)
+    return found
+
+
+def turn_begin(messages: list[Json]) -> int:
+    """Index of the last of them; -1 without any."""
+    return max(turn_begins(messages), default=-1)
+
+
+def amid(messages: list[Json]) -> list[int]:
+    """Indexes of what was said in the tool loop under way."""
+    current = turn_begin(messages)
+    return [i for i, m in enumerate(messages) if m["role"] == "user" and i > current >= 0]
 
 
 def text_of(content: Any) -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.properties.checks.memory import with_results
-from tests.properties.checks.seen import INSTRUCTIONS, Seen, hold, last_user
+from tests.properties.checks.seen import INSTRUCTIONS, Seen, hold, text_of, turn_begins
 
 Json = dict[str, Any]
 
@@ -13,7 +13,7 @@ def check(seen: Seen) -> None:
     said = [i for i, m in enumerate(seen.originals) if m["role"] not in INSTRUCTIONS]
     sent = [i for i, m in enumerate(seen.forwarded) if m["role"] not in INSTRUCTIONS]
     _instructions(seen)
-    run = _run(seen, said, len([i for i in sent if i < last_user(seen.forwarded)]), len(sent))
+    run = _run(seen, said, len([i for i in sent if i < _current(seen)]), len(sent))
     ours = iter(run)
     systems = iter(i for i, m in enumerate(seen.originals) if m["role"] in INSTRUCTIONS)
     seen.indexes = [next(systems if m["role"] in INSTRUCTIONS else ours) for m in seen.forwarded]
@@ -21,6 +21,16 @@ def check(seen: Seen) -> None:
     for message, index in zip(seen.forwarded, seen.indexes, strict=True):
         _is_of(message, seen.originals[index])
     check_pairs(seen.forwarded)
+
+
+def _current(seen: Seen) -> int:
+    """Index of the forwarded message that begins the current turn, by the user's own words; 0 where no user spoke."""
+    if seen.current < 0:
+        return -1
+    users = [i for i, m in enumerate(seen.forwarded) if m["role"] == "user"]
+    found = [i for i in users if all(own in text_of(seen.forwarded[i]["content"]) for own in seen.case.own)]
+    hold("I4", found, "the message that begins the turn is not there")
+    return found[-1]
 
 
 def _instructions(seen: Seen) -> None:
@@ -39,7 +49,7 @@ def _run(seen: Seen, said: list[int], before: int, total: int) -> list[int]:
     hold("I2", before <= len(old), "more messages before the current one than there are")
     first = len(old) - before
     run = old[first:]
-    whole = not run or first == 0 or seen.originals[run[0]]["role"] == "user"
+    whole = not run or first == 0 or run[0] in turn_begins(seen.originals)
     hold("I2", whole or seen.standing, "the run does not begin with a turn")
     if not whole:
         run = _without_left_steps(seen, old, before)
@@ -47,23 +57,40 @@ def _run(seen: Seen, said: list[int], before: int, total: int) -> list[int]:
     hold("I2", lacking >= 0, "more messages in the current turn than there are")
     if lacking:
         hold("I2", not run, "a step of the current turn has left, and old turns have not")
-        leaving: list[int] = []
-        pinned = with_results(seen.originals, seen.case.pinned)
-        for step in _steps(seen.originals, now):
-            if len(leaving) < lacking and not pinned.intersection(step):
-                leaving += step
-        hold("I2", len(leaving) == lacking, "other messages than the oldest whole steps have left the current turn")
-        now = [i for i in now if i not in leaving]
+        now = _without_oldest(seen, now, lacking, total - before)
     return run + now
+
+
+def _without_oldest(seen: Seen, now: list[int], lacking: int, kept: int) -> list[int]:
+    """A turn without so many messages: its oldest whole steps, then, where these were not enough, the oldest of what
+    was said amid them."""
+    messages, pinned = seen.originals, with_results(seen.originals, seen.case.pinned)
+    said = [i for i in now[1:] if messages[i]["role"] == "user" and i not in pinned]
+    for count in range(max(1, len(said))):
+        leaving = said[:count]
+        for step in _steps(messages, now):
+            if len(leaving) < lacking and not pinned.intersection(step):
+                leaving = [*leaving, *step]
+        left = [i for i in now if i not in leaving]
+        if len(left) == kept and all(_alike(a, messages[i]) for a, i in zip(seen.forwarded[-kept:], left, strict=True)):
+            return left
+    hold("I2", False, "other messages than the oldest whole steps have left the turn")
+    return now
+
+
+def _alike(message: Json, original: Json) -> bool:
+    ours, theirs = ({k: v for k, v in m.items() if k != "content"} for m in (message, original))
+    return ours == theirs
 
 
 def _without_left_steps(seen: Seen, old: list[int], before: int) -> list[int]:
     """The run where its first turn once overflowed alone: its oldest whole steps have left and stay out."""
     messages, pinned = seen.originals, with_results(seen.originals, seen.case.pinned)
-    users = [at for at, i in enumerate(old) if messages[i]["role"] == "user" and len(old) - at >= before]
+    begins = turn_begins(messages)
+    users = [at for at, i in enumerate(old) if i in begins and len(old) - at >= before]
     hold("I2", bool(users), "the run does not begin with a turn")
     run = old[users[-1] :]
-    later = next((at for at, i in enumerate(run) if at and messages[i]["role"] == "user"), len(run))
+    later = next((at for at, i in enumerate(run) if at and i in begins), len(run))
     for step in _steps(messages, run[:later]):
         if len(run) > before and not pinned.intersection(step):
             run = [i for i in run if i not in step]
@@ -83,8 +110,7 @@ def _steps(messages: list[Json], indexes: list[int]) -> list[list[int]]:
 
 def _is_of(message: Json, original: Json) -> None:
     """Nothing but the content of a message may be another."""
-    ours, theirs = ({k: v for k, v in m.items() if k != "content"} for m in (message, original))
-    hold("I2", ours == theirs, f"another message where {str(original)[:80]} was to be expected")
+    hold("I2", _alike(message, original), f"another message where {str(original)[:80]} was to be expected")
 
 
 def check_pairs(messages: list[Json]) -> None:

@@ -6,13 +6,15 @@ import re
 from tests.properties.checks import blocks, once
 from tests.properties.checks.contents import IDENTITY, reduced_label
 from tests.properties.checks.lossless import same, same_but_for_a_document
-from tests.properties.checks.seen import Json, Seen, hold, last_user, text_of
+from tests.properties.checks.seen import Json, Seen, amid, hold, text_of
 
 
 def check(seen: Seen) -> None:
-    """All user messages of the window; blocks stand at the head of the current one, and where one stood before."""
-    last = last_user(seen.forwarded)
-    for number, (message, index) in enumerate(zip(seen.forwarded, seen.indexes, strict=True)):
+    """All user messages of the window; blocks stand at the head of the one that begins the turn, and where one stood
+    before. That one and what was said last amid its tool loop are there."""
+    for index in (seen.current, *amid(seen.originals)[-1:]):
+        hold("I4", index < 0 or index in seen.indexes, f"message {index}, which is current, is not there")
+    for message, index in zip(seen.forwarded, seen.indexes, strict=True):
         if message["role"] != "user":
             continue
         original = seen.originals[index]
@@ -21,8 +23,8 @@ def check(seen: Seen) -> None:
         if message in seen.standing.get(index, ()):
             continue
         items, content = blocks.split(message)
-        hold("I6", items is None or number == last, "a new block at the head of an older message")
-        if number == last:
+        hold("I6", items is None or index == seen.current, "a new block at the head of another message")
+        if index == seen.current:
             blocks.check(seen, items)
             _own_words(seen, content)
         _content(seen, content, original["content"])

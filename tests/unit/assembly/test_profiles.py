@@ -8,6 +8,7 @@ from gateway.assembly.profiles import MODES, composed, inferred, monolith
 from gateway.config.settings import PromptModes, PromptProfiles
 
 Json = dict[str, Any]
+TOLD: Json = {"role": "tool", "tool_call_id": "update_task", "content": "done"}
 
 
 def user(text: str) -> Json:
@@ -32,6 +33,9 @@ def used(*tools: str) -> Json:
         ([user("a"), used("update_task"), user("explain")], None, ("analysis", "message")),
         ([user("a"), used("update_task")], None, ("general", "default")),
         ([user("a"), used("update_task"), user("b"), user("c")], None, ("general", "default")),
+        ([user("analyze"), used("update_task"), TOLD, user("create")], None, ("analysis", "message")),
+        ([user("a"), used("update_task"), TOLD, user("b"), user("c")], None, ("general", "default")),
+        ([user("a"), used("update_task"), TOLD, user("b"), used(), user("c")], None, ("modification", "tools")),
         ([user("x" * 5000 + " create")], None, ("general", "default")),
     ],
 )

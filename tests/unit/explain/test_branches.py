@@ -49,6 +49,19 @@ def test_a_conversation_without_forks_is_one_run() -> None:
     assert run.why is None
 
 
+def test_what_a_user_says_amid_a_tool_loop_begins_no_turn() -> None:
+    """Also where the branch forks right there."""
+    tree = Tree()
+    tree.add("t1", tree.answer("c1", tree.add("q1", None, request="r1"), "r1"), "tool", "r2", call="c1")
+    tree.answer("a1", tree.add("amid", "t1", request="r2"), "r2")
+    tree.answer("b1", tree.add("other", "t1", request="r3"), "r3")
+    tree.answer("a2", tree.add("q2", "a1", request="r4"), "r4")
+    runs = branch_runs(tree.outline("a2"))
+    assert [(run.first_turn, run.last_turn) for run in runs] == [(1, 1), (1, 2), (1, 1)]
+    path = branch_of(tree.outline("a2"), None)
+    assert [[request.request_id for request in turn.requests] for turn in turns_of(path)] == [["r1", "r2"], ["r4"]]
+
+
 def test_siblings_edits_failures_and_replays_say_what_they_are() -> None:
     tree = Tree()
     tree.add("q1", None, request="r1")

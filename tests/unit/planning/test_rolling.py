@@ -51,6 +51,8 @@ def messages(*roles: str, weight: int = 400) -> list[OldMessage]:
 def test_a_turn_begins_with_a_users_message() -> None:
     path = messages("assistant", "user", "assistant", "tool", "assistant", "user", "user", "assistant")
     assert [[m.number for m in turn] for turn in turns_of(path)] == [[0, 1, 2, 3, 4], [5], [6, 7]]
+    amid = messages("user", "assistant", "tool", "user", "assistant", "user", "assistant")
+    assert [[m.number for m in turn] for turn in turns_of(amid)] == [[0, 1, 2, 3, 4], [5, 6]]
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,48 @@ async def test_s4_i5_the_latest_result_is_shown_although_an_instruction_stands_b
     assert len(results[-1]) > 0.2 * 3000
 
 
+AMID = {
+    "a reminder": user("<system-reminder>\nKeep your list of tasks.\n</system-reminder>"),
+    "parts": user([{"type": "text", "text": "Base directory: /skills"}, {"type": "text", "text": "and so on"}]),
+    "a person": user("And leave the tests alone!"),
+    "a skill": user("# A skill\n\nRead all of it.\n\n" + DOCUMENT + "\n\nThat is all."),
+}
+
+
+@pytest.mark.parametrize("amid", AMID.values(), ids=list(AMID))
+@pytest.mark.parametrize("task", ["do it", "# The task\n\n" + DOCUMENT + "\n\nSo do it."], ids=["short", "huge"])
+async def test_s4_i4_the_task_stays_whatever_is_said_amid_its_tool_loop(task: str, amid: dict[str, Any]) -> None:
+    """At each step, with all that was said since; whole steps leave."""
+    said, left = [user(task)], 0
+    for n in range(24):
+        said += [assistant(None, f"c{n}"), tool(f"c{n}", f"step {n}\n" + "\n".join(LINES[:100]))]
+        said += [amid] if n % 9 == 1 else []
+        built = await build([user("old"), assistant("old"), *said], 2500, settings=ContextSettings(low_water=0.5))
+        forwarded = built.fitted.forwarded.messages
+        texts = [str(message["content"]) for message in forwarded if message["role"] == "user"]
+        task_at = texts.index("old") + 1 if "old" in texts else 0
+        assert all(line in texts[task_at] for line in (task.split("\n")[0], task.rsplit("\n", 1)[-1]))
+        assert len(texts) - task_at - 1 == sum(message is amid for message in said)
+        assert forwarded[-1]["role"] == said[-1]["role"]
+        left += len(said) - (len(forwarded) - task_at * 2)
+        assert prompt_tokens(forwarded) <= 2500
+    assert left
+
+
+async def test_s4_i4_what_was_said_amid_leaves_only_where_steps_are_not_enough() -> None:
+    """The oldest first; what began the turn and what was said last stay."""
+    said = [user("do it")]
+    for n in range(30):
+        said += [assistant(None, f"c{n}"), tool(f"c{n}", "seen"), user(f"amid {n}: " + "keep to it, " * 30)]
+    built = await build(said, 1000, settings=ContextSettings(low_water=0.5))
+    forwarded = built.fitted.forwarded.messages
+    texts = [str(message["content"])[:8] for message in forwarded if message["role"] == "user"]
+    kept = len(texts) - 1
+    assert texts == ["do it", *(f"amid {n}:"[:8] for n in range(30 - kept, 30))]
+    assert 2 < kept < 10
+    assert [m["tool_calls"][0]["id"] for m in forwarded if m.get("tool_calls")] == ["c29"]
+
+
 async def test_s4_i2_steps_that_left_stay_out_although_their_whole_turn_leaves_later() -> None:
     """The frame of that pass still names them: in a later one the turn may have room again."""
     steps = [assistant(None, "c0"), tool("c0", DOCUMENT), assistant(None, "c1"), tool("c1", "yes")]
