@@ -192,7 +192,7 @@ def amid_loop(rng: random.Random, name: str, share: float) -> list[Json]:
     reminder = f"<system-reminder>\n{said}\n</system-reminder>"
     skill = f"Base directory for this skill: /skills/{name}\n\n{_document(rng)}\n\n{said}"
     parts: list[Json] = [{"type": "text", "text": reminder}, {"type": "text", "text": said}]
-    note: Json = {"role": rng.choice(("system", "developer")), "content": said}
+    note: Json = {"role": rng.choice(("system", "developer")), "content": f"a note: {words(rng, 4)}"}
     return [*([note] if rng.random() < 0.2 else []), _said(rng.choice((said, reminder, skill, parts)))]
 
 

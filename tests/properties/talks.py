@@ -22,7 +22,7 @@ from tests.properties.cases import (
 from tests.properties.checks import append
 from tests.properties.checks.budget import check_refusal
 from tests.properties.checks.everything import check_answer
-from tests.properties.checks.seen import LEFT_OUT, Seen, hold
+from tests.properties.checks.seen import LEFT_OUT, Seen, hold, turn_begins
 from tests.properties.materials import words
 from tests.properties.mutants import Mutant, unchanged
 from tests.support.edges import Edge, Unsayable, common, common_message, said_by
@@ -204,9 +204,8 @@ def _reduced(seen: Seen) -> bool:
 
 
 def _edit(talk: Talk) -> None:
-    """Goes back to before one of the client's own messages, and says something else there from now on."""
-    asked = [i for i, m in enumerate(talk.view) if m["role"] == "user"]
-    at = talk.rng.choice(asked)
+    """Goes back to before a turn, and says something else there from now on."""
+    at = talk.rng.choice(turn_begins(talk.view))
     talk.view = talk.view[:at]
     until = len(talk.system) + at
     talk.standing = {i: m for i, m in talk.standing.items() if i < until}

@@ -65,6 +65,7 @@ def _without_oldest(seen: Seen, now: list[int], lacking: int, kept: int) -> list
     """A turn without so many messages: its oldest whole steps, then, where these were not enough, the oldest of what
     was said amid them."""
     messages, pinned = seen.originals, with_results(seen.originals, seen.case.pinned)
+    sent = [m for m in seen.forwarded if m["role"] not in INSTRUCTIONS][-kept:]
     said = [i for i in now[1:] if messages[i]["role"] == "user" and i not in pinned]
     for count in range(max(1, len(said))):
         leaving = said[:count]
@@ -72,7 +73,7 @@ def _without_oldest(seen: Seen, now: list[int], lacking: int, kept: int) -> list
             if len(leaving) < lacking and not pinned.intersection(step):
                 leaving = [*leaving, *step]
         left = [i for i in now if i not in leaving]
-        if len(left) == kept and all(_alike(a, messages[i]) for a, i in zip(seen.forwarded[-kept:], left, strict=True)):
+        if len(left) == kept and all(_alike(a, messages[i]) for a, i in zip(sent, left, strict=True)):
             return left
     hold("I2", False, "other messages than the oldest whole steps have left the turn")
     return now
