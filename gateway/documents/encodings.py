@@ -2,6 +2,7 @@
 
 import codecs
 import re
+from collections import Counter
 from typing import Any
 
 MARKS = (
@@ -13,24 +14,43 @@ MARKS = (
 )
 """UTF-32's mark begins with UTF-16's, so it is looked for first."""
 WESTERN = "cp1252"
-LATIN = [WESTERN, "cp1250", "cp1254", "cp1257", "iso8859_2"]
-OTHERS = ["cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949", "cp1253", "cp1255", "cp1256"]
+OF_LANGUAGES = {
+    WESTERN: "äöüß àâæçéèêëîïôœùûü áéíñóúü àèéìòù áâãàçéêíóôõúü åäöé æøåé ëïéèöüáó áðéíóúýþæö àçéèíïóòúü äöõüšž",
+    "cp1250": (CENTRAL := "áčďéěíňóřšťúůýž áäčďéíĺľňóôŕšťúýž ąćęłńóśźż áéíóöőúüű ăâîşţ čćđšž"),
+    "iso8859_2": CENTRAL,
+    "cp1254": "çğıöşüâîû",
+    "cp1257": "āčēģīķļņšūž ąčęėįšųūž",
+}
+"""The letters beyond ASCII of each language that is written in an encoding; the first is taken where several fit."""
+MIXED = 0.5
+"""What a letter of another language counts in Western texts, where names of others are usual."""
+ODD = re.compile(
+    r"[\x80-\x9f\ufffd˙˛ˇ˘˝ÿ]|[A-Za-z][¡«»¿÷×°·](?=[a-z])|[ªº¹²³®©¥£¼½¾¬¦¯´¸¨¢¶±](?=[a-zß-ž])|(?<=[a-z])[±¶¬¦¥¼½¾](?![A-Z])"
+    r"|(?<=[a-z])[À-ÞŸŽŠŒĄĆĘŁŃŚŹŻČĎĚŇŘŤŮĽĹŔŐŰĂĐŞŢ]|ľ(?=[eiéí])|(?<=ĺ)ľ"
+)
+"""Signs in words, damaged bytes, capitals behind small letters, `ľ` where it is soft anyway: what other encodings make
+of letters."""
+ODD_IN_WESTERN = re.compile(
+    r"(?i:è(?=[aeiouyíáé])|(?<=[ae])è|[ìù](?=[a-zà-ž])|(?<![aeouyi])ï|(?<=[aeiou])æ(?=[aeiou])|(?<=i)æ\b|\bð(?=[a-z])"
+    r"|ã(?![oeis\W]|$)|ãs(?=[a-z])|(?<=y)õ|ñ(?![aeiouáéíóúy])|(?<=[aeiou])œ)"
+)
+"""Where no Western language has these letters: `ì` but at the end of a word, `ñ` but before a vowel."""
+NOT_ESTONIAN, NO_PORTUGUESE_O = re.compile(r"[áéíóúû]"), re.compile(r"õ(?!e)")
+FINAL_A, PORTUGUESE_AO = re.compile(r"ã\b"), re.compile(r"ã[oe]")
+DOUBLE_BYTE = ["cp932", "euc_jp", "gb18030", "big5", "cp949"]
+OTHERS = ["cp1251", "koi8_r", *DOUBLE_BYTE, "cp1253", "cp1255", "cp1256"]
 SAMPLE_BYTES = 2**16
 HIGH_RUN = re.compile(rb"[\x80-\xff]+")
-NEVER_WESTERN = re.compile(rb"[\x81\x8d\x8f\x90\x9d\xff]")
-"""Not in CP1252, or `ÿ`: damaged bytes far more often than a letter."""
-INSIDE_WORDS = re.compile(rb"[A-Za-z][\xa1-\xbf\xd7\xf7][A-Za-z]")
-"""`³` or `¿` between letters: what CP1252 makes of letters of another encoding."""
-TURKISH, ICELANDIC = re.compile(rb"[A-Za-z][\xf0\xfd\xfe]|[\xdd\xde][a-z]"), re.compile(rb"[\xe1\xe6\xed]")
+TURKISH, ICELANDIC = re.compile(rb"[A-Za-z][\xf0\xfe]|[\xdd\xde][a-z]"), re.compile(rb"[\xe1\xe6\xed]")
 EUC_KANA = re.compile(rb"\xa4[\xa1-\xf3]")
 NOT_HEBREW, NOT_CYRILLIC = re.compile(rb"[^\xe0-\xfa]"), re.compile(rb"[^\xc0-\xff\xa3\xb3\xa8\xb8]")
 CYRILLIC = {"cp1251": re.compile(rb"[\xe0-\xff][\xc0-\xdf]"), "koi8_r": re.compile(rb"[\xc0-\xdf][\xe0-\xff]")}
 """A capital after a small letter, in each: hardly ever in texts of that encoding, often when it is the other."""
 WORD = re.compile(rb"[A-Za-z\x80-\xff]+")
 FEW_BYTES = 4
+MAX_ODD = 0.15
+"""Of the letters and signs beyond ASCII, what may be odd in a text of Latin letters."""
 MANY_LETTERS = 20
-LEAST_LEAD = 0.1
-"""How much more a guess must look like a language than what is taken otherwise."""
 CONTROLS = re.compile(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
 MOST_CONTROLS = 0.1
 
@@ -97,15 +117,37 @@ def _single_or_double_byte(raw: bytes) -> str:
     damaged = text.count("\ufffd")
     if sum(not letter.isascii() for letter in text) > 4 * damaged:
         return "utf-8"
-    latin = _is_latin(sample)
-    odd = NEVER_WESTERN.search(sample) or INSIDE_WORDS.search(sample)
-    if latin and not odd:
-        return "cp1254" if _is_turkish(sample) else _guess(sample, LATIN, WESTERN)
-    if sum(byte >= 0x80 for byte in sample) < FEW_BYTES:
-        return "utf-8" if odd else WESTERN
-    if not latin and (known := _by_letters(sample)):
-        return known
-    return _guess(sample, [*LATIN[1:], *OTHERS] if latin else OTHERS, "") or WESTERN
+    if _is_latin(sample):
+        odd, name = _latin(sample)
+        beyond = sum(byte >= 0x80 for byte in sample)
+        if odd and beyond < FEW_BYTES:
+            return "utf-8"
+        return (_guess(sample, DOUBLE_BYTE) if odd > MAX_ODD * beyond else "") or name
+    return _by_letters(sample) or _guess(sample, OTHERS) or WESTERN
+
+
+def _latin(sample: bytes) -> tuple[float, str]:
+    """The encoding in which a text in Latin letters looks most like a language, and what is odd in it even so."""
+    scores = [(_oddness(sample.decode(name, "replace"), name), name) for name in OF_LANGUAGES]
+    odd, name = min(scores, key=lambda each: each[0])
+    is_turkish = name == WESTERN and (odd, "cp1254") in scores and _is_turkish(sample)
+    return odd, "cp1254" if is_turkish else name
+
+
+def _oddness(text: str, encoding: str) -> float:
+    """How many letters and signs of a text do not fit the languages of an encoding."""
+    small = text.lower()
+    counts = Counter(letter for letter in small if letter.isalpha() and not letter.isascii() and letter not in "ªºµ")
+    alphabets = OF_LANGUAGES[encoding].split()
+    foreign = min(sum(n for letter, n in counts.items() if letter not in alphabet) for alphabet in alphabets)
+    odd = len(ODD.findall(text))
+    if encoding != WESTERN:
+        return foreign + odd
+    if NOT_ESTONIAN.search(small):
+        odd += len(NO_PORTUGUESE_O.findall(small))
+    if not PORTUGUESE_AO.search(small):
+        odd += max(0, len(FINAL_A.findall(small)) - 1)
+    return foreign * MIXED + odd + len(ODD_IN_WESTERN.findall(text))
 
 
 def _is_latin(sample: bytes) -> bool:
@@ -132,19 +174,17 @@ def _by_letters(sample: bytes) -> str:
     if NOT_CYRILLIC.search(letters):
         return ""
     fits = [name for name, odd in CYRILLIC.items() if not any(odd.search(run) for run in runs)]
-    return _guess(sample, [*CYRILLIC, "cp1253"], fits[0]) if len(fits) == 1 else ""
+    return fits[0] if len(fits) == 1 else ""
 
 
-def _guess(sample: bytes, encodings: list[str], otherwise: str) -> str:
-    """The encoding in which a sample looks like a language; `otherwise` where none looks clearly more like one."""
+def _guess(sample: bytes, encodings: list[str]) -> str:
+    """The encoding in which a sample looks most like a language; "" where it looks like none."""
     from charset_normalizer import from_bytes
 
     matches: list[Any] = list(from_bytes(sample, cp_isolation=encodings, enable_fallback=False))
     if not matches:
-        return otherwise
+        return ""
     best, seen = matches[0], {match.encoding: match.coherence for match in matches}
-    if otherwise:
-        return str(best.encoding) if best.coherence >= seen.get(otherwise, 0.0) + LEAST_LEAD else otherwise
     simplified = best.encoding == "big5" and seen.get("gb18030", -1.0) >= best.coherence
     return "gb18030" if simplified else str(best.encoding)
 

@@ -23,6 +23,11 @@ TEXTS = [
     ("Rødgrød med fløde på åen", "cp1252"),
     ("Příliš žluťoučký kůň úpěl ďábelské ódy. Smlouva číslo čtyři.", "cp1250"),
     ("Zażółć gęślą jaźń, umowa numer cztery i dalsze postanowienia są ważne", "iso8859_2"),
+    ("São Paulo, manhã de inverno; as opções põem-se à mesa", "cp1252"),
+    ("Kõik võib õppida, šokk", "cp1252"),
+    ("Größe, déjà vu, España", "cp1252"),
+    ("Hér er ný þýðing á íslensku", "cp1252"),
+    ("Siehe Fußnote¹, 5 m³ und ±3 °C, »Größe« und «taille»", "cp1252"),
     ("Sözleşme ödeme süresini belirtir, ışık şimdi ağır", "cp1254"),
     ("Привет", "koi8_r"),
     (RUSSIAN, "koi8_r"),
@@ -46,6 +51,39 @@ TEXTS = [
     ("größe ✓", "utf-8-sig"),
     ("größe ✓", "utf-8"),
 ]
+
+
+CENTRAL = [
+    *(
+        "Příliš žluťoučký kůň úpěl ďábelské ódy.",
+        "Smlouva číslo čtyři",
+        "Město",
+        "Děkuji",
+        "jméno;příjmení\nJiří;Dvořák",
+    ),
+    *("Dobrý den, zasíláme Vám fakturu za služby v měsíci září.", "Zmluva stanovuje lehotu, ďakujeme", "Ľúbim ťa"),
+    *(
+        "Zażółć gęślą jaźń",
+        "umowa jest ważna i są warunki",
+        "Łódź",
+        "Dziękuję za odpowiedź",
+        "imię;nazwisko\nStanisław;Kos",
+    ),
+    *("Árvíztűrő tükörfúrógép", "A kikötői díj kilencszáz forint", "Győr", "Köszönöm, a szerződés érvényes"),
+    *("Contractul prevede termenul de plată şi penalităţile", "Taxa portuară este de nouă sute de lei pe lună"),
+    *("Bucureşti", "Ştefan cel Mare şi Sfânt", "Mulţumesc pentru răspuns"),
+    *("Luka plaća naknadu mjesečno", "Hvala lijepa, ugovor važi", "Đakovo", "Šibenik i Čakovec", "Žarko Đurić, račun"),
+    *("Pogodba določa plačilni rok", "Živjo, hvala za sporočilo"),
+]
+
+
+@pytest.mark.parametrize("encoding", ["cp1250", "iso8859_2"])
+@pytest.mark.parametrize("text", CENTRAL)
+def test_s14_11_languages_of_central_europe_are_told_from_western_ones(text: str, encoding: str) -> None:
+    """By their letters, also in one word. As CSV a column of names is all that there is."""
+    for times in (1, 30):
+        whole = f"{text}\n" * times
+        assert text_of(whole.encode(encoding)) == whole
 
 
 @pytest.mark.parametrize("times", [1, 30])
