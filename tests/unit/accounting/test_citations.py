@@ -157,3 +157,20 @@ def test_a_summary_is_cited_without_passages_and_other_words_without_their_chara
     assert (one["place"], one["passages"]) == ("page 1", [])
     (other,) = citations_of(f"[{ID}]", sent("words", original=False)).found
     assert other["passages"] == [{"start": None, "end": None, "text": "words"}]
+
+
+@pytest.mark.parametrize("place", ["", ", page 1", ", lines 2-1201"])
+@pytest.mark.parametrize("at", [0, 3, 600, 1199])
+def test_a_long_passage_is_told_around_the_words_that_rest_on_it(place: str, at: int) -> None:
+    """And not from its beginning; where the answer shares no word with it, the beginning is all that can be told."""
+    lines = [f"The keeper of lamp {n} is away." for n in range(1200)]
+    lines[at] = "The berth code is ZEBRA-77."
+    text = "[page 1]\n" + "\n".join(lines)
+    (one,) = citations_of(f"Many lamps are there. The berth has the code ZEBRA-77 [{ID}{place}].", sent(text)).found
+    (passage,) = one["passages"]
+    assert lines[at] in passage["text"]
+    assert len(passage["text"]) <= PASSAGE_CHARS
+    assert passage["text"] == text[passage["start"] : passage["end"]]
+    assert passage["start"] == 0 or text[passage["start"] - 1] == "\n"
+    (other,) = citations_of(f"Ja [{ID}{place}].", sent(text)).found
+    assert other["passages"][0]["start"] in (0, len("[page 1]\n"))
