@@ -19,6 +19,7 @@ from gateway.models.bill import (
 )
 from gateway.models.guarding import PER_USD
 from gateway.models.turn import LedgerEntry, LedgerFigures
+from gateway.models.usage import MAX_TOKENS, cache_tokens, figure, written_for_an_hour
 
 Kinds = Iterable[tuple[str, int, tuple[str, ...]]]
 """Kinds of tokens: the name, how many, and the names of prices, the first that is known counts."""
@@ -26,11 +27,7 @@ ZERO = Decimal(0)
 NO_PLANNING = ContextPlanningCost()
 EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
 """Room for every digit of a price times a count of tokens, so that only `rounded` rounds."""
-MAX_TOKENS = 10**12
-"""A reported count above this is not one."""
 TIER = re.compile(r"_above_(\d+)k_tokens")
-CACHED = ("cache_read_input_tokens", "prompt_cache_hit_tokens", "cached_tokens")
-"""Anthropic's, DeepSeek's and Moonshot's names for what OpenAI reports among the details of the prompt."""
 SERVICE_TIERS = ("priority", "flex", "batches", "balanced", "ultrafast")
 CHEAPER_INPUT = ("cache_read_input_token_cost",)
 """Price that input may have at the least, in place of the usual one."""
@@ -89,7 +86,7 @@ def price_call(
     Args:
         lines: gets each product that is added up, for those who want to see the sum.
     """
-    prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    prompt, completion = figure(usage, "prompt_tokens"), figure(usage, "completion_tokens")
     rates = Rates(prices, prompt, usage.get("service_tier"))
     recorded = dict(usage)
     if "units" in usage and (whole := _cost_of_units(rates, usage["units"])) is not None:
@@ -129,22 +126,11 @@ def planning_usage(calls: Sequence[CallCost]) -> ContextPlanningUsage:
     return ContextPlanningUsage(**found)
 
 
-def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
-    """Tokens of a prompt that were read from a provider's cache, and that were written to it."""
-    details = usage.get("prompt_tokens_details") or {}
-    cached = _count(details, "cached_tokens")
-    if not cached and not usage.keys().isdisjoint(CACHED):
-        cached = next((n for name in CACHED if (n := _count(usage, name))), 0)
-    return cached, _count(details, "cache_creation_tokens") or _count(usage, "cache_creation_input_tokens")
-
-
 def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: Mapping[str, Any]) -> Decimal:
     cached, written = cache_tokens(usage)
-    named = details.get("cache_creation_token_details") if isinstance(details, dict) else None
-    split = named or usage.get("cache_creation") or {}
-    hour = min(written, _count(split, "ephemeral_1h_input_tokens")) if written else 0
+    hour = min(written, written_for_an_hour(usage)) if written else 0
     of_cached = details.get("cached_tokens_details") if isinstance(details, dict) else None
-    pictures = min(cached, _count(of_cached, "image_tokens")) if cached else 0
+    pictures = min(cached, figure(of_cached, "image_tokens")) if cached else 0
     kinds: Kinds = (
         (
             "cached_image_input",
@@ -158,17 +144,17 @@ def _prompt_cost(rates: Rates, rate: Decimal, prompt: int, details: Any, usage: 
             hour,
             ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost"),
         ),
-        ("audio_input", _count(details, "audio_tokens"), ("input_cost_per_audio_token",)),
-        ("image_input", _count(details, "image_tokens") - pictures, ("input_cost_per_image_token",)),
+        ("audio_input", figure(details, "audio_tokens"), ("input_cost_per_audio_token",)),
+        ("image_input", figure(details, "image_tokens") - pictures, ("input_cost_per_image_token",)),
     )
     return _cost_by_kind(rates, ("input", rate), prompt, kinds)
 
 
 def _completion_cost(rates: Rates, rate: Decimal, completion: int, details: Any) -> Decimal:
     kinds: Kinds = (
-        ("reasoning", _count(details, "reasoning_tokens"), ("output_cost_per_reasoning_token",)),
-        ("audio_output", _count(details, "audio_tokens"), ("output_cost_per_audio_token",)),
-        ("image_output", _count(details, "image_tokens"), ("output_cost_per_image_token",)),
+        ("reasoning", figure(details, "reasoning_tokens"), ("output_cost_per_reasoning_token",)),
+        ("audio_output", figure(details, "audio_tokens"), ("output_cost_per_audio_token",)),
+        ("image_output", figure(details, "image_tokens"), ("output_cost_per_image_token",)),
     )
     return _cost_by_kind(rates, ("output", rate), completion, kinds)
 
@@ -204,14 +190,14 @@ def _cost_of_units(rates: Rates, units: Any) -> Decimal | None:
 
 def _reasoning_apart(usage: Mapping[str, Any], details: Any, sum_of_both: int) -> int:
     """Reasoning tokens beside the completion's, as xAI and Gemini report them: the total has them on top."""
-    reasoning = _count(details, "reasoning_tokens")
-    return reasoning if reasoning and _count(usage, "total_tokens") == sum_of_both + reasoning else 0
+    reasoning = figure(details, "reasoning_tokens")
+    return reasoning if reasoning and figure(usage, "total_tokens") == sum_of_both + reasoning else 0
 
 
 def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
     """The three figures of a usage object; a missing total is the sum of the others."""
-    prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
-    return UsageMetadata(prompt, completion, _count(usage, "total_tokens") or prompt + completion)
+    prompt, completion = figure(usage, "prompt_tokens"), figure(usage, "completion_tokens")
+    return UsageMetadata(prompt, completion, figure(usage, "total_tokens") or prompt + completion)
 
 
 def primary_usage(calls: Iterable[CallCost]) -> dict[str, Any]:
@@ -291,22 +277,9 @@ def rounded(value: Decimal) -> Decimal:
     return value.quantize(PICO, context=EXACT)
 
 
-def is_figure(value: Any) -> bool:
-    """Whether it is a count of tokens: a whole number, be it written `12.0`, not below 0 and not absurd."""
-    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    return whole and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
-
-
 def is_amount(value: Any) -> bool:
     """Whether it counts seconds or other units: a number not below 0 and not absurd."""
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
-
-
-def _count(usage: Any, name: str) -> int:
-    value = usage.get(name) if isinstance(usage, dict) else None
-    if type(value) is int:
-        return value if 0 <= value <= MAX_TOKENS else 0
-    return int(value) if type(value) is float and is_figure(value) else 0
 
 
 def estimated_cost(

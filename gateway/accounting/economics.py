@@ -5,8 +5,9 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from gateway.accounting.cost import CACHED, EXACT, ZERO, Rates
+from gateway.accounting.cost import EXACT, ZERO, Rates
 from gateway.models.bill import PICO, Comparison, LeftOut
+from gateway.models.usage import READ, told
 
 MIN_REQUESTS, MAX_REQUESTS = 3, 20
 """Bounds of how many requests are expected to forward what is decided now: artifacts are asked about more than once,
@@ -107,10 +108,7 @@ def _reads_cache(usage: Mapping[str, Any], unchanged: int) -> bool:
     An upstream that never says what it read bills nothing at that price. One that says it read nothing of a long prefix
     that it had been sent before keeps none.
     """
-    details = usage.get("prompt_tokens_details")
-    reported = [usage[name] for name in CACHED if name in usage]
-    if isinstance(details, dict) and "cached_tokens" in details:
-        reported.append(details["cached_tokens"])
+    reported = told(usage, READ)
     return bool(reported) and (any(reported) or unchanged < LEAST_CACHED)
 
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from gateway.accounting.cost import ZERO, is_amount, is_figure, price_call
+from gateway.accounting.cost import ZERO, is_amount, price_call
 from gateway.models.bill import CallCost
+from gateway.models.usage import is_figure, sound
 
 ENDPOINTS = {
     "embeddings": "embeddings",
@@ -52,6 +53,7 @@ def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
     if usage.get("type") == "duration" and is_amount(seconds):
         return {**usage, "units": {"seconds": seconds}}
     usage.pop("units", None)  # a name of ours
+    usage = sound(usage)
     if not is_figure(usage.get("prompt_tokens")):
         return None
     written = usage.get("completion_tokens")

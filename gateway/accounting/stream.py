@@ -15,8 +15,6 @@ MAX_ANSWER_CHARS = 64 * 2**20
 """Characters of a streamed answer, which is kept until it is stored; about the size that a whole one may have."""
 NUMBERED = ("annotations", "reasoning_items", "output_items")
 """Lists of a delta whose entries may be numbered, as OpenAI's SDK demands to put a stream together."""
-SPLIT_CALLS = 1000
-"""From here on are the indexes of calls that came under the index of another call, with an id of their own."""
 
 
 class ChunkRelay:
@@ -220,10 +218,10 @@ class _Message:
 def _function_whole(call: dict[str, Any]) -> dict[str, Any]:
     function = call.get("function")
     if function is None:
-        return {k: v for k, v in call.items() if k != "split"}
+        return call
     arguments = function["arguments"]
     whole = {**function, "arguments": "".join(arguments) if isinstance(arguments, list) else arguments}
-    return {**{k: v for k, v in call.items() if k != "split"}, "function": whole}
+    return {**call, "function": whole}
 
 
 def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
@@ -272,7 +270,6 @@ def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any
     for position, fragment in enumerate(fragments):
         index = fragment.get("index")
         index = index if isinstance(index, int) else position
-        index = _call_index(calls, index, fragment.get("id"))
         call = calls.get(index)
         if call is None:
             call = calls[index] = {"id": "", "type": "function", "function": {"name": "", "arguments": []}}
@@ -294,21 +291,6 @@ def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any
                 call["id"] = value or call["id"]
             elif key != "index" and value is not None:
                 call[key] = value
-
-
-def _call_index(calls: dict[int, dict[str, Any]], index: int, call_id: Any) -> int:
-    """Where a fragment belongs: some providers send all calls with one index; a new id begins a new call, and what
-    follows without an id belongs to the last that began there."""
-    if index not in calls or not calls[index]["id"]:
-        return index
-    later = [i for i in calls if i == index or i >= SPLIT_CALLS]
-    if not call_id:
-        return later[-1] if calls[index].get("split") else index
-    same = next((i for i in calls if calls[i]["id"] == call_id), None)
-    if same is not None:
-        return same
-    calls[index]["split"] = True
-    return SPLIT_CALLS + len(calls)
 
 
 def _merge_lists(target: dict[str, Any], more: dict[str, Any]) -> None:

@@ -191,6 +191,16 @@ def _whole(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def with_whole_characters(value: Any) -> Any:
+    """The value, its texts as `_whole` has them."""
+    try:
+        orjson.dumps(value, default=_plain)
+    except TypeError as error:
+        if "surrogates" in str(error) or "64-bit" in str(error):
+            return json.loads(_whole(_standard(value)))
+    return value
+
+
 def escaped(character: re.Match[bytes]) -> bytes:
     """A character as JSON may write it in a text: `\\u2028`."""
     return b"\\u%04x" % ord(character.group().decode())

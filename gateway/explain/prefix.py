@@ -10,10 +10,11 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.accounting.audit import repriced
-from gateway.accounting.cost import cache_tokens, rounded, usage_of
+from gateway.accounting.cost import rounded, usage_of
 from gateway.base import jsons
 from gateway.models.past_turns import INSTRUCTION, MEMORY, SentMessages
 from gateway.models.turn import LedgerEntry
+from gateway.models.usage import cache_tokens
 
 SYSTEM_CHANGED, WINDOW_MOVED, MEMORY_CHANGED, REWORDED = (
     "system_messages_changed",

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.accounting.cost import cache_tokens, usage_of
+from gateway.accounting.cost import usage_of
 from gateway.explain.artifacts import EXCLUDED, FULL, records_of
 from gateway.models.turn import LedgerEntry
+from gateway.models.usage import cache_tokens
 from gateway.planning.record import RECALLED
 
 PARTS = ("system", "tools", "history", "recalled", "artifacts", "current")

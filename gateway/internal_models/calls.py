@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from gateway.accounting.cost import is_figure, price_internal
+from gateway.accounting.cost import price_internal
 from gateway.errors import GatewayError, UpstreamError, UpstreamRefused
 from gateway.internal_models.breaker import UnknownModelBreaker, is_unknown, model_at
 from gateway.internal_models.budget import CallBudget
@@ -16,6 +16,7 @@ from gateway.models.bill import InternalCall, Purpose
 from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.models.guarding import made_for
 from gateway.models.internal import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
+from gateway.models.usage import is_figure
 from gateway.ports import Clock, Spans, TokenCounter, Upstream
 from gateway.tokens.counter import CounterRegistry
 from gateway.upstream.routing.router import ConfiguredRouter
@@ -188,7 +189,7 @@ class BilledModel:
         usage = (body or {}).get("usage")
         reported = usage if isinstance(usage, dict) else {}
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
-        if is_figure(prompt) and is_figure(completion):
+        if is_figure(prompt) and prompt and is_figure(completion) and (completion or not text_of(body)):
             return self.call(ask.purpose, reported, estimated=False)
         if not charged:
             return self.call(ask.purpose, {"prompt_tokens": 0, "completion_tokens": 0}, estimated=False)

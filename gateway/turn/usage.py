@@ -4,14 +4,13 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from gateway.accounting.cost import is_figure, price_call, usage_of
+from gateway.accounting.cost import price_call, usage_of
 from gateway.models.bill import FAILED_TRY, CallCost
 from gateway.models.calibration import Report
+from gateway.models.usage import cache_tokens, is_figure
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.window.counting import MEDIA, REPLY_TOKENS
-
-CACHED = ("cached_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
 class UsageCount:
@@ -25,8 +24,10 @@ class UsageCount:
         if not outcome.charged:
             return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
         reported = outcome.usage or {}
-        if is_figure(reported.get("prompt_tokens")) and is_figure(reported.get("completion_tokens")):
-            self._learn(exchange, reported["prompt_tokens"], cached=_cached_tokens(reported))
+        prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
+        answered = is_figure(completion) and (completion or not _says(outcome.completion))
+        if is_figure(prompt) and prompt and answered:
+            self._learn(exchange, prompt, cached=sum(cache_tokens(reported)))
             return reported, False
         # It loads a vocabulary at first, and an answer may be long: streams of other requests must not wait for that.
         return await asyncio.to_thread(self._counted, exchange, outcome, reported), True
@@ -76,11 +77,12 @@ class UsageCount:
         self._counters.learn(exchange.facts, report)
 
     def _counted(self, exchange: Exchange, outcome: Outcome, reported: dict[str, Any]) -> dict[str, Any]:
-        """Usage with what upstream did not report counted here."""
+        """Usage with what upstream did not report counted here; nothing of a prompt, or of an answer that says
+        something, is no report."""
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
-        if not is_figure(prompt):
+        if not (is_figure(prompt) and prompt):
             prompt = self.prompt_tokens(exchange)
-        if not is_figure(completion):
+        if not (is_figure(completion) and completion):
             said = outcome.completion or {}
             if exchange.heard is not None:  # a round, or several of which all but the last are paid
                 said = exchange.heard.completion()
@@ -110,11 +112,10 @@ class UsageCount:
         )
 
 
-def _cached_tokens(usage: dict[str, Any]) -> int:
-    """Tokens of the prompt that were read from a cache or written to it, at least."""
-    details = usage.get("prompt_tokens_details")
-    found = {**usage, **(details if isinstance(details, dict) else {})}
-    return max((int(found[name]) for name in CACHED if is_figure(found.get(name))), default=0)
+def _says(completion: dict[str, Any] | None) -> bool:
+    """Whether an answer has anything in it."""
+    messages = [choice.get("message") or {} for choice in (completion or {}).get("choices") or ()]
+    return any(value for message in messages for name, value in message.items() if name != "role")
 
 
 def _has_media(message: dict[str, Any]) -> bool:

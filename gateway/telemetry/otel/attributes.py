@@ -15,6 +15,7 @@ from gateway.errors import GatewayError, UpstreamOverflow, UpstreamRefused
 from gateway.models.bill import CallCost
 from gateway.models.exchange import Deployment
 from gateway.models.turn import LedgerEntry
+from gateway.models.usage import READ, WRITTEN, told
 
 Attributes = dict[str, Any]
 PROVIDERS = {
@@ -97,12 +98,12 @@ def of_usage(usage: object) -> Attributes:
     """Tokens as upstream reported them, or as the gateway counted."""
     if not isinstance(usage, Mapping):
         return {}
-    prompt, completion = (_mapping(usage.get(f"{each}_tokens_details")) for each in ("prompt", "completion"))
+    completion = _mapping(usage.get("completion_tokens_details"))
     figures = {
         "input_tokens": usage.get("prompt_tokens"),
         "output_tokens": usage.get("completion_tokens"),
-        "cache_read.input_tokens": prompt.get("cached_tokens"),
-        "cache_creation.input_tokens": prompt.get("cache_creation_tokens", usage.get("cache_creation_input_tokens")),
+        "cache_read.input_tokens": max(told(usage, READ), default=None),
+        "cache_creation.input_tokens": max(told(usage, WRITTEN), default=None),
         "reasoning.output_tokens": completion.get("reasoning_tokens"),
     }
     return {f"gen_ai.usage.{name}": figure for name, figure in figures.items() if _is_number(figure)}

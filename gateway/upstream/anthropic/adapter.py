@@ -17,6 +17,7 @@ from gateway.upstream.http.connection import Connection
 from gateway.upstream.openai.answers import HttpChunkStream, event_object
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.faults import refusal, relayed_headers
+from gateway.upstream.openai.mending import whole_mended
 from gateway.wire.anthropic.chunks import MessageChunks
 from gateway.wire.anthropic.receiving import completion_of, fault_status, is_message
 from gateway.wire.anthropic.sending import messages_request
@@ -48,7 +49,8 @@ class AnthropicUpstream:
             raise _fault(message, answered.raw, answered.headers, deployment)
         if not is_message(message):
             raise UpstreamInvalidResponse("The upstream's answer is no message.")
-        return JsonAnswer(completion_of(message, self._now()), relayed_headers(answered.headers))
+        completion = whole_mended(completion_of(message, self._now()), body, deployment, answered.raw, answered.headers)
+        return JsonAnswer(completion, relayed_headers(answered.headers))
 
     def stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> StreamOpener:
         """An answer in chunks."""
@@ -64,8 +66,8 @@ class AnthropicUpstream:
 class MessageStream(HttpChunkStream):
     """The events of a message as chunks. Its end is `message_stop`; a `ping` breaks the silence and says nothing."""
 
-    def __init__(self, connection: Connection, deployment: Deployment, *, created: int) -> None:
-        super().__init__(connection, deployment)
+    def __init__(self, connection: Connection, deployment: Deployment, body: Json, *, created: int) -> None:
+        super().__init__(connection, deployment, body)
         self._events = MessageChunks(created)
 
     def _add(self, chunks: list[Json], data: bytes) -> None:
@@ -76,7 +78,8 @@ class MessageStream(HttpChunkStream):
             self._parser.comments += 1
             self._parser.signs.append(b" ping")
             return
-        chunks += self._events.of(event)
+        for chunk in self._events.of(event):
+            self._take(chunks, chunk, data)
         self.done = self._events.ended
 
 

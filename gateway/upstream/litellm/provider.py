@@ -9,12 +9,13 @@ from typing import Any
 
 import httpx
 
-from gateway.errors import GatewayError, InvalidRequest, UpstreamInterrupted, UpstreamInvalidResponse
+from gateway.errors import GatewayError, InvalidRequest, UpstreamInterrupted
 from gateway.models.exchange import Deployment, JsonAnswer
 from gateway.upstream.litellm.faults import gateway_error
 from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.wire import Wire, deadline
 from gateway.upstream.openai.faults import relayed_headers
+from gateway.upstream.openai.mending import StreamMender, whole_mended
 from gateway.upstream.routing.deployments import REQUEST_FIELDS
 
 NOISE = ("vertex_ai_", "citations", "images", "annotations", "thinking_blocks", "provider_specific_fields")
@@ -129,9 +130,7 @@ class LitellmUpstream:
         """One whole answer."""
         async with self._call(deployment) as call:
             response = await call.ask(body)
-            answer = whole(response)
-            if not answer.get("choices"):
-                raise UpstreamInvalidResponse("The upstream's answer holds no choices.")
+            answer = whole_mended(whole(response), body, deployment, headers=call.wire.headers)
             return JsonAnswer(answer, call.headers(response))
 
     @contextlib.asynccontextmanager
@@ -141,7 +140,7 @@ class LitellmUpstream:
         """An answer in chunks, once the first of them is there: litellm calls some providers only then."""
         async with self._call(deployment) as call:
             response = await call.ask({**body, "stream": True, "stream_options": {"include_usage": True}})
-            stream = LitellmChunkStream(call, response)
+            stream = LitellmChunkStream(call, response, StreamMender(deployment, body))
             try:
                 await stream.begin()
                 yield stream
@@ -217,9 +216,10 @@ class _Call:
 class LitellmChunkStream:
     """Chunks of one streamed answer, in OpenAI's protocol."""
 
-    def __init__(self, call: _Call, response: Any) -> None:
+    def __init__(self, call: _Call, response: Any, mender: StreamMender) -> None:
         self._call = call
         self._response = response
+        self._mender = mender
         self._first: dict[str, Any] | None = None
         self.done = False
 
@@ -249,6 +249,8 @@ class LitellmChunkStream:
                 raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
             if found.get("choices") or self._reported:
                 yield [found]
+            if self._mender.fault is not None:
+                raise self._mender.fault
             async with deadline(longest):  # pings alone do not keep it alive
                 found = await self._next()
         self.done = self._finished
@@ -264,7 +266,12 @@ class LitellmChunkStream:
     async def _next(self) -> dict[str, Any] | None:
         async with self._call.translated():
             part = await anext(self._response, None)
-            return None if part is None else chunk(part)
+        if part is None:
+            return None
+        found = self._mender.mended(chunk(part))
+        if not found and self._mender.fault is not None:
+            raise self._mender.fault
+        return found[0]
 
     @property
     def _finished(self) -> bool:

@@ -1,7 +1,7 @@
 """Reading an OpenAI-compatible answer, whole or in chunks, within its limits of size and time."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 from gateway.base import jsons
@@ -10,13 +10,13 @@ from gateway.models.exchange import SIGNS, Deployment
 from gateway.upstream.http.compression import decompressed
 from gateway.upstream.http.connection import END, Connection
 from gateway.upstream.http.faults import TOO_LONG, translated
-from gateway.upstream.openai.faults import refusal, relayed_headers
-from gateway.upstream.openai.sse import EventParser
+from gateway.upstream.openai.faults import relayed_headers
+from gateway.upstream.openai.mending import StreamMender, check_choices, failure_in, fault_of
+from gateway.upstream.openai.sse import ErrorData, EventParser
 
 MAX_ANSWER_BYTES = 64 * 2**20
 MAX_STREAM_BYTES = 4 * MAX_ANSWER_BYTES
 """Of a streamed answer, whose text is kept until it is stored: what frames it takes several times as much."""
-MAX_CHOICES = 128
 RELAYED_STARTS = (b"x-", b"op", b"re", b"an")
 """How the names of headers begin that may go back to the client; most answers have many others."""
 DONE = b"[DONE]"
@@ -64,40 +64,18 @@ def relayable_headers(connection: Connection) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in known}
 
 
-def check_choices(choices: Any, part: str) -> None:
-    """Checks what all later steps rely on; a choice without an index gets its position.
-
-    Args:
-        part: `message` or `delta`.
-
-    Raises:
-        UpstreamInvalidResponse: choices, their messages or tool calls are not what OpenAI's protocol says.
-    """
-    if not isinstance(choices, list):
-        raise UpstreamInvalidResponse("The upstream's choices are no list.")
-    for position, choice in enumerate(choices):
-        message = choice.get(part) if isinstance(choice, dict) else False
-        if message is not None:
-            if not isinstance(message, dict):
-                raise UpstreamInvalidResponse("The upstream's answer holds a choice that is none.")
-            calls = message.get("tool_calls")
-            if calls is not None and not (isinstance(calls, list) and all(isinstance(call, dict) for call in calls)):
-                raise UpstreamInvalidResponse("The upstream's answer holds tool calls that are none.")
-        index = choice.get("index")
-        if type(index) is not int or not 0 <= index < MAX_CHOICES:
-            choice["index"] = position
-
-
 class HttpChunkStream:
-    """The chunks of one streamed answer."""
+    """The chunks of one streamed answer, mended."""
 
-    def __init__(self, connection: Connection, deployment: Deployment) -> None:
+    def __init__(self, connection: Connection, deployment: Deployment, body: Mapping[str, Any]) -> None:
+        """`body`: of the request."""
         self._source = decompressed(connection, header(connection, b"content-encoding"))
         self._origin = connection.origin
         self._deployment = deployment
         self._first: list[dict[str, Any]] = []
         self._parser = EventParser()
         self._sign = SIGNS.get()
+        self._mender = StreamMender(deployment, body)
         self._patience = _Patience(deployment)
         self._size = 0
         self._fault: Exception | None = None
@@ -171,10 +149,14 @@ class HttpChunkStream:
                 if data == DONE or data.strip() == DONE:
                     self.done = True
                     break
+                if isinstance(data, ErrorData):
+                    self._fail(data)
                 if data and not data.isspace():
                     self._add(chunks, data)
                     if self.done:
                         break
+            if self.done:
+                chunks += self._mender.rest()
             if chunks:
                 self._patience.event_came()
             elif not self.done:
@@ -200,11 +182,33 @@ class HttpChunkStream:
         """
         chunk = event_object(data)
         choices = chunk.get("choices")
-        if chunk.get("error") and not choices:
-            raise refusal(200, data, {}, self._deployment)
-        if choices:
+        if choices and (isinstance(choices, list) or failure_in(chunk) is None):
             check_choices(choices, "delta")
-        chunks.append(chunk)
+        self._take(chunks, chunk, data)
+
+    def _take(self, chunks: list[dict[str, Any]], chunk: dict[str, Any], data: bytes) -> None:
+        """Adds a chunk as it should be.
+
+        Raises:
+            UpstreamRefused: it tells a failure.
+        """
+        chunks += self._mender.mended(chunk, data)
+        if self._mender.fault is not None:
+            raise self._mender.fault
+
+    def _fail(self, data: bytes) -> None:
+        """
+        Raises:
+            UpstreamRefused: always, as the event is an error by its name, whatever it holds.
+        """
+        data = bytes(data)  # of no subclass, which orjson does not read
+        try:
+            said = event_object(data)
+        except UpstreamInvalidResponse:
+            said = {"message": data.decode("utf-8", "replace")}
+        is_shaped = bool(said.get("error")) or str(said.get("type")).endswith(("error", "failed"))
+        self._add([], data if is_shaped else jsons.dumps({"error": said}))
+        raise fault_of({"error": said}, self._deployment)
 
 
 def event_object(data: bytes) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from gateway.upstream.http.client import address, answering, request_head
 from gateway.upstream.http.connection import Connection
 from gateway.upstream.http.faults import Origin, translated
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.openai.answers import HttpChunkStream, check_choices, header, read_body, relayable_headers
+from gateway.upstream.openai.answers import HttpChunkStream, header, read_body, relayable_headers
 from gateway.upstream.openai.faults import MAX_ERROR_BYTES, refusal, relayed_headers
+from gateway.upstream.openai.mending import whole_mended
 from gateway.upstream.openai.sse import BYTE_ORDER_MARK
 
 CHAT = "chat/completions"
@@ -44,12 +45,7 @@ class HttpUpstream:
     async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
         """One whole answer."""
         answered = await self.whole(deployment, CHAT, body, headers)
-        answer = answered.value
-        if not isinstance(answer, dict) or not answer.get("choices"):
-            if isinstance(answer, dict) and answer.get("error"):
-                raise refusal(answered.status, answered.raw, answered.headers, deployment)
-            raise UpstreamInvalidResponse("The upstream's answer holds no choices.")
-        check_choices(answer["choices"], "message")
+        answer = whole_mended(answered.value, body, deployment, answered.raw, answered.headers)
         return JsonAnswer(answer, relayed_headers(answered.headers))
 
     async def whole(self, deployment: Deployment, path: str, body: dict[str, Any], headers: dict[str, str]) -> Answered:
@@ -92,7 +88,7 @@ class HttpUpstream:
         path: str,
         body: dict[str, Any],
         headers: dict[str, str],
-        reader: Callable[[Connection, Deployment], HttpChunkStream],
+        reader: Callable[[Connection, Deployment, dict[str, Any]], HttpChunkStream],
     ) -> AsyncIterator[HttpChunkStream]:
         """The stream of any endpoint, which `reader` reads.
 
@@ -105,7 +101,7 @@ class HttpUpstream:
             if header(connection, b"content-type").partition(b";")[0].strip() in NO_STREAM:
                 raw = await read_body(connection, deployment, within=deployment.idle_timeout)
                 raise _no_stream(raw, connection, deployment)
-            stream = reader(connection, deployment)
+            stream = reader(connection, deployment, body)
             await stream.begin()
             try:
                 yield stream

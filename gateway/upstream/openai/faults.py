@@ -15,7 +15,16 @@ from gateway.errors import UpstreamAuth, UpstreamError, UpstreamOverflow, Upstre
 from gateway.models.exchange import Deployment, Headers
 from gateway.ports import Clock
 from gateway.upstream.http.compression import decompressed_at_once
-from gateway.upstream.openai.error_bodies import is_overflow, limit_alone, message_of, reported_tokens, status_of
+from gateway.upstream.openai.error_bodies import (
+    error_object,
+    is_overflow,
+    limit_alone,
+    message_of,
+    reported_tokens,
+    status_of,
+)
+from gateway.wire.anthropic.receiving import FAULTS
+from gateway.wire.responses.receiving import FAILED
 
 MAX_ERROR_BYTES = 2**20
 SHOWN_CHARS = 4000
@@ -23,6 +32,9 @@ SHOWN_CHARS = 4000
 RELAYED = re.compile(r"^(x-ratelimit-.*|anthropic-ratelimit-.*|openai-.*|retry-after(-ms)?)$", re.IGNORECASE)
 UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 
+BY_NAME = {name: status for name, status in (FAULTS | FAILED).items() if status != 500}
+"""Statuses of errors that come in an answer of a good one, by their codes and types; of what says no more than that the
+server failed, 502 does."""
 WAITS = {"retry-after": 1, "retry-after-ms": 1000}
 """The headers, and how many of their units a second has."""
 LONGEST = timedelta(days=7)
@@ -41,7 +53,7 @@ def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: Dep
 
     Args:
         status: below 400 for an error in the body of an answer with a good status; the status that the error itself
-            names counts then, else 502.
+            names counts then, by its number or its name, else 502.
     """
     if deployment.operator_key and deployment.api_key:
         raw = raw.replace(deployment.api_key.encode(), b"***")  # some providers quote the key that they refuse
@@ -53,7 +65,9 @@ def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: Dep
     if deployment.operator_key and (status in (401, 403) or named in (401, 403)):
         return UpstreamAuth("The upstream refused the gateway's key.")
     if not 400 <= status < 600:
-        status = named or 502
+        error = error_object(original)
+        names = (str(error.get(name)) for name in ("code", "type"))
+        status = named or next((BY_NAME[name] for name in names if name in BY_NAME), 502)
     kept = relayed_headers(headers)
     if is_overflow(status, original):
         reported, limit = reported_tokens(original)

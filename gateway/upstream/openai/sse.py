@@ -12,16 +12,20 @@ LINE_END = re.compile(rb"\r\n|\n|\r")
 BETWEEN = b"\n\ndata: "
 
 
+class ErrorData(bytes):
+    """The data of an event whose name is `error`."""
+
+
 class EventParser:
-    """Turns the pieces of a stream into the data of its events. Names of events are ignored: nothing in OpenAI's
-    protocol depends on them. An event that the end of the stream cuts off is not given."""
+    """Turns the pieces of a stream into the data of its events. Names of events are ignored, but for `error`: nothing
+    else in OpenAI's protocol depends on them. An event that the end of the stream cuts off is not given."""
 
     def __init__(self) -> None:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._data: list[bytes] = []
         self._event_bytes = 0
-        self._after_cr = False
+        self._after_cr = self._is_error = False
         self._first = True
         self._is_bare = True
         self.signs: list[bytes] = []
@@ -41,7 +45,11 @@ class EventParser:
         Raises:
             UpstreamInvalidResponse: one event exceeds 32 MB.
         """
-        if not self._waiting_bytes and not self._data and piece[:6] == b"data: " and piece[-2:] == b"\n\n":
+        if (
+            not (self._waiting_bytes or self._data or self._is_error)
+            and piece[:6] == b"data: "
+            and piece[-2:] == b"\n\n"
+        ):
             # Whole events of one line each, as nearly every provider sends them.
             whole = piece[6:-2].split(BETWEEN)
             if piece.count(b"\n") == 2 * len(whole) and b"\r" not in piece:
@@ -55,18 +63,21 @@ class EventParser:
         for line in self._lines(piece):
             if not line:
                 if self._data:
-                    events.append(b"\n".join(self._data))
+                    data = b"\n".join(self._data)
+                    events.append(ErrorData(data) if self._is_error else data)
                 else:
                     self.comments += 1
                     if self._is_bare:
                         self._sign(b"")
-                self._data, self._event_bytes, self._is_bare = [], 0, True
+                self._data, self._event_bytes, self._is_bare, self._is_error = [], 0, True, False
                 continue
             self._is_bare = False
             self._event_bytes = _checked(self._event_bytes + len(line))
             field, _, value = line.partition(b":")
             if field == b"data":
                 self._data.append(value.removeprefix(b" "))
+            elif field == b"event" and value.strip() == b"error":
+                self._is_error = True
             else:
                 if not field:
                     self._sign(value)

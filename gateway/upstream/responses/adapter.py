@@ -16,6 +16,7 @@ from gateway.upstream.openai.answers import HttpChunkStream, event_object
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.error_bodies import error_object, status_of
 from gateway.upstream.openai.faults import refusal, relayed_headers
+from gateway.upstream.openai.mending import whole_mended
 from gateway.wire.responses.chunks import ResponseChunks
 from gateway.wire.responses.receiving import Failure, completion_of, failure_of, failure_of_event
 from gateway.wire.responses.sending import SEALED, response_request
@@ -58,6 +59,7 @@ class ResponsesUpstream:
         if response.get("status") in UNFINISHED:
             raise UpstreamInvalidResponse("The upstream's response is not finished.")
         completion = completion_of(response, hosted=_has_hosted(body))
+        completion = whole_mended(completion, body, deployment, answered.raw, answered.headers)
         return JsonAnswer(completion, relayed_headers(answered.headers))
 
     def stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> StreamOpener:
@@ -108,8 +110,10 @@ class ResponsesUpstream:
 class ResponseStream(HttpChunkStream):
     """The events of a response as chunks. Its end is `response.completed` or `response.incomplete`."""
 
-    def __init__(self, connection: Connection, deployment: Deployment, *, as_items: bool, hosted: bool) -> None:
-        super().__init__(connection, deployment)
+    def __init__(
+        self, connection: Connection, deployment: Deployment, body: Json, *, as_items: bool, hosted: bool
+    ) -> None:
+        super().__init__(connection, deployment, body)
         self._events = ResponseChunks(as_items=as_items, hosted=hosted)
 
     def _add(self, chunks: list[Json], data: bytes) -> None:
@@ -119,7 +123,8 @@ class ResponseStream(HttpChunkStream):
             raise _fault(failed, 200, self._deployment)
         if event.get("type") == "keepalive":
             self._parser.signs.append(b" keepalive")
-        chunks += self._events.of(event)
+        for chunk in self._events.of(event):
+            self._take(chunks, chunk, data)
         self.done = self._events.ended
 
 

@@ -13,8 +13,10 @@ from gateway.wire.anthropic.receiving import (
     envelope_of,
     is_plain,
     object_of,
+    sound_block,
     usage_of,
 )
+from gateway.wire.calls import CallIds
 
 Json = dict[str, Any]
 PIECES = {
@@ -43,6 +45,7 @@ class MessageChunks:
         self._complete: list[Json] = []
         self._is_told = False
         self._calls = 0
+        self._ids = CallIds()
 
     def of(self, event: Json) -> list[Json]:
         """The chunks that an event is; none for what says nothing."""
@@ -74,11 +77,12 @@ class MessageChunks:
         kind = block.get("type")
         if not isinstance(kind, str):
             return []
+        block = sound_block(block, self._ids)
         opened = self._open[place] = _Block(dict(block))
         if kind == "tool_use":
             opened.call, self._calls = self._calls, self._calls + 1
-            function = {"name": str(block.get("name")), "arguments": ""}
-            call = {"index": opened.call, "id": str(block.get("id")), "type": "function", "function": function}
+            function = {"name": block["name"], "arguments": ""}
+            call = {"index": opened.call, "id": block["id"], "type": "function", "function": function}
             return [self._native({"type": "content_block_start", "content_block": block}, tool_calls=[call])]
         if kind == "text":
             begun = self._native({"type": "content_block_start", "content_block": {**block, "text": ""}})

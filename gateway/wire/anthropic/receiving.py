@@ -4,6 +4,7 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.models.items import ANTHROPIC_BLOCKS
+from gateway.wire.calls import CallIds
 
 Json = dict[str, Any]
 FINISH = {
@@ -14,6 +15,7 @@ FINISH = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
+    "error": "error",
 }
 OF_A_MESSAGE = ("id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage")
 """Fields that a completion says in its own words. All others stand on it under the same name."""
@@ -58,7 +60,9 @@ def completion_of(message: Json, created: int) -> Json:
     Args:
         created: when it was made, in seconds since 1970, which Anthropic does not say.
     """
-    choice = {"index": 0, "message": message_of(message["content"]), **ended(message)}
+    ids = CallIds()
+    blocks = [sound_block(block, ids) for block in message["content"]]
+    choice = {"index": 0, "message": message_of(blocks), **ended(message)}
     found = {
         "id": str(message.get("id")),
         "object": "chat.completion",
@@ -133,10 +137,32 @@ def is_plain(blocks: list[Json]) -> bool:
     return all({k for k, v in block.items() if v is not None} <= FIELDS[block["type"]] for block in blocks)
 
 
+def sound_block(block: Json, ids: CallIds) -> Json:
+    """A block; that of a call has an id of its own, a name, and an object of arguments (guarantee §1.10)."""
+    if block["type"] != "tool_use":
+        return block
+    said = {"id": ids.distinct(block.get("id")), "name": block.get("name"), "input": block.get("input")}
+    said["name"] = said["name"] if isinstance(said["name"], str) else ""
+    if not isinstance(said["input"], dict):
+        said["input"] = arguments_of(said["input"])
+    return {**block, **said}
+
+
 def call_of(block: Json) -> Json:
     """A call of a tool that the client runs."""
-    function = {"name": str(block.get("name")), "arguments": jsons.dumps_text(block.get("input") or {})}
-    return {"id": str(block.get("id")), "type": "function", "function": function}
+    function = {"name": block["name"], "arguments": jsons.dumps_text(block["input"])}
+    return {"id": block["id"], "type": "function", "function": function}
+
+
+def arguments_of(text: Any) -> Json:
+    """A call's arguments as an object. What is none stands in it as it came, so that nothing is lost."""
+    if text is None or (isinstance(text, str) and not text.strip()):
+        return {}
+    try:
+        found = jsons.loads_answer(text.encode("utf-8", "surrogatepass")) if isinstance(text, str) else text
+    except jsons.JSONDecodeError:
+        found = text
+    return dict(jsons.with_whole_characters(found) if isinstance(found, dict) else {"arguments": text})
 
 
 def usage_of(usage: Any) -> Json | None:

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.errors import InvalidRequest
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, named_picture
-from gateway.wire.anthropic.wording import arguments_of
+from gateway.wire.anthropic.receiving import arguments_of
 
 Json = dict[str, Any]
 Block = dict[str, Any]

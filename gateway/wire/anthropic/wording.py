@@ -5,8 +5,10 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.models.items import ANTHROPIC_BLOCKS
+from gateway.models.usage import cache_tokens
 from gateway.wire.anthropic.compacting import with_iterations
 from gateway.wire.anthropic.edits import applied
+from gateway.wire.anthropic.receiving import arguments_of
 
 Json = dict[str, Any]
 STOP_REASONS = {
@@ -145,17 +147,6 @@ def text_of(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def arguments_of(text: Any) -> Json:
-    """A call's arguments as an object. What is none stands in it as it came, so that nothing is lost."""
-    if not isinstance(text, str) or not text.strip():
-        return {}
-    try:
-        found = jsons.loads_exact(text.encode("utf-8", "surrogatepass"))
-    except jsons.JSONDecodeError:
-        return {"arguments": text}
-    return found if isinstance(found, dict) else {"arguments": text}
-
-
 def canonical_calls(choice: Json) -> Json:
     """A choice whose calls have their arguments as a client of this API sends them again: it has them as objects."""
     message = choice.get("message") or {}
@@ -194,9 +185,7 @@ def refusal_details(choice: Json) -> Json | None:
 def as_usage(usage: Any, tier: Any = None) -> Json:
     """Usage by Anthropic's names: `input_tokens` are those that no cache had a part in."""
     usage = usage if isinstance(usage, dict) else {}
-    details = an_object(usage.get("prompt_tokens_details"))
-    read = _count(usage.get("cache_read_input_tokens")) or _count(details.get("cached_tokens"))
-    made = _count(usage.get("cache_creation_input_tokens")) or _count(details.get("cache_creation_tokens"))
+    read, made = cache_tokens(usage)
     found: Json = {
         "input_tokens": max(0, _count(usage.get("prompt_tokens")) - read - made),
         "cache_creation_input_tokens": made,

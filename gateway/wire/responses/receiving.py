@@ -141,7 +141,7 @@ def chat_usage(usage: Any) -> Json | None:
 
 def chat_call(item: Json) -> Json:
     """A call that the client answers."""
-    call_id, name = str(item.get("call_id") or item.get("id")), item.get("name")
+    call_id, name = str(item.get("call_id") or item.get("id") or ""), item.get("name")
     if item.get("type") == "custom_tool_call":
         return {"id": call_id, "type": "custom", "custom": {"name": name, "input": as_text(item.get("input"))}}
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": as_text(item.get("arguments"))}}

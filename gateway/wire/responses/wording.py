@@ -7,6 +7,7 @@ from gateway.base.ids import RESPONSE, answer_id
 from gateway.errors import GatewayError
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import items_of
+from gateway.models.usage import cache_tokens
 from gateway.wire.responses.namespaces import names_apart
 
 Json = dict[str, Any]
@@ -171,9 +172,8 @@ def usage_of(usage: Any) -> Json | None:
     if not isinstance(usage, dict):
         return None
     prompt, completion = _details(usage, "prompt_tokens_details"), _details(usage, "completion_tokens_details")
-    read = prompt.pop("cached_tokens", None) or usage.get("cache_read_input_tokens") or 0
-    kept = (prompt.pop(name, None) for name in ("cache_write_tokens", "cache_creation_tokens"))
-    written = next((each for each in [*kept] if each), None) or usage.get("cache_creation_input_tokens") or 0
+    read, written = cache_tokens(usage)
+    prompt.pop("cache_creation_tokens", None)
     own = ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details")
     sent, answered = _number(usage.get("prompt_tokens")), _number(usage.get("completion_tokens"))
     return {

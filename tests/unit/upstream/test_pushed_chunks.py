@@ -55,7 +55,7 @@ class Upstream:
         deployment = Deployment(
             "m", "m", "openai/m", "http://127.0.0.1:9/v1", "sk-test", operator_key=True, idle_timeout=self._idle
         )
-        stream = HttpChunkStream(self.connection, deployment)
+        stream = HttpChunkStream(self.connection, deployment, {})
         if encoding == b"identity":
             self.says(word("first"))
             await stream.begin()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.accounting.stream import StreamRecord
 from gateway.errors import UpstreamInvalidResponse
-from gateway.upstream.openai.answers import check_choices
+from gateway.upstream.openai.mending import check_choices
 from gateway.wire.anthropic.chunks import MessageChunks
 from gateway.wire.anthropic.content import assistant_message
 from gateway.wire.anthropic.events import MessageEvents

@@ -1,0 +1,263 @@
+"""An upstream's answer as OpenAI's protocol has it, made so once, at the edge (guarantee §1.10, §6.5): a failure that
+it tells is one, tool calls are whole, halves of characters are joined, and usage has no figures that cannot be true."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.base import jsons
+from gateway.errors import UpstreamError, UpstreamInvalidResponse
+from gateway.models.exchange import Deployment
+from gateway.models.usage import sound
+from gateway.upstream.openai.faults import refusal
+from gateway.wire.calls import CallIds, CallPieces, whole_calls, written
+
+Json = dict[str, Any]
+FAILED = frozenset(("error", "network_error", "insufficient_system_resource", "abort"))
+"""Finish reasons of answers that their makers gave up: OpenRouter's and vLLM's, Zhipu's, DeepSeek's, SGLang's."""
+MAX_CHOICES = 128
+ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""How JSON writes a half of a surrogate pair, or a whole one."""
+LEGACY = "function_call"
+"""Field and finish reason of calls as they were made before there were tools."""
+LEGACY_PLACE = 0
+
+
+def failure_in(said: Mapping[str, Any]) -> Json | None:
+    """The error that a whole answer, or a chunk, tells, in whatever form; None if it tells none."""
+    choices = said.get("choices")
+    choices = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
+    if _is_told(said.get("error")):
+        return {"error": said["error"]} if choices else dict(said)
+    if "error" in (said.get("object"), said.get("type")) and not choices:
+        return {"error": {k: v for k, v in said.items() if k != "object"}}
+    for choice in choices:
+        if _is_told(choice.get("error")):
+            return {"error": choice["error"]}
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason.lower() in FAILED:
+            text = f"The upstream gave up its answer: {reason}."
+            return {"error": {"message": text, "type": "upstream_error", "param": None, "code": reason}}
+    return None
+
+
+def fault_of(told: Json, deployment: Deployment, headers: Mapping[str, str] | None = None) -> UpstreamError:
+    """The fault for an error that an answer of a good status tells."""
+    return refusal(200, jsons.dumps(told), headers or {}, deployment)
+
+
+def check_choices(choices: Any, part: str) -> None:
+    """Checks what all later steps rely on; a choice without an index gets its position.
+
+    Args:
+        part: `message` or `delta`.
+
+    Raises:
+        UpstreamInvalidResponse: choices, their messages or tool calls are not what OpenAI's protocol says.
+    """
+    if not isinstance(choices, list):
+        raise UpstreamInvalidResponse("The upstream's choices are no list.")
+    for position, choice in enumerate(choices):
+        message = choice.get(part) if isinstance(choice, dict) else False
+        if message is not None:
+            if not isinstance(message, dict):
+                raise UpstreamInvalidResponse("The upstream's answer holds a choice that is none.")
+            calls = message.get("tool_calls")
+            if calls is not None and not (isinstance(calls, list) and all(isinstance(call, dict) for call in calls)):
+                raise UpstreamInvalidResponse("The upstream's answer holds tool calls that are none.")
+        index = choice.get("index")
+        if type(index) is not int or not 0 <= index < MAX_CHOICES:
+            choice["index"] = position
+
+
+def whole_mended(
+    answer: Any,
+    body: Mapping[str, Any],
+    deployment: Deployment,
+    raw: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Json:
+    """A whole answer.
+
+    Args:
+        body: of the request, in the words of any API.
+        raw: the answer's bytes, if they are known.
+
+    Raises:
+        UpstreamRefused: it tells a failure. What it says besides may be charged.
+        UpstreamInvalidResponse: it has no choices, or some that are none.
+    """
+    told = failure_in(answer) if isinstance(answer, dict) else None
+    if told is not None:
+        fault = fault_of(told, deployment, headers)
+        if answer.get("choices"):
+            usage = answer.get("usage")
+            fault.may_be_charged, fault.usage = True, sound(usage) if isinstance(usage, dict) else None
+        raise fault
+    if not isinstance(answer, dict) or not answer.get("choices"):
+        raise UpstreamInvalidResponse("The upstream's answer holds no choices.")
+    check_choices(answer["choices"], "message")
+    found: Json = answer
+    if raw is None or ESCAPED_HALF.search(raw):
+        found = dict(jsons.with_whole_characters(answer))
+    for choice in found.get("choices") or ():
+        message = choice.get("message")
+        if not isinstance(message, dict):
+            continue
+        ids = CallIds()
+        legacy = message.get(LEGACY)
+        if isinstance(legacy, dict) and not isinstance(legacy.get("arguments", ""), str):
+            legacy = message[LEGACY] = {**legacy, "arguments": written(legacy["arguments"] or {})}
+        if isinstance(legacy, dict) and _wants_tools(body):
+            del message[LEGACY]
+            message["tool_calls"] = [*(message.get("tool_calls") or ()), {"function": legacy}]
+        if message.get("tool_calls"):
+            message["tool_calls"] = whole_calls(message["tool_calls"], ids)
+            if choice.get("finish_reason") == LEGACY and not message.get(LEGACY):
+                choice["finish_reason"] = "tool_calls"
+    if isinstance(found.get("usage"), dict):
+        found["usage"] = sound(found["usage"])
+    return found
+
+
+class StreamMender:
+    """Mends the chunks of one answer. `fault` is the failure that the last of them told, behind what it said."""
+
+    def __init__(self, deployment: Deployment, body: Mapping[str, Any]) -> None:
+        """`body`: of the request, in the words of any API."""
+        self.fault: UpstreamError | None = None
+        self._deployment = deployment
+        self._wants_tools = _wants_tools(body)
+        self._tools = frozenset(_names(body))
+        self._calls: dict[int, CallPieces] = {}
+        self._halves: dict[tuple[Any, ...], str] = {}
+        """What waits for the other half of its last character, by its choice and its place in the delta."""
+        self._legacy_names: set[int] = set()
+        self._last: Json = {}
+
+    def mended(self, chunk: Json, raw: bytes | None = None) -> list[Json]:
+        """The chunk, or nothing where it tells a failure and says nothing else; its choices have been checked.
+
+        Args:
+            raw: its bytes, if they are known.
+        """
+        told = failure_in(chunk)
+        self._last = chunk
+        if told is not None:
+            self.fault = fault_of(told, self._deployment)
+            choices = chunk.get("choices")
+            said = [
+                c
+                for c in (choices if isinstance(choices, list) else ())
+                if any(v for k, v in _delta(c).items() if k != "role")
+            ]
+            if not said:
+                return []
+            kept = [{k: v for k, v in c.items() if k != "error"} | {"finish_reason": None} for c in said]
+            chunk = {k: v for k, v in chunk.items() if k != "error"} | {"choices": kept}
+        if self._halves or raw is None or ESCAPED_HALF.search(raw):
+            for choice in chunk.get("choices") or ():
+                if choice.get("delta"):
+                    choice["delta"] = self._joined(choice["delta"], (choice["index"],))
+            chunk = jsons.with_whole_characters(chunk)
+        for choice in chunk.get("choices") or ():
+            self._mend(choice)
+        if isinstance(chunk.get("usage"), dict):
+            chunk["usage"] = sound(chunk["usage"])
+        return [chunk]
+
+    def rest(self) -> list[Json]:
+        """What is still held where an upstream is done without having said why."""
+        choices = []
+        for index in sorted({*self._calls, *(path[0] for path in self._halves)}):
+            choice: Json = {"index": index, "delta": {}, "finish_reason": None}
+            self._flush(choice)
+            if choice["delta"]:
+                choices.append(choice)
+        return [{**{k: v for k, v in self._last.items() if k != "usage"}, "choices": choices}] if choices else []
+
+    def _mend(self, choice: Json) -> None:
+        delta = _delta(choice)
+        index = choice["index"]
+        legacy = delta.get(LEGACY)
+        if isinstance(legacy, dict):
+            self._legacy(index, delta, legacy)
+        if delta.get("tool_calls"):
+            pieces = self._calls.get(index)
+            if pieces is None:
+                pieces = self._calls[index] = CallPieces(self._tools)
+            delta["tool_calls"] = pieces.mended(delta["tool_calls"])
+            if not delta["tool_calls"]:
+                del delta["tool_calls"]
+        if choice.get("finish_reason"):
+            if choice["finish_reason"] == LEGACY and index in self._calls:
+                choice["finish_reason"] = "tool_calls"
+            if index in self._calls or self._halves:
+                self._flush(choice)
+
+    def _legacy(self, index: int, delta: Json, said: Json) -> None:
+        """A piece of a call as it was before there were tools."""
+        arguments = said.get("arguments")
+        if arguments is not None and not isinstance(arguments, str):
+            said = {**said, "arguments": written(arguments)}
+        if self._wants_tools:
+            del delta[LEGACY]
+            delta["tool_calls"] = [*(delta.get("tool_calls") or ()), {"index": LEGACY_PLACE, "function": said}]
+            return
+        if index in self._legacy_names:
+            said = {name: value for name, value in said.items() if name != "name" or not value}
+        elif said.get("name"):
+            self._legacy_names.add(index)
+        delta[LEGACY] = said
+
+    def _flush(self, choice: Json) -> None:
+        """Puts on a choice what was held of it."""
+        index = choice["index"]
+        delta = dict(_delta(choice))
+        halves = {path: self._halves.pop(path) for path in [*self._halves] if path[0] == index}
+        rest = self._calls[index].rest() if index in self._calls else []
+        for path in halves:
+            if len(path) == 2:
+                delta[path[1]] = f"{delta.get(path[1]) or ''}\ufffd"
+        if rest:
+            delta["tool_calls"] = [*(delta.get("tool_calls") or ()), *rest]
+        choice["delta"] = delta
+
+    def _joined(self, value: Any, path: tuple[Any, ...]) -> Any:
+        """A delta whose texts begin with the half that came before them, and end with a whole character."""
+        if isinstance(value, str):
+            text = self._halves.pop(path, "") + value if value else value
+            if text and "\ud800" <= text[-1] <= "\udbff":
+                self._halves[path], text = text[-1], text[:-1]
+            return text
+        if isinstance(value, dict):
+            return {name: self._joined(each, (*path, name)) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self._joined(each, (*path, _number(each, n))) for n, each in enumerate(value)]
+        return value
+
+
+def _is_told(error: Any) -> bool:
+    """Whether an `error` is one: some servers always have the field."""
+    return any(error.values()) if isinstance(error, dict) else bool(error)
+
+
+def _delta(choice: Json) -> Json:
+    delta = choice.get("delta")
+    return delta if isinstance(delta, dict) else {}
+
+
+def _number(entry: Any, position: int) -> int:
+    index = entry.get("index") if isinstance(entry, dict) else None
+    return index if type(index) is int else position
+
+
+def _wants_tools(body: Mapping[str, Any]) -> bool:
+    """Whether a request knows calls of tools, and not those that were made before there were any."""
+    return bool(body.get("tools")) and not body.get("functions")
+
+
+def _names(body: Mapping[str, Any]) -> list[str]:
+    tools = body.get("tools")
+    named = [tool.get("function") or tool.get("custom") or tool for tool in tools or () if isinstance(tool, dict)]
+    return [each["name"] for each in named if isinstance(each, dict) and isinstance(each.get("name"), str)]
