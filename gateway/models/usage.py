@@ -85,6 +85,11 @@ def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     return read, written
 
 
+def without_cache(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told besides, for an API that has names of its own for `cache_tokens`."""
+    return {name: value for name, value in usage.items() if _plain(name) not in OF_PROMPT}
+
+
 def told(usage: Mapping[str, Any], names: frozenset[str]) -> list[int]:
     """The counts under these names, those of the details first; empty where a provider has none of the names."""
     holders = [*(usage.get(name) for name in PARTS[:2]), usage]

@@ -1,4 +1,4 @@
-"""Tool calls as upstreams send them, made into what OpenAI's protocol says (guarantee §1.10): distinct ids, whole
+"""Tool calls as upstreams send them, made into what OpenAI's protocol says (guarantee §1.9): distinct ids, whole
 names, arguments in a string."""
 
 from collections.abc import Iterable

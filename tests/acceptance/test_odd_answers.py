@@ -1,18 +1,30 @@
 """Answers that real providers, and proxies before them, sometimes give: clients get what they can work with."""
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from email.utils import format_datetime
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.answers import Json, http, stored, user
 from tests.support.factory import GatewayFactory
+from tests.support.faults.ways import config
+from tests.support.faults.words import ANTHROPIC as ANTHROPIC_WORDS
+from tests.support.faults.words import CHAT as CHAT_WORDS
+from tests.support.faults.words import RESPONSES as RESPONSES_WORDS
+from tests.support.faults.words import Words
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.odd_answers import ODD, Odd, stream_of
+from tests.support.odd_clients import CLIENTS, Client, Heard
 from tests.support.process import PATIENCE
 from tests.support.raw import LAST, SSE_HEAD, End, Forever, event, piece
+from tests.support.raw import whole as whole_body
+from tests.support.reply import Reply
 
 CHAT: Json = {"model": "gpt-4o", "messages": [user("hello")]}
 CHUNK: Json = {"id": "u", "object": "chat.completion.chunk", "created": 1, "model": "m"}
@@ -24,6 +36,141 @@ RATE: Json = {"error": {"message": "slow down", "type": "tokens", "param": None,
 def ask(gateway: GatewayProcess, **more: Any) -> Any:
     with http(gateway) as client:
         return client.post("/chat/completions", json={**CHAT, **more})
+
+
+# -- the same odd answers at each edge, handed back
+
+PRICES = {
+    "input_cost_per_token": 1e-06,
+    "output_cost_per_token": 2e-06,
+    "cache_read_input_token_cost": 5e-07,
+    "cache_creation_input_token_cost": 3e-06,
+}
+
+
+class OddGateway:
+    """A gateway before one upstream, which says one odd answer, and then plain ones."""
+
+    def __init__(self, gateway: GatewayProcess, upstream: MockUpstream) -> None:
+        self.upstream = upstream
+        self.odd: Reply | None = None
+        self._http = httpx.Client(
+            base_url=gateway.base_url, headers={"authorization": "Bearer sk-test"}, trust_env=False, timeout=30
+        )
+        for words in (CHAT_WORDS, RESPONSES_WORDS, ANTHROPIC_WORDS):
+            upstream.routes[f"POST {words.path}"] = lambda _, words=words: self._reply(words)  # type: ignore[misc]
+
+    def _reply(self, words: Words) -> Reply:
+        odd, self.odd = self.odd, None
+        return odd or Reply(raw=(whole_body(words.body), End.KEEP))
+
+    def ask(self, client: Client, body: Json) -> httpx.Response:
+        return self._http.post(client.path, json=body, headers=client.headers)
+
+    def status(self, conversation: str) -> str:
+        """Of the last turn."""
+        turns = self._http.get(f"/conversations/{conversation}/turns").json()["data"]
+        return str(turns[-1]["status"])
+
+    def close(self) -> None:
+        self._http.close()
+
+
+@pytest.fixture(scope="module")
+def odd_gateway(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> Iterator[OddGateway]:
+    models = config(module_upstream)["model_list"]
+    for model in models:
+        model["model_info"] |= PRICES
+    found = OddGateway(module_start_gateway({"model_list": models}), module_upstream)
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("edge", CLIENTS)
+@pytest.mark.parametrize("name", ODD)
+def test_s1_9_an_odd_answer_is_mended_and_taken_back(
+    odd_gateway: OddGateway, name: str, edge: str, streamed: bool
+) -> None:
+    """What the client hears is what was meant, in its API's own form; a failure is one. What it sends again, and by
+    ids alone, is taken, and goes up as it was handed out."""
+    odd, client = ODD[name], CLIENTS[edge]
+    if not (odd.events if streamed else odd.whole):
+        pytest.skip("there is no such form of it")
+    odd_gateway.odd = Reply(raw_sse=stream_of(odd)) if streamed else Reply(body=json.dumps(odd.whole).encode())
+    body = {"model": odd.words, **client.asked(f"{name}, {edge}, {streamed}")}
+    include = {"stream_options": {"include_usage": True}} if streamed and edge == "chat" else {}
+    answer = odd_gateway.ask(client, {**body, **include, "stream": streamed})
+    is_stream = answer.headers["content-type"].startswith("text/event-stream")
+    heard = (client.stream if is_stream else client.whole)(answer, strictly=odd.words != "anthropic")
+    if odd.fails is not None:
+        _check_failure(odd_gateway, odd, heard, begun=streamed and odd.begun)
+        return
+    assert (answer.status_code, heard.error, heard.ended, heard.text) == (200, None, True, odd.text)
+    assert [(called, json.loads(given or "{}")) for _, called, given in heard.calls] == _meant(
+        odd, wrapped=edge == "messages" and not streamed
+    )
+    ids = [call[0] for call in heard.calls]
+    assert all(ids)
+    assert len({*ids}) == len(ids)
+    assert odd.ids is None or (*ids,) == odd.ids
+    _check_usage(odd, client, heard)
+    for following in (client.delta(body, heard), client.next(body, heard)):
+        again = odd_gateway.ask(client, following)
+        assert again.status_code == 200, again.text
+        assert client.whole(again, strictly=False).conversation == heard.conversation
+        sent = odd_gateway.upstream.requests[-1].body
+        assert _calls_sent(sent) == [(i, n, json.loads(a or "{}")) for i, n, a in heard.calls], sent
+
+
+def _meant(odd: Odd, *, wrapped: bool) -> list[tuple[str, Any]]:
+    """`wrapped`: arguments that are no object stand in one, as text."""
+
+    def told(given: Any) -> Any:
+        return {"arguments": json.dumps(given)} if wrapped and not isinstance(given, dict) else given
+
+    return [(name, told(given)) for name, given in odd.calls]
+
+
+def _check_failure(gateway: OddGateway, odd: Odd, heard: Heard, *, begun: bool) -> None:
+    assert (heard.error, heard.ended) == (odd.fails, False)
+    if begun:
+        assert heard.text == odd.text
+        assert heard.conversation is not None
+        assert gateway.status(heard.conversation) == "partial"
+    else:
+        assert heard.status == odd.status
+
+
+def _check_usage(odd: Odd, client: Client, heard: Heard) -> None:
+    cost, told = heard.bill["cost"], json.dumps(heard.usage, default=str)
+    assert cost["estimated"] is (odd.usage is None)
+    assert "999" not in told
+    assert ": -" not in told
+    if odd.usage is None:
+        assert heard.bill["usage"]["prompt_tokens"] > 0
+        assert heard.bill["usage"]["completion_tokens"] > 0
+        return
+    prompt, completion, read, written = (odd.usage[name] for name in ("prompt", "completion", "read", "written"))
+    assert (heard.bill["usage"]["prompt_tokens"], heard.bill["usage"]["completion_tokens"]) == (prompt, completion)
+    cents = (prompt - read - written) * Decimal("1e-06") + read * Decimal("5e-07") + written * Decimal("3e-06")
+    assert cost["total_cost"] == cents + completion * Decimal("2e-06")
+    cache = client.cache(heard.usage)
+    assert cache is None or cache == (read, written)
+
+
+def _calls_sent(body: Any) -> list[tuple[str, str, Any]]:
+    """The calls that go up, in the words of any API."""
+    found: list[tuple[str, str, Any]] = []
+    for each in body.get("messages") or body.get("input"):
+        if each.get("type") == "function_call":
+            found.append((each["call_id"], each["name"], json.loads(each["arguments"] or "{}")))
+        for call in each.get("tool_calls") or ():
+            function = call["function"]
+            found.append((call["id"], function["name"], json.loads(function["arguments"] or "{}")))
+        blocks = each.get("content") if isinstance(each.get("content"), list) else []
+        found += [(b["id"], b["name"], b["input"]) for b in blocks if b["type"] == "tool_use"]
+    return found
 
 
 # -- no choices

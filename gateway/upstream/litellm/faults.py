@@ -28,7 +28,8 @@ from gateway.upstream.openai.faults import refusal
 
 PREFIX = re.compile(r"^(\s*(litellm\.)?\w*(Error|Exception)\s*[:-]+\s*)+")
 ASIDE = re.compile(
-    r"\s*\.?\s*(Received Messages=|Traceback \(most recent|To drop these|Example Expected|This looks like a bug in).*",
+    r"\s*\.?\s*(Received Messages=|Traceback \(most recent|To drop these|Example Expected|This looks like a bug in|"
+    r"Handle with `litellm).*",
     re.DOTALL,
 )
 NAMED = re.compile(r"parameters: \['(\w+)'")

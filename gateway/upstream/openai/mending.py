@@ -1,4 +1,4 @@
-"""An upstream's answer as OpenAI's protocol has it, made so once, at the edge (guarantee §1.10, §6.5): a failure that
+"""An upstream's answer as OpenAI's protocol has it, made so once, at the edge (guarantee §1.9, §6.5): a failure that
 it tells is one, tool calls are whole, halves of characters are joined, and usage has no figures that cannot be true."""
 
 import re

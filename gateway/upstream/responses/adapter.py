@@ -17,7 +17,7 @@ from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.error_bodies import error_object, status_of
 from gateway.upstream.openai.faults import refusal, relayed_headers
 from gateway.upstream.openai.mending import whole_mended
-from gateway.wire.responses.chunks import ResponseChunks
+from gateway.wire.responses.chunks import ENDS, ResponseChunks
 from gateway.wire.responses.receiving import Failure, completion_of, failure_of, failure_of_event
 from gateway.wire.responses.sending import SEALED, response_request
 
@@ -119,6 +119,11 @@ class ResponseStream(HttpChunkStream):
     def _add(self, chunks: list[Json], data: bytes) -> None:
         event = event_object(data)
         failed = failure_of_event(event)
+        response = event.get("response")
+        if failed is None and event.get("type") in ENDS and isinstance(response, dict):
+            failed = failure_of(response)
+            if failed is None and response.get("status") in UNFINISHED:
+                raise UpstreamInvalidResponse("The upstream's response is not finished.")
         if failed is not None:
             raise _fault(failed, 200, self._deployment)
         if event.get("type") == "keepalive":

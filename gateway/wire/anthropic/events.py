@@ -6,7 +6,7 @@ from typing import Any
 from gateway.base import jsons
 from gateway.models.items import ANTHROPIC_BLOCKS, ANTHROPIC_EVENTS
 from gateway.wire.anthropic.compacting import block_events, with_iterations
-from gateway.wire.anthropic.receiving import NATIVE_STOP
+from gateway.wire.anthropic.receiving import NATIVE_STOP, arguments_of
 from gateway.wire.anthropic.wording import (
     ENVELOPE,
     GATEWAYS,
@@ -203,7 +203,7 @@ class MessageEvents:
         piece = function.get("arguments")
         if isinstance(piece, str) and piece:
             call.add(piece)
-            if call is self._call:
+            if call is self._call and call.is_object:
                 events.append(self._changed({"type": "input_json_delta", "partial_json": piece}))
         if self._waiting and self._waiting[0].name and (self._call is None or self._call.is_whole):
             self._tell(self._waiting.pop(0), events)
@@ -215,7 +215,7 @@ class MessageEvents:
         block = {**self._told.get(call.id, {}), "type": "tool_use", "id": call.id, "name": call.name, "input": {}}
         self._ensure("tool_use", block, events)
         self._call = call
-        if call.text:
+        if call.text and call.is_object:
             events.append(self._changed({"type": "input_json_delta", "partial_json": call.text}))
 
     def _ensure(self, kind: str, block: Json, events: Events) -> None:
@@ -228,6 +228,9 @@ class MessageEvents:
 
     def _stop(self, events: Events) -> None:
         if self._open is not None:
+            if self._call is not None and not self._call.is_object:
+                given = jsons.dumps_text(arguments_of(self._call.text))
+                events.append(self._changed({"type": "input_json_delta", "partial_json": given}))
             events.append({"type": "content_block_stop", "index": self._next})
             self._next += 1
             self._open = self._call = None
@@ -251,6 +254,12 @@ class _Call:
     @property
     def text(self) -> str:
         return "".join(self._pieces)
+
+    @property
+    def is_object(self) -> bool:
+        """Whether they may become an object, as this API has them; others are told whole, in one."""
+        first = next((piece.lstrip()[:1] for piece in self._pieces if not piece.isspace()), "{")
+        return first == "{"
 
     @property
     def is_whole(self) -> bool:

@@ -138,7 +138,7 @@ def is_plain(blocks: list[Json]) -> bool:
 
 
 def sound_block(block: Json, ids: CallIds) -> Json:
-    """A block; that of a call has an id of its own, a name, and an object of arguments (guarantee §1.10)."""
+    """A block; that of a call has an id of its own, a name, and an object of arguments (guarantee §1.9)."""
     if block["type"] != "tool_use":
         return block
     said = {"id": ids.distinct(block.get("id")), "name": block.get("name"), "input": block.get("input")}

@@ -7,7 +7,7 @@ from gateway.base.ids import RESPONSE, answer_id
 from gateway.errors import GatewayError
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import items_of
-from gateway.models.usage import cache_tokens
+from gateway.models.usage import cache_tokens, without_cache
 from gateway.wire.responses.namespaces import names_apart
 
 Json = dict[str, Any]
@@ -173,16 +173,15 @@ def usage_of(usage: Any) -> Json | None:
         return None
     prompt, completion = _details(usage, "prompt_tokens_details"), _details(usage, "completion_tokens_details")
     read, written = cache_tokens(usage)
-    prompt.pop("cache_creation_tokens", None)
     own = ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details")
     sent, answered = _number(usage.get("prompt_tokens")), _number(usage.get("completion_tokens"))
     return {
         "input_tokens": sent,
-        "input_tokens_details": {**prompt, "cached_tokens": read, "cache_write_tokens": written},
+        "input_tokens_details": {**without_cache(prompt), "cached_tokens": read, "cache_write_tokens": written},
         "output_tokens": answered,
         "output_tokens_details": {**completion, "reasoning_tokens": completion.get("reasoning_tokens") or 0},
         "total_tokens": _number(usage.get("total_tokens")) or sent + answered,
-        **{name: value for name, value in usage.items() if name not in own},
+        **{name: value for name, value in without_cache(usage).items() if name not in own},
     }
 
 
