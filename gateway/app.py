@@ -15,7 +15,7 @@ from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.documents.folders import clear_left_for_ever
 from gateway.embeddings.meaning import Meaning
-from gateway.files.opening import open_files, serving
+from gateway.files.opening import FilesHere, open_files
 from gateway.files.reading import ReadingFiles
 from gateway.files.store import CallersFiles
 from gateway.guards.opening import open_guards, refuses_files
@@ -234,7 +234,7 @@ class Gateway:
         self.kept_files = open_files(settings, self.transactions, rows, clock, self.client)
         self.reading = ReadingFiles(self.kept_files, rows, self.files)
         self.kept_files.added = self.reading.add
-        serves = serving(settings, self.router)
+        serves = FilesHere(settings, self.router, clock)
         self.files.store = files = CallersFiles(self.kept_files, UpstreamFiles(self.client, self.router), serves)
         self.pipeline = pipeline = Pipeline(
             self.router,
@@ -292,7 +292,7 @@ class Gateway:
         passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
         self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited, self.answering.watch)
         largest = settings.files.max_bytes
-        self.file_endpoints = FileEndpoints(self.kept_files, auth, self.relay, serves, largest)
+        self.file_endpoints = FileEndpoints(self.kept_files, files, auth, self.relay, serves, largest)
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:

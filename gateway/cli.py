@@ -1,11 +1,11 @@
-"""The `gateway` command: serve, migrate, check, keys, files, audit, costs, ls, show, tail, purge, encrypt, export,
-import, trail (guarantee §9)."""
+"""The `gateway` command (guarantee §9)."""
 
 import argparse
 import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from gateway import __version__
@@ -21,6 +21,8 @@ MOST_ROWS = 100_000
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 done, 1 failed, 2 the configuration cannot be used."""
     options = _parser().parse_args(arguments)
+    if options.run is _init:  # there is no configuration yet
+        return int(options.run(options))
     environ = process_environment()
     path = options.config or environ.get("GATEWAY_CONFIG")
     overrides = {f"server.{k}": v for k in ("host", "port", "workers") if (v := getattr(options, k, None)) is not None}
@@ -57,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--from-litellm", metavar="FILE", help=taking)
     check.add_argument("--output", metavar="FILE", help="with --from-litellm: where to (default: standard output)")
     check.set_defaults(run=_check)
+    init = commands.add_parser("init", help="write a configuration that explains itself")
+    init.add_argument("file", nargs="?", metavar="FILE", default="config.yaml", help="where to (default: %(default)s)")
+    init.set_defaults(run=_init)
     keys = add_key_commands(commands.add_parser("keys", help="make, list, change, rotate and revoke keys"))
     for command in keys:
         command.set_defaults(run=_keys)
@@ -224,6 +229,12 @@ def _serve(settings: Settings, _options: argparse.Namespace) -> int:
 
     environ = process_environment()
     return serve(settings, colour=not environ.get("NO_COLOR") and environ.get("TERM") != "dumb")
+
+
+def _init(options: argparse.Namespace) -> int:
+    from gateway.operations.init import write_configuration
+
+    return write_configuration(Path(options.file), sys.stdout, sys.stderr)
 
 
 def _migrate(settings: Settings, options: argparse.Namespace) -> int:

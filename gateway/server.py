@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 
 from gateway import __version__
 from gateway.app import create_app
-from gateway.config.exposure import operators_keys, refusal
+from gateway.base.printing import in_short
+from gateway.config.exposure import has_page, operators_keys, refusal
 from gateway.config.loading import ConfigurationError
 from gateway.config.settings import Settings
 from gateway.http.edge import Draining
@@ -124,6 +126,17 @@ def _last_seconds(settings: Settings) -> float:
     return 5.0 + 4 * settings.storage.timeout
 
 
+def _what_is_served(settings: Settings) -> dict[str, Any]:
+    """Returns what a newcomer asks first: which models, by which upstream, and where the page is."""
+    names = list(dict.fromkeys(entry.model_name for entry in settings.model_list))
+    upstream = urlsplit(settings.upstream.api_base)._replace(query="")
+    return {
+        "models": len(settings.model_list),
+        **({"model_names": in_short(names)} if names else {"upstream": upstream.geturl()}),
+        **({"page": "/ui"} if has_page(settings) else {}),
+    }
+
+
 def _serve_on(settings: Settings, sockets: list[socket.socket], worker: Worker | None = None) -> int:
     """Serves on these sockets, alone or as one of several workers."""
     gc.set_threshold(*COLLECT_AFTER)
@@ -151,7 +164,7 @@ def _serve_on(settings: Settings, sockets: list[socket.socket], worker: Worker |
 
     def tell() -> None:
         numbered = {"worker": worker.number} if worker is not None else {}
-        log.info("serving", version=__version__, host=host, port=port, models=len(settings.model_list), **numbered)
+        log.info("serving", version=__version__, host=host, port=port, **_what_is_served(settings), **numbered)
         if worker is not None:
             worker.counts.serves()
             asyncio.get_running_loop().add_reader(worker.lifeline, server.orphaned, worker.lifeline)

@@ -15,6 +15,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
+def in_short(names: Sequence[str], most: int = 5) -> str:
+    """Names for one line: the first `most`, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def usd_text(value: Any) -> str:
     """USD with all their digits; empty for what is no amount."""
     return f"{Decimal(value):.12f}" if isinstance(value, Decimal | int) else ""

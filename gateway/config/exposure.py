@@ -4,9 +4,9 @@ and where its page is (guarantee §8, §13.2)."""
 import ipaddress
 from urllib.parse import urlsplit
 
+from gateway.base.printing import in_short
 from gateway.config.settings import Settings
 
-MOST_NAMED = 3
 SHORT = 8
 """Characters that a key of ours has at least."""
 
@@ -19,8 +19,7 @@ def operators_keys(settings: Settings) -> str:
     names = [entry.model_name for entry in settings.model_list if entry.litellm_params.has_credentials]
     found = ["upstream.api_key (OPENAI_API_KEY)"] if settings.upstream.api_key else []
     if names:
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        found.append(f"model_list ({', '.join(names[:MOST_NAMED])}{more})")
+        found.append(f"model_list ({in_short(names, 3)})")
     return " and ".join(found)
 
 

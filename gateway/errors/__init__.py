@@ -19,6 +19,7 @@ GatewayError
 │   └── NotFound 404
 │       ├── ConversationNotFound      unknown, deleted or another tenant's (guarantee §2)
 │       ├── FileNotFound              unknown, deleted, expired or another tenant's (guarantee §14.5)
+│       ├── FilesNotKept              the upstream has none: sent again, it is kept here
 │       ├── ItemNotFound
 │       ├── TurnNotFound
 │       ├── ReplayNotFound
@@ -71,6 +72,7 @@ from gateway.errors.requests import ContentRefused as ContentRefused
 from gateway.errors.requests import ContextLengthExceeded as ContextLengthExceeded
 from gateway.errors.requests import ConversationNotFound as ConversationNotFound
 from gateway.errors.requests import FileNotFound as FileNotFound
+from gateway.errors.requests import FilesNotKept as FilesNotKept
 from gateway.errors.requests import FilesQuotaExceeded as FilesQuotaExceeded
 from gateway.errors.requests import HeadersTooLarge as HeadersTooLarge
 from gateway.errors.requests import IdempotencyKeyInUse as IdempotencyKeyInUse

@@ -217,6 +217,16 @@ class NotRelayed(NotFound):
     code = "not_relayed"
 
 
+class FilesNotKept(NotFound):
+    """The upstream has no files; the gateway keeps them from now on, so the upload is to be sent again."""
+
+    code = "files_not_kept"
+
+    def __init__(self) -> None:
+        super().__init__("The upstream keeps no files. They are kept here from now on (`files.serve`): send it again.")
+        self.headers = {"x-should-retry": "true"}
+
+
 class MethodNotAllowed(InvalidRequest):
     """The path exists, the method does not."""
 

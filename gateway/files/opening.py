@@ -6,17 +6,19 @@ from typing import Any
 from gateway.config.settings import Settings
 from gateway.errors import ModelNotFound
 from gateway.files.disk import DiskContents
-from gateway.files.store import Files, Serves
-from gateway.models.exchange import Caller
+from gateway.files.store import Files
+from gateway.models.exchange import Caller, Deployment
 from gateway.ports import Clock
 from gateway.ports.documents import ContentStore
-from gateway.storage.database.engine import Transactions, parse_url
+from gateway.storage.database.engine import Transactions, sqlite_file
 from gateway.storage.encryption.vault import open_vault
 from gateway.storage.files.chunks import DatabaseContents
 from gateway.storage.files.rows import FileRows
 from gateway.upstream.routing.router import ConfiguredRouter
 
 FOLDER = "files"
+BELIEVED_SECONDS = 600.0
+"""How long an upstream is taken to have no files before one is sent there again."""
 
 
 def open_stores(settings: Settings, transactions: Transactions, client: Any) -> dict[str, ContentStore]:
@@ -50,32 +52,46 @@ def folder_of(settings: Settings) -> Path | None:
     """The folder of `disk`; None: nobody named one, and there is no file that it could be beside."""
     if settings.files.path:
         return Path(settings.files.path)
-    url = parse_url(settings.storage.url)
-    is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
-    if is_file:
-        return Path(str(url.database)).absolute().parent / FOLDER
+    if (database := sqlite_file(settings.storage.url)) is not None:
+        return database.parent / FOLDER
     return Path(FOLDER).absolute() if settings.files.store == "disk" else None
 
 
-def serving(settings: Settings, router: ConfiguredRouter) -> Serves:
-    """Whose files are kept here: with `auto` those of clients with a key of ours, and of all where no upstream could
-    keep any; not where `server.relay` names files."""
-    mode, relayed = settings.files.serve, are_relayed(settings)
+class FilesHere:
+    """Whose files are kept here (`Serves`). With `files.serve: auto` those of clients with a key of ours, and of all
+    whose default upstream keeps none or does not exist; not where `server.relay` names files. Files of an operator's
+    account at the upstream are nobody's to read, so they stay out of reach (guarantee §1)."""
 
-    def serves(caller: Caller) -> bool:
-        if mode != "auto":
-            return mode == "on"
-        if relayed:
-            return False
+    def __init__(self, settings: Settings, router: ConfiguredRouter, clock: Clock) -> None:
+        self._mode = "off" if settings.files.serve == "auto" and are_relayed(settings) else settings.files.serve
+        self._router = router
+        self._clock = clock
+        self._without: dict[str, float] = {}
+        """Addresses of upstreams that have no files, and until when this is believed."""
+
+    def __call__(self, caller: Caller) -> bool:
+        if self._mode != "auto":
+            return self._mode == "on"
+        upstream = self._upstream(caller)
+        return upstream is None or self._clock.monotonic() < self._without.get(upstream.api_base, 0.0)
+
+    def may(self, caller: Caller) -> bool:
+        upstream = self._upstream(caller) if self._mode == "auto" else None
+        return upstream is not None and not upstream.operator_key
+
+    def keeps_none(self, caller: Caller) -> None:
+        upstream = self._upstream(caller)
+        if upstream is not None:
+            self._without[upstream.api_base] = self._clock.monotonic() + BELIEVED_SECONDS
+
+    def _upstream(self, caller: Caller) -> Deployment | None:
+        """The default upstream, where the caller's files might be kept."""
         if caller.key is not None:
-            return True
+            return None
         try:
-            router.default("", caller)
+            return self._router.default("", caller)
         except ModelNotFound:
-            return True
-        return False
-
-    return serves
+            return None
 
 
 def are_relayed(settings: Settings) -> bool:

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 from gateway.base.ids import FILE, new_id
 from gateway.config.documents_settings import FileSettings
@@ -14,6 +15,7 @@ from gateway.errors import (
     FileNotFound,
     FilesQuotaExceeded,
     GatewayError,
+    NotFound,
     RequestTooLarge,
     StorageUnavailable,
 )
@@ -46,7 +48,24 @@ HEAD_BYTES = 2**16
 """By which a file that may be a document is known."""
 FETCHED_BYTES = 2**30
 """Of files that are fetched whole at once. One that is larger is fetched alone."""
-Serves = Callable[[Caller], bool]
+
+
+class Serves(Protocol):
+    """Whose files are kept here."""
+
+    def __call__(self, caller: Caller) -> bool:
+        """Returns whether a new file of this caller's would be."""
+        ...
+
+    def may(self, caller: Caller) -> bool:
+        """Returns whether some of this caller's files may be here all the same."""
+        ...
+
+    def keeps_none(self, caller: Caller) -> None:
+        """Notes that this caller's upstream has no files."""
+        ...
+
+
 log = get_logger("gateway.files")
 
 
@@ -119,6 +138,14 @@ class Files:
             FileNotFound: the tenant has none of that id.
         """
         return (await self._rows.find(tenant, _checked(file_id)))[0]
+
+    async def has(self, tenant: str, file_id: str) -> bool:
+        """Returns whether the tenant has one of that id, as far as the storage can be asked."""
+        try:
+            await self.find(tenant, file_id)
+        except (NotFound, StorageUnavailable):
+            return False
+        return True
 
     async def content(self, tenant: str, file_id: str, start: int = 0) -> tuple[FileRecord, AsyncIterator[bytes]]:
         """A file and its content from byte `start` on, in pieces. What is before that is not read.
@@ -245,16 +272,20 @@ class CallersFiles:
         """Whether this caller's files are kept here."""
         return self._serves(caller)
 
+    async def is_here(self, file_id: str, caller: Caller) -> bool:
+        """Whether that file of this caller's is kept here, or would be if there were one."""
+        return self._serves(caller) or (self._serves.may(caller) and await self._files.has(caller.tenant, file_id))
+
     async def check(self, file_id: str, caller: Caller) -> None:
         """Whether it is there (`ports.documents.FileStore`)."""
-        if self._serves(caller):
+        if await self.is_here(file_id, caller):
             await self._files.find(caller.tenant, file_id)
         else:
             await self._upstream.check(file_id, caller)
 
     async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
         """The file with its content (`ports.documents.FileStore`)."""
-        if not self._serves(caller):
+        if not await self.is_here(file_id, caller):
             return await self._upstream.fetch(file_id, caller)
         record, content = await self._files.whole(caller.tenant, file_id)
         return StoredFile(record.name, record.media_type, content, own=True, digest=record.digest.hex())

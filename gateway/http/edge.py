@@ -29,6 +29,22 @@ STREAM_END = b"data: [DONE]\n\n"
 CHAT_PATH = "/v1/chat/completions"
 MESSAGES_PATH = "/v1/messages"
 MODELS_PATH = "/v1/models"
+NEARBY: dict[frozenset[str], str] = {
+    frozenset({"health", "healthz", "healthcheck", "livez", "readyz", "ping", "status"}): (
+        ": /health/live says whether the process runs, /health/ready whether it can answer"
+    ),
+    frozenset({"docs", "redoc", "swagger", "openapi", "openapi.yaml", "schema"}): (
+        ": the API is described at /openapi.json, and GET / says what else there is"
+    ),
+    frozenset({"chat", "responses", "messages", "models", "embeddings", "completions", "files", "conversations"}): (
+        ": the API is below /v1, so a client's base URL ends with it (http://HOST:PORT/v1)"
+    ),
+    frozenset({"dashboard", "admin", "login", "console"}): ": the page for operators is at /ui",
+    frozenset({"v1"}): (
+        ": a client's base URL ends with /v1 once (with Anthropic's SDK it ends without), and its path follows"
+    ),
+}
+"""What somebody was probably looking for, by the first segment of a path that is not served."""
 ANTHROPIC_VERSION = b"anthropic-version"
 """The header that every client of Anthropic's API sends."""
 CLIENT = "gateway.client"
@@ -146,7 +162,7 @@ class Edge:
         except ClientDisconnected:
             log_facts["error_code"] = "client_disconnected"
         except Exception as error:  # the last place where a fault can still become an answer
-            fault = as_gateway_error(error, request_id)
+            fault = as_gateway_error(error, request_id, scope["path"])
             note_fault(log_facts, fault)
             if begun:
                 raise  # the answer has begun: all that is left is to break the connection
@@ -181,16 +197,23 @@ def note_fault(log_facts: dict[str, Any], fault: GatewayError) -> None:
         log_facts["upstream"] = fault.host
 
 
-def as_gateway_error(error: Exception, request_id: str) -> GatewayError:
-    """What a client is told of an error. One that nobody foresaw is in the log, with its traceback."""
+def as_gateway_error(error: Exception, request_id: str, path: str = "") -> GatewayError:
+    """Returns what a client is told of an error. One that nobody foresaw is in the log, with its traceback."""
     if isinstance(error, GatewayError):
         return error
     if isinstance(error, HTTPException):
         if error.status_code == 405:
             return MethodNotAllowed("This method is not allowed here.")
-        return NotFound("There is nothing at this path.")
+        return nothing_at(path)
     log.fault("request_failed", error, request_id=request_id)
     return InternalError("The gateway failed to answer this request.")
+
+
+def nothing_at(path: str) -> NotFound:
+    """Returns the 404 of a path that is not served, with what its caller was probably looking for."""
+    first, _, _ = path.strip("/").partition("/")
+    meant = next((text for names, text in NEARBY.items() if first.lower() in names), "")
+    return NotFound(f"There is nothing at this path{meant}.")
 
 
 async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:

@@ -1,10 +1,12 @@
 """`gateway check` and `gateway migrate`: says of each thing that the configuration names whether it can be reached."""
 
 import asyncio
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 
 from gateway.base.clock import SystemClock
+from gateway.base.printing import in_short
 from gateway.config.exposure import refusal
 from gateway.config.files import ConfigurationError
 from gateway.config.litellm_names import GROUPS
@@ -16,13 +18,15 @@ from gateway.guards.opening import guards_are_on
 from gateway.operations.actor import tell_trail
 from gateway.operations.checked_upstreams import Result, check_upstreams
 from gateway.operations.encrypting import check_content
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.engine import Transactions, open_transactions, sqlite_file
 from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import SchemaState, migrate, require_own, schema_state, shown
 from gateway.storage.keys import count_keys
 from gateway.storage.turns.steps import results_apart
 from gateway.telemetry.otel.opening import reach_collector
 from gateway.upstream.routing.providers import unsupported
+
+EVERY_MODEL = "no model_list: every name goes to the default upstream"
 
 
 def _guards(settings: Settings) -> Result:
@@ -115,12 +119,17 @@ def _files(settings: Settings) -> Result:
         return Result("files", True, f"all here, in {where}")
     if mode == "off" or are_relayed(settings):
         return Result("files", True, "all at the default upstream")
-    text = f"those of clients with a key of the gateway's here, in {where}"
-    return Result("files", True, text if settings.auth.wants_keys else f"{text}; all others' at the default upstream")
+    if settings.auth.wants_keys:
+        return Result("files", True, f"here, in {where}")
+    text = f"at the default upstream if it keeps files, else here, in {where} (files.serve)"
+    return Result("files", True, text)
 
 
 async def _check(settings: Settings) -> AsyncIterator[Result]:
-    yield Result("configuration", True, f"{len(settings.model_list)} models")
+    served = (
+        f"models: {in_short([each.model_name for each in settings.model_list])}" if settings.model_list else EVERY_MODEL
+    )
+    yield Result("configuration", True, served)
     if (reason := refusal(settings)) is not None:
         yield Result("server", False, reason)
     for warning in settings.warnings:
@@ -170,6 +179,9 @@ UNFINISHED = (
 
 async def _check_storage(settings: Settings) -> AsyncIterator[Result]:
     where = shown(settings.storage.url)
+    if (unmade := _missing_file(settings)) is not None:
+        yield unmade
+        return
     transactions = open_transactions(settings.storage)
     try:
         state = await transactions.run(schema_state)
@@ -188,6 +200,18 @@ async def _check_storage(settings: Settings) -> AsyncIterator[Result]:
         yield Result(f"storage {where}", False, _reason(error))
     finally:
         await transactions.close()
+
+
+def _missing_file(settings: Settings) -> Result | None:
+    """What is said of an SQLite file that is not there yet: to open it would make it."""
+    file = sqlite_file(settings.storage.url)
+    if file is None or file.exists():
+        return None
+    name = f"storage {shown(settings.storage.url)}"
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        return Result(name, False, f"{file.parent} is no folder that can be written to")
+    maker = "serve" if settings.storage.auto_migrate else "migrate"
+    return Result(name, True, f"not there yet: `gateway {maker}` makes it")
 
 
 async def _counted_keys(settings: Settings, transactions: Transactions) -> Result:

@@ -8,6 +8,7 @@ import httpx
 
 from gateway.accounting.cost import price_internal
 from gateway.base.clock import SystemClock
+from gateway.base.printing import in_short
 from gateway.config.settings import ContextSettings, Settings
 from gateway.errors import GatewayError, Unauthorized
 from gateway.models.bill import InternalCall
@@ -23,8 +24,6 @@ from gateway.upstream.routing.providers import unsupported
 from gateway.upstream.routing.router import ConfiguredRouter
 
 CALLER = Caller("check")
-MOST_NAMED = 5
-"""Models named in one line of the report."""
 SET = "set model_info.max_input_tokens"
 SET_PRICES = "set its prices in model_info"
 WAYS = {"responses": "by Responses", "anthropic": "by Anthropic's Messages", "litellm": "through litellm"}
@@ -168,12 +167,7 @@ def _places(settings: Settings, router: ConfiguredRouter, internal: _Internal) -
     places = [each for served in found.values() for each in served]
     if not settings.model_list:
         return ("at the default upstream" if found else ""), places
-    return (f"at the upstream of {_some(list(found))}" if found else ""), places
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
+    return (f"at the upstream of {in_short(list(found))}" if found else ""), places
 
 
 def _primaries(settings: Settings, router: ConfiguredRouter) -> Iterator[tuple[str, Deployment]]:

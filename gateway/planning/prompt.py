@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.base import jsons
+from gateway.base.printing import in_short
 from gateway.models.artifacts import Artifact, ContextGoal, ProcessingStrategy
 
 SCHEMA_NAME = "artifact_plan"
@@ -217,5 +218,4 @@ def _names(before: str, names: Iterator[str] | list[str] | dict[str, object]) ->
     found = [" ".join(str(name).split())[:MAX_NAME_CHARS] for name in names]
     if not found:
         return ""
-    more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
-    return f"{before} {', '.join(found[:MAX_NAMES])}{more}"
+    return f"{before} {in_short(found, MAX_NAMES)}"

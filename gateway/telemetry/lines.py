@@ -78,9 +78,12 @@ def masked(text: str) -> str:
 
 
 def _serving(fields: dict[str, Any]) -> str:
-    host, port, models = fields.pop("host"), fields.pop("port"), fields.pop("models")
-    shown = f"[{host}]" if ":" in host else host
-    return f"serving on http://{shown}:{port}, version {fields.pop('version')}, models: {models}"
+    host, port = fields.pop("host"), fields.pop("port")
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    count, named, upstream = (fields.pop(name, None) for name in ("models", "model_names", "upstream"))
+    served = f"models: {named}" if count else f"every model by {upstream}"
+    page = f", page {address}{path}" if (path := fields.pop("page", None)) else ""
+    return _printable(f"serving on {address}, version {fields.pop('version')}, {served}{page}")
 
 
 def _duration(milliseconds: float) -> str:

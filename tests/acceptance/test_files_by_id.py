@@ -13,11 +13,12 @@ from PIL import Image
 
 from tests.support.answers import Json, exact, http, used, user
 from tests.support.documents import docx, text_of
-from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
+from tests.support.factory import SMALL_MODEL_INFO, ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_responses import MockResponses
 from tests.support.mock_upstream import MockUpstream
 from tests.support.pdfs import with_photos
+from tests.support.reply import Reply as MockReply
 
 ADA, BOB = "sk-key-of-ada", "sk-key-of-bob"
 KEYS = [{"key": ADA, "tenant": "acme"}, {"key": BOB, "tenant": "other"}]
@@ -297,3 +298,26 @@ def test_s14_6_items_of_a_conversation_may_name_pictures(
     posted(keeping, ("/chat/completions", {"messages": [user(ASK)], "conversation": made}))
     assert upstream.last.body["messages"][0]["content"][0]["image_url"]["url"] == url_of(picture())
     assert "it is no picture" in text_of(upstream.last.body)
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_s14_5_an_upstream_without_files(
+    start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory, status: int
+) -> None:
+    """Its clients' uploads are kept here: the first comes again by the SDK itself, and none is sent there any more."""
+    upstream.routes["POST /v1/files"] = MockReply(status=status, json={"detail": "Not Found"})
+    gateway = start_gateway({"upstream": {"api_base": upstream.base_url}})
+    client = make_client(gateway, "sk-mine").with_options(max_retries=2)  # as it is by default
+    made = [client.files.create(file=("lamps.txt", text), purpose="user_data") for text in (b"Lamp 7 is blue.", b"Two")]
+    assert [each.path for each in upstream.requests] == ["/v1/files"]
+    messages: Any = [user("Which colour has lamp 7?")]
+    attached = {"attachments": [{"file_id": made[0].id}]}
+    client.chat.completions.create(model="gpt-4o", messages=messages, extra_body=attached)
+    assert "Lamp 7 is blue." in text_of(upstream.last.body)
+    gateway.restart()  # what was learned of the upstream is gone, the files are not
+    assert client.files.retrieve(made[1].id).filename == "lamps.txt"
+    client.files.delete(made[1].id)
+    with http(gateway, "sk-mine") as bare:
+        answer = bare.post("/files", files={"file": ("a.txt", b"x")}, data={"purpose": "user_data"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "files_not_kept")
+    assert "files.serve" in answer.json()["error"]["message"]

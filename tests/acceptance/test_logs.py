@@ -80,7 +80,9 @@ def test_s9_on_a_terminal_the_log_is_for_people(tmp_path: Path, upstream: MockUp
         shown.until("serving")
         first = next(COLOUR.sub("", line) for line in shown.lines())
         assert re.fullmatch(
-            rf"[\d:]{{8}} INFO    serving on http://127.0.0.1:{shown.port}, version [\d.]+, models: 4", first
+            rf"[\d:]{{8}} INFO    serving on http://127.0.0.1:{shown.port}, version [\d.]+, models: .+, "
+            rf"page http://127.0.0.1:{shown.port}/ui",
+            first,
         )
         for streamed in (False, True):
             upstream.reply(text="one two", usage={"prompt_tokens": 1234, "completion_tokens": 2, "total_tokens": 1236})

@@ -18,6 +18,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import Record
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
+from tests.support.office import xlsx
 from tests.support.reply import Reply
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +50,20 @@ def shipped(start_gateway: GatewayFactory, upstream: MockUpstream) -> GatewayPro
     """As `make run` serves, with config.yaml, but for the address of the default upstream and the SQLite file."""
     config = {**yaml.safe_load((ROOT / "config.yaml").read_text()), "storage": {}}
     return start_gateway({**config, "upstream": {"api_base": upstream.base_url}})
+
+
+def test_the_example_of_files(start_gateway: GatewayFactory, upstream: MockUpstream, tmp_path: Path) -> None:
+    """Started as the page says, with files kept here."""
+    assert "`GATEWAY_FILES_SERVE=on make run`" in README
+    config = {"upstream": {"api_base": upstream.base_url}, "files": {"serve": "on"}}
+    (tmp_path / "budget.xlsx").write_bytes(xlsx("The harbour cost 1,234 in March."))
+    code = (
+        f'from openai import OpenAI\nclient = OpenAI(base_url="{ADDRESS}/v1")\n'
+        + block(README, "Documents and files", "python").replace("client.chat", "print(client.chat", 1).rstrip()
+        + ")"
+    )
+    run(code, start_gateway(config), tmp_path, sys.executable, "-c")
+    assert "1,234" in json.dumps(upstream.last.body)
 
 
 def test_the_first_curl(shipped: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_s9_check_reaches_what_it_names(upstream: MockUpstream, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("told", "line"),
     [
-        ({}, "those of clients with a key of the gateway's here, in {folder}; all others' at the default upstream"),
+        ({}, "at the default upstream if it keeps files, else here, in {folder} (files.serve)"),
         ({"files": {"serve": "on", "store": "database"}}, "all here, in the database"),
         ({"server": {"relay": ["files"]}}, "all at the default upstream"),
     ],
@@ -236,3 +236,45 @@ def _get(url: str) -> int:
         return httpx.get(url, trust_env=False, timeout=5).status_code
     except httpx.TransportError:
         return 0
+
+
+def test_s9_check_makes_no_file(tmp_path: Path, upstream: MockUpstream) -> None:
+    """A database that is not there yet is `serve`'s to make."""
+    path = config_file(tmp_path, json.dumps({"upstream": {"api_base": upstream.base_url}}))
+    done = gateway_command("check", "--config", str(path), directory=tmp_path)
+    assert "context-gateway.db: not there yet: `gateway serve` makes it" in done.stdout
+    assert not list(tmp_path.glob("*.db*"))
+
+
+def test_s9_init_writes_a_configuration_once(tmp_path: Path, upstream: MockUpstream) -> None:
+    """It says what it means, `check` finds nothing wrong with it, and what is there stays."""
+    done = gateway_command("init", "own.yaml", directory=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gateway serve --config own.yaml" in done.stdout
+    written = (tmp_path / "own.yaml").read_text()
+    env = {"OPENAI_BASE_URL": upstream.base_url}
+    checked = gateway_command("check", "--config", "own.yaml", directory=tmp_path, env=env)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    again = gateway_command("init", "own.yaml", directory=tmp_path)
+    assert again.returncode == 1
+    assert "is there already" in again.stderr
+    assert (tmp_path / "own.yaml").read_text() == written
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/health", "/health/ready"),
+        ("/docs", "/openapi.json"),
+        ("/chat/completions", "below /v1"),
+        ("/v1", "ends with /v1 once"),
+        ("/v1/v1/messages", "ends with /v1 once"),
+        ("/login", "/ui"),
+    ],
+)
+def test_s9_a_path_that_is_nearly_right_is_answered_with_a_hint(
+    one_gateway: GatewayProcess, path: str, hint: str
+) -> None:
+    answer = httpx.post(f"{one_gateway.url}{path}", json={})
+    assert answer.status_code == 404
+    assert hint in answer.json()["error"]["message"]

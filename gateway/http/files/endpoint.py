@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
-from gateway.errors import RangeNotSatisfiable, StorageUnavailable
-from gateway.files.store import Files, Serves
+from gateway.errors import FilesNotKept, RangeNotSatisfiable, StorageUnavailable, UpstreamError
+from gateway.files.store import CallersFiles, Files, Serves
 from gateway.http.auth import UNKNOWN, Authenticator
 from gateway.http.edge import App, Receive, Scope, Send, send_json
 from gateway.http.fields import invalid
@@ -18,6 +18,8 @@ from gateway.models.files import FileQuery, FileRecord
 from gateway.models.trail import actor_of
 
 MAX_PAGE = 10_000
+NO_SUCH_PATH = (404, 405, 501)
+"""Statuses by which an upstream says that it has no files."""
 
 
 def as_file(record: FileRecord) -> dict[str, Any]:
@@ -42,16 +44,25 @@ Answer = Callable[[Caller, Scope, Receive, Send], Awaitable[None]]
 class FileEndpoint:
     """A path, which is the relay's for those whose files are the upstream's."""
 
-    def __init__(self, auth: Authenticator, relay: App, serves: Serves, answer: Answer) -> None:
+    def __init__(self, auth: Authenticator, relay: App, files: CallersFiles, serves: Serves, answer: Answer) -> None:
         self._auth = auth
         self._relay = relay
+        self._files = files
         self._serves = serves
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = await self._auth.caller(scope)
-        if not self._serves(caller):
-            await self._relay(scope, receive, send)
+        file_id = scope["path_params"].get("file_id")
+        is_here = self._serves(caller) if file_id is None else await self._files.is_here(file_id, caller)
+        if not is_here:
+            try:
+                await self._relay(scope, receive, send)
+            except UpstreamError as error:
+                if scope["method"] != "POST" or error.status not in NO_SUCH_PATH or not self._serves.may(caller):
+                    raise
+                self._serves.keeps_none(caller)
+                raise FilesNotKept from error  # OpenAI's SDKs then send the upload again by themselves
             return
         if caller.tenant == UNKNOWN:
             raise StorageUnavailable("The storage cannot be reached.")
@@ -62,12 +73,14 @@ class FileEndpoint:
 class FileEndpoints:
     """The endpoints `all`, `one` and `content`."""
 
-    def __init__(self, files: Files, auth: Authenticator, relay: App, serves: Serves, max_bytes: int) -> None:
+    def __init__(
+        self, files: Files, callers: CallersFiles, auth: Authenticator, relay: App, serves: Serves, max_bytes: int
+    ) -> None:
         self._files = files
         self._max_bytes = max_bytes
-        self.all = FileEndpoint(auth, relay, serves, self._all)
-        self.one = FileEndpoint(auth, relay, serves, self._one)
-        self.content = FileEndpoint(auth, relay, serves, self._content)
+        self.all = FileEndpoint(auth, relay, callers, serves, self._all)
+        self.one = FileEndpoint(auth, relay, callers, serves, self._one)
+        self.content = FileEndpoint(auth, relay, callers, serves, self._content)
 
     async def _all(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "POST":

@@ -85,7 +85,10 @@ class Destinations:
         except ModelNotFound:
             raise NotRelayed("This path is not relayed: the default upstream has no key.") from None
         if deployment.operator_key and not named:
-            raise NotRelayed("This path is not relayed with the gateway's own key; server.relay could name it.")
+            raise NotRelayed(
+                "This path is not relayed with the gateway's own key; server.relay could name it, "
+                "and `files.serve: on` keeps files here."
+            )
         return deployment
 
     async def of(self, call: Call, upload: Upload) -> Destination:
@@ -163,7 +166,10 @@ class Destinations:
         if deployment.protocol not in OPENAIS:
             raise NotRelayed(f"The provider of {model!r} does not speak OpenAI's protocol; it serves chats alone.")
         if deployment.operator_key and not call.named:
-            raise NotRelayed("This path is not relayed with the gateway's own key; server.relay could name it.")
+            raise NotRelayed(
+                "This path is not relayed with the gateway's own key; server.relay could name it, "
+                "and `files.serve: on` keeps files here."
+            )
         if any(name != deployment.provider_model for name in call.models_in_address):
             raise NotRelayed("A model is named in the body alone.")
         if body is None:

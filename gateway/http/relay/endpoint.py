@@ -3,10 +3,10 @@
 from contextlib import nullcontext
 
 from gateway.config.settings import Settings
-from gateway.errors import MethodNotAllowed, NotFound, NotRelayed, UpstreamError
+from gateway.errors import MethodNotAllowed, NotRelayed, UpstreamError
 from gateway.guards.opening import guards_are_on
 from gateway.http.auth import Authenticator
-from gateway.http.edge import Receive, Scope, Send, note_fault
+from gateway.http.edge import Receive, Scope, Send, note_fault, nothing_at
 from gateway.http.key_watch import KeyWatch
 from gateway.http.receive import header, until_disconnect
 from gateway.http.relay.destination import Call, Destination, Destinations
@@ -54,7 +54,7 @@ class Relay:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("latin-1")
         if not path.startswith(PREFIX) or scope["path"].startswith(OWN):
-            raise NotFound("There is nothing at this path.")
+            raise nothing_at(scope["path"])
         caller = await self._auth.caller(scope)
         scope["gateway"]["tenant"] = caller.tenant
         if self.is_guarded:

@@ -10,7 +10,7 @@ from gateway.models.exchange import Headers
 from gateway.models.keys import is_ours
 
 PREFIX = "/v1/"
-OWN = ("/v1/conversations/", "/v1/gateway/")
+OWN = ("/v1/conversations/", "/v1/gateway/", "/v1/v1/")
 """Prefixes that are never relayed: the gateway's ids mean nothing to an upstream."""
 ODD = re.compile(r"[%;\\]|\.\.|//|/\Z")
 """What some server may read another path out of: such a path is none that an operator's key is used for."""

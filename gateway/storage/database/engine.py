@@ -4,6 +4,7 @@ A query is a plain function of a SQLAlchemy `Connection`. So one transaction cos
 for each statement, and PostgreSQL runs the very same code under SQLAlchemy's greenlet bridge.
 """
 
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -52,6 +53,13 @@ def parse_url(text: str) -> URL:
             url = url.update_query_dict({"ssl": mode})
         return url.difference_update_query(LIBPQ_ONLY)
     raise ValueError(f"storage.url: {backend!r} is not supported; sqlite or postgresql+asyncpg are")
+
+
+def sqlite_file(text: str) -> Path | None:
+    """Returns the file that `storage.url` names, or None: it is no SQLite, or in memory."""
+    url = parse_url(text)
+    is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+    return Path(str(url.database)).absolute() if is_file else None
 
 
 def insert_for(dialect: sa.Dialect, table: sa.Table) -> Any:

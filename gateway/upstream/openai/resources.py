@@ -90,6 +90,9 @@ def _listed(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "gateway"}
 
 
+NO_FILE = "There is no such file for this key at the upstream; `files.serve: on` keeps files here."
+
+
 class UpstreamFiles:
     """Files that a client keeps with the default upstream, by its own key (a `FileStore`); those of the operator's
     account are nobody's to read (guarantee §1)."""
@@ -126,13 +129,13 @@ class UpstreamFiles:
     def _asked(self, file_id: str, caller: Caller) -> Deployment:
         deployment = self._router.default("", caller)
         if deployment.operator_key or not FILE_ID.match(file_id):
-            raise NotFound("There is no such file for this key.")
+            raise NotFound(NO_FILE)
         return deployment
 
     async def _get(self, path: str, deployment: Deployment) -> httpx.Response:
         response = await get(self._client, deployment, path, FILE_SECONDS)
         if response.status_code == 404:
-            raise NotFound("There is no such file for this key.")
+            raise NotFound(NO_FILE)
         if 300 <= response.status_code < 400:
             raise UpstreamInvalidResponse(f"The upstream answered with status {response.status_code}.")
         if response.status_code >= 400:
