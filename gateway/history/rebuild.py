@@ -48,7 +48,9 @@ INLINE_BYTES = 2**20
 """A body of fewer bytes is compared and paired in less time than other requests would notice."""
 COMPACTED_BYTES = 8000
 """Stored bytes of the path before a compaction that stay in the window, whole turns: the latest does in any case."""
-BYTES_PER_TOKEN = 4
+COMPACTED_BYTES_PER_TOKEN = 2
+"""The same for each token of the limit above which it was compacted, so that it is not compacted anew at once: half of
+the limit, at four bytes a token."""
 BYTES_PER_TOKEN = 8
 """Stored bytes that are read for each token of the budget: no text has longer tokens on average."""
 
@@ -94,8 +96,8 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
         most: int | None = options.max_bytes
         model: str | None = request.model
         if ref.at is not None:  # older turns leave the window, and what was frozen of it
-            limit = request.options.clear_above or COMPACTED_BYTES  # so that it is not compacted anew at once
-            most, model = min(COMPACTED_BYTES, limit * BYTES_PER_TOKEN // 2) + request.size, None
+            limit = request.options.clear_above or COMPACTED_BYTES
+            most, model = min(COMPACTED_BYTES, limit * COMPACTED_BYTES_PER_TOKEN) + request.size, None
         stored = await store.find_conversation(tenant, ref, max_bytes=most, lookup=lookup, model=model)
         if stored is None and ref.conversation_id:
             raise ConversationNotFound("No such conversation.", param="conversation")

@@ -1,11 +1,14 @@
 """litellm loaded ahead of its first request: the rehearsed call goes nowhere, and what failed is tried again."""
 
+import importlib
+import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
 import respx
 
-from gateway.upstream.litellm import rehearsal
+from gateway.upstream.litellm import library, rehearsal
 from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.rehearsal import rehearse
 from tests.integration.litellm_calls import LIBRARY
@@ -42,3 +45,21 @@ async def test_what_could_not_be_loaded_is_tried_again_by_the_next_request(monke
     assert await library.get() == "litellm"
     assert await library.get() == "litellm"
     assert len(tries) == 2
+
+
+async def test_modules_that_others_import_meanwhile_are_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dictionary of modules grows while it is gone through."""
+
+    class Importing(str):
+        __slots__ = ()
+
+        def startswith(self, *prefix: Any) -> bool:
+            sys.modules[f"imported_{len(sys.modules)}"] = ModuleType("imported")
+            return super().startswith(*prefix)
+
+    fetching = ModuleType("litellm.fetching")
+    vars(fetching)["safe_get"] = print
+    monkeypatch.setattr(sys, "modules", {Importing("litellm.fetching"): fetching, **sys.modules})
+    monkeypatch.setattr(importlib, "import_module", lambda _: None)
+    library._forbid_fetching()
+    assert vars(fetching)["safe_get"] is not print

@@ -92,7 +92,7 @@ def _forbid_fetching() -> None:
     """No URL found in a request is ever fetched (guarantee §2): litellm would do so for providers that take no URLs."""
     replaced = {"safe_get": _refuse, "async_safe_get": _refuse_async}
     importlib.import_module("litellm.litellm_core_utils.prompt_templates.factory")
-    for module in [m for name, m in sys.modules.items() if name.startswith("litellm.")]:
+    for module in [m for name, m in sys.modules.copy().items() if name.startswith("litellm.")]:
         for name, refusal in replaced.items():
             if name in vars(module):
                 setattr(module, name, refusal)
