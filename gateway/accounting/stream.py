@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.errors import UpstreamInvalidResponse
-from gateway.models.items import ANTHROPIC_EVENTS
+from gateway.models.items import ANTHROPIC_EVENTS, ITEM_ORDER
 
 CHUNK_FIELDS = ("id", "object", "created", "model", "choices", "usage")
 """Fields of any chunk. All others of a chunk without choices are passed on with the next one."""
@@ -13,7 +13,7 @@ ON_EVERY_CHUNK = ("created", "model", "service_tier", "system_fingerprint")
 NOT_ENVELOPE = frozenset(("choices", "usage", "object"))
 MAX_ANSWER_CHARS = 64 * 2**20
 """Characters of a streamed answer, which is kept until it is stored; about the size that a whole one may have."""
-NUMBERED = ("annotations", "reasoning_items", "output_items")
+NUMBERED = ("annotations", "reasoning_items", "output_items", ITEM_ORDER)
 """Lists of a delta whose entries may be numbered, as OpenAI's SDK demands to put a stream together."""
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from gateway.models.conversation import ConversationMessage, History, StoredConversation, TokenCounts
 from gateway.models.frames import Form, Frame
-from gateway.models.items import ANTHROPIC_BLOCKS, BOUND
+from gateway.models.items import ANTHROPIC_BLOCKS, BOUND, OF_RESPONSES
 
 PROVIDER_FIELDS = frozenset(
     {
-        *("reasoning_content", "reasoning", "reasoning_details", "reasoning_items", "thinking_blocks"),
+        *("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", *OF_RESPONSES),
         *("thought_signature", "provider_specific_fields", "extra_content", "encrypted_content", ANTHROPIC_BLOCKS),
-        *("output_items", "phase", BOUND),
+        BOUND,
     }
 )
 """Fields of assistant messages and tool calls that only the provider that made them understands (guarantee §1)."""

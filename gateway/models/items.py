@@ -5,7 +5,7 @@ message's own, so that they stay the same, whatever else of the message is delet
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -58,7 +58,7 @@ def _input_part(part: Any) -> Part:
 
 
 def _output_part(part: Any) -> Part:
-    if isinstance(part, dict) and part.get("type") == "text":
+    if isinstance(part, dict) and part.get("type") in ("text", "output_text"):
         return {"annotations": [], "logprobs": [], **part, "type": "output_text"}
     return part if isinstance(part, dict) else {"type": "output_text", "text": str(part), "annotations": []}
 
@@ -95,9 +95,19 @@ THOUGHTS = frozenset(
         BOUND,
     }
 )
-OF_RESPONSES = frozenset({"reasoning_items", "output_items", "phase"})
+ITEM_ORDER = "item_order"
+"""The field of an answer with its items in the order in which they were made, where its other fields do not tell it:
+messages as they are, all else by its type, calls with their ids, too. What else these say is in the other fields."""
+OF_RESPONSES = frozenset({"reasoning_items", "output_items", "phase", ITEM_ORDER})
 """Fields of an assistant's message that only an upstream that speaks Responses takes back."""
 WORDS = frozenset({"content", "refusal", "annotations", "audio"})
+OWN_CALLS = ("function_call", "custom_tool_call")
+"""Calls that the client answers."""
+BETWEEN = "\n\n"
+"""Between texts that are items of their own, or parts of a summary."""
+OF_MESSAGE = frozenset(("type", "role", "status", "content", "phase"))
+OF_CALL = frozenset(("type", "status", "call_id"))
+"""Fields of items that a chat's message tells in words of its own."""
 
 
 def items_of(message: ConversationMessage, custom: Collection[str] = ()) -> list[Item]:
@@ -151,7 +161,8 @@ def without(message: ConversationMessage, item_id: str) -> ConversationMessage |
         return None
     body = message.body
     if item_id.startswith("msg_"):
-        body = {name: value for name, value in body.items() if name not in WORDS} | {"content": None}
+        number = [each["id"] for each in items_of(message) if each["type"] == "message"].index(item_id)
+        body = _without_words(body, number)
     elif item_id.startswith("rs_"):
         body = {name: value for name, value in body.items() if name not in THOUGHTS}
     else:
@@ -180,17 +191,120 @@ def _answer(message: ConversationMessage, stem: str, status: str) -> list[Item]:
     items = _thoughts(body, stem, status)
     parts = output_parts(body)
     calls = [_call(call, item_id, status) for call, item_id in _calls(body, stem)]
-    says_something = any(part.get("text") or part.get("type") != "output_text" for part in parts)
-    if says_something or not (calls or items):
-        items.append(_said(message, status, parts))
-    return items + calls
+    said = [_said(message, status, parts)] if _says_something(parts) or not (calls or items) else []
+
+    def apart(entry: Item, number: int) -> Item:
+        own = {"id": numbered_id(stem, number, "msg_"), "type": "message", "status": status}
+        return {**entry, **own, "content": output_parts({"content": entry["content"]})}
+
+    return ordered(body, items, said, calls, apart)
+
+
+def _kind(item: Item) -> str:
+    return str(item.get("type") or "message")
+
+
+def _says_something(parts: Sequence[Part]) -> bool:
+    return any(part.get("text") or part.get("type") != "output_text" for part in parts)
+
+
+def item_order(items: Sequence[Item]) -> list[Item]:
+    """The `item_order` of an answer of these items; empty where its message tells it without: thoughts, hosted
+    calls, one message of one text or refusal, calls."""
+    found: list[Item] = []
+    exact, last = True, 0
+    for item in items:
+        kind = _kind(item)
+        if kind == "message":
+            if not _says_something(output_parts({"content": item.get("content")})):
+                continue
+            entry, place = {"role": "assistant", **_rest(item, "pinned", "agent")}, 2
+            is_simple = entry.keys() <= OF_MESSAGE and (isinstance(item["content"], str) or len(item["content"]) == 1)
+            is_simple = is_simple and last < 2
+        elif kind in OWN_CALLS:
+            entry, place = _rest(item, "name", "namespace", "arguments", "input", "pinned", "agent"), 3
+            is_simple = entry.keys() <= OF_CALL
+        else:
+            entry, place, is_simple = {"type": kind}, int(kind != "reasoning"), True
+        exact, last = exact and is_simple and place >= last, place
+        found.append(entry)
+    return [] if exact else found
+
+
+def ordered(
+    body: Item, kept: Sequence[Any], said: list[Item], calls: list[Item], apart: Callable[[Item, int], Item]
+) -> list[Any]:
+    """The items of an answer in the order in which they were made, as far as its message still says them.
+
+    Args:
+        kept: its thoughts and hosted calls; what holds a place alone, as it is not shown, is {}.
+        said: the message that all of its words are; it stands where the messages do of which the words were changed.
+        calls: its calls.
+        apart: makes an item of an entry for a message, and its number among them.
+    """
+    order = _order_of(body)
+    messages = [entry for entry in order if _kind(entry) == "message"]
+    if messages and _tells(messages, body):
+        said = [apart(entry, number) for number, entry in enumerate(messages)]
+    others, calls = list(kept), list(calls)
+    are_all = len(calls) == sum(entry.get("type") in OWN_CALLS for entry in order)
+    found: list[Any] = []
+    for entry in order:
+        kind = _kind(entry)
+        if kind == "message":
+            found += said[:1]
+            said = said[1:]
+        elif kind in OWN_CALLS:
+            fits = (n for n, call in enumerate(calls) if are_all or call["call_id"] == entry.get("call_id"))
+            found += [{**entry, **calls.pop(n)} for n in [*fits][:1]]
+        else:
+            fits = (n for n, each in enumerate(others) if each.get("type") == kind)
+            found += [others.pop(n) for n in [*fits][:1]]
+    return [*filter(None, [*others, *found]), *said, *calls]
+
+
+def _order_of(body: Item) -> list[Item]:
+    """The `item_order` of an answer, as it may come from a client."""
+    order = body.get(ITEM_ORDER)
+    found = [_rest(each, "index") for each in order if isinstance(each, dict)] if isinstance(order, list) else []
+    return [each for each in found if _kind(each) != "message" or isinstance(each.get("content"), str | list)]
+
+
+def _tells(messages: Sequence[Item], body: Item) -> bool:
+    """Whether these messages are what an answer says: it may have been changed."""
+    texts, refusals = _spoken(messages)
+    said, refused = _spoken([{"content": output_parts(body)}])
+    return refusals == refused and "".join(said) in (BETWEEN.join(filter(None, texts)), "".join(texts))
+
+
+def _spoken(messages: Sequence[Item]) -> tuple[list[str], str]:
+    """The text of each message, and all that is refused in them."""
+    parts = [output_parts({"content": each.get("content")}) for each in messages]
+    texts = ["".join(str(p.get("text") or "") for p in each if p.get("type") == "output_text") for each in parts]
+    return texts, "".join(str(p.get("refusal") or "") for each in parts for p in each if p.get("type") == "refusal")
+
+
+def _without_words(body: Item, number: int) -> Item:
+    """An answer without one of its messages."""
+    found = {name: value for name, value in body.items() if name not in WORDS} | {"content": None}
+    order = _order_of(body)
+    messages = [entry for entry in order if _kind(entry) == "message"]
+    found.pop(ITEM_ORDER, None)
+    if not messages or not _tells(messages, body):
+        return found
+    gone, left = messages[number], [*messages[:number], *messages[number + 1 :]]
+    texts, refused = _spoken(left)
+    cited = [each for part in output_parts({"content": gone["content"]}) for each in part.get("annotations") or ()]
+    kept = [each for each in body.get("annotations") or () if flat_annotation(each) not in cited]
+    more = {"refusal": refused, "annotations": kept, ITEM_ORDER: [e for e in order if e is not gone]}
+    return {**found, "content": BETWEEN.join(filter(None, texts)) or None, **{k: v for k, v in more.items() if v}}
 
 
 def _thoughts(body: dict[str, Any], stem: str, status: str) -> list[Item]:
     """The reasoning of a message, and the hosted calls that stand among it, in their order. What is sealed in it is for
     the model alone."""
-    kept = body.get("output_items") or body.get("reasoning_items")
-    if not isinstance(kept, list) or not kept:
+    kept = [item for name in ("reasoning_items", "output_items") for item in body.get(name) or ()]
+    if not kept:
         text = body.get("reasoning_content") or body.get("reasoning")
         content = [{"type": "reasoning_text", "text": text}]
         kept = [{"type": "reasoning", "content": content}] if isinstance(text, str) and text else []
@@ -202,16 +316,16 @@ def _thoughts(body: dict[str, Any], stem: str, status: str) -> list[Item]:
         if each["type"] != "reasoning":
             items.append(each)
             continue
-        item = {"id": thought_id(stem, number), "type": "reasoning", "summary": each.get("summary") or []}
+        item = {"id": numbered_id(stem, number), "type": "reasoning", "summary": each.get("summary") or []}
         said = {"content": each["content"]} if each.get("content") else {}
         items.append({**item, **said, "status": status})
         number += 1
     return items
 
 
-def thought_id(stem: str, number: int) -> str:
-    """The id of a message's reasoning item of that number, from 0 on."""
-    return f"rs_{stem}" if number == 0 else f"rs_{stem}_{content_digest(str(number))[:12]}"
+def numbered_id(stem: str, number: int, prefix: str = "rs_") -> str:
+    """The id of an answer's reasoning item of that number, from 0 on; with another prefix that of its messages."""
+    return f"{prefix}{stem}" if number == 0 else f"{prefix}{stem}_{content_digest(str(number))[:12]}"
 
 
 def call_item_id(stem: str, call_id: str, before: int, *, custom: bool) -> str:

@@ -16,6 +16,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_responses import MockResponses, call, custom_call, refusal, thought, web_search, words
 from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply
+from tests.support.strict_responses import create, events, read_events
 
 BOTH = pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
 TOOL: Json = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
@@ -387,6 +388,74 @@ def test_s10_4_from_edge_to_upstream_in_its_own_words(client: OpenAI, mock: Mock
     assert [item.type for item in answer.output] == ["reasoning", "web_search_call", "message"]
     assert answer.output_text == "found"
     assert answer.output[0].to_dict()["encrypted_content"] == "s1"
+
+
+def shape(items: Any) -> list[Any]:
+    """What each item is and says, with its phase."""
+    names = ("encrypted_content", "call_id", "action", "phase", "content", "arguments")
+    return [(item.get("type"), *(item.get(name) for name in names)) for item in items]
+
+
+def bare(items: Any) -> list[Any]:
+    """The same of what goes up: without log probabilities."""
+    for item in (items := json.loads(json.dumps(items))):
+        for part in item.get("content") or () if item.get("type") == "message" else ():
+            part.pop("logprobs", None)
+    return shape(items)
+
+
+@BOTH
+@pytest.mark.parametrize("calls", [True, False], ids=["a step", "an answer"])
+def test_s10_4_items_keep_their_order_and_messages_stay_two(
+    codex: GatewayProcess, mock: MockResponses, streamed: bool, calls: bool
+) -> None:
+    """To the client, in what is stored, and in the next request, whichever way it goes on."""
+    begins = [thought("", "s1"), {**words("I look."), "phase": "commentary"}, thought("hm", "s2"), web_search("x")]
+    last = [
+        {**words("Found."), "phase": "commentary"},
+        call("look", {}, "c1"),
+        thought("", "s3"),
+        call("look", {}, "c2"),
+    ]
+    made = [*begins, *(last if calls else [{**words('{"price": 1}'), "phase": "final_answer"}])]
+    mock.reply(*made)
+    first: Json = {"role": "user", "content": f"Look. {streamed} {calls}"}
+    tools = [{"type": "function", "name": "look", "parameters": {"type": "object"}}, {"type": "web_search"}]
+    body: Json = {"model": "codex", "tools": tools, "include": ["reasoning.encrypted_content"]}
+    asked = {**body, "input": [first]}
+    told = events(codex, asked) if streamed else []
+    answer = told[-1]["response"] if streamed else create(codex, asked)
+    assert bare(answer["output"]) == bare(made)
+    ids = [item["id"] for item in answer["output"]]
+    assert len({*ids}) == len(ids)
+    for kind in ("added", "done") if streamed else ():
+        found = [each for each in told if each["type"] == f"response.output_item.{kind}"]
+        assert [(each["output_index"], each["item"]["id"]) for each in found] == [*enumerate(ids)]
+    with http(codex) as asks:
+        at = f"/responses/{answer['id']}?include=reasoning.encrypted_content"
+        assert asks.get(at).json()["output"] == answer["output"]
+        assert read_events(asks.get(f"{at}&stream=true").text)[-1]["response"]["output"] == answer["output"]
+    outputs = [{"type": "function_call_output", "call_id": name, "output": "r"} for name in ("c1", "c2") if calls]
+    rest = outputs or [{"role": "user", "content": "next"}]
+    ways = [
+        {"previous_response_id": answer["id"], "input": rest},
+        {"conversation": answer["conversation"]["id"], "input": [first, *answer["output"], *rest]},
+        {"input": [first, *answer["output"], *rest]},
+        {"input": [first, *[{k: v for k, v in item.items() if k != "id"} for item in answer["output"]], *rest]},
+        {"input": [first, *answer["output"], *rest], "store": False},
+    ]
+    for number, way in enumerate(ways):
+        after = create(codex, {**body, **way})
+        sent = mock.last["input"]
+        assert bare(sent[1 : -len(rest)]) == bare(made), number
+        assert sent[0] == first
+        if number < 4:
+            assert after["conversation"] == answer["conversation"], number
+    with http(codex) as asks:
+        brought = asks.get(f"/responses/{after['id']}/input_items?order=asc").status_code
+        assert brought == 404  # of `store: false` nothing is kept
+        items = asks.get(f"/conversations/{answer['conversation']['id']}/items?order=asc&limit=100").json()["data"]
+        assert [item["id"] for item in items][1 : 1 + len(ids)] == ids
 
 
 @pytest.mark.parametrize("value", ["x", 7, {"model": "other", "store": True}])

@@ -99,11 +99,12 @@ async def test_s10_4_hosted_calls_go_back_where_they_stood(house: InProcess, ups
     mock.reply(*made, words("found"))
     first = await house.ask({"model": "unknown", "messages": [user("a")]}, native=HOSTED)
     assert mock.last["tools"] == [SEARCH]
-    assert first["choices"][0]["message"]["output_items"] == made
+    answer = first["choices"][0]["message"]
+    assert (answer["reasoning_items"], answer["output_items"]) == ([made[0], made[2]], [made[1]])
     body = {"model": "unknown", "messages": [user("b")], "conversation": first["conversation"]["id"]}
     await house.ask(body, native=HOSTED)
     assert mock.last["input"][1:4] == made
-    assert mock.last["input"][4] == {"role": "assistant", "content": "found"}
+    assert mock.last["input"][4]["content"] == [{"type": "output_text", "text": "found", "annotations": []}]
 
 
 async def test_s10_4_an_upstream_that_is_known_to_speak_it_is_asked_again(

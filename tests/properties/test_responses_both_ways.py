@@ -58,8 +58,62 @@ def turn(asked: Json, words: Json, kept: Json, kinds: list[str], silent: bool) -
 
 @given(st.lists(st.builds(turn, ASKED, WORDS, KEPT, KINDS, st.booleans()), min_size=1, max_size=3))
 def test_s10_4_messages_go_up_and_come_back(turns: list[list[Json]]) -> None:
-    messages = [message for each in turns for message in each]
-    assert read_request({"model": "m", "input": input_items(messages)}).chat["messages"] == messages
+    """Answers as they are kept now, and as they once were: thoughts and hosted calls in one list."""
+    sent = input_items([message for each in turns for message in each])
+    again: list[Json] = read_request({"model": "m", "input": sent}).chat["messages"]
+    assert input_items(again) == sent
+    assert read_request({"model": "m", "input": input_items(again)}).chat["messages"] == again
+
+
+PHASES = st.sampled_from([{}, {"phase": "commentary"}, {"phase": "final_answer"}])
+PART = st.builds(
+    lambda text, cited: {"type": "output_text", "text": text, "annotations": cited},
+    TEXTS,
+    st.sampled_from([[], [{"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}]]),
+) | st.builds(lambda text: {"type": "refusal", "refusal": text}, TEXTS)
+SAID = st.builds(
+    lambda parts, phase: {"type": "message", "role": "assistant", "content": parts, **phase},
+    st.lists(PART, min_size=1, max_size=3),
+    PHASES,
+)
+CALLED = st.builds(lambda name: {"type": "function_call", "call_id": "?", "name": name, "arguments": "{}"}, TEXTS)
+FREE = st.builds(lambda text: {"type": "custom_tool_call", "call_id": "?", "name": "g", "input": text}, TEXTS)
+UNKNOWN = st.builds(lambda text: {"type": "brand_new_call", "payload": {"x": text}}, TEXTS)
+ITEMS = st.lists(SAID | CALLED | FREE | THOUGHTS | UNKNOWN | st.just(SEARCH), min_size=1, max_size=7)
+
+
+@given(st.lists(ITEMS, min_size=1, max_size=3), st.sampled_from(["", "theirs", "ours"]))
+def test_s10_4_items_go_up_in_the_order_and_groups_in_which_they_came(answers: list[list[Json]], named: str) -> None:
+    """With their makers' ids they are equal; ids of this gateway's are none of the upstream's. An answer ends with what
+    its last thoughts led to."""
+    given_items: list[Json] = []
+    expected: list[Json] = []
+    for at, answer in enumerate(answers):
+        given_items.append({"role": "user", "content": "q"})
+        expected.append(given_items[-1])
+        while answer and answer[-1]["type"] == "reasoning":
+            answer = answer[:-1]
+        for number, item in enumerate(answer):
+            stem = f"{at:032x}_{number:012x}" if named == "ours" else f"{at}_{number}"
+            item = {**item, "call_id": f"call_{at}_{number}"} if "call_id" in item else item
+            is_hosted = item["type"] in ("web_search_call", "brand_new_call")
+            given_items.append({**item, "id": f"x_{stem}"} if named and not is_hosted else item)
+            expected.append(given_items[-1] if named == "theirs" else item)
+    sent = input_items(read_request({"model": "m", "input": given_items}).chat["messages"])
+    if named == "theirs":
+        assert sent == expected
+    assert [*map(_plain, sent)] == [*map(_plain, expected)]
+
+
+def _plain(item: Json) -> Json:
+    """An item for comparison: a lone text is a string, and what is empty is not there."""
+    content = item.get("content")
+    found = {k: v for k, v in item.items() if k not in ("content", "summary")}
+    if isinstance(content, str):
+        content = [{"type": "output_text", "text": content}]
+    if content is not None:
+        found["content"] = [{k: v for k, v in part.items() if v} for part in content]
+    return {"type": "message", **found}
 
 
 CHOICES: list[Any] = [

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.guards.masking.vault import DIGEST_CHARS, Vault
+from gateway.models.items import ITEM_ORDER
 
 Json = dict[str, Any]
 KIND = r"[A-Z][A-Z0-9_]{0,15}"
@@ -17,6 +18,8 @@ MAY_BEGIN_IN_JSON = re.compile(
 LONGEST = 64
 """Characters of an end that may be held back."""
 TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
+OF_JSON = ("content", "text", ITEM_ORDER)
+"""Fields through which a text is reached that is JSON as a whole."""
 
 
 def answers_json(body: Json) -> bool:
@@ -32,7 +35,7 @@ def restored(value: Any, vault: Vault, name: str = "", *, is_json: bool = False)
     if isinstance(value, list):
         return [restored(each, vault, name, is_json=is_json) for each in value]
     if isinstance(value, dict):
-        return {key: restored(each, vault, key, is_json=is_json and key == "content") for key, each in value.items()}
+        return {key: restored(each, vault, key, is_json=is_json and key in OF_JSON) for key, each in value.items()}
     return value
 
 
@@ -81,7 +84,7 @@ class ChoiceRestorer:
             elif name == "thinking_blocks" and isinstance(value, list):
                 found[name] = [part for block in value for part in self._thoughts(block)]
             else:
-                found[name] = restored(value, self._vault, name)
+                found[name] = restored(value, self._vault, name, is_json=self._is_json and name == ITEM_ORDER)
         return found
 
     def rest(self, upto: Json | None = None) -> Json:

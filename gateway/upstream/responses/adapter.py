@@ -26,7 +26,6 @@ RESPONSES = "responses"
 UNFINISHED = ("queued", "in_progress", "cancelled")
 REFUSED = (400, 422)
 MAX_REMEMBERED = 1000
-CLIENTS_TOOLS = ("function", "custom")
 
 
 class ResponsesUpstream:
@@ -58,8 +57,7 @@ class ResponsesUpstream:
             raise UpstreamInvalidResponse("The upstream's response holds no output.")
         if response.get("status") in UNFINISHED:
             raise UpstreamInvalidResponse("The upstream's response is not finished.")
-        completion = completion_of(response, hosted=_has_hosted(body))
-        completion = whole_mended(completion, body, deployment, answered.raw, answered.headers)
+        completion = whole_mended(completion_of(response), body, deployment, answered.raw, answered.headers)
         return JsonAnswer(completion, relayed_headers(answered.headers))
 
     def stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> StreamOpener:
@@ -69,7 +67,7 @@ class ResponsesUpstream:
     @asynccontextmanager
     async def _stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> AsyncIterator[ChunkStream]:
         request = self._request(deployment, body)
-        reader = partial(ResponseStream, as_items=UNTRANSLATED in body, hosted=_has_hosted(body))
+        reader = partial(ResponseStream, as_items=UNTRANSLATED in body)
         async with AsyncExitStack() as stack:
             while True:
                 call = self._http.events(deployment, RESPONSES, request, headers, reader)
@@ -110,11 +108,9 @@ class ResponsesUpstream:
 class ResponseStream(HttpChunkStream):
     """The events of a response as chunks. Its end is `response.completed` or `response.incomplete`."""
 
-    def __init__(
-        self, connection: Connection, deployment: Deployment, body: Json, *, as_items: bool, hosted: bool
-    ) -> None:
+    def __init__(self, connection: Connection, deployment: Deployment, body: Json, *, as_items: bool) -> None:
         super().__init__(connection, deployment, body)
-        self._events = ResponseChunks(as_items=as_items, hosted=hosted)
+        self._events = ResponseChunks(as_items=as_items)
 
     def _add(self, chunks: list[Json], data: bytes) -> None:
         event = event_object(data)
@@ -140,12 +136,6 @@ def _fault(failed: Failure, status: int, deployment: Deployment) -> UpstreamErro
     return refusal(status if status >= 400 else named, jsons.dumps(error), {}, deployment)
 
 
-def _has_hosted(body: Json) -> bool:
-    """Whether the upstream may run tools itself."""
-    own = body.get(UNTRANSLATED) or {}
-    return any(isinstance(tool, dict) and tool.get("type") not in CLIENTS_TOOLS for tool in own.get("tools") or ())
-
-
 def _asks(body: Json) -> bool:
     """Whether it is the client that asks for sealed thoughts."""
     return SEALED in ((body.get(UNTRANSLATED) or {}).get("include") or ())
@@ -158,4 +148,8 @@ def _without_seals(request: Json) -> Json:
 
 
 def _without_thoughts(request: Json) -> Json:
-    return {**request, "input": [item for item in request["input"] if item.get("type") != "reasoning"]}
+    """The request without what is sealed, nor the ids by which the upstream knows what belongs to it."""
+    items = [item for item in request["input"] if item.get("type") != "reasoning"]
+    if len(items) == len(request["input"]):
+        return request
+    return {**request, "input": [{k: v for k, v in item.items() if k != "id"} for item in items]}

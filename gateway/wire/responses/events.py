@@ -5,22 +5,22 @@ from typing import Any
 
 from gateway.base.ids import MESSAGE
 from gateway.errors import GatewayError
-from gateway.models.items import thought_id
+from gateway.models.items import BETWEEN, ITEM_ORDER, numbered_id, ordered, output_parts
+from gateway.wire.responses.chunks import ITEM_DONE, MESSAGE_AT, SUMMARY
 from gateway.wire.responses.namespaces import names_apart
 from gateway.wire.responses.parts import Call, Hosted, Open, Thought, Words
 from gateway.wire.responses.wording import ENCRYPTED, INCOMPLETE, as_incomplete, begun, ended, extras, failed, told
 
 Json = dict[str, Any]
 Compaction = Callable[[Mapping[str, Any]], Json | None]
-SUMMARY = "thoughts_are_summary"
-"""The field of a choice by which an adapter says that its thoughts are a summary of them."""
 
 
 class ResponseEvents:
     """Makes events of chunks, one answer long.
 
-    A chunk has one choice, or none. The response's items are numbered as they begin. Thoughts end where words or calls
-    begin, and words where calls begin; calls stay open to the end, as their pieces may be mixed.
+    A chunk has one choice, or none. The response's items are numbered as they begin. Where the upstream does not tell
+    (`ITEM_DONE`), thoughts end where words or calls begin, and words where calls begin; calls stay open to the end, as
+    their pieces may be mixed.
     """
 
     def __init__(
@@ -52,7 +52,10 @@ class ResponseEvents:
             self._extras.update(extras(chunk))
             self._usage = chunk.get("usage") or self._usage
             for choice in (chunk.get("choices") or ())[:1]:
-                events += self._delta(choice.get("delta") or {}, choice)
+                delta = choice.get("delta") or {}
+                is_whole = bool(delta.get(ITEM_ORDER)) and len(self._items) == self._ahead
+                for each in _in_order(choice) if is_whole else (choice,):
+                    events += self._delta(each.get("delta") or {}, each)
                 self._finish = choice.get("finish_reason") or self._finish
         return self._numbered(events)
 
@@ -113,25 +116,41 @@ class ResponseEvents:
             events += [*begun_now, *thought.add(thoughts)]
         for whole in (*(delta.get("reasoning_items") or ()), *(delta.get("output_items") or ())):
             events += self._whole(whole)
-        self._has_content = self._has_content or isinstance(delta.get("content"), str)
-        if _is_text(delta.get("content")):
-            words, begun_now = self._words()
+        at = choice.get(MESSAGE_AT)
+        content: Any = delta.get("content")
+        self._has_content = self._has_content or isinstance(content, str)
+        if at and at.get("between"):
+            last, _, content = content.partition(BETWEEN)
+            if last:  # which was held back of the message before
+                words, begun_now = self._words()
+                events += [*begun_now, *words.text(last, None)]
+        if _is_text(content):
+            words, begun_now = self._words(at)
             logprobs = choice.get("logprobs")
             said = logprobs.get("content") if isinstance(logprobs, dict) else None
-            events += [*begun_now, *words.text(delta["content"], said)]
+            events += [*begun_now, *words.text(content, said)]
         if _is_text(delta.get("refusal")):
-            words, begun_now = self._words()
+            words, begun_now = self._words(at)
             events += [*begun_now, *words.refusal(delta["refusal"])]
         for annotation in delta.get("annotations") or ():
-            words, begun_now = self._words()
+            words, begun_now = self._words(at)
             events += [*begun_now, *words.annotation(annotation)]
         for position, piece in enumerate(delta.get("tool_calls") or ()):
             events += self._call(position, piece)
-        if isinstance(delta.get("phase"), str):  # it comes with the end
-            for item in self._items:
-                if isinstance(item, Words):
-                    item.phase = delta["phase"]
-        return events
+        for item in self._items:
+            if isinstance(item, Words) and item.number is None:  # it comes with the end
+                item.phase = delta.get("phase") or item.phase
+        return events + self._done(choice.get(ITEM_DONE) or {})
+
+    def _done(self, told: Json) -> list[Json]:
+        """The end of an item of which its upstream told that it ends."""
+        for item in self._items if told else ():
+            if isinstance(item, Words) and item.is_open and item.number == told.get("message", ""):
+                item.phase = told.get("phase") or item.phase
+                return item.close()
+            if isinstance(item, Call) and item.is_open and item.call_id == told.get("call"):
+                return item.close()
+        return []
 
     def _thought(self, *, is_summary: bool = False) -> tuple[Thought, list[Json]]:
         last = self._items[-1] if self._items else None
@@ -141,13 +160,22 @@ class ResponseEvents:
         thought = Thought(self._stem, number, is_summary=is_summary)
         return thought, self._opened(thought)
 
-    def _words(self) -> tuple[Words, list[Json]]:
-        last = self._items[-1] if self._items else None
-        if isinstance(last, Words) and last.is_open:
-            return last, []
-        number = sum(isinstance(item, Words) for item in self._items)
-        words = Words(thought_id(self._stem, number).replace("rs_", MESSAGE, 1))
-        return words, self._opened(words)
+    def _words(self, at: Json | None = None) -> tuple[Words, list[Json]]:
+        """The open message, or the one that an upstream names; with the events of its beginning."""
+        events: list[Json] = []
+        number = at["message"] if at else None
+        said = [item for item in self._items if isinstance(item, Words)]
+        words = said[-1] if said and said[-1].is_open else None
+        if (
+            words is None
+            or not (words is self._items[-1] or words.number is not None)
+            or (at and words.number != number)
+        ):
+            words = Words(numbered_id(self._stem, len(said), MESSAGE), number, at.get("phase") if at else None)
+            events = self._opened(words)
+        if at:
+            words.part, words.phase = at["part"], at.get("phase") or words.phase
+        return words, events
 
     def _whole(self, item: Any) -> list[Json]:
         """An item that its maker sends whole: thoughts, or a hosted call."""
@@ -181,10 +209,44 @@ class ResponseEvents:
         return [item for item in self._items if isinstance(item, Call)]
 
     def _opened(self, item: Open) -> list[Json]:
-        """Begins an item; thoughts and words before it end."""
-        events = [event for each in self._items if not isinstance(each, Call) for event in each.close()]
+        """Begins an item; thoughts before it end, and words of which nobody tells when they do."""
+        tells = not isinstance(item, Words)
+        ending = [
+            each
+            for each in self._items
+            if not (isinstance(each, Call) or (tells and isinstance(each, Words) and each.number is not None))
+        ]
+        events = [event for each in ending for event in each.close()]
         self._items.append(item)
         return [*events, *item.begin(len(self._items) - 1)]
+
+
+def _in_order(choice: Json) -> list[Json]:
+    """The choice of an answer that comes in one piece, once for each of its items, as they would come one by one."""
+    delta = choice["delta"]
+    calls = [{"call_id": str(call.get("id")), "piece": call} for call in delta.get("tool_calls") or ()]
+    kept = [*(delta.get("reasoning_items") or ()), *(delta.get("output_items") or ())]
+    said = [{"type": "message", "content": output_parts(delta), "phase": delta.get("phase")}]
+    found: list[Json] = []
+    number = 0
+    for item in ordered(delta, kept, said, calls, _apart):
+        if "piece" in item:
+            found.append({"delta": {"tool_calls": [item["piece"]]}, ITEM_DONE: {"call": item["call_id"]}})
+        elif item["type"] != "message":
+            found.append({"delta": {"output_items": [item]}})
+        else:
+            for place, part in enumerate(item["content"]):
+                at = {"message": number, "part": place, "phase": item.get("phase")}
+                piece = {"content": part.get("text"), **{k: part.get(k) for k in ("refusal", "annotations")}}
+                tokens = {"content": part.get("logprobs")}
+                found.append({"delta": piece, MESSAGE_AT: at, "logprobs": tokens})
+            found[-1][ITEM_DONE] = {"message": number, "phase": item.get("phase")}
+            number += 1
+    return found
+
+
+def _apart(entry: Json, _: int) -> Json:
+    return {**entry, "type": "message", "content": output_parts({"content": entry["content"]})}
 
 
 def whole_events(begins: Json, response: Json) -> list[Json]:

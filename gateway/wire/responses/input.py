@@ -1,9 +1,12 @@
 """`input` of a request: its items as chat messages, with what only an upstream that speaks Responses understands."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import invalid, missing
+from gateway.models.chain import content_text
+from gateway.models.items import BETWEEN, ITEM_ORDER, item_order
 from gateway.wire.compaction import as_message
 from gateway.wire.responses.items import Item, ItemReader, ReadMessage
 
@@ -11,6 +14,10 @@ STANDING = ("item_reference", "compaction", "compaction_trigger")
 """Items that stand for something else: they are answered, or that is put in their place, before the rest is read."""
 COVERED = object()
 """Stands for an item that a compaction behind it stands for."""
+OURS = re.compile(r"[a-z]+_([0-9a-f]{32})(_[0-9a-f]{12})?")
+"""An id that this gateway gave to an item of an answer, which is the same for all of them (`base.ids.new_id`)."""
+COMMENTARY = "commentary"
+"""The phase of a message that is not the last of its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +32,31 @@ class InputReader(ItemReader):
     """Reads the items of a request.
 
     The assistant's thoughts are kept as `reasoning_items`, for whoever wrote them, and as `reasoning_content` where
-    they are text. Hosted calls and what belongs to them are kept as `output_items`, thoughts among them in their order.
+    they are text. Hosted calls and what belongs to them are kept as `output_items`.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.unheld: list[str] = []
         self.needs = self.unheld
+        self._items: list[Item] = []
+        """Those of the open answer, in their order, as they go back."""
+        self._waiting: list[Item] = []
+        """Thoughts of which the answer has not come yet."""
+        self._stem: str | None = None
+        """What the ids of the open answer have in common, if this gateway gave them."""
+
+    def read(self, item: Any, where: str) -> None:
+        """Adds an item, and notes where in its answer it stands."""
+        before = self._answer
+        super().read(item, where)
+        kind = item.get("type") or "message"
+        if kind == "reasoning" or self._answer is not None:
+            self._waiting.append(_without_id(item))
+        if kind != "reasoning" and self._answer is not None:
+            is_new = self._answer is not before
+            self._items, self._waiting = [*([] if is_new else self._items), *self._waiting], []
+            self._stem = _stem_of(item) or (None if is_new else self._stem)
 
     def read_other(self, item: Item, kind: str, where: str) -> None:
         """Kept as it is on the assistant's message that it belongs to."""
@@ -40,15 +65,24 @@ class InputReader(ItemReader):
         answer = self.open_answer
         if answer is None:
             answer = self.add_answer({"content": None}, "complete", where)
-        kept = answer.get("output_items")
-        if kept is None:  # from here on thoughts and hosted items stand in one order
-            kept = answer["output_items"] = answer.pop("reasoning_items", [])
-        kept += [*map(_without_id, self.taken_items()), item]
+        self._add_thoughts(answer)
+        answer.setdefault("output_items", []).append(item)
         self.unheld.append(where)
 
     def end(self) -> None:
         """Thoughts that led to nothing are left out: an answer was cut, or its rest deleted."""
         self.taken_items()
+        self._waiting = []
+        self._close()
+
+    def add_answer(self, content: dict[str, Any], status: str, where: str) -> dict[str, Any]:
+        """A new message of the assistant's; the one before is whole."""
+        self._close()
+        return super().add_answer(content, status, where)
+
+    def _close(self) -> None:
+        if self._answer is not None and (order := item_order(self._items)):
+            self._answer[ITEM_ORDER] = order
 
     def before_thought(self) -> None:
         """Several in a row belong to what follows."""
@@ -68,25 +102,32 @@ class InputReader(ItemReader):
         return answer
 
     def add_words(self, content: dict[str, Any], item: Item, status: str, where: str) -> None:
-        """A text; one between calls and their results becomes part of the message with the calls."""
+        """A text; one between calls and their results becomes part of the message with the calls, and one that goes on
+        with an answer part of that."""
         if content["content"] is None and not content.get("refusal"):
             content = {**content, "content": ""}  # of an answer that says nothing
         if isinstance(item.get("phase"), str):
             content = {**content, "phase": item["phase"]}
         answer = self.open_answer
-        if answer is not None and answer.get("tool_calls"):
+        goes_on = self._goes_on(item)
+        if answer is not None and (goes_on or answer.get("tool_calls")):
             self._add_thoughts(answer)
-            _join(answer, content)
+            _join(answer, content, BETWEEN if goes_on else "")
+            self.messages[-1].status = status if status != "complete" else self.messages[-1].status
         elif answer is not None and "output_items" in answer and answer.get("content") is None:
             self._add_thoughts(answer)
             answer.update(content)
         else:
             self.add_answer(content, status, where)
 
+    def _goes_on(self, item: Item) -> bool:
+        """Whether a message is of the same answer as the one before it, which is stored as one."""
+        said = [each for each in self._items if each.get("type") in (None, "message")]
+        if self._answer is None or not said:
+            return False
+        return said[-1].get("phase") == COMMENTARY or (self._stem is not None and self._stem == _stem_of(item))
+
     def _add_thoughts(self, answer: dict[str, Any]) -> None:
-        if "output_items" in answer:
-            answer["output_items"] += map(_without_id, self.taken_items())
-            return
         more = self.taken_thoughts()
         if more:
             answer.setdefault("reasoning_items", []).extend(more["reasoning_items"])
@@ -135,16 +176,35 @@ def _texts(item: Item, where: str) -> list[str]:
 
 
 def _without_id(item: Item) -> Item:
-    """A thought goes back without the id that this gateway gave it: whoever sealed it knows it by another."""
-    return {name: value for name, value in item.items() if name not in ("id", "status", "pinned")}
+    """An item goes back without the id and status that this gateway gave it: whoever made it knows it by another."""
+    own_id = ("id",) if _stem_of(item) is not None else ()
+    status = ("status",) if item.get("type") == "reasoning" and (own_id or not item.get("id")) else ()
+    return {name: value for name, value in item.items() if name not in (*own_id, *status, "pinned")}
 
 
-def _join(answer: dict[str, Any], content: dict[str, Any]) -> None:
-    """Adds a text to a message in place."""
-    parts: list[Any] = []
-    for each in (answer.get("content"), content.get("content")):
-        parts += [{"type": "text", "text": each}] if isinstance(each, str) else each or []
+def _stem_of(item: Item) -> str | None:
+    """What the ids of an answer's items have in common; None where this gateway gave it none."""
+    found = OURS.fullmatch(str(item.get("id")))
+    return found[1] if found else None
+
+
+def _join(answer: dict[str, Any], content: dict[str, Any], between: str) -> None:
+    """Adds a text to a message in place: to its text with what stands between them, else as parts."""
+    before, said, earlier = answer.get("content"), content.get("content"), answer.get("refusal")
+    cited = [*(answer.get("annotations") or ()), *(content.get("annotations") or ())]
     answer.update({name: value for name, value in content.items() if name != "content"})
+    if cited:
+        answer["annotations"] = cited
+    if refused := f"{earlier or ''}{content.get('refusal') or ''}":
+        answer["refusal"] = refused
+    if between and before and said:
+        one, other = content_text(before), content_text(said)
+        if one is not None and other is not None:
+            answer["content"] = f"{one}{between}{other}"
+            return
+    parts: list[Any] = []
+    for each in (before, said):
+        parts += [{"type": "text", "text": each}] if isinstance(each, str) else each or []
     texts = [part.get("text") for part in parts]
     plain = len(parts) == 1 and parts[0].keys() == {"type", "text"}
     answer["content"] = (texts[0] if plain else parts) if parts else None

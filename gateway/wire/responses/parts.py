@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.models.items import call_item_id, flat_annotation, thought_id
+from gateway.models.items import call_item_id, flat_annotation, numbered_id
 from gateway.wire.responses.wording import whole_logprobs
 
 Json = dict[str, Any]
@@ -51,7 +51,7 @@ class Thought(Open):
     """Reasoning: its text, a summary, or what is sealed."""
 
     def __init__(self, stem: str, number: int, *, is_summary: bool = False) -> None:
-        super().__init__(thought_id(stem, number))
+        super().__init__(numbered_id(stem, number))
         self._pieces: list[str] = []
         self._whole: Json | None = None
         self._is_summary = is_summary
@@ -115,19 +115,22 @@ class Thought(Open):
 class Words(Open):
     """A message: a text, or a refusal, or one after the other."""
 
-    def __init__(self, item_id: str) -> None:
+    def __init__(self, item_id: str, number: int | None = None, phase: str | None = None) -> None:
+        """`number`: that of the message in its maker's answer, where it tells that."""
         super().__init__(item_id)
-        self.phase: str | None = None
+        self.number = number
+        self.phase = phase
+        self.part = 0
+        """The number that its maker gives to the part of which pieces come."""
         self._parts: list[_Part] = []
         self._ended = 0
 
     def first(self) -> Json:
-        return {"id": self.item_id, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
+        item = {"id": self.item_id, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
+        return {**item, "phase": self.phase} if self.phase else item
 
     def item(self, status: str = "completed") -> Json:
-        parts = [part.whole() for part in self._parts]
-        item = {**self.first(), "status": status, "content": parts}
-        return {**item, "phase": self.phase} if self.phase else item
+        return {**self.first(), "status": status, "content": [part.whole() for part in self._parts]}
 
     def text(self, text: str, logprobs: Any) -> Events:
         """More of its text, with its tokens' log probabilities."""
@@ -149,8 +152,9 @@ class Words(Open):
         return [*events, self.event("refusal.delta", content_index=part.index, delta=text)]
 
     def annotation(self, annotation: Any) -> Events:
-        """A citation of its text."""
-        part, events = self._part("output_text")
+        """A citation of its text; it may come after the part."""
+        known = [part for part in self._parts if (part.kind, part.number) == ("output_text", self.part)]
+        part, events = (known[-1], []) if known else self._part("output_text")
         flat = flat_annotation(annotation)
         place = {"content_index": part.index, "annotation_index": len(part.annotations)}
         part.annotations.append(flat)
@@ -171,10 +175,10 @@ class Words(Open):
         return events
 
     def _part(self, kind: str) -> "tuple[_Part, Events]":
-        if self._parts and self._parts[-1].kind == kind:
+        if self._parts and (self._parts[-1].kind, self._parts[-1].number) == (kind, self.part):
             return self._parts[-1], []
         events = self.closing()
-        part = _Part(kind, len(self._parts))
+        part = _Part(kind, len(self._parts), self.part)
         self._parts.append(part)
         return part, [*events, self.event("content_part.added", content_index=part.index, part=part.whole())]
 
@@ -182,9 +186,10 @@ class Words(Open):
 class _Part:
     """A part of a message."""
 
-    def __init__(self, kind: str, index: int) -> None:
+    def __init__(self, kind: str, index: int, number: int) -> None:
         self.kind = kind
         self.index = index
+        self.number = number
         self.pieces: list[str] = []
         self.annotations: list[Any] = []
         self.logprobs: list[Json] = []

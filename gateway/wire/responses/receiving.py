@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.base import jsons
+from gateway.models.items import BETWEEN, ITEM_ORDER, OWN_CALLS, item_order
 
 Json = dict[str, Any]
 OF_A_RESPONSE = frozenset(
@@ -32,21 +33,13 @@ OF_REQUEST = re.compile(r"invalid|image|policy|unsupported")
 """Codes of faults of the request; all others are the server's, as it had taken the request."""
 FAULTS = ("error", "response.failed", "response.error")
 """Events that tell of one."""
-OWN_CALLS = ("function_call", "custom_tool_call")
-"""Calls that the client answers."""
 MOST = 10**15
-BETWEEN = "\n\n"
-"""Between texts that are items of their own, or parts of a summary."""
 
 
-def completion_of(response: Mapping[str, Any], *, hosted: bool = False) -> Json:
-    """A whole response as a completion.
-
-    Args:
-        hosted: thoughts are kept among the calls that the upstream runs itself, in their order.
-    """
+def completion_of(response: Mapping[str, Any]) -> Json:
+    """A whole response as a completion."""
     items = objects(response.get("output"))
-    message = message_of(items, hosted=hosted)
+    message = message_of(items)
     choice: Json = {"index": 0, "message": message, "finish_reason": finish_reason(response, message)}
     tokens = [token for part in _said(items) for token in objects(part.get("logprobs"))]
     choice["logprobs"] = {"content": [chat_token(token) for token in tokens]} if tokens else None
@@ -62,7 +55,7 @@ def envelope(response: Mapping[str, Any], kind: str) -> Json:
     return {**found, **{k: v for k, v in response.items() if k not in OF_A_RESPONSE and v is not None}}
 
 
-def message_of(items: Sequence[Json], *, hosted: bool) -> Json:
+def message_of(items: Sequence[Json]) -> Json:
     """The items of an answer as an assistant's message: its words, its calls, its thoughts, and what no chat has."""
     message: Json = {"role": "assistant", "content": None}
     texts = [text for item in items if item.get("type") == "message" if (text := _text(item))]
@@ -73,13 +66,21 @@ def message_of(items: Sequence[Json], *, hosted: bool) -> Json:
     cited = [nested(each) for part in _said(items) for each in objects(part.get("annotations"))]
     thoughts = BETWEEN.join(text for item in items if (text := thoughts_of(item)))
     kept = [item for item in items if is_whole(item)]
-    if not hosted and not any(item.get("type") != "reasoning" for item in kept):
-        named = {"reasoning_items": kept}
-    else:
-        named = {"output_items": kept}
+    named = {"reasoning_items": [item for item in kept if item["type"] == "reasoning"]}
+    named["output_items"] = [item for item in kept if item["type"] != "reasoning"]
     phase = next((item["phase"] for item in reversed(items) if isinstance(item.get("phase"), str)), None)
     more = {"annotations": cited, "reasoning_content": thoughts, **named, "tool_calls": calls, "phase": phase}
+    more[ITEM_ORDER] = order_of(items)
     return {**message, **{name: value for name, value in more.items() if value}}
+
+
+def order_of(items: Sequence[Json]) -> list[Json]:
+    """The `item_order` of an answer, without the ids that its maker gave."""
+    bare = [{name: value for name, value in item.items() if name != "id"} for item in items]
+    for item in bare:
+        if item.get("type") == "message":
+            item["content"] = objects(item.get("content"))
+    return item_order([item for item in bare if isinstance(item.get("type"), str)])
 
 
 def finish_reason(response: Mapping[str, Any], message: Mapping[str, Any]) -> str:

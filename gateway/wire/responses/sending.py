@@ -1,10 +1,10 @@
 """A chat of the inner form as a request for a response."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.models.exchange import UNTRANSLATED
-from gateway.models.items import input_parts, output_parts
+from gateway.models.items import input_parts, ordered, output_parts
 
 Json = dict[str, Any]
 SEALED = "reasoning.encrypted_content"
@@ -128,17 +128,25 @@ def input_items(messages: list[Json], *, keeps: bool = False) -> list[Json]:
 
 
 def _answer(message: Json, calls: Calls, *, keeps: bool) -> list[Json]:
-    """An assistant's message: thoughts and hosted calls, its words, its calls."""
+    """An assistant's message: thoughts and hosted calls, its words, its calls; or all of them in their own order. Items
+    keep their ids where none of their thoughts is left out: their maker knows of it by their ids."""
     items = [item for name in ("reasoning_items", "output_items") for item in message.get(name) or ()]
-    found = [_given_back(item) for item in items if isinstance(item, dict) and (keeps or _stands_alone(item))]
+    items = [item for item in items if isinstance(item, dict)]
+    kept = [_given_back(item) if keeps or _stands_alone(item) else {} for item in items]
     words = _words(message)
-    if words:
-        phase = {"phase": message["phase"]} if isinstance(message.get("phase"), str) else {}
-        found.append({"role": "assistant", "content": words, **phase})
+    phase = {"phase": message["phase"]} if isinstance(message.get("phase"), str) else {}
+    said = [{"role": "assistant", "content": words, **phase}] if words else []
     made = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
     if isinstance(message.get("function_call"), dict):  # as calls were made before there were tools
         made.append({"id": message["function_call"].get("name"), "function": message["function_call"]})
-    return found + [_call(call, calls) for call in made]
+    found = ordered(message, kept, said, [_call(call, calls) for call in made], _apart)
+    return found if all(kept) else [{k: v for k, v in item.items() if k != "id"} for item in found]
+
+
+def _apart(entry: Json, number: int) -> Json:
+    """One of an answer's messages, as it came."""
+    content = entry["content"]
+    return {**entry, "content": content if isinstance(content, str) else _parts(content)}
 
 
 def _stands_alone(item: Json) -> bool:
@@ -157,8 +165,11 @@ def _words(message: Json) -> str | list[Json]:
     content = message.get("content")
     if isinstance(content, str) and not message.get("refusal") and not message.get("annotations"):
         return content
-    parts = output_parts(message)
-    return [{k: v for k, v in part.items() if k != "logprobs" or v} for part in parts if _says_something(part)]
+    return _parts(part for part in output_parts(message) if _says_something(part))
+
+
+def _parts(parts: Iterable[Any]) -> list[Json]:
+    return [{k: v for k, v in part.items() if k != "logprobs"} for part in parts if isinstance(part, dict)]
 
 
 def _says_something(part: Json) -> bool:

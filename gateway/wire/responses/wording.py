@@ -112,13 +112,13 @@ def output_items(message: Json, completion_id: str, include: tuple[str, ...], lo
     if ENCRYPTED in include:
         items = with_sealed(items, body)
     said = (logprobs or {}).get("content") if isinstance(logprobs, dict) else None
-    for item in items:
-        parts = item["content"] if item["type"] == "message" else ()
-        for part in parts:
-            if part.get("type") == "output_text":
-                part.setdefault("annotations", [])
-                part["logprobs"] = whole_logprobs(said)
-                said = None
+    parts = [part for item in items if item["type"] == "message" for part in item["content"]]
+    texts = [part for part in parts if part.get("type") == "output_text"]
+    for part in texts:
+        part.setdefault("annotations", [])
+        part["logprobs"] = whole_logprobs(part.get("logprobs"))
+    if texts and not any(part["logprobs"] for part in texts):
+        texts[0]["logprobs"] = whole_logprobs(said)
     return items
 
 

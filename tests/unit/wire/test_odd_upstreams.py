@@ -68,7 +68,7 @@ def test_items_of_no_type_are_none() -> None:
         {"type": 7},
         {"type": "message", "content": [{"type": "output_text", "text": "yes"}]},
     ]
-    message = message_of(said, hosted=True)
+    message = message_of(said)
     assert "output_items" not in message
     kept = {"role": "assistant", "content": "yes", "output_items": said[:3]}
     assert [item["type"] for item in items_of(ConversationMessage("assistant", kept, message_id="msg_1"))] == [

@@ -44,16 +44,27 @@ def called(*names: str) -> list[Json]:
                 {
                     "role": "assistant",
                     "content": None,
-                    "reasoning_items": [
-                        {"type": "reasoning", "summary": THOUGHT["summary"], "encrypted_content": seal}
-                        for seal in ("e", "f")
-                    ],
+                    "reasoning_items": [SEALED, {**SEALED, "encrypted_content": "f"}],
                     "tool_calls": called("c1", "c2"),
+                    "item_order": [
+                        *({"type": "reasoning"}, {"type": "function_call", "call_id": "c1"}),
+                        *({"type": "reasoning"}, {"type": "function_call", "call_id": "c2"}),
+                    ],
                 },
                 {"role": "tool", "tool_call_id": "c1", "content": "x"},
             ],
         ),
-        ([CALL, SAID], [{"role": "assistant", "content": "t", "tool_calls": called("c1")}]),
+        (
+            [CALL, SAID],
+            [
+                {
+                    "role": "assistant",
+                    "content": "t",
+                    "tool_calls": called("c1"),
+                    "item_order": [{"type": "function_call", "call_id": "c1"}, SAID],
+                }
+            ],
+        ),
         ([SAID, SAID], [{"role": "assistant", "content": "t"}] * 2),
         (
             [THOUGHT, SEARCH, THOUGHT, SAID],
@@ -61,11 +72,9 @@ def called(*names: str) -> list[Json]:
                 {
                     "role": "assistant",
                     "content": "t",
-                    "output_items": [
-                        {"type": "reasoning", "summary": THOUGHT["summary"]},
-                        SEARCH,
-                        {"type": "reasoning", "summary": THOUGHT["summary"]},
-                    ],
+                    "reasoning_items": [THOUGHT, THOUGHT],
+                    "output_items": [SEARCH],
+                    "item_order": [*({"type": kind} for kind in ("reasoning", SEARCH["type"], "reasoning")), SAID],
                 }
             ],
         ),
@@ -76,8 +85,9 @@ def called(*names: str) -> list[Json]:
                 {
                     "role": "assistant",
                     "content": "t",
-                    "reasoning_items": [{"type": "reasoning", "summary": THOUGHT["summary"], "encrypted_content": "e"}],
+                    "reasoning_items": [SEALED],
                     "tool_calls": called("c1"),
+                    "item_order": [SAID, {"type": "reasoning"}, {"type": "function_call", "call_id": "c1"}],
                 }
             ],
         ),

@@ -53,7 +53,7 @@ def test_a_conversation_that_is_shown_as_items_is_read_as_itself(messages: list[
     custom: set[str] = set()
     for number, body in enumerate(messages):
         custom |= {call["id"] for call in body.get("tool_calls", ()) if "custom" in call}
-        items += items_of(ConversationMessage(body["role"], body, message_id=f"msg_{number}"), custom)
+        items += items_of(ConversationMessage(body["role"], body, message_id=f"msg_{number:032x}"), custom)
     read = read_request({"model": "m", "input": items}).chat["messages"]
     for message in read:
         message.pop("reasoning_items", None)
