@@ -406,7 +406,7 @@ def bare(items: Any) -> list[Any]:
 
 @BOTH
 @pytest.mark.parametrize("calls", [True, False], ids=["a step", "an answer"])
-def test_s10_4_items_keep_their_order_and_messages_stay_two(
+def test_s10_18_items_keep_their_order_and_messages_stay_two(
     codex: GatewayProcess, mock: MockResponses, streamed: bool, calls: bool
 ) -> None:
     """To the client, in what is stored, and in the next request, whichever way it goes on."""

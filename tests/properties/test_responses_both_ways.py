@@ -83,7 +83,7 @@ ITEMS = st.lists(SAID | CALLED | FREE | THOUGHTS | UNKNOWN | st.just(SEARCH), mi
 
 
 @given(st.lists(ITEMS, min_size=1, max_size=3), st.sampled_from(["", "theirs", "ours"]))
-def test_s10_4_items_go_up_in_the_order_and_groups_in_which_they_came(answers: list[list[Json]], named: str) -> None:
+def test_s10_18_items_go_up_in_the_order_and_groups_in_which_they_came(answers: list[list[Json]], named: str) -> None:
     """With their makers' ids they are equal; ids of this gateway's are none of the upstream's. An answer ends with what
     its last thoughts led to."""
     given_items: list[Json] = []

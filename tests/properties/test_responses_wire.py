@@ -121,7 +121,7 @@ def bare(item: Json) -> Json:
 
 
 @given(OUTPUT)
-def test_s10_4_an_answer_goes_back_as_it_was(output: list[Json]) -> None:
+def test_s10_18_an_answer_goes_back_as_it_was(output: list[Json]) -> None:
     """Each item, in its order and by itself."""
     message = completion_of(response(output))["choices"][0]["message"]
     results = [{"role": "tool", "tool_call_id": each["id"], "content": "r"} for each in message.get("tool_calls", ())]
@@ -133,7 +133,7 @@ def test_s10_4_an_answer_goes_back_as_it_was(output: list[Json]) -> None:
 
 
 @given(OUTPUT.filter(bool), st.sampled_from([(), (".added",), (".delta", ".added")]))
-def test_s10_4_a_client_gets_each_item_and_hands_it_back(output: list[Json], lost: tuple[str, ...]) -> None:
+def test_s10_18_a_client_gets_each_item_and_hands_it_back(output: list[Json], lost: tuple[str, ...]) -> None:
     """Whole, streamed, read again and streamed again, with ids that stay. What the client sends again is the message
     that is stored, and goes up as that would."""
     made = response(output)
