@@ -19,7 +19,7 @@ from gateway.upstream.openai.faults import refusal, relayed_headers
 from gateway.upstream.openai.mending import whole_mended
 from gateway.wire.responses.chunks import ENDS, ResponseChunks
 from gateway.wire.responses.receiving import Failure, completion_of, failure_of, failure_of_event
-from gateway.wire.responses.sending import SEALED, response_request
+from gateway.wire.responses.sending import SEALED, response_request, unnamed
 
 Json = dict[str, Any]
 RESPONSES = "responses"
@@ -152,4 +152,4 @@ def _without_thoughts(request: Json) -> Json:
     items = [item for item in request["input"] if item.get("type") != "reasoning"]
     if len(items) == len(request["input"]):
         return request
-    return {**request, "input": [{k: v for k, v in item.items() if k != "id"} for item in items]}
+    return {**request, "input": unnamed(items)}

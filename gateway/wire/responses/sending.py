@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.models.exchange import UNTRANSLATED
-from gateway.models.items import input_parts, ordered, output_parts
+from gateway.models.items import OWN_CALLS, input_parts, ordered, output_parts
 
 Json = dict[str, Any]
 SEALED = "reasoning.encrypted_content"
@@ -140,7 +140,13 @@ def _answer(message: Json, calls: Calls, *, keeps: bool) -> list[Json]:
     if isinstance(message.get("function_call"), dict):  # as calls were made before there were tools
         made.append({"id": message["function_call"].get("name"), "function": message["function_call"]})
     found = ordered(message, kept, said, [_call(call, calls) for call in made], _apart)
-    return found if all(kept) else [{k: v for k, v in item.items() if k != "id"} for item in found]
+    return found if all(kept) else unnamed(found)
+
+
+def unnamed(items: Iterable[Json]) -> list[Json]:
+    """The items, messages and calls without their ids."""
+    kinds = (None, "message", *OWN_CALLS)
+    return [{k: v for k, v in each.items() if k != "id" or each.get("type") not in kinds} for each in items]
 
 
 def _apart(entry: Json, number: int) -> Json:
