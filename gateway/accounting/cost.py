@@ -37,6 +37,7 @@ UNITS = (
     ("seconds", ("input_cost_per_second", "output_cost_per_second")),
     ("characters", ("input_cost_per_character",)),
     ("images", ("output_cost_per_image", "input_cost_per_image")),
+    ("pixels", ("output_cost_per_pixel", "input_cost_per_pixel")),
     ("usd", (PER_USD,)),
 )
 """What a call of another API than chats may be charged by in place of tokens, and the names of its price."""

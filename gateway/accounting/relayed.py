@@ -1,5 +1,7 @@
 """The usage of other APIs than chats, in the names of a chat's, and its price (guarantee §13.8)."""
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
@@ -36,6 +38,21 @@ KIND_OF_OUTPUT = {"images": "image_tokens", "audio/speech": "audio_tokens"}
 MOST_FIGURES, NAME_CHARS = 50, 64
 """What is kept of a usage at most: members of an object, and characters of a name."""
 Count = Callable[[str], int]
+SIZE = re.compile(r"(\d{1,5})x(\d{1,5})")
+PICTURE_TOKENS = {"low": 272, "medium": 1056, "standard": 1056}
+MOST_PICTURE_TOKENS = 4160
+"""Tokens of a picture of 2**20 pixels, by its quality, as OpenAI's models write them; and at most."""
+LARGEST_PICTURE = 1536 * 1024
+PARTIAL_TOKENS = 100
+MAX_PICTURE_BYTES = 50 * 2**20
+SPOKEN_TOKENS = 2
+"""Tokens of sound for a character, at most."""
+LEAST_BYTES_A_SECOND, HEARD_TOKENS, WRITTEN_TOKENS = 2000, 20, 10
+"""Of a recording: bytes of a second (16 kbit/s), and tokens that are read and written of one, at most."""
+DEARER = {
+    "input_cost_per_token": ("input_cost_per_image_token", "input_cost_per_audio_token"),
+    "output_cost_per_token": ("output_cost_per_image_token", "output_cost_per_audio_token"),
+}
 
 
 def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -102,9 +119,71 @@ def units_of(path: str, fields: Mapping[str, Any]) -> dict[str, int]:
     if path == "audio/speech":
         return {"characters": len(text)} if isinstance(text, str) else {}
     if ENDPOINTS[path] == "images":
-        number = int(number) if isinstance(number, str) and number.isdecimal() else number
-        return {"images": 1 if number is None else number} if number is None or is_figure(number) else {}
+        number = _number(number)
+        if number is not None and not is_figure(number):
+            return {}
+        images = 1 if number is None else number
+        size = SIZE.fullmatch(str(fields.get("size")))
+        return {"images": images, "pixels": images * int(size[1]) * int(size[2])} if size else {"images": images}
     return {}
+
+
+def most_usage(
+    path: str, fields: Mapping[str, Any], sizes: tuple[int, int], count: Count, longest: int
+) -> dict[str, Any]:
+    """The most that a call may use, by what its body tells: prompts, `max_tokens`, `n`, `best_of`, size and quality of
+    pictures, characters to speak, length of recordings.
+
+    Args:
+        sizes: bytes of its body, which no prompt has more tokens of, and of files in it.
+        longest: tokens of an answer that names no limit.
+    """
+    body, files = sizes
+    prompt, times = input_tokens(path, fields, count), max(_least_one(fields, "n"), _least_one(fields, "best_of"))
+    usage: dict[str, Any] = {"prompt_tokens": body - files if prompt is None else prompt, "completion_tokens": 0}
+    units = units_of(path, fields)
+    match ENDPOINTS[path]:
+        case "completions":
+            prompts = fields.get("prompt")
+            several = len(prompts) if isinstance(prompts, list) and not all(type(p) is int for p in prompts) else 1
+            named = _number(fields.get("max_tokens"))
+            usage["completion_tokens"] = (named if is_figure(named) else longest) * times * max(several, 1)
+        case "images":
+            pixels = units.get("pixels") or times * LARGEST_PICTURE
+            partial = _number(fields.get("partial_images"))
+            written = math.ceil(pixels * PICTURE_TOKENS.get(str(fields.get("quality")), MOST_PICTURE_TOKENS) / 2**20)
+            usage["completion_tokens"] = written + (PARTIAL_TOKENS * partial * times if is_figure(partial) else 0)
+            usage["prompt_tokens"] += MOST_PICTURE_TOKENS * 3 // 2 * -(-files // MAX_PICTURE_BYTES)
+        case "audio" if path == "audio/speech":
+            usage["completion_tokens"] = SPOKEN_TOKENS * units.get("characters", body)
+        case "audio":
+            units = {"seconds": -(-files // LEAST_BYTES_A_SECOND)}
+            usage["prompt_tokens"] += HEARD_TOKENS * units["seconds"]
+            usage["completion_tokens"] = WRITTEN_TOKENS * units["seconds"]
+    return {**usage, "units": units}
+
+
+def most_price(path: str, usage: Mapping[str, Any], prices: Mapping[str, Decimal]) -> Decimal | None:
+    """USD of the most that a call may use: by its tokens or by its units, whichever is dearer; None if unpriced."""
+    dear = {**prices}
+    for name, kinds in DEARER.items():
+        known = [prices[each] for each in (name, *kinds) if each in prices]
+        if known:
+            dear[name] = max(known)
+    tokens = {name: value for name, value in usage.items() if name != "units"}
+    found = (price_relayed(path, "", each, dear, estimated=True) for each in (tokens, {"units": usage["units"]}))
+    known = [call.total for call in found if call.total is not None]
+    return max(known, default=None)
+
+
+def _number(value: Any) -> Any:
+    """A number that a form may have as text."""
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < NAME_CHARS else value
+
+
+def _least_one(fields: Mapping[str, Any], name: str) -> int:
+    number = _number(fields.get(name))
+    return max(1, number) if is_figure(number) else 1
 
 
 def input_tokens(path: str, fields: Mapping[str, Any], count: Count) -> int | None:

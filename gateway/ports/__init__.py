@@ -293,7 +293,7 @@ class BudgetStore(Protocol):
     async def lease(self, account: Account, budget: int, held: int, more: int) -> Leased:
         """Writes down what this process holds of a budget: what its running requests hold already, `more`, and, where
         there is room, a share of what is left. What does not fit beside what was spent and what others hold is not
-        given, but to a request that is alone while less than the budget is spent."""
+        given."""
         ...
 
     async def give_back(self, account: Account) -> None:

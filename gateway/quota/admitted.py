@@ -69,6 +69,8 @@ class Admitted:
                 if await self._quota.asked(self, self._held(spending, cost)) is None:
                     return
             except NotLeft:
+                if cost > spending.left and not spending.is_spent:
+                    raise self._quota.too_dear(spending, cost) from None
                 raise (self._quota.spent if spending.is_spent else self._quota.held)(spending) from None
         self._holds.append((spending, cost))
 

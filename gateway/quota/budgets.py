@@ -32,7 +32,7 @@ class NotLeft(Exception):
 class Spending:
     """What this process knows of one account. `spent` is what the storage said last, `used` what was billed here since;
     `reserved` is held by running requests, and by bills that wait for the storage. `lease` is the part of what is
-    written down for this process that is within the budget: what a request alone holds beyond it is for no other."""
+    written down for this process that is within the budget."""
 
     __slots__ = (
         *("account", "budget", "lease", "lock", "read_at", "reserved"),
@@ -63,9 +63,14 @@ class Spending:
         return now - self.read_at < FRESH_SECONDS
 
     @property
+    def left(self) -> int:
+        """What is left, if nothing more is billed, as far as is known here."""
+        return self.budget - self.spent - self.used
+
+    @property
     def is_spent(self) -> bool:
         """Whether nothing is left, as far as is known here."""
-        return self.spent + self.used >= self.budget
+        return self.left <= 0
 
 
 class Budgets:

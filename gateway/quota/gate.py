@@ -15,7 +15,7 @@ from gateway.quota.admitted import Admitted
 from gateway.quota.budgets import Budgets, Spending
 from gateway.quota.holders import has_own
 from gateway.quota.plans import Counted, Plan, Plans
-from gateway.quota.wording import What, budget_exceeded, rate_exceeded, too_many_at_once, unavailable
+from gateway.quota.wording import What, budget_exceeded, rate_exceeded, too_dear, too_many_at_once, unavailable
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
@@ -169,6 +169,11 @@ class Quota:
         """The error of a budget of which running requests hold the rest."""
         self._metrics.limited(spending.account.holder.kind, "budget")
         return budget_exceeded(spending.account, spending.budget, self._clock.now(), spent=False)
+
+    def too_dear(self, spending: Spending, cost: int) -> BudgetExceeded:
+        """The error of a request that may cost more than is left, whoever else runs."""
+        self._metrics.limited(spending.account.holder.kind, "budget")
+        return too_dear(spending.account, spending.budget, spending.left, cost, self._clock.now())
 
     def _tell(self, spending: Spending, *, hard: bool) -> None:
         """Counts it, and tells hooks once of each budget and period."""

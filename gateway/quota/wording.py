@@ -25,18 +25,40 @@ NO_RETRY = {"x-should-retry": "false"}
 
 def budget_exceeded(account: Account, budget: int, now: datetime, *, spent: bool) -> BudgetExceeded:
     """The 429 of a budget: used up (`spent`), or held by requests that run."""
-    whose, sum_ = account.holder.title, f"{Decimal(budget).scaleb(-12).normalize():f}"
-    until = f"until {account.resets_at:%Y-%m-%dT%H:%M:%SZ}" if account.resets_at is not None else "and does not reset"
-    of = f"The budget of {whose} of {sum_} USD per {account.period}" if account.resets_at is not None else ""
-    of = of or f"The total budget of {whose} of {sum_} USD"
+    of, until = _named(account, budget), _until(account)
     if not spent:
         error = BudgetExceeded(f"{of} has no room for this request while others are running; it holds {until}.")
         error.headers = {"retry-after": str(HELD_SECONDS)}
         return error
-    error = BudgetExceeded(f"{of} is used up {until}.")
+    return _until_then(BudgetExceeded(f"{of} is used up {until}."), account, now)
+
+
+def too_dear(account: Account, budget: int, left: int, cost: int, now: datetime) -> BudgetExceeded:
+    """The 429 of a request that alone may cost more than is left."""
+    of, most, rest = _named(account, budget), _usd(cost), _usd(left)
+    said = f"{of} has {rest} USD left, and this request alone may cost {most} USD; it holds {_until(account)}."
+    return _until_then(BudgetExceeded(said), account, now)
+
+
+def _named(account: Account, budget: int) -> str:
+    whose, sum_ = account.holder.title, f"{_usd(budget)} USD"
+    if account.resets_at is None:
+        return f"The total budget of {whose} of {sum_}"
+    return f"The budget of {whose} of {sum_} per {account.period}"
+
+
+def _until(account: Account) -> str:
+    return f"until {account.resets_at:%Y-%m-%dT%H:%M:%SZ}" if account.resets_at is not None else "and does not reset"
+
+
+def _until_then(error: BudgetExceeded, account: Account, now: datetime) -> BudgetExceeded:
     seconds = NEVER_SECONDS if account.resets_at is None else (account.resets_at - now).total_seconds()
     error.headers = {"retry-after": str(max(1, math.ceil(seconds))), **NO_RETRY}
     return error
+
+
+def _usd(picodollars: int) -> str:
+    return f"{Decimal(picodollars).scaleb(-12).normalize():f}"
 
 
 def rate_exceeded(allowed: Allowed, what: What, limit: int, asked: int, window: Window) -> RateLimitExceeded:

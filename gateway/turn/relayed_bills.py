@@ -15,17 +15,26 @@ from typing import Any
 
 from gateway.accounting.cost import ledger_figures, total_cost, usage_of
 from gateway.accounting.metadata import response_metadata
-from gateway.accounting.relayed import ENDPOINTS, WRITES_NOTHING, chat_usage, input_tokens, price_relayed, units_of
+from gateway.accounting.relayed import (
+    ENDPOINTS,
+    WRITES_NOTHING,
+    chat_usage,
+    input_tokens,
+    most_price,
+    most_usage,
+    price_relayed,
+    units_of,
+)
 from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.errors import StorageUnavailable
 from gateway.history.recognition import end_user_of
-from gateway.models.allowed import Admission
+from gateway.models.allowed import Admission, picousd
 from gateway.models.bill import CallCost, ResponseMetadata
 from gateway.models.calibration import MESSAGE_TOKENS
 from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.models.turn import LedgerEntry, TurnCommit, TurnStatus
 from gateway.ports import Clock
-from gateway.quota.costs import billed, owed
+from gateway.quota.costs import billed, owed, prompt_at_most
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.logs import get_logger
@@ -46,6 +55,8 @@ MOST_OVER = 500
 LONG_TEXT = 10_000
 """Characters from which tokens are estimated by samples."""
 MODEL_CHARS = 256
+LONGEST_OUTPUT = 4096
+"""Tokens that a model writes of which nothing is known, where a call names no limit."""
 UNKNOWN = "unknown"
 """Stands for the model of a call that names none which could be read."""
 WRITES_TEXT = ("completions",)
@@ -109,6 +120,23 @@ class RelayedBills:
         """
         self._store.check_writable()
 
+    async def most(
+        self, path: str, deployment: Deployment, model: str, fields: dict[str, Any], sizes: tuple[int, int]
+    ) -> tuple[int | None, int]:
+        """Picodollars (None: nobody knows) and tokens that a call may take at the most, by what its body tells.
+
+        Args:
+            sizes: bytes of the body, and of files in it.
+        """
+        facts = self._router.facts(model or UNKNOWN, _served(deployment, model or UNKNOWN))
+        count = partial(_at_most, self._counters.counter(facts))
+        longest = facts.max_output_tokens or LONGEST_OUTPUT
+        usage = await asyncio.to_thread(most_usage, path, fields, sizes, count, longest)
+        price = most_price(path, usage, facts.prices)
+        is_text = ENDPOINTS[path] in (*WRITES_NOTHING, *WRITES_TEXT)
+        tokens = usage["prompt_tokens"] + usage["completion_tokens"] if is_text else 0
+        return None if price is None else picousd(price), tokens
+
     def add(self, call: MeteredCall) -> None:
         """Bills a call that is over. Those that end within `TOGETHER` seconds share a transaction."""
         if len(self._over) >= MOST_OVER:
@@ -145,6 +173,8 @@ class RelayedBills:
                     self._tasks.start(self._write(entry, call.admission))
                 except Exception as fault:  # noqa: BLE001 - whatever is wrong with a body, the call was answered
                     log.fault("bill_not_recorded", fault, request_id=call.request_id)
+                    if call.admission is not None:
+                        call.admission.closed()
                 finally:
                     del self._over[0], call
 
@@ -163,6 +193,8 @@ class RelayedBills:
             return
         except Exception as fault:  # noqa: BLE001 - nobody waits for it
             log.fault("bill_not_recorded", fault, **named(entry))
+            if admission is not None:
+                admission.closed()
         finally:
             del self._unwritten[entry.request_id]
             self._metrics.billed(entry)
@@ -204,6 +236,10 @@ def _count(counter: TiktokenCounter, text: str) -> int:
     if len(text) < LONG_TEXT:
         return counter.text(text)
     return max(0, counter.estimate_texts([text], [len(text)])[0] - counter.with_margin(MESSAGE_TOKENS))
+
+
+def _at_most(counter: TiktokenCounter, text: str) -> int:
+    return prompt_at_most(_count(counter, text), exact=False)
 
 
 def _written(call: MeteredCall, count: Callable[[str], int]) -> int | None:

@@ -3,6 +3,8 @@ in which it asks, by leaving, and by the clock. A budget that is used up is used
 """
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import httpx
@@ -11,14 +13,16 @@ import pytest
 from tests.support.answers import Json, http, user
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mock_upstream import MockUpstream
+from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
 from tests.support.sockets import RawClient, post
 
 SAID = {"messages": [user("hi")], "max_tokens": 9}
 CHAT: Json = {"model": "small", **SAID}
 SPENT, NARROW, LEAVING, DRY = "gw-key-spent", "gw-key-narrow", "gw-key-leaving", "gw-key-dry"
-BUDGET = [{"usd": "0.000001", "period": "total"}]
+ALONE = "gw-key-alone"
+BUDGET = [{"usd": "0.0001", "period": "total"}]
+DEAR, CHEAP = ({"prompt_tokens": n, "completion_tokens": 2, "total_tokens": n + 2} for n in (200, 1))
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +41,9 @@ def module_metered(module_start_gateway: GatewayFactory, module_upstream: MockUp
     ]
     keys: list[Json] = [
         {"key": SPENT, "tenant": "mallory", "budgets": BUDGET},
-        {"key": LEAVING, "tenant": "mallory", "budgets": BUDGET},
+        {"key": LEAVING, "tenant": "mallory", "budgets": [{"usd": "0.00003", "period": "total"}]},
         {"key": DRY, "tenant": "mallory", "budgets": BUDGET},
+        {"key": ALONE, "tenant": "mallory", "budgets": [{"usd": 0.1, "period": "total"}]},
         {"key": NARROW, "tenant": "mallory", "limits": {"tpm": 1000}},
     ]
     return module_start_gateway(
@@ -112,6 +117,7 @@ WAYS: list[tuple[str, Json]] = [
 def test_s12_3_a_budget_that_is_used_up_is_so_in_every_way(metered: GatewayProcess, upstream: MockUpstream) -> None:
     """Budget bypass by a `user` or project field, by an alias, a fallback, another API or a relayed path, by streams,
     choices, dry runs, plans, recall, slashes, retries, and the client's clock: nothing goes up."""
+    upstream.reply(usage=DEAR)
     first = ask(metered, SPENT)
     assert first.status_code == 200
     wait_until(lambda: is_refused(ask(metered, SPENT)), "the bill counts")
@@ -196,3 +202,51 @@ def test_s12_4_limits_of_models_and_users_hold_for_relayed_calls(
     assert ask(gateway, SPENT, "embeddings", other).status_code == 200
     assert is_refused(ask(gateway, SPENT, "embeddings", other), "rate_limit_exceeded")
     assert len(upstream.requests) == 2
+
+
+TOO_DEAR: list[tuple[str, Json]] = [
+    ("chat/completions", {**CHAT, "max_tokens": 512, "n": 128}),
+    ("chat/completions", {**CHAT, "max_tokens": 512, "n": 128, "stream": True, "context": {"mode": "off"}}),
+    ("embeddings", {"model": "small", "input": "hi there " * 10**5}),
+    ("moderations", {"model": "small", "input": ["hi there " * 10**5]}),
+    ("completions", {"model": "small", "prompt": "hi", "max_tokens": 10**6}),
+    ("completions", {"model": "small", "prompt": "hi", "max_tokens": 10**4, "best_of": 20}),
+    ("images/generations", {"model": "small", "prompt": "hi", "n": 10}),
+    ("audio/speech", {"model": "small", "input": "x" * 10**5, "voice": "x"}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), TOO_DEAR)
+def test_s12_3_a_request_that_alone_exceeds_what_is_left(
+    metered: GatewayProcess, upstream: MockUpstream, path: str, body: Json
+) -> None:
+    """It is told so before anything goes up, and holds nothing: what is cheap enough still goes."""
+    refused = ask(metered, ALONE, path, body)
+    assert is_refused(refused), refused.text
+    assert "this request alone may cost" in refused.json()["error"]["message"]
+    assert refused.headers["x-should-retry"] == "false"
+    assert not upstream.requests
+    assert ask(metered, ALONE, "embeddings", {"model": "small", "input": "hi"}).status_code == 200
+
+
+def test_s12_3_relayed_calls_hold_what_they_may_cost(metered: GatewayProcess, upstream: MockUpstream) -> None:
+    """Two at once that would exceed a budget together: the second is refused while the first runs, also a form; a call
+    that upstream refuses gives back what it held."""
+    upstream.routes["POST /v1/completions"] = Reply(status=400)
+    body = {"model": "small", "prompt": "hi", "max_tokens": 30_000}
+    for _ in range(5):
+        assert ask(metered, ALONE, "completions", body).status_code == 400
+    gate = Event()
+    upstream.routes["POST /v1/completions"] = Reply(json={"choices": [], "usage": CHEAP}, gate=gate)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(ask, metered, ALONE, "completions", body)
+        wait_until(lambda: upstream.in_flight == 1, "the first is out")
+        second = ask(metered, ALONE, "completions", body)
+        with http(metered, ALONE) as client:
+            form = {"model": (None, "small"), "prompt": (None, "hi"), "n": (None, "8"), "image": ("a.png", b"x")}
+            edit = client.post("/images/edits", files=form)
+        gate.set()
+        assert first.result().status_code == 200
+    assert [is_refused(second), is_refused(edit)] == [True, True], (second.text, edit.text)
+    assert "while others are running" in second.json()["error"]["message"]
+    wait_until(lambda: ask(metered, ALONE, "completions", body).status_code == 200, "what it held is free again")

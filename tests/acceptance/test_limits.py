@@ -18,9 +18,9 @@ KEYS: dict[str, Any] = {
     "slow": {"limits": {"rpm": 2}},
     "wordy": {"limits": {"tpm": 1000}},
     "single": {"limits": {"concurrent": 1}},
-    "spent": {"budgets": [{"usd": "0.000001", "period": "day"}]},
+    "spent": {"budgets": [{"usd": "0.2", "period": "day"}]},
     "warned": {"budgets": [{"usd": "0.000001", "period": "month", "hard": False}]},
-    "embed": {"budgets": [{"usd": "0.0000001", "period": "total"}], "limits": {"rpm": 500}},
+    "embed": {"budgets": [{"usd": "0.0000013", "period": "total"}], "limits": {"rpm": 500}},
     "again": {"limits": {"rpm": 1}},
     "dry": {"limits": {"tpm": 1}},
     "free": {},
@@ -131,8 +131,10 @@ async def test_s12_4_requests_at_once(limited: GatewayProcess, upstream: MockUps
 
 
 def test_s12_3_a_used_up_budget(limited: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> None:
-    """One request alone may go over; then there is a 429 that names budget, sum and time, until the period ends."""
+    """Once it is used up there is a 429 that names budget, sum and time, until the period ends."""
     client = make_client(limited, key("spent"), max_retries=0)
+    dear = {"prompt_tokens": 100_000, "completion_tokens": 1, "total_tokens": 100_001}
+    upstream.reply(usage=dear)
     client.chat.completions.create(model="gpt-4o", messages=ASK)
     asked = len(upstream.chats)
     for stream in (False, True):
@@ -140,7 +142,7 @@ def test_s12_3_a_used_up_budget(limited: GatewayProcess, upstream: MockUpstream,
             client.chat.completions.create(model="gpt-4o", messages=ASK, stream=stream)
         error = caught.value
         assert (error.code, error.type) == ("budget_exceeded", "insufficient_quota")
-        assert "this key of 0.000001 USD per day is used up until" in error.message
+        assert "this key of 0.2 USD per day is used up until" in error.message
         assert 1 <= int(error.response.headers["retry-after"]) <= 86400
     assert len(upstream.chats) == asked
 

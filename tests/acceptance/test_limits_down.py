@@ -50,13 +50,13 @@ def test_s12_3_what_was_spent_while_the_storage_was_away_is_not_lost(
     start_gateway: GatewayFactory, chaos_postgres: PostgresProcess, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:
     """Its bill waits in memory, and counts as soon as it is written."""
-    keys = [{"key": KEY, "tenant": "t", "budgets": [{"usd": "0.00003", "period": "day"}]}]
+    keys = [{"key": KEY, "tenant": "t", "budgets": [{"usd": "0.00005", "period": "day"}]}]
     storage = {"url": chaos_postgres.new_database(), "timeout": 0.4}
     gateway = start_gateway({"auth": {"keys": keys}, "storage": storage})
     client = make_client(gateway, KEY, max_retries=0)
-    client.chat.completions.create(model="gpt-4o", messages=ASK)  # 0.0000225 USD
+    client.chat.completions.create(model="gpt-4o", messages=ASK, max_tokens=2)  # 0.0000225 USD
     chaos_postgres.kill9()
-    body: Any = client.chat.completions.create(model="gpt-4o", messages=ASK, store=False).model_dump()
+    body: Any = client.chat.completions.create(model="gpt-4o", messages=ASK, store=False, max_tokens=2).model_dump()
     assert "limits_unavailable" in body["response_metadata"]["context_utilization"]["warnings"]
     chaos_postgres.start()
     with httpx.Client() as other:

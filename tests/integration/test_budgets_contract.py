@@ -112,13 +112,14 @@ async def test_s12_3_what_one_process_holds_the_other_cannot(budgets: list[SqlBu
     assert (await one.lease(account(tenant, "day"), 1000, 0, 1000)).fits  # another budget
 
 
-async def test_s12_3_a_request_that_is_alone_may_go_over(budgets: list[SqlBudgets], tenant: str) -> None:
+async def test_s12_3_a_request_that_alone_exceeds_what_is_left_does_not_fit(
+    budgets: list[SqlBudgets], tenant: str
+) -> None:
     one, two = budgets
-    assert (await one.lease(account(tenant), 1000, 0, 5000)).granted == 5000
-    assert not (await two.lease(account(tenant), 1000, 0, 1)).fits
-    assert not (await one.lease(account(tenant), 1000, 5000, 1)).fits
-    await one.give_back(account(tenant))
-    assert (await two.lease(account(tenant), 1000, 0, 5000)).fits
+    found = await one.lease(account(tenant), 1000, 0, 1001)
+    assert (found.fits, found.granted, found.spent) == (False, 0, 0)
+    assert (await two.lease(account(tenant), 1000, 0, 1000)).fits
+    assert not (await one.lease(account(tenant), 1000, 0, 1)).fits
 
 
 async def test_a_spent_budget_has_no_room_for_a_lone_request(

@@ -42,6 +42,7 @@ class Slow:
     def __init__(self) -> None:
         self.chance = random.Random(3)
         self.answered = 0
+        self.written = 3
 
     async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
         for _ in range(self.chance.randrange(6)):
@@ -50,7 +51,7 @@ class Slow:
             raise UpstreamRefused(500, {"error": {"message": "no"}}, {})
         self.answered += 1
         choice = {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
-        usage = {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}
+        usage = {"prompt_tokens": 2, "completion_tokens": self.written, "total_tokens": 2 + self.written}
         return JsonAnswer({"id": "c", "object": "chat.completion", "choices": [choice], "usage": usage}, {})
 
     def stream(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> Any:
@@ -110,8 +111,10 @@ async def test_s12_3_requests_that_are_cancelled_anywhere_hold_nothing(tmp_path:
 
 async def test_s12_3_a_planner_is_not_paid_for_a_budget_that_is_used_up(tmp_path: Path) -> None:
     """It is looked at before anything is read or planned."""
-    async with world(tmp_path, Slow()) as (inside, limited):
-        key = replace(KEY, budgets=(SpendBudget(usd=Decimal("0.001")),))
+    slow = Slow()
+    slow.written = 1000
+    async with world(tmp_path, slow) as (inside, limited):
+        key = replace(KEY, budgets=(SpendBudget(usd=Decimal("0.5")),))
         while True:
             try:
                 await limited.answer(request(inside.settings, key))

@@ -39,6 +39,8 @@ class JsonBody:
 
     fields: dict[str, Any]
 
+    file_bytes = 0
+
     @property
     def model(self) -> str | None:
         """The model that it names.
@@ -72,6 +74,16 @@ class FormBody:
     """A multipart form."""
 
     parts: tuple[Part, ...]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that are no files, as texts."""
+        return {each.name: each.content.decode("utf-8", "replace") for each in self.parts if each.filename is None}
+
+    @property
+    def file_bytes(self) -> int:
+        """Of all its files."""
+        return sum(len(each.content) for each in self.parts if each.filename is not None)
 
     @property
     def model(self) -> str | None:

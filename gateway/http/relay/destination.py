@@ -61,6 +61,8 @@ class Destination:
     content_type: bytes | None = None
     model: str = ""
     user: str | None = None
+    asked: Body | None = None
+    """The body as it was understood, where it was read."""
 
 
 class Destinations:
@@ -91,8 +93,8 @@ class Destinations:
             )
         return deployment
 
-    async def of(self, call: Call, upload: Upload) -> Destination:
-        """Where a call goes, with which body.
+    async def of(self, call: Call, upload: Upload, *, limited: bool) -> Destination:
+        """Where a call goes, with which body. `limited`: what it may cost is to be told by its body.
 
         Raises:
             ModelNotFound: the model is not served here.
@@ -105,9 +107,9 @@ class Destinations:
             call.caller.check_model(name)
         if not upload.present:
             return self._without_model(call, None)
-        if not self._reads(call):
+        if not (limited or self._reads(call)):
             return Destination(self.default(call.caller, named=call.named), upload)
-        if self._is_strict(call):
+        if limited or self._is_strict(call):
             check_encoding(call.scope)
         raw = await upload.read()
         body = await offload_if(len(raw) > LARGE_BODY, understood, raw, call.scope["headers"])
@@ -120,7 +122,7 @@ class Destinations:
             found = await self._unlisted(call, model, body, raw)
         else:
             found = await self._listed(call, model, body, len(raw))
-        return replace(found, user=end_user_of(body.fields)) if isinstance(body, JsonBody) else found
+        return replace(found, asked=body, user=end_user_of(body.fields) if isinstance(body, JsonBody) else None)
 
     def _reads(self, call: Call) -> bool:
         """Whether a body is read before it goes up. Where unlisted models are relayed, only what an operator's key may

@@ -71,7 +71,8 @@ class Relay:
     async def _relay(self, call: Call, send: Send, upload: Upload) -> None:
         scope = call.scope
         meter = self._metering.meter(call, upload)
-        found = await self._destinations.of(call, upload)
+        limited = meter is not None and self._limited.may_limit(call.caller.key)
+        found = await self._destinations.of(call, upload, limited=limited)
         operator = found.deployment.operator_key or call.caller.key is not None
         headers = headers_up(scope["headers"], operator=operator)
         if found.content_type is not None:
@@ -83,6 +84,8 @@ class Relay:
             headers = readable_only(headers)
         admitted = await self._admit(call, found)
         try:
+            if meter is not None and admitted is not None and isinstance(found.body, bytes):
+                await admitted.reserve(*await meter.most(found))
             relayed = RelayedCall(scope["method"], call.target, headers, found.body)
             with meter.sent(found.deployment, admitted) if meter is not None else nullcontext():
                 async with self._upstream.open(found.deployment, relayed) as answer:
@@ -96,6 +99,8 @@ class Relay:
         finally:
             if admitted is not None:
                 admitted.leave()
+                if meter is None or not meter.has_bill:
+                    admitted.closed()
 
     async def _admit(self, call: Call, found: Destination) -> Admitted | None:
         """Lets a call in that may cost something, by what is known of it before its answer.

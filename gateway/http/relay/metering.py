@@ -8,7 +8,7 @@ from functools import partial
 from gateway.accounting.relayed import ENDPOINTS
 from gateway.errors import GatewayError
 from gateway.http.edge import ClientDisconnected
-from gateway.http.relay.destination import Call
+from gateway.http.relay.destination import Call, Destination
 from gateway.http.relay.upload import Upload
 from gateway.models.allowed import Admission
 from gateway.models.exchange import Deployment, Headers
@@ -57,7 +57,16 @@ class Meter:
         self._upload = upload
         self._at = bills.clock.now(), bills.clock.monotonic()
         self._metered: MeteredCall | None = None
+        self.has_bill = False
+        """Whether what was held for it is given back with its bill."""
         upload.seen = Glimpse(WHOLE_REQUEST)
+
+    async def most(self, found: Destination) -> tuple[int | None, int]:
+        """Picodollars (None: nobody knows) and tokens that the call may take at the most."""
+        body, raw = found.asked, found.body
+        fields = {**found.deployment.parameters, **(body.fields if body is not None else {})}
+        sizes = len(raw) if isinstance(raw, bytes) else 0, body.file_bytes if body is not None else 0
+        return await self._bills.most(self._path, found.deployment, found.model, fields, sizes)
 
     @contextmanager
     def sent(self, deployment: Deployment, admission: Admission | None = None) -> Iterator[None]:
@@ -121,6 +130,7 @@ class Meter:
         if metered is not None:
             metered.error_code = _code(error) if error is not None else None
             metered.ended_at = self._bills.clock.monotonic()
+            self.has_bill = True
             self._bills.add(metered)
 
 

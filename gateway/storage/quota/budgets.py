@@ -126,13 +126,12 @@ class SqlBudgets:
 
 def granted(budget: int, spent: int, others: int, held: int, more: int) -> Leased:
     """What a process may hold, given what is spent and what others hold: what its requests hold, what they need, and a
-    share of the rest. A request that is alone may go over the budget while less than that is spent."""
+    share of the rest."""
     room = budget - spent - others
     need = held + more
     if need <= room:
         return Leased(spent, others, need + (room - need) // SHARE, fits=True)
-    is_alone = not held and not others and spent < budget
-    return Leased(spent, others, need if is_alone else held, fits=is_alone or not more)
+    return Leased(spent, others, held, fits=not more)
 
 
 def _sum(connection: sa.Connection, whose: list[sa.ColumnElement[bool]], *days: sa.ColumnElement[bool]) -> int:

@@ -192,16 +192,18 @@ async def test_s12_3_thousands_of_cancelled_requests_hold_nothing() -> None:
     assert not world.leases
 
 
-async def test_a_single_request_may_go_over_and_the_next_may_not() -> None:
+async def test_no_request_may_go_over_not_even_alone() -> None:
     world = World(random.Random(1))
     budgets = Budgets(Store(world, 1), world.clock)
     spending = budgets.spending(ACCOUNT, 100, world.clock.monotonic())
-    await budgets.hold(spending, 250)
+    with pytest.raises(NotLeft):
+        await budgets.hold(spending, 101)
+    assert (spending.left, spending.is_spent) == (100, False)
+    await budgets.hold(spending, 100)
     with pytest.raises(NotLeft):
         await budgets.hold(spending, 1)
-    assert not spending.is_spent
-    world.spent += 240
-    budgets.release(spending, 250, 240)
+    world.spent += 100
+    budgets.release(spending, 100, 100)
     assert not await budgets.check(spending)
     with pytest.raises(NotLeft):
         await budgets.hold(spending, 1)
