@@ -243,7 +243,7 @@ def test_s12_3_relayed_calls_hold_what_they_may_cost(metered: GatewayProcess, up
         wait_until(lambda: upstream.in_flight == 1, "the first is out")
         second = ask(metered, ALONE, "completions", body)
         with http(metered, ALONE) as client:
-            form = {"model": (None, "small"), "prompt": (None, "hi"), "n": (None, "8"), "image": ("a.png", b"x")}
+            form: Any = {"model": (None, "small"), "prompt": (None, "hi"), "n": (None, "8"), "image": ("a.png", b"x")}
             edit = client.post("/images/edits", files=form)
         gate.set()
         assert first.result().status_code == 200
