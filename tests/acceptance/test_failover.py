@@ -191,6 +191,8 @@ FAILURES = [
     pytest.param({"status": 401}, 1, id="the operator's key"),
     pytest.param({"cut_after": -1}, 2, id="cut before the first byte"),
     pytest.param({"raw_sse": b'data: {"error": {"message": "overloaded", "code": 503}}\n\n'}, 1, id="error event"),
+    pytest.param({"raw_sse": b'data: {"choices": [{"delta": {}, "finish_reason": "error"}]}\n\n'}, 1, id="given up"),
+    pytest.param({"finish_reason": "error", "text": ""}, 1, id="a finish reason"),
     pytest.param({"body": b"<html>oops</html>"}, 1, id="broken"),
 ]
 

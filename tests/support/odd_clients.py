@@ -64,7 +64,7 @@ class ChatClient:
         return self._heard(message, body, body["usage"], body["response_metadata"])
 
     def stream(self, answer: httpx.Response, *, strictly: bool = True) -> Heard:
-        blocks = answer.text.removesuffix("\n\n").split("\n\n")
+        blocks = [each for each in answer.text.removesuffix("\n\n").split("\n\n") if not each.startswith(":")]
         ended = blocks[-1] == "data: [DONE]"
         chunks = [exact(each.removeprefix("data: ")) for each in blocks if each != "data: [DONE]"]
         error = chunks.pop()["error"]["message"] if "error" in chunks[-1] else None
@@ -194,7 +194,7 @@ class MessagesClient:
         return self._heard(body, body["content"], body)
 
     def stream(self, answer: httpx.Response, *, strictly: bool = True) -> Heard:
-        events = [exact(json.dumps(each)) for each in events_of(answer.text)]
+        events = [exact(json.dumps(each)) for each in events_of(answer.text) if each["type"] != "ping"]
         blocks: dict[int, Json] = {}
         error, last = None, {}
         for each in events:

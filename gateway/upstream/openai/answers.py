@@ -11,7 +11,7 @@ from gateway.upstream.http.compression import decompressed
 from gateway.upstream.http.connection import END, Connection
 from gateway.upstream.http.faults import TOO_LONG, translated
 from gateway.upstream.openai.faults import relayed_headers
-from gateway.upstream.openai.mending import StreamMender, check_choices, failure_in, fault_of
+from gateway.upstream.openai.mending import StreamMender, check_choices, failure_in, fault_of, says_something
 from gateway.upstream.openai.sse import ErrorData, EventParser
 
 MAX_ANSWER_BYTES = 64 * 2**20
@@ -85,17 +85,19 @@ class HttpChunkStream:
         self.done = False
 
     async def begin(self) -> None:
-        """Returns once the first choices are there: a fault before them is an answer with a status of its own, which a
-        client can try again and which can be fitted anew, not an event in a stream that has begun.
+        """Returns once a choice says something: a fault before that is an answer with a status of its own, which can be
+        tried again, fitted anew or asked of another, not an event in a stream that has begun.
 
         Raises:
             UpstreamInvalidResponse, UpstreamInterrupted: the stream ends without any, by `[DONE]` or otherwise.
         """
         async for batch in self._rest:
             self._first += batch
-            if any(chunk.get("choices") for chunk in batch):
+            if any(map(says_something, batch)):
                 return
         if self.done:
+            if any(chunk.get("choices") for chunk in self._first):
+                return
             raise UpstreamInvalidResponse("The upstream ended its stream without any choices.")
         raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
 

@@ -237,6 +237,15 @@ class StreamMender:
         return value
 
 
+def says_something(chunk: Json) -> bool:
+    """Whether a chunk says more than that an answer begins."""
+    return any(choice.get("finish_reason") or _says(choice) for choice in chunk.get("choices") or ())
+
+
+def _says(choice: Json) -> bool:
+    return any(value for name, value in _delta(choice).items() if name != "role")
+
+
 def _is_told(error: Any) -> bool:
     """Whether an `error` is one: some servers always have the field."""
     return any(error.values()) if isinstance(error, dict) else bool(error)
