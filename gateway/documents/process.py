@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 import orjson
 
 import gateway
+from gateway.base.turns import TENANT, SharedRoom
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.folders import own_folder
 from gateway.documents.kinds import is_slow, read
@@ -73,29 +75,38 @@ def processors(quota: Path = QUOTA) -> int:
 
 
 class BytesAtOnce:
-    """Counts the bytes that something holds at once."""
+    """Counts the bytes that something holds at once, in all and for each tenant."""
 
     def __init__(self) -> None:
         self._held = 0
+        self._of = Counter[str]()
 
     @contextlib.contextmanager
     def of(self, size: int, most: int) -> Iterator[None]:
-        """So many more, for as long as it lasts. What is larger than `most` is let through alone.
+        """So many more, for as long as it lasts. What is larger than `most` is let through alone. A tenant may hold
+        half of it, and one thing that is larger.
 
         Raises:
-            Overloaded: with them it is more than `most`.
+            Overloaded: with them it is more than `most`, or its half for this tenant.
         """
-        if self._held and self._held + size > most:
+        tenant = TENANT.get()
+        own = self._of[tenant]
+        if (self._held and self._held + size > most) or (own and own + size > most // 2):
             raise Overloaded
         self._held += size
+        self._of[tenant] += size
         try:
             yield
         finally:
             self._held -= size
+            self._of[tenant] -= size
+            if not self._of[tenant]:
+                del self._of[tenant]
 
 
 class DocumentReader:
-    """Reads at most as many documents at once as this process may use processors: two to four."""
+    """Reads at most as many documents at once as this process may use processors: two to four. Those of tenants take
+    turns."""
 
     def __init__(
         self, seconds: float = SECONDS, options: ReadOptions = NO_OPTIONS, memory_bytes: int = MEMORY_BYTES
@@ -103,7 +114,7 @@ class DocumentReader:
         self._seconds = seconds
         self.options = options
         self._memory_bytes = memory_bytes
-        self._slots = asyncio.Semaphore(min(max(2, processors()), MOST_AT_ONCE))
+        self._slots = SharedRoom(min(max(2, processors()), MOST_AT_ONCE))
         self._waiting = BytesAtOnce()
         self._told = False
 
@@ -123,8 +134,11 @@ class DocumentReader:
         if not is_slow(file):
             return await asyncio.to_thread(read, file, options)
         with self._waiting.of(len(file.raw), WAITING_BYTES):
-            async with self._slots:
+            await self._slots.acquire()
+            try:
                 return await self._read_apart(file, options, progress)
+            finally:
+                self._slots.release()
 
     async def cut(self, file: DocumentFile, numbers: Sequence[int]) -> str:
         """A PDF of some pages of a PDF, in base64.

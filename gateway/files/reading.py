@@ -1,7 +1,7 @@
 """Reads uploaded files behind the answer, so that the first question finds their text (guarantee §14.5).
 
-One at a time in this process. What another process was reading when it died, or nobody has read yet, is read by whoever
-looks next: at its start, and with each upkeep.
+One at a time in this process, one of each tenant by turns. What another process was reading when it died, or nobody has
+read yet, is read by whoever looks next: at its start, and with each upkeep.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import random
 
 from gateway.artifacts.files import FileReader
 from gateway.base.tasks import BackgroundTasks
+from gateway.base.turns import TENANT, ByTurns
 from gateway.documents.document import DocumentFile, UnreadableDocument, document_digest
 from gateway.documents.recognize import stored_document
 from gateway.errors import FileNotFound, GatewayError, StorageUnavailable
@@ -27,8 +28,6 @@ NOTED_SECONDS = 1.0
 ALMOST = 0.99
 """The most that is told of a file that is not wholly read."""
 MOST_DETAILS = 300
-Named = tuple[str, str]
-"""A tenant, and a file's id."""
 
 
 class ReadingFiles:
@@ -39,7 +38,7 @@ class ReadingFiles:
         self._rows = rows
         self._reader = reader
         self._noted_seconds = noted_seconds
-        self._waiting: dict[Named, None] = {}
+        self._waiting = ByTurns[str]()
         self._looks = True
         self._woken = asyncio.Event()
         self._tasks = BackgroundTasks()
@@ -47,7 +46,7 @@ class ReadingFiles:
     def add(self, tenant: str, file_id: str) -> None:
         """An uploaded file is to be read."""
         if len(self._waiting) < WAITING:
-            self._waiting[tenant, file_id] = None
+            self._waiting.add(tenant, file_id)
         else:
             self._looks = True
         self._woken.set()
@@ -83,11 +82,12 @@ class ReadingFiles:
                 self._looks = False
                 left = await self._rows.unread()
                 random.shuffle(left)  # other processes that start now look, too
-                self._waiting |= dict.fromkeys(left)
+                for named in left:
+                    self._waiting.add(*named)
                 continue
-            named = next(iter(self._waiting))
-            del self._waiting[named]
-            await self._read(*named)
+            tenant, file_id = self._waiting.take()
+            TENANT.set(tenant)
+            await self._read(tenant, file_id)
 
     async def _read(self, tenant: str, file_id: str) -> None:
         """Reads one file, unless it is gone or was read meanwhile."""

@@ -5,19 +5,19 @@ import contextlib
 import ctypes
 import gc
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
+from gateway.base.turns import SharedRoom
 from gateway.errors import Overloaded
 
 LARGE_BYTES = 8 * 2**20
 """Bytes from which a body is large: smaller ones are never kept waiting."""
 
 
-class LargeBodies:
-    """Admits large bodies in the order in which they come.
+class LargeBodies(SharedRoom):
+    """Admits large bodies in the order in which they come, those of tenants by turns.
 
     Args:
         max_bytes: of all large bodies that are worked on at once. A larger one is worked on alone.
@@ -25,10 +25,8 @@ class LargeBodies:
     """
 
     def __init__(self, max_bytes: int, patience: float) -> None:
-        self._max_bytes = max_bytes
+        super().__init__(max_bytes)
         self._patience = patience
-        self._used = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._give_back = _giving_back()
 
     def place(self) -> "Place":
@@ -47,48 +45,23 @@ class LargeBodies:
         finally:
             self.release(size)
 
-    async def acquire(self, size: int) -> None:
+    async def admitted(self, size: int) -> None:
         """Waits until there is room for `size` bytes.
 
         Raises:
             Overloaded: there is none after `patience` seconds.
         """
-        if not self._waiting and self._has_room(size):
-            self._used += size
-            return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append((size, turn))
         try:
-            async with asyncio.timeout(self._patience):
-                await turn
-        except BaseException as error:
-            if turn.done() and not turn.cancelled():  # admitted in the moment in which the wait ended
-                self.release(size)
-            else:
-                with contextlib.suppress(ValueError):
-                    self._waiting.remove((size, turn))
-                self._admit()
-            if isinstance(error, TimeoutError):
-                raise Overloaded from None
-            raise
+            await self.acquire(size, self._patience)
+        except TimeoutError:
+            raise Overloaded from None
 
-    def release(self, size: int) -> None:
+    def release(self, size: int = 1) -> None:
         """Gives the room back, and the memory to the system: it is that of many small objects, which Python's allocator
         would keep for the next request of this size."""
-        self._used -= size
-        self._admit()
+        super().release(size)
         if self._give_back is not None and not self._used:
             asyncio.get_running_loop().run_in_executor(None, self._give_back)
-
-    def _has_room(self, size: int) -> bool:
-        return not self._used or self._used + size <= self._max_bytes
-
-    def _admit(self) -> None:
-        while self._waiting and self._has_room(self._waiting[0][0]):
-            size, turn = self._waiting.popleft()
-            if not turn.done():
-                self._used += size
-                turn.set_result(None)
 
 
 class Place:
@@ -109,7 +82,7 @@ class Place:
             Overloaded: it is large, and there is no room for it.
         """
         if not self._size and size >= LARGE_BYTES:
-            await self._bodies.acquire(expected)
+            await self._bodies.admitted(expected)
             self._size = expected
 
     def release(self) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from gateway.base.tasks import BackgroundTasks, offload_if
+from gateway.base.turns import TENANT
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.admission import LargeBodies, Place
@@ -163,6 +164,7 @@ class Answering:
         at, started = self.clock.now(), self.clock.monotonic()
         key, brings_key = keyed(scope), caller is None
         caller = caller or await self._auth.caller(scope)
+        TENANT.set(caller.tenant)
         with self._large_bodies.place() as place:
             raw = await read_body(scope, receive, self._max_body_bytes, place)
             facts, client = scope["gateway"], scope.get(CLIENT)

@@ -1,5 +1,6 @@
-"""Makes the indexes of large documents in the background (guarantee §14.7): one at a time in this process, and each by
-one process alone. What is made is stored in parts, so that whoever comes next goes on there."""
+"""Makes the indexes of large documents in the background (guarantee §14.7): one at a time in this process, those of
+tenants by turns, and each by one process alone. What is made is stored in parts, so that whoever comes next goes on
+there."""
 
 import asyncio
 
@@ -22,6 +23,8 @@ class Indexing:
         self._seconds = seconds
         self._woken = asyncio.Event()
         self._holder = new_id("index_")
+        self._served: set[str] = set()
+        """Tenants that had their turn since all others had."""
 
     def wake(self) -> None:
         """A large document was stored."""
@@ -45,9 +48,13 @@ class Indexing:
                 log.fault("indexing_failed", fault)
 
     async def _index_one(self) -> bool:
-        claim = await self._texts.claim(self._holder)
+        claim = await self._texts.claim(self._holder, self._served)
         if claim is None:
+            self._served.clear()
             return False
+        if claim.tenant in self._served:  # nobody else has anything to be done
+            self._served.clear()
+        self._served.add(claim.tenant)
         try:
             await self._indexed(claim)
         except asyncio.CancelledError:

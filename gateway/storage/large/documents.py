@@ -1,7 +1,7 @@
 """Large documents, as questions read them and as their indexes are made (`ports.documents.LargeTexts`)."""
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 
 import sqlalchemy as sa
@@ -52,12 +52,17 @@ class LargeDocuments:
 
         return await self._transactions.run(work)
 
-    async def claim(self, holder: str) -> IndexClaim | None:
-        """The oldest document whose index is not finished and that no other process is at; None if there is none."""
+    async def claim(self, holder: str, served: Collection[str] = ()) -> IndexClaim | None:
+        """The oldest document whose index is not finished and that no other process is at; None if there is none.
+
+        Args:
+            served: tenants whose turn comes after that of all others.
+        """
         now = self._clock.now()
         free = sa.or_(DOCUMENTS.c.held_until.is_(None), DOCUMENTS.c.held_until < now)
         due = (DOCUMENTS.c.status == BUILDING, free)
-        query = sa.select(DOCUMENTS).where(*due).order_by(DOCUMENTS.c.created_at).limit(1)
+        order = (DOCUMENTS.c.tenant.in_(served), DOCUMENTS.c.created_at) if served else (DOCUMENTS.c.created_at,)
+        query = sa.select(DOCUMENTS).where(*due).order_by(*order).limit(1)
 
         def work(connection: sa.Connection) -> IndexClaim | None:
             row = connection.execute(query.with_for_update(skip_locked=True)).first()

@@ -1,11 +1,16 @@
 """How many documents are read at once (guarantee §14.4)."""
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
-from gateway.documents.process import processors
+from gateway.base.turns import TENANT
+from gateway.documents import process
+from gateway.documents.document import DocumentFile, Reading
+from gateway.documents.process import MOST_AT_ONCE, DocumentReader, processors
+from gateway.errors import Overloaded
 
 
 @pytest.mark.parametrize(
@@ -19,3 +24,26 @@ def test_s14_4_a_container_has_its_share(
     (tmp_path / "cpu.max").write_text(quota)
     assert processors(tmp_path / "cpu.max") == count
     assert processors(tmp_path / "none") == 8
+
+
+async def test_s12_16_documents_of_tenants_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """§12.16: a tenant with a hundred documents keeps nobody waiting for all, and fills no more than half."""
+    order: list[str] = []
+
+    async def apart(_self: DocumentReader, *_args: object) -> Reading:
+        order.append(TENANT.get())
+        await asyncio.sleep(0)
+        return Reading("x")
+
+    monkeypatch.setattr(DocumentReader, "_read_apart", apart)
+    reader = DocumentReader()
+
+    async def read(tenant: str, size: int = 1) -> None:
+        TENANT.set(tenant)
+        await reader.read(DocumentFile(bytes(size), "pdf"))
+
+    await asyncio.gather(*(read(name) for name in (*["busy"] * 100, "other")))
+    assert order.index("other") <= MOST_AT_ONCE
+    monkeypatch.setattr(process, "WAITING_BYTES", 100)
+    outcomes = await asyncio.gather(*(read(name, 30) for name in ("busy", "busy", "other")), return_exceptions=True)
+    assert [type(each) for each in outcomes] == [type(None), Overloaded, type(None)]

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from gateway.base.turns import TENANT
 from gateway.errors import Overloaded
 from gateway.http.admission import LARGE_BYTES, LargeBodies, Place
 
@@ -38,6 +39,30 @@ async def test_large_ones_wait_for_room_and_come_in_their_order() -> None:
         assert order == []
     await asyncio.gather(*waiting)
     assert order == ["large", "would fit"]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_s12_16_of_tenants_each_has_its_turn(number: int) -> None:
+    """§12.16: however much one of them has waiting, the first of each other comes before its second."""
+    bodies, order = LargeBodies(LARGE_BYTES, 60), []
+    others = [f"other {n}" for n in range(number)]
+
+    async def work(tenant: str) -> None:
+        TENANT.set(tenant)
+        with bodies.place() as place:
+            await admitted(place)
+            order.append(tenant)
+            await asyncio.sleep(0)
+
+    with bodies.place() as first:
+        await admitted(first)
+        waiting = [asyncio.ensure_future(work(name)) for name in (*["busy"] * 20, *others)]
+        await asyncio.sleep(0)
+        left = asyncio.ensure_future(work("gone"))
+        await asyncio.sleep(0)
+        left.cancel()
+    await asyncio.gather(*waiting)
+    assert order == ["busy", *others, *["busy"] * 19]
 
 
 async def test_one_larger_than_the_budget_is_worked_on_alone() -> None:

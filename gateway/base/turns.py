@@ -1,0 +1,94 @@
+"""Who waits for what is shared: one of each tenant by turns, so that none waits for all the work of another (§12)."""
+
+import asyncio
+from contextvars import ContextVar
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+TENANT: ContextVar[str] = ContextVar("gateway_tenant", default="")
+"""For whom work is done; "" where it is nobody's."""
+
+
+class ByTurns(Generic[T]):
+    """What waits, each tenant's in its order. The same thing of a tenant waits once."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[T, None]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._of.values()))
+
+    def add(self, tenant: str, item: T) -> None:
+        """Lets it wait behind what this tenant has waiting."""
+        self._of.setdefault(tenant, {})[item] = None
+
+    @property
+    def first(self) -> T:
+        """What is next."""
+        return next(iter(next(iter(self._of.values()))))
+
+    def take(self) -> tuple[str, T]:
+        """What is next, taken out, and whose it is: that tenant is the last one now."""
+        tenant, own = next(iter(self._of.items()))
+        item = next(iter(own))
+        self.remove(tenant, item)
+        if tenant in self._of:
+            self._of[tenant] = self._of.pop(tenant)
+        return tenant, item
+
+    def remove(self, tenant: str, item: T) -> None:
+        """Takes it out, if it waits."""
+        own = self._of.get(tenant, {})
+        own.pop(item, None)
+        if not own:
+            self._of.pop(tenant, None)
+
+
+class SharedRoom:
+    """Room that is taken and given back, in turns of `TENANT` where it is short.
+
+    Args:
+        room: how much there is; what is larger gets it alone.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._used = 0
+        self._waiting = ByTurns[tuple[int, asyncio.Future[None]]]()
+
+    async def acquire(self, size: int = 1, patience: float | None = None) -> None:
+        """Waits until there is room.
+
+        Raises:
+            TimeoutError: there is none after `patience` seconds.
+        """
+        if not self._waiting and self._has_room(size):
+            self._used += size
+            return
+        tenant, waits = TENANT.get(), (size, asyncio.get_running_loop().create_future())
+        self._waiting.add(tenant, waits)
+        try:
+            async with asyncio.timeout(patience):
+                await waits[1]
+        except BaseException:
+            if waits[1].done() and not waits[1].cancelled():  # admitted in the moment in which the wait ended
+                self.release(size)
+            else:
+                self._waiting.remove(tenant, waits)
+                self._admit()
+            raise
+
+    def release(self, size: int = 1) -> None:
+        """Gives it back."""
+        self._used -= size
+        self._admit()
+
+    def _has_room(self, size: int) -> bool:
+        return not self._used or self._used + size <= self._room
+
+    def _admit(self) -> None:
+        while self._waiting and self._has_room(self._waiting.first[0]):
+            _, (size, waits) = self._waiting.take()
+            if not waits.done():
+                self._used += size
+                waits.set_result(None)
