@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import invalid, missing
-from gateway.models.chain import content_text
-from gateway.models.items import BETWEEN, ITEM_ORDER, item_order
+from gateway.models.items import BETWEEN, ITEM_ORDER, item_order, output_parts
 from gateway.wire.compaction import as_message
 from gateway.wire.responses.items import Item, ItemReader, ReadMessage
 
@@ -190,18 +189,20 @@ def _stem_of(item: Item) -> str | None:
 
 def _join(answer: dict[str, Any], content: dict[str, Any], between: str) -> None:
     """Adds a text to a message in place: to its text with what stands between them, else as parts."""
-    before, said, earlier = answer.get("content"), content.get("content"), answer.get("refusal")
+    before, said = answer.get("content"), content.get("content")
     cited = [*(answer.get("annotations") or ()), *(content.get("annotations") or ())]
+    told = [
+        output_parts({"content": each.get("content"), "refusal": each.get("refusal")}) for each in (answer, content)
+    ]
     answer.update({name: value for name, value in content.items() if name != "content"})
     if cited:
         answer["annotations"] = cited
-    if refused := f"{earlier or ''}{content.get('refusal') or ''}":
-        answer["refusal"] = refused
-    if between and before and said:
-        one, other = content_text(before), content_text(said)
-        if one is not None and other is not None:
-            answer["content"] = f"{one}{between}{other}"
-            return
+    if between:
+        texts = ["".join(part.get("text") or "" for part in parts) for parts in told]
+        refused = "".join(part.get("refusal") or "" for parts in told for part in parts)
+        answer["content"] = between.join(filter(None, texts)) or (None if refused else "")
+        answer |= {"refusal": refused} if refused else {}
+        return
     parts: list[Any] = []
     for each in (before, said):
         parts += [{"type": "text", "text": each}] if isinstance(each, str) else each or []
