@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from math import inf
 from typing import Any
 
 from gateway.artifacts.compaction import compact
@@ -34,6 +35,9 @@ MAX_ANCHORS = 64
 """Places, the latest, for which a frame is looked up: behind each of them an answer was given."""
 MAX_BEHIND = 16
 """Answers after which a frame is written once more behind the latest message, though nothing new is in it."""
+NEAR_SHARE = 0.25
+"""Share of the budget from which on it is kept, too, that everything was forwarded as it came: what the first step of a
+turn has fixed, later ones do not change (guarantee §4 I6)."""
 LARGE_BYTES = 2**20
 """A larger request's frame is read in a thread."""
 MAC, DIGEST, COUNTED = 16, 12, 8
@@ -125,9 +129,9 @@ class UnstoredFrames:
         now = int(self._clock.now().timestamp())
         try:
             payload = await offload_if(built.fitted.new_pass, _payload, exchange, key, now, self._cache.ttl)
-        except Unsayable:
+        except Unsayable:  # no older frame counts any more
             log.info("frame_not_kept", request_id=request.request_id)
-            return
+            payload = jsons.dumps({"v": VERSION, "lost": True})
         except Exception as fault:  # noqa: BLE001 - it costs a fresh fit, not the answer that has come
             log.fault("frame_not_kept", fault, request_id=request.request_id)
             return
@@ -157,20 +161,22 @@ def _anchors(history: History) -> list[int]:
 def _put_over(history: History, key: _Key, name: str, value: bytes, behind: int) -> tuple[History, KeptFrame | None]:
     payload = key.opened(name, value)
     said = jsons.loads(payload) if payload is not None else None
-    if said is None or said["v"] != VERSION:
+    if said is None or said["v"] != VERSION or said.get("lost"):
         return history, None
     ids = tuple(key.masked(said["ids"], said["salt"]))
     known = _anchors(history)[0] + 1  # all up to the last answer was forwarded before
-    messages = [replace(message, message_id=str(i)) for i, message in enumerate(history.messages[:known])]
-    frame = _frame(said, ids, messages, key)
+    bodies = [message.body for message in history.messages[:known]]
+    frame = _frame(said, ids, bodies, key) if said["changed"] else None
     tokenizer, counts = said["tokenizer"], said["tokens"]
-    for message in messages:
-        digest, tokens = counts.get(message.message_id, (None, 0))
-        if digest is not None and digest == key.digest(jsons.dumps(message.body), COUNTED):
-            message.tokens = TokenCounts(message.body, {tokenizer: tokens})
+    counted = {
+        int(name): TokenCounts(body, {tokenizer: tokens})
+        for name, (digest, tokens) in counts.items()
+        if digest == key.digest(jsons.dumps(body := history.messages[int(name)].body), COUNTED)
+    }
+    for i, message in enumerate(history.messages[:known]):  # which are of this request alone
+        message.message_id, message.tokens = str(i), counted.get(i)
     over = replace(
         history,
-        messages=(*messages, *history.messages[known:]),
         stored=known,
         base=history.digests[known - 1],
         digests=history.digests[known:],
@@ -181,16 +187,15 @@ def _put_over(history: History, key: _Key, name: str, value: bytes, behind: int)
     return over, KeptFrame(said, ids, behind)
 
 
-def _frame(said: Mapping[str, Any], ids: Sequence[str], messages: Sequence[ConversationMessage], key: _Key) -> Frame:
+def _frame(said: Mapping[str, Any], ids: Sequence[str], bodies: Sequence[dict[str, Any]], key: _Key) -> Frame:
     """
     Raises:
         ValueError: a form is not what it was. What is no frame at all raises whatever comes of it.
     """
-    bodies = {message.message_id or "": message.body for message in messages}
-    texts = Texts([message.body for message in messages], compact)
+    texts = Texts(bodies, compact)
     forms: dict[str, Form] = {}
     for name, (digest, parts) in said["forms"].items():
-        forms[name] = form = form_said(parts, bodies[name], texts, ids) if parts is not None else None
+        forms[name] = form = form_said(parts, bodies[int(name)], texts, ids) if parts is not None else None
         if form is not None and key.of_form(form) != digest:
             raise ValueError("a form is another")
     memory = None
@@ -228,9 +233,12 @@ def _payload(exchange: Exchange, key: _Key, now: int, ttl: float) -> bytes | Non
     new = [message.stored_as(str(i), request.arrived_at) for i, message in numbered]
     made, before = new_frame(request.model, history, built, built.material, new), history.frame
     if made is None:
-        if before is None or kept is None or (kept.behind < MAX_BEHIND and now - kept.said["at"] < ttl / 4):
+        is_near = built.fitted.tokens >= NEAR_SHARE * (exchange.budget.tokens or inf)
+        if kept is None and not is_near:
             return None
-        frame = before
+        if kept is not None and kept.behind < MAX_BEHIND and now - kept.said["at"] < ttl / 4:
+            return None
+        frame = before or Frame()
     else:
         frame = made.frame if made.full or before is None else before.followed_by(made.frame)
     return _Writer(history, kept if before is not None and not (made and made.full) else None, key, now).said(
@@ -280,6 +288,7 @@ class _Writer:
         fields = {
             "v": VERSION,
             "at": self._now,
+            "changed": frame != Frame(),
             "salt": salt,
             "ids": self._key.masked(self._ids, salt),
             "first": frame.first,

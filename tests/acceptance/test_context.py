@@ -8,7 +8,7 @@ from openai import BadRequestError, OpenAI
 
 from tests.support.answers import Json, all_used, conversation_of, used, user
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of, tokens
-from tests.support.factory import ClientFactory
+from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -201,8 +201,11 @@ def test_s4_i4_a_long_question_keeps_its_words(client: OpenAI, upstream: MockUps
     assert prompt_tokens(upstream.last.body) <= BUDGET
 
 
-def test_s4_i5_compaction_loses_nothing(client: OpenAI, upstream: MockUpstream) -> None:
+def test_s4_i5_compaction_loses_nothing(
+    start_gateway: GatewayFactory, make_client: ClientFactory, upstream: MockUpstream
+) -> None:
     """JSON that would fit without its white space is forwarded equal when parsed, numbers as written."""
+    client = make_client(start_gateway({"context": {"low_water": 1}}))
     rows = [{"lamp": i, "oil": 0.10 * i, "big": 12345678901234567890, "note": "ü \u2028"} for i in range(80)]
     text = json.dumps(rows, indent=8)
     assert tokens(text) > BUDGET

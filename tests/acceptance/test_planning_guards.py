@@ -34,7 +34,7 @@ def planning(start_gateway: GatewayFactory, upstream: MockUpstream) -> GatewayPr
         {"model_name": "dear", "litellm_params": {"model": "openai/dear", **params}, "model_info": info},
         {"model_name": "gpt-4o-mini", "litellm_params": {"model": "openai/gpt-4o-mini", **params}},
     ]
-    return start_gateway({"model_list": listed, "context": {"planning": "auto"}})
+    return start_gateway({"model_list": listed, "context": {"planning": "auto", "low_water": 0.75}})
 
 
 def obeys(artifacts: list[Shown]) -> Reply:

@@ -337,7 +337,7 @@ def test_s10_11_usage_that_is_not_reported_is_counted_in_each_round(
     upstream.reply(text="It is Name539x.", usage=None)
     answer = asked(gateway, first(), stream=stream)
     expected = sum(counted(each.body) for each in upstream.chats)
-    assert answer["usage"]["prompt_tokens"] == pytest.approx(expected, rel=0.02)
+    assert answer["usage"]["prompt_tokens"] == pytest.approx(expected, rel=0.03)
     assert answer["usage"]["completion_tokens"] > 10, "the words of the first round as well"
     assert answer["response_metadata"]["cost"]["estimated"]
     audited(gateway)

@@ -25,6 +25,8 @@ from tests.support.valkey import Valkey
 Json = dict[str, Any]
 FACTS = {name: ModelFacts(name, max_input_tokens=100_000) for name in ("m", "other")}
 BUDGET = 3000
+REPLY: list[Json] = [{"content": "ok"}]
+"""What the model answers next."""
 WORD = re.compile(r"[a-z]{4,}")
 TOOL: Json = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object", "properties": {}}}}
 
@@ -38,6 +40,7 @@ class Client:
         self.forwarded: list[list[Json]] = []
         self.sent: list[list[Json]] = []
         self.made: set[str] = set()
+        self.ending = ""
 
     def words(self, count: int) -> str:
         """Words that nobody else says, some of them in lines, some as JSON."""
@@ -47,7 +50,7 @@ class Client:
             return json.dumps(
                 [{"key": word, "number": self.random.randrange(10**6)} for word in made[: count // 3]], indent=2
             )
-        return "\n".join(" ".join(made[i : i + 9]) for i in range(0, count, 9))
+        return "\n".join(" ".join(made[i : i + 9]) for i in range(0, count, 9)) + self.ending
 
     async def ask(self, tenant: str = "tenant", **more: Any) -> list[Json]:
         """What was forwarded of all that was said."""
@@ -62,16 +65,19 @@ class Client:
         """A question, some tool steps and an answer."""
         self.said.append({"role": "user", "content": f"please {self.words(12)}"})
         for _ in range(self.steps):
-            await self.ask(**more)
             name = f"call_{len(self.said)}"
             function = {"name": "lookup", "arguments": json.dumps({"query": self.words(2)})}
             call = {"id": name, "type": "function", "function": function}
-            self.said.append({"role": "assistant", "content": None, "tool_calls": [call]})
-            self.said.append(
-                {"role": "tool", "tool_call_id": name, "content": self.words(self.random.choice((40, 160, 240)))}
-            )
+            await self.answered({"role": "assistant", "content": None, "tool_calls": [call]}, **more)
+            result = self.words(self.random.choice((40, 160, 240)))
+            self.said.append({"role": "tool", "tool_call_id": name, "content": result})
+        await self.answered({"role": "assistant", "content": self.words(20)}, **more)
+
+    async def answered(self, answer: Json, **more: Any) -> None:
+        """A request, and its answer."""
+        REPLY[0] = answer
         await self.ask(**more)
-        self.said.append({"role": "assistant", "content": self.words(20)})
+        self.said.append(answer)
 
     @property
     def breaks(self) -> int:
@@ -87,7 +93,7 @@ def checked(forwarded: Sequence[Json]) -> None:
 
 async def gateway(path: Path, shared: CacheBackend | None = None, **more: Any) -> InProcess:
     settings = Settings.model_validate({"storage": {"url": f"sqlite:///{path}"}})
-    return await InProcess(settings, FACTS, lambda body: {"content": "ok"}, shared=shared, **more).prepare()
+    return await InProcess(settings, FACTS, lambda body: REPLY[0], shared=shared, **more).prepare()
 
 
 @pytest.fixture(params=["memory", "valkey"])
@@ -267,8 +273,24 @@ async def test_s4_i7_a_changed_tool_list_and_moving_breakpoints_leave_the_rest_a
 
 async def test_what_was_changed_by_nothing_leaves_no_frame(one: InProcess) -> None:
     client = Client([one], steps=1)
-    await client.turn()
+    await client.turn(context={})
     assert one.frames.size == 0
+
+
+async def test_s4_i6_what_a_turn_began_with_stays_when_something_first_has_to_leave_amid_it(tmp_path: Path) -> None:
+    """The question, which earlier steps forwarded as it came, gets no block: it begins what is cached. It is as if the
+    conversation was stored."""
+    found: list[list[list[Json]]] = []
+    for store in (True, False):
+        made = await gateway(tmp_path / f"{store}.db")  # what one learns of tokens is nothing for the other
+        client = Client([made], steps=2, store=store)
+        client.ending = "\nwhich lantern glows"
+        for client.steps in (2, 2, 14):
+            await client.turn()
+        assert client.breaks >= 1
+        found.append(client.forwarded)
+        await made.close()
+    assert found[0] == found[1]
 
 
 async def test_a_frame_lives_as_long_as_it_is_used(tmp_path: Path) -> None:
