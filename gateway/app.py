@@ -95,6 +95,7 @@ from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.responses.adapter import ResponsesUpstream
 from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.freeform import FreeformUpstream
 from gateway.upstream.routing.probes import probe_for_ever
 from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
@@ -184,7 +185,7 @@ class Gateway:
         responses = ResponsesUpstream(self.over_http)
         anthropic = AnthropicUpstream(self.over_http, self.clock)
         adapters = ProtocolUpstream(openai=self.over_http, responses=responses, anthropic=anthropic, litellm=litellm)
-        self.upstream = self.guards.upstream(self.telemetry.upstream(adapters))
+        self.upstream = self.guards.upstream(self.telemetry.upstream(FreeformUpstream(adapters)))
         self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
@@ -245,7 +246,7 @@ class Gateway:
             self.settlement,
             settings.context,
             match,
-            Protocols(clock),
+            Protocols(clock, settings.upstream.hosted_tools),
             Recaller(self.context, self.counters, self.settlement, settings.context),
             self.summaries,
             settings.routing,

@@ -300,6 +300,11 @@ class UpstreamSettings(Timeouts):
     )
     max_connections: int = Field(1000, ge=1, description="Most connections to upstreams.")
     forward_store: bool = Field(False, description="Send `store` and `metadata` upstream.")
+    hosted_tools: Literal["drop", "refuse"] = Field(
+        "drop",
+        description="What becomes of tools that an upstream should run and has not, such as `web_search`: they are "
+        "left out with a warning, or the request is a 400. One that `tool_choice` forces is always a 400.",
+    )
     unlisted: Literal["refuse", "relay"] = Field(
         "refuse",
         description="What becomes of models that `model_list` does not have, if it has any: a 404, or the default "

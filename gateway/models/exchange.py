@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, Literal, Protocol
@@ -163,12 +163,19 @@ class CacheMark:
 class Native:
     """What a request says in its own API's words alone (ADR 27). `fields` go up untouched where the upstream speaks
     that API, and nowhere else. `needs` are the paths of those without which the request makes no sense. `marks` are set
-    on its messages wherever a provider takes such marks."""
+    on its messages wherever a provider takes such marks. `hosted` are path and type of what only an upstream runs that
+    has it: tools, and their calls in earlier answers."""
 
     protocol: Literal["responses", "anthropic"]
     fields: Mapping[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     marks: tuple[CacheMark, ...] = ()
+    hosted: tuple[tuple[str, str], ...] = ()
+
+    def without_hosted(self) -> "Native":
+        """The same for an upstream that runs no tools itself: it has those that a chat says."""
+        left_out = ("tools", "tool_choice", "mcp_servers")
+        return replace(self, fields={k: v for k, v in self.fields.items() if k not in left_out}, hosted=())
 
 
 @dataclass(frozen=True, slots=True)

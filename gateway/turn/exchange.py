@@ -20,6 +20,7 @@ from gateway.models.routing import Candidates
 from gateway.models.turn import TurnStatus
 from gateway.window.budget import Budget
 
+LEFT_OUT = "hosted_tool_left_out"
 BY_FALLBACK = "answered_by_fallback"
 """The warning of a bill that another model was asked than the one that the request names."""
 WHO_ANSWERED = "x-gateway-model"
@@ -113,9 +114,18 @@ class Exchange:
             found += admission.warnings
         if self.is_instead:
             found.append(BY_FALLBACK)
+        found += [f"{LEFT_OUT}: {kind} (upstream.hosted_tools)" for kind in self.without_hosted]
         if not found:
             return
         utilization.warnings += [each for each in dict.fromkeys(found) if each not in utilization.warnings]
+
+    @property
+    def without_hosted(self) -> list[str]:
+        """The types of the request's hosted tools and calls that its upstream has not."""
+        native, asked = self.request.native, self.asked.native
+        if native is None or asked is None or (native.hosted and native.protocol == self.deployment.protocol):
+            return []
+        return [kind for _, kind in asked.hosted]
 
     @property
     def rounds(self) -> list[dict[str, Any]]:

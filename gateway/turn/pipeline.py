@@ -218,6 +218,9 @@ class Pipeline:
                 native = needs_no_pictures(native)
                 request = replace(request, native=native)
             spoken, fallback = self._protocols.of(deployment, native)
+            taken = self._protocols.taken(spoken, native)
+            if taken is not native:
+                request = replace(request, native=taken)
         if request.api == "messages" and spoken.protocol != "anthropic":
             request = replace(request, forward=writable(request.forward, facts))
         if request.options.mode == "off":

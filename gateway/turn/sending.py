@@ -6,7 +6,7 @@ All of that happens before anything has gone to the client (guarantee §12.6, §
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import TypeVar
@@ -264,6 +264,11 @@ class Sender:
             exchange.deployment = self._protocols.instead(exchange.deployment, exchange.fallback, native, refusal)
             exchange.fallback = None
             return
+        if native is not None and native.hosted and native.protocol == exchange.deployment.protocol:
+            with suppress(UpstreamRefused):
+                taken = self._protocols.without_refused(exchange.deployment, native, refusal)
+                exchange.request = replace(exchange.request, native=taken)
+                return
         if _is_of_tools(exchange, refusal):
             forward = never_offered(exchange.request.forward)
             exchange.request, exchange.recall = replace(exchange.request, forward=forward), None

@@ -55,7 +55,7 @@ def test_s10_3_a_body_in_other_words_is_answered_as_a_chat(gateway: GatewayProce
 def test_s10_3_its_errors_name_its_own_fields(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"input": [{"role": "nobody", "content": "x"}]}, "input[0].role"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"input": [{"type": "function_call_output", "call_id": "c", "output": [{}]}]}, "input[0].output[0]"),
     ]

@@ -170,11 +170,31 @@ def test_s10_7_what_a_chat_cannot_say(one_gateway: GatewayProcess, upstream: Moc
     assert (sent["stop"], sent["user"], sent["max_tokens"]) == (["END"], "ada", 100)
     assert "cache_control" not in str(sent)
     assert not {"top_k", "service_tier", "metadata", "untranslated", "anthropic_beta"} & sent.keys()
-    refused = post(one_gateway, asked(tools=[TOOL, {"type": "web_search_20250305", "name": "web_search"}]))
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools[1]")
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    forced = asked(tools=[TOOL, search], tool_choice={"type": "tool", "name": "web_search"})
+    refused = post(one_gateway, forced)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tool_choice")
     part = {"type": "document", "source": {"type": "url", "url": "https://example.com/a.pdf"}}
     refused = post(one_gateway, asked(messages=[{"role": "user", "content": [part]}]))
     assert refused.json()["error"]["param"] == "messages[0].content[0]"
+
+
+def test_s1_12_tools_that_clients_run(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§1.10, §1.12: those are functions for other models; what Anthropic itself would run is left out."""
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    typed = {
+        "bash": "bash_20250124",
+        "str_replace_based_edit_tool": "text_editor_20250728",
+        "memory": "memory_20250818",
+    }
+    tools = [TOOL, search, *({"type": kind, "name": name} for name, kind in typed.items())]
+    upstream.reply(tool_calls=[("bash", {"command": "ls"})])
+    found = whole(one_gateway, asked(tools=tools))
+    assert [each["function"]["name"] for each in upstream.last.body["tools"]] == [TOOL["name"], *typed]
+    assert all(each["function"]["parameters"]["properties"]["command"] for each in upstream.last.body["tools"][1:])
+    assert (found["content"][-1]["name"], found["content"][-1]["input"]) == ("bash", {"command": "ls"})
+    told = found["response_metadata"]["context_utilization"]["warnings"]
+    assert told == ["hosted_tool_left_out: web_search_20250305 (upstream.hosted_tools)"]
 
 
 def test_s10_7_pictures_and_documents(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:

@@ -111,8 +111,20 @@ def test_s10_1_errors_name_the_field_of_the_request(one_gateway: GatewayProcess,
     assert refused(one_gateway, {**body, "input": [*body["input"], orphan]})["param"] == "input[1]"
     assert refused(one_gateway, {**body, "background": True})["param"] == "background"
     assert refused(one_gateway, {**body, "max_output_tokens": -1})["param"] == "max_output_tokens"
-    assert refused(one_gateway, {**body, "tools": [{"type": "web_search"}]}, 400)["param"] == "tools[0]"
+    hosted: Any = {"tools": [{"type": "web_search"}, {"type": "image_generation"}, TOOL]}
+    assert (
+        refused(one_gateway, {**body, **hosted, "tool_choice": {"type": "web_search"}}, 400)["param"] == "tool_choice"
+    )
     assert len(upstream.chats) == 1
+    upstream.reply(text="known", usage=usage_of(1, 1))
+    found = create(one_gateway, {**body, **hosted, "tool_choice": "auto"})
+    assert [tool["function"]["name"] for tool in upstream.last.body["tools"]] == [TOOL["name"]]
+    told = [f"hosted_tool_left_out: {kind} (upstream.hosted_tools)" for kind in ("web_search", "image_generation")]
+    assert found["response_metadata"]["context_utilization"]["warnings"] == told
+    searched = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
+    upstream.reply(text="known", usage=usage_of(1, 1))
+    again = create(one_gateway, {**body, "input": [*body["input"], searched, {"role": "user", "content": "y"}]})
+    assert "web_search_call" in str(again["response_metadata"]["context_utilization"]["warnings"])
 
 
 def test_s10_1_one_history_told_by_two_apis(gateway: GatewayProcess, upstream: MockUpstream) -> None:
@@ -173,7 +185,8 @@ def test_s10_1_store_false_keeps_nothing(gateway: GatewayProcess, upstream: Mock
 
 def test_s10_1_thoughts_and_custom_calls_come_back(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """What was answered is sent again as it was shown, and is the message that it was."""
-    custom: Any = {"id": "call_7", "type": "custom", "custom": {"name": "run", "input": "ls"}}
+    function: Any = {"name": "run", "arguments": '{"input": "ls"}'}
+    called: Any = {"id": "call_7", "type": "function", "function": function}
     shape = {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}
     body: Any = {
         "model": "small",
@@ -182,15 +195,15 @@ def test_s10_1_thoughts_and_custom_calls_come_back(one_gateway: GatewayProcess, 
         "store": False,
         "input": [{"role": "user", "content": "list"}],
     }
-    message = {"content": None, "reasoning_content": "Run it.", "tool_calls": [custom]}
+    message = {"content": None, "reasoning_content": "Run it.", "tool_calls": [called]}
     upstream.reply(message=message, usage=usage_of(1, 1))
     found = create(one_gateway, body)
     sent = upstream.last.body
-    grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /.+/"}}
-    assert sent["tools"][1] == {"type": "custom", "custom": {"name": "run", "format": grammar}}
-    chosen = {"mode": "auto", "tools": [{"type": "custom", "custom": {"name": "run"}}]}
-    assert sent["tool_choice"] == {"type": "allowed_tools", "allowed_tools": chosen}
+    (run,) = sent["tools"]
+    assert (run["type"], run["function"]["name"], sent["tool_choice"]) == ("function", "run", "auto")
+    assert "start: /.+/" in run["function"]["description"]
     assert [item["type"] for item in found["output"]] == ["reasoning", "custom_tool_call"]
+    assert found["output"][1]["input"] == "ls"
     upstream.reply(text="done", usage=usage_of(1, 1))
     result: Any = {"type": "custom_tool_call_output", "call_id": "call_7", "output": "a.txt"}
     create(one_gateway, {**body, "input": [*body["input"], *found["output"], result]})
@@ -198,7 +211,7 @@ def test_s10_1_thoughts_and_custom_calls_come_back(one_gateway: GatewayProcess, 
         "role": "assistant",
         "content": None,
         "reasoning_content": "Run it.",
-        "tool_calls": [custom],
+        "tool_calls": [called],
     }
 
 

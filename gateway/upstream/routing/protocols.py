@@ -2,13 +2,13 @@
 
 import re
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from gateway.base import jsons
 from gateway.errors import InvalidRequest, UpstreamRefused
 from gateway.models.exchange import Deployment, Native
 from gateway.ports import Clock
-from gateway.upstream.routing.deployments import by_responses
+from gateway.upstream.routing.deployments import RESPONSES, by_responses
 from gateway.upstream.routing.providers import AZURE, OPENAI_BASES
 
 ANTHROPIC_BASE = "https://api.anthropic.com"
@@ -23,13 +23,31 @@ FORGET_SECONDS = 600.0
 PICTURE_ID = ".file_id"
 """How among `Native.needs` the path of a picture ends that is named by a file's id, and of nothing else."""
 Speaks = Literal["yes", "perhaps", "no"]
+HOSTED = "hosted tools"
+REFUSED_TOOLS = (400, 422)
+"""Statuses by which an upstream that speaks an API refuses tools of it that it has not."""
+CHATS_TAKE_FREEFORM: dict[str, tuple[Any, ...]] = {"api_base": OPENAI_BASES, "provider": (AZURE,)}
+TAKE_FREEFORM = {**CHATS_TAKE_FREEFORM, "has_responses": (True,)}
+"""Who is known to take freeform tools (`custom`), by what of a deployment tells: OpenAI, Azure, and whom the operator
+says to serve responses, of which they are a part. All others get functions."""
+
+
+def takes_freeform(deployment: Deployment) -> bool:
+    """Whether an upstream is known to take freeform tools, and those that have items of their own."""
+    told = TAKE_FREEFORM if deployment.protocol == RESPONSES else CHATS_TAKE_FREEFORM
+    return any(getattr(deployment, name) in known for name, known in told.items())
 
 
 class Protocols:
     """Which upstreams speak which API. Of those that nobody knows of, the first request tells."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, hosted_tools: str = "drop") -> None:
+        """
+        Args:
+            hosted_tools: what becomes of those that an upstream has not (`upstream.hosted_tools`).
+        """
         self._clock = clock
+        self._refuses = hosted_tools == "refuse"
         self._silent: dict[tuple[str, str], float] = {}
 
     def of(self, deployment: Deployment, native: Native) -> tuple[Deployment, Deployment | None]:
@@ -40,7 +58,7 @@ class Protocols:
         """
         speaks = self._speaks(deployment, native.protocol)
         if speaks == "no":
-            _check_needs(native)
+            self._check_needs(native)
             return deployment, None
         spoken = _called_by(deployment, native.protocol)
         certain = speaks == "yes" or bool(native.needs)
@@ -59,10 +77,45 @@ class Protocols:
         if not says_so or self._speaks(asked, native.protocol) == "yes":
             raise refusal
         self._silent[asked.api_base, native.protocol] = self._clock.monotonic() + FORGET_SECONDS
+        self._check_needs(native)
         if fallback is None:
-            _check_needs(native)
             raise refusal
         return fallback
+
+    def taken(self, deployment: Deployment, native: Native) -> Native:
+        """What goes up of a request's own words, to an upstream that speaks its API: without hosted tools where it has
+        refused them lately.
+
+        Raises:
+            InvalidRequest: they may not be left out.
+        """
+        is_silent = self._silent.get((deployment.api_base, HOSTED), 0.0) > self._clock.monotonic()
+        if not native.hosted or not is_silent or deployment.protocol != native.protocol:
+            return native
+        self._check_needs(native)
+        return native.without_hosted()
+
+    def without_refused(self, deployment: Deployment, native: Native, refusal: UpstreamRefused) -> Native:
+        """The request's own words without the hosted tools that its upstream refused, which is remembered.
+
+        Raises:
+            UpstreamRefused: this one, if it says something else, or they may not be left out.
+        """
+        said = jsons.dumps_text(refusal.original)
+        kinds = {kind for path, kind in native.hosted if path.startswith("tools[")}
+        is_theirs = refusal.status in REFUSED_TOOLS and any(kind in said or "tools[" in said for kind in kinds)
+        if not is_theirs or self._refuses or native.needs or takes_freeform(deployment):
+            raise refusal
+        self._silent[deployment.api_base, HOSTED] = self._clock.monotonic() + FORGET_SECONDS
+        return native.without_hosted()
+
+    def _check_needs(self, native: Native) -> None:
+        for name in native.needs:
+            text = f"{name} is not served by the upstream of this model."
+            raise InvalidRequest(text, param=name, code="unsupported_parameter")
+        for name, kind in native.hosted if self._refuses else ():
+            text = f"{name} ({kind}) is not served by the upstream of this model, and upstream.hosted_tools is refuse."
+            raise InvalidRequest(text, param=name, code="unsupported_parameter")
 
     def _speaks(self, deployment: Deployment, protocol: str) -> Speaks:
         if protocol == "anthropic":
@@ -88,9 +141,3 @@ def _called_by(deployment: Deployment, protocol: Literal["responses", "anthropic
     header = "authorization" if (deployment.api_key or "").startswith(BEARERS) else "x-api-key"
     base = (deployment.api_base or ANTHROPIC_BASE).rstrip("/").removesuffix("/v1")
     return replace(deployment, protocol="anthropic", api_base=f"{base}/v1", key_header=header)
-
-
-def _check_needs(native: Native) -> None:
-    for name in native.needs:
-        text = f"{name} is not served by the upstream of this model."
-        raise InvalidRequest(text, param=name, code="unsupported_parameter")

@@ -10,6 +10,7 @@ from gateway.base import jsons
 from gateway.errors import invalid, missing
 from gateway.models.exchange import Native
 from gateway.models.items import ANTHROPIC_BLOCK, named_file, part_at
+from gateway.wire.anthropic.client_tools import client_function
 from gateway.wire.anthropic.compacting import COVERED, Told
 from gateway.wire.anthropic.content import MessageReader, Place
 from gateway.wire.anthropic.edits import edits_of
@@ -21,8 +22,6 @@ OWN = ("context", "conversation", "attachments", "agent", "memory", "store")
 """The gateway's own (guarantee §2)."""
 SAID = frozenset((*SAME, *OWN, "messages", "system", "tools", "tool_choice", "stop_sequences"))
 """Fields that a chat says in full. All others go up untouched to Anthropic, and nowhere else."""
-NEEDED = ("mcp_servers",)
-"""Fields without which a request makes no sense."""
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 NAMES = {"stop": "stop_sequences", "user": "metadata.user_id", "response_format": "output_config.format"}
 """What errors of a chat name, by what they are called here."""
@@ -108,19 +107,24 @@ def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = Fals
     if user is not None:
         chat["user"] = user
     fields = {name: value for name, value in body.items() if name not in SAID and value is not None}
-    needs = [*reader.needs, *(name for name in NEEDED if fields.get(name))]
-    _read_tools(body, chat, fields, needs)
+    needs = [*reader.needs]
+    hosted = [("mcp_servers", "mcp_servers")] if fields.get("mcp_servers") else []
+    _read_tools(body, chat, fields, needs, hosted)
     _read_format(body, chat)
     if headers.get("anthropic-beta"):
         fields[BETA] = [name.strip() for name in headers["anthropic-beta"].split(",") if name.strip()]
     named = headers.get(SESSION_HEADER) or session
-    native = Native("anthropic", fields, tuple(needs), tuple(reader.marks))
+    native = Native("anthropic", fields, tuple(needs), tuple(reader.marks), tuple(hosted))
     return Reading(chat, native, reader.places, named, edits_of(fields.get("context_management")))
 
 
-def _read_tools(body: Json, chat: Json, fields: Json, needs: list[str]) -> None:
+def _read_tools(body: Json, chat: Json, fields: Json, needs: list[str], hosted: list[tuple[str, str]]) -> None:
     """Tools that a client runs are a chat's functions. Where any says more than those can, all of them go up as they
-    came, too."""
+    came, too.
+
+    Args:
+        hosted: gets paths and types of those that Anthropic runs.
+    """
     tools = body.get("tools")
     if tools is None:
         return
@@ -135,8 +139,12 @@ def _read_tools(body: Json, chat: Json, fields: Json, needs: list[str]) -> None:
         if not isinstance(tool.get("name"), str | None):
             raise invalid(f"{where}.name", "must be a string")
         if tool.get("type") not in (None, "custom"):
-            needs.append(where)
             exact = False
+            function = client_function(tool)
+            if function is None:
+                hosted.append((where, str(tool["type"])))
+            else:
+                functions.append({"type": "function", "function": function})
             continue
         if not isinstance(tool.get("name"), str) or not tool["name"]:
             raise missing(f"{where}.name")
@@ -151,11 +159,18 @@ def _read_tools(body: Json, chat: Json, fields: Json, needs: list[str]) -> None:
         exact = exact and tool.keys() <= said
     if not exact:
         fields["tools"] = tools
+    choice = body.get("tool_choice")
     if functions:
         chat["tools"] = functions
-        _read_choice(body.get("tool_choice"), chat)
-    elif body.get("tool_choice") is not None:
-        fields["tool_choice"] = body["tool_choice"]
+        _read_choice(choice, chat)
+    elif choice is not None:
+        fields["tool_choice"] = choice
+    if hosted and isinstance(choice, dict):
+        names = [each["function"]["name"] for each in functions]
+        if (choice.get("type") == "tool" and choice.get("name") not in names) or (
+            choice.get("type") == "any" and not names
+        ):
+            needs.append("tool_choice")
 
 
 def _read_choice(choice: Any, chat: Json) -> None:

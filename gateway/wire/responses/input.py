@@ -37,6 +37,8 @@ class InputReader(ItemReader):
     def __init__(self) -> None:
         super().__init__()
         self.unheld: list[str] = []
+        self.hosted: list[tuple[str, str]] = []
+        """Path and type of items that only whoever ran them understands."""
         self.needs = self.unheld
         self._items: list[Item] = []
         """Those of the open answer, in their order, as they go back."""
@@ -66,7 +68,7 @@ class InputReader(ItemReader):
             answer = self.add_answer({"content": None}, "complete", where)
         self._add_thoughts(answer)
         answer.setdefault("output_items", []).append(item)
-        self.unheld.append(where)
+        self.hosted.append((where, kind))
 
     def end(self) -> None:
         """Thoughts that led to nothing are left out: an answer was cut, or its rest deleted."""
@@ -135,8 +137,8 @@ class InputReader(ItemReader):
                 answer["reasoning_content"] = "\n\n".join(texts)
 
 
-def read_input(value: Any) -> tuple[list[ReadMessage], list[str]]:
-    """The chat messages that `input` is, and the paths of what no chat can hold.
+def read_input(value: Any) -> tuple[list[ReadMessage], list[str], list[tuple[str, str]]]:
+    """The chat messages that `input` is, the paths of what no chat can hold, and paths and types of hosted calls.
 
     Raises:
         InvalidRequest: an item breaks a rule; names `input[i]…`.
@@ -144,7 +146,7 @@ def read_input(value: Any) -> tuple[list[ReadMessage], list[str]]:
     if value is None:
         raise missing("input")
     if isinstance(value, str):
-        return [ReadMessage({"role": "user", "content": value}, "complete", "input")], []
+        return [ReadMessage({"role": "user", "content": value}, "complete", "input")], [], []
     if not isinstance(value, list):
         raise invalid("input", "must be a string or a list of items")
     reader = InputReader()
@@ -157,7 +159,7 @@ def read_input(value: Any) -> tuple[list[ReadMessage], list[str]]:
         elif item is not COVERED:
             reader.read(item, f"input[{index}]")
     reader.end()
-    return reader.messages, reader.unheld
+    return reader.messages, reader.unheld, reader.hosted
 
 
 def _texts(item: Item, where: str) -> list[str]:

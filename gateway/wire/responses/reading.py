@@ -96,7 +96,7 @@ def read_request(body: Mapping[str, Any]) -> Reading:
     truncation = body.get("truncation")
     if truncation not in (None, *TRUNCATIONS):
         raise invalid("truncation", f"must be one of {', '.join(TRUNCATIONS)}")
-    messages, needs = read_input(body.get("input"))
+    messages, needs, hosted = read_input(body.get("input"))
     bodies, places = [each.body for each in messages], [(each.where, _role(each)) for each in messages]
     instructions = body.get("instructions")
     if instructions is not None:
@@ -117,7 +117,7 @@ def read_request(body: Mapping[str, Any]) -> Reading:
         native[INSTRUCTIONS] = instructions
     if "prompt" in native:
         needs.append("prompt")
-    needs += _tools(body, chat, native)
+    needs += _tools(body, chat, native, hosted)
     _words(body, chat, native)
     previous = body.get("previous_response_id")
     if previous is not None and not isinstance(previous, str):
@@ -125,7 +125,7 @@ def read_request(body: Mapping[str, Any]) -> Reading:
     if previous is not None and body.get("conversation") is not None:
         text = "previous_response_id and conversation name two histories: send one of them."
         raise InvalidRequest(text, param="previous_response_id", code="invalid_value")
-    native_words = Native("responses", native, tuple(needs))
+    native_words = Native("responses", native, tuple(needs), hosted=tuple(hosted))
     return Reading(chat, native_words, tuple(places), truncation == "disabled", previous, _threshold(body))
 
 
@@ -168,25 +168,30 @@ def read_as_chat(body: Mapping[str, Any]) -> Reading:
     return replace(reading, chat=chat, native=replace(reading.native, fields=native))
 
 
-def _tools(body: Mapping[str, Any], chat: Json, native: Json) -> list[str]:
-    """Puts tools and their choice where they belong; returns the paths of those that no chat has."""
+def _tools(body: Mapping[str, Any], chat: Json, native: Json, run: list[tuple[str, str]]) -> list[str]:
+    """Puts tools and their choice where they belong.
+
+    Args:
+        run: gets paths and types of the hosted ones.
+
+    Returns:
+        The paths of those that no chat can do without: a choice that forces a hosted one.
+    """
     own, hosted = chat_tools(body.get("tools"))
-    choice, is_hosted = chat_tool_choice(body.get("tool_choice"))
-    needs = [f"tools[{index}]" for index, _ in hosted]
+    given = body.get("tool_choice")
+    choice = chat_tool_choice(given)
+    run += [(f"tools[{index}]", str(tool["type"])) for index, tool in hosted]
     if own:
         chat["tools"] = own
     else:
         chat.pop("parallel_tool_calls", None)
     if hosted:
         native["tools"] = [tool for _, tool in hosted]
-    if is_hosted:
-        native["tool_choice"] = choice
-        needs.append("tool_choice")
-    elif choice is not None and own:
-        chat["tool_choice"] = choice
-    elif choice is not None and hosted:
-        native["tool_choice"] = choice
-    return needs
+    if own and choice.chat is not None:
+        chat["tool_choice"] = choice.chat
+    if choice.names_hosted or (hosted and not own and given is not None):
+        native["tool_choice"] = given
+    return ["tool_choice"] if choice.forces_hosted or (given == "required" and hosted and not own) else []
 
 
 def _words(body: Mapping[str, Any], chat: Json, native: Json) -> None:

@@ -1,6 +1,6 @@
 """Tools and their choice: a request's as a chat has them. Hosted ones stay as they are."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.errors import invalid, missing
 from gateway.wire.responses.items import filled, tool_name
@@ -78,8 +78,16 @@ def _given(tool: Json) -> Json:
     return {name: value for name, value in tool.items() if name != "type" and value is not None}
 
 
-def chat_tool_choice(value: Any) -> tuple[Any, bool]:
-    """The choice as a chat has it, and whether it is one of hosted tools, which no chat has.
+class Choice(NamedTuple):
+    """Which tool is to be called: `chat` is the choice as a chat has it, without hosted tools."""
+
+    chat: Any
+    names_hosted: bool = False
+    forces_hosted: bool = False
+
+
+def chat_tool_choice(value: Any) -> Choice:
+    """The choice of a request.
 
     Raises:
         InvalidRequest: names `tool_choice…`.
@@ -87,15 +95,15 @@ def chat_tool_choice(value: Any) -> tuple[Any, bool]:
     if value is None or isinstance(value, str):
         if value not in (None, *CHOICES):
             raise invalid("tool_choice", f"must be one of {', '.join(CHOICES)}, or an object")
-        return value, False
+        return Choice(value)
     if not isinstance(value, dict):
         raise invalid("tool_choice", "must be a string or an object")
     kind = filled(value, "type", "tool_choice")
     if kind in OWN_KINDS:
-        return _chosen(value, "tool_choice"), False
+        return Choice(_chosen(value, "tool_choice"))
     if kind == "allowed_tools":
         return _allowed(value)
-    return value, True
+    return Choice(None, names_hosted=True, forces_hosted=True)
 
 
 def _chosen(value: Json, where: str) -> Json:
@@ -105,9 +113,9 @@ def _chosen(value: Json, where: str) -> Json:
     return {"type": kind, kind: {"name": tool_name(value, where)}}
 
 
-def _allowed(value: Json) -> tuple[Json, bool]:
+def _allowed(value: Json) -> Choice:
     if isinstance(value.get("allowed_tools"), dict):
-        return value, False
+        return Choice(value)
     if value.get("mode") not in MODES:
         raise invalid("tool_choice.mode", f"must be one of {', '.join(MODES)}")
     tools = value.get("tools")
@@ -115,7 +123,10 @@ def _allowed(value: Json) -> tuple[Json, bool]:
         raise missing("tool_choice.tools")
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise invalid("tool_choice.tools", "must be a list of objects")
-    if any(tool.get("type") not in OWN_KINDS for tool in tools):
-        return value, True
-    chosen = [_chosen(tool, f"tool_choice.tools[{index}]") for index, tool in enumerate(tools)]
-    return {"type": "allowed_tools", "allowed_tools": {"mode": value["mode"], "tools": chosen}}, False
+    own = [(index, tool) for index, tool in enumerate(tools) if tool.get("type") in OWN_KINDS]
+    chosen = [_chosen(tool, f"tool_choice.tools[{index}]") for index, tool in own]
+    names_hosted = len(own) < len(tools)
+    if names_hosted and not own:
+        return Choice("none", names_hosted=True, forces_hosted=value["mode"] == "required")
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": value["mode"], "tools": chosen}}
+    return Choice(allowed, names_hosted=names_hosted)

@@ -1,5 +1,6 @@
 """Which upstream is called in the words of a request's own API (guarantee §10.4)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from gateway.upstream.routing.router import ConfiguredRouter
 from tests.support.hand_clock import HandClock
 
 PLAIN = Native("responses")
-NEEDY = Native("responses", {"tools": [{"type": "web_search"}]}, ("tools[0]",))
+NEEDY = Native("responses", {"prompt": {"id": "p"}}, ("prompt",))
+SEARCH = Native("responses", {"tools": [{"type": "web_search"}]}, hosted=(("tools[0]", "web_search"),))
 LOCAL = "http://127.0.0.1:9/v1"
 NO_PATH = {"error": {"message": "Invalid URL (POST /v1/responses)"}}
 
@@ -90,9 +92,44 @@ def test_s10_4_needs_are_never_lost(protocols: Protocols) -> None:
     for ask in (lambda: protocols.instead(called, None, NEEDY, refused(404)), lambda: protocols.of(deployment, NEEDY)):
         with pytest.raises(InvalidRequest) as told:
             ask()
-        assert (told.value.param, told.value.code, told.value.status) == ("tools[0]", "unsupported_parameter", 400)
-    with pytest.raises(InvalidRequest, match=r"tools\[0\]"):
+        assert (told.value.param, told.value.code, told.value.status) == ("prompt", "unsupported_parameter", 400)
+    with pytest.raises(InvalidRequest, match="prompt"):
         protocols.of(deployed("anthropic/claude-sonnet-4-5", None), NEEDY)
+
+
+def test_s1_10_hosted_tools_are_left_out_or_refused(protocols: Protocols, clock: HandClock) -> None:
+    """§1.10: before a chat upstream, and before one that has turned out to be one, as `upstream.hosted_tools` says."""
+    deployment, claude = deployed(), deployed("anthropic/claude-sonnet-4-5", None)
+    assert protocols.of(claude, SEARCH) == (claude, None)
+    called, fallback = protocols.of(deployment, SEARCH)
+    assert protocols.instead(called, fallback, SEARCH, refused(404)) == deployment
+    strict = Protocols(clock, "refuse")
+    called, fallback = strict.of(deployment, SEARCH)
+    for ask in (lambda: strict.of(claude, SEARCH), lambda: strict.instead(called, fallback, SEARCH, refused(404))):
+        with pytest.raises(InvalidRequest, match=r"tools\[0\] \(web_search\).*upstream\.hosted_tools"):
+            ask()
+    forced = replace(SEARCH, needs=("tool_choice",))
+    with pytest.raises(InvalidRequest, match="tool_choice"):
+        protocols.of(claude, forced)
+
+
+def test_s1_10_an_upstream_that_refuses_hosted_tools_is_asked_without(protocols: Protocols, clock: HandClock) -> None:
+    """§1.10: some servers speak Responses and run nothing; what else they refuse is the client's to hear."""
+    called, _ = protocols.of(deployed(), SEARCH)
+    says = refused(400, {"error": {"message": "tools.0.type: web_search is not supported"}})
+    assert protocols.taken(called, SEARCH) is SEARCH
+    assert protocols.without_refused(called, SEARCH, says) == Native("responses")
+    assert protocols.taken(called, SEARCH) == Native("responses")
+    clock.seconds += FORGET_SECONDS + 1
+    assert protocols.taken(called, SEARCH) is SEARCH
+    openai, _ = protocols.of(deployed(base=None), SEARCH)
+    for asked, native, refusal in (
+        (called, SEARCH, refused(400, {"error": {"message": "temperature is too high"}})),
+        (openai, SEARCH, says),
+        (called, replace(SEARCH, needs=("tool_choice",)), says),
+    ):
+        with pytest.raises(UpstreamRefused):
+            protocols.without_refused(asked, native, refusal)
 
 
 @pytest.mark.parametrize(

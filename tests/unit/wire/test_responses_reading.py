@@ -129,7 +129,8 @@ def test_what_no_chat_has_is_kept_for_who_has_it() -> None:
         "brand_new": {"a": 1},
         "prompt": {"id": "p"},
     }
-    assert set(found.native.needs) == {"input[1]", "prompt", "tools[0]", "tool_choice"}
+    assert set(found.native.needs) == {"prompt", "tool_choice"}
+    assert found.native.hosted == (("input[1]", "web_search_call"), ("tools[0]", "web_search"))
     assert found.chat["tools"] == [{"type": "function", "function": {"name": "f", "parameters": {}}}]
     assert (found.chat["reasoning_effort"], found.chat["logprobs"]) == ("low", True)
     assert "tool_choice" not in found.chat
