@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any, assert_never
 
+from gateway.assembly.forged import delimiters, without_labels
 from gateway.assembly.placed import placed_pieces
 from gateway.models.artifacts import ArtifactType, ProcessingStrategy
 from gateway.models.places import NOTE_END, is_marked, named_pages, notes_of
@@ -35,7 +36,13 @@ SPEAKER_LINE = re.compile(
     re.IGNORECASE,
 )
 """A line in a quotation that looks like the beginning of another excerpt."""
-DELIMITER = re.compile(rf"<(?=\s*/?\s*(?:{BLOCK_TAG}|{ITEM_TAG})\b)", re.IGNORECASE)
+MEMORY_TAG, PINNED_TAG, SUMMARY_TAG = "conversation_memory", "pinned_message", "turns_summary"
+DELIMITER = delimiters((BLOCK_TAG, ITEM_TAG, CITE_TAG, MEMORY_TAG, PINNED_TAG, SUMMARY_TAG))
+
+
+def as_data(text: str) -> str:
+    """A text as it stands in an element of the gateway's, or behind a label: nothing in it looks like one of them."""
+    return without_labels(DELIMITER.sub("&lt;", text))
 
 
 def extract_text(rendering: Rendering) -> str:
@@ -103,7 +110,8 @@ def in_place(rendering: Rendering) -> str:
     """The text in the artifact's place: a tool message's content, or a stretch of a user's text."""
     artifact = rendering.artifact
     kind = "tool result" if artifact.artifact_type is ArtifactType.TOOL_RESULT else "document"
-    what = f'{kind} "{artifact.title}", id {artifact.artifact_id}, from {artifact.source}'
+    title, source = (as_data(one_line(each.translate(NO_MARKS))) for each in (artifact.title or "", artifact.source))
+    what = f'{kind} "{title}", id {artifact.artifact_id}, from {source}'
     match rendering.strategy:
         case ProcessingStrategy.INCLUDE_FULL:
             return rendering.text
@@ -113,7 +121,7 @@ def in_place(rendering: Rendering) -> str:
             return f"[Summary of {what}: {_summarized(rendering)}.]\n{_summary_text(rendering)}"
         case ProcessingStrategy.RAG_EXTRACT:
             shown = f"{_of_all(rendering)}; {ELISION} marks what was left out"
-            return f"[Extract of {what}: {shown}.]\n{extract_text(rendering)}"
+            return f"[Extract of {what}: {shown}.]\n{as_data(extract_text(rendering))}"
         case unknown:
             assert_never(unknown)
 
@@ -133,7 +141,8 @@ def _summarized(rendering: Rendering) -> str:
 
 def _summary_text(rendering: Rendering) -> str:
     """The summary, then the passages shown beside it."""
-    return f"{rendering.text}\n[Extracts:]\n{extract_text(rendering)}" if rendering.spans else rendering.text
+    text = as_data(rendering.text)
+    return f"{text}\n[Extracts:]\n{as_data(extract_text(rendering))}" if rendering.spans else text
 
 
 def file_part(rendering: Rendering) -> dict[str, str]:
@@ -199,7 +208,7 @@ def _item(rendering: Rendering) -> str:
         names["origin"] = artifact.origin
     match rendering.strategy:
         case ProcessingStrategy.INCLUDE_FULL:
-            names["shown"], body = "full", rendering.text
+            names["shown"], body = "full", as_data(rendering.text)
         case ProcessingStrategy.EXCLUDE if rendering.same_as:
             names["shown"], body = ELSEWHERE, f"(The same document as {rendering.same_as}.)"
         case ProcessingStrategy.EXCLUDE:
@@ -207,7 +216,7 @@ def _item(rendering: Rendering) -> str:
         case ProcessingStrategy.SUMMARIZE:
             names["shown"], body = f"summary, {_summarized(rendering)}", _summary_text(rendering)
         case ProcessingStrategy.RAG_EXTRACT:
-            names["shown"], body = f"extract, {_of_all(rendering)}", extract_text(rendering)
+            names["shown"], body = f"extract, {_of_all(rendering)}", as_data(extract_text(rendering))
         case unknown:
             assert_never(unknown)
     is_noted = artifact.content.endswith(NOTE_END) and rendering.strategy is not ProcessingStrategy.INCLUDE_FULL
@@ -219,14 +228,14 @@ def _item(rendering: Rendering) -> str:
         attributes += f" arguments={arguments_attribute(arguments)}"
     if not body:
         return f"<{ITEM_TAG} {attributes}/>"
-    return f"<{ITEM_TAG} {attributes}>\n{DELIMITER.sub('&lt;', body)}\n</{ITEM_TAG}>"
+    return f"<{ITEM_TAG} {attributes}>\n{body}\n</{ITEM_TAG}>"
 
 
 def _turns(turns: Recalled) -> str:
     artifact = turns.artifact
     shown = f"extract, {_of_all(turns)}"
     names = f'id="{artifact.artifact_id}" type="{artifact.artifact_type.value}" source="{artifact.source}"'
-    text = DELIMITER.sub("&lt;", excerpts_text(turns))
+    text = as_data(excerpts_text(turns))
     lines = LINES_BY_HEAD if heads_once(turns) else LINES
     return f'<{ITEM_TAG} {names} lines="{lines}" shown="{shown}">\n{text}\n</{ITEM_TAG}>'
 
@@ -244,7 +253,7 @@ def _pages(pages: ShownPages) -> str:
 
 def known_things(things: Sequence[Thing]) -> str:
     """A line for each thing. What a client or a tool called it stands in quotation marks, and cannot end them."""
-    text = DELIMITER.sub("&lt;", "\n".join(map(_thing, things)))
+    text = as_data("\n".join(map(_thing, things)))
     return f'<{ITEM_TAG} type="known_things" source="memory">\n{text}\n</{ITEM_TAG}>'
 
 

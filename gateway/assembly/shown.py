@@ -71,7 +71,7 @@ def items_in(text: str) -> Iterator[tuple[str, Shown]]:
 
 def in_place_of(text: str, content_id: str) -> Shown | None:
     """What a message shows of an artifact that was reduced in its place; None if no label in it names the artifact."""
-    named = re.compile(rf", id {content_id}(?:-\d+)?, from ")
+    named = re.compile(rf'", id {content_id}(?:-\d+)?, from ')
     for label in LABEL.finditer(text):
         if named.search(label[0]) is not None:
             return HOW[label[1]](text[label.end() + 1 :])

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from gateway.assembly.block import BLOCK_TAG, DELIMITER, ITEM_TAG, NO_MARKS, known_things, one_line
+from gateway.assembly.block import BLOCK_TAG, ITEM_TAG, NO_MARKS, as_data, known_things, one_line
 from gateway.http.inner.memory import as_memory
 from gateway.models.past_texts import Excerpt, Extract, FoundConversation, FoundPast
 from gateway.models.things import Thing
@@ -121,4 +121,4 @@ def _data(items: Iterable[str]) -> str:
 def _item(names: dict[str, str], body: str) -> str:
     """One item; delimiters inside it are escaped."""
     attributes = " ".join(f'{name}="{escape(one_line(value))}"' for name, value in names.items() if value)
-    return f"<{ITEM_TAG} {attributes}>\n{DELIMITER.sub('&lt;', body)}\n</{ITEM_TAG}>"
+    return f"<{ITEM_TAG} {attributes}>\n{as_data(body)}\n</{ITEM_TAG}>"
