@@ -16,7 +16,7 @@ from gateway.models.artifacts import UNINDEXED, Artifact, ArtifactType, Processi
 from gateway.models.bill import ContextUtilizationMetadata, LeftOut
 from gateway.models.exchange import ChatRequest
 from gateway.models.memory import MemoryMessage
-from gateway.models.places import NOTE_END, pages_without_text
+from gateway.models.places import NOTE_END, left_out_of, pages_without_text
 from gateway.models.window import MEMORY_INDEX, SYSTEM_INDEX, Fitted, Material
 from gateway.planning.record import SAME_DOCUMENT, EarlierWindow, holds_reduced, records_of
 from gateway.relevance.index_cache import PassageFinder
@@ -133,13 +133,21 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
 
 
 def _without_text(material: Material) -> list[str]:
-    """A warning for each document of now that has pages without text (guarantee §14.3)."""
+    """A warning for each document of now that has pages without text (guarantee §14.3), or of which its reader left out
+    parts (guarantee §2)."""
     found: dict[str, None] = {}
     for artifact in material.artifacts:
-        is_new = not artifact.historical and artifact.artifact_type is ArtifactType.DOCUMENT
-        if is_new and artifact.content.endswith(NOTE_END) and (pages := pages_without_text(artifact.content)):
-            named = f"page{'' if pages.isdecimal() else 's'} {pages}"
-            found[f"document_without_text: {one_line(artifact.title or artifact.source)} {named}"] = None
+        is_document = artifact.artifact_type is ArtifactType.DOCUMENT or bool(artifact.documents)
+        if artifact.historical or not is_document:
+            continue
+        name = one_line(artifact.title or artifact.source)
+        for text in artifact.documents.values() or (artifact.content,):
+            if not text.endswith(NOTE_END):
+                continue
+            if pages := pages_without_text(text):
+                found[f"document_without_text: {name} page{'' if pages.isdecimal() else 's'} {pages}"] = None
+            if told := left_out_of(text):
+                found[f"document_incomplete: {name}: {one_line(told)}"] = None
     return list(found)
 
 

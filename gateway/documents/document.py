@@ -12,6 +12,12 @@ class UnreadableDocument(Exception):
     """The file claims to be a document but cannot be read; the message says why."""
 
 
+MAX_RATIO = 200
+"""What a file may unpack to, for each of its bytes: office files and texts take about 30."""
+MIN_UNPACKED = 32 * 2**20
+"""What the smallest may unpack to."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """How documents are read. `ocr`: pictures of text are recognized where the program for it is installed. `seconds`:
@@ -23,6 +29,11 @@ class ReadOptions:
     seconds: float = 60.0
     careful: bool = False
     cut: tuple[int, ...] = ()
+
+
+def unpackable(size: int, most: int) -> int:
+    """Bytes to which a file of `size` bytes may unpack, at most `most`: a small one that is honest needs no more."""
+    return min(most, max(MIN_UNPACKED, MAX_RATIO * size))
 
 
 @dataclass(frozen=True, slots=True)

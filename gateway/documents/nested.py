@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from importlib import import_module
 
 from gateway.documents.apart import tell_nothing
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import Reading, ReadOptions, UnreadableDocument, unpackable
 from gateway.documents.kinds import KINDS
 from gateway.documents.members import kind_of
 from gateway.models.places import marker, plain_lines
 
+MOST_UNPACKED = 512 * 2**20
+"""Bytes of all files inside of one."""
 MOST_DEPTH = 3
 """Archives and mails in one another."""
 NAMED = 5
@@ -22,7 +24,7 @@ NAME_IN_NOTE = 80
 class Budget:
     """What reading all that one file holds may still take: bytes unpacked, files, bytes of text."""
 
-    unpacked: int = 512 * 2**20
+    unpacked: int = MOST_UNPACKED
     members: int = 50_000
     text: int = 48 * 2**20
     left_out: dict[str, list[str]] = field(default_factory=dict)
@@ -116,6 +118,6 @@ def reading_of(read_nested: Callable[[bytes, Nesting], str], raw: bytes, options
     Raises:
         UnreadableDocument: see the reader.
     """
-    nesting = Nesting(options)
+    nesting = Nesting(options, Budget(unpacked=unpackable(len(raw), MOST_UNPACKED)))
     text = read_nested(raw, nesting)
     return Reading(text, nesting.notes())

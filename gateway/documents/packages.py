@@ -12,7 +12,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-from gateway.documents.document import UnreadableDocument
+from gateway.documents.document import UnreadableDocument, unpackable
 from gateway.documents.sniff import OLE_MAGIC, ole_kind
 
 PROTECTED = "it is protected by a password; save it without one and send it again"
@@ -65,7 +65,7 @@ class Package:
         refuse_ole(raw)
         self._zip = zipfile.ZipFile(io.BytesIO(raw))
         entries = self._zip.infolist()
-        if len(entries) > MOST_FILES or sum(entry.file_size for entry in entries) > MOST_UNPACKED:
+        if len(entries) > MOST_FILES or sum(entry.file_size for entry in entries) > unpackable(len(raw), MOST_UNPACKED):
             raise UnreadableDocument("unpacked it would be too large")
         if any(entry.flag_bits & 1 for entry in entries):
             raise UnreadableDocument(PROTECTED)

@@ -32,6 +32,8 @@ GAP = re.compile(r"^\[…(?: line (\d{1,9}))?\]$", re.MULTILINE)
 """The line between two stretches of an excerpt: `[…]`, or `[… line 350]` where the number of the line below it is known
 (`models.regions`)."""
 Span = tuple[int, int]
+LEFT_OUT = re.compile(r"\b(?:left out|not read|cut off)\b")
+SENTENCE = re.compile(r"(?<=\.) (?=[A-Z0-9])")
 NOTE_START, NOTE_END = "(Note: ", ")"
 NOTES = re.compile(r"(?:\n\(Note: [^\n]*\))+\s*\Z")
 NOTES_CHARS = 4000
@@ -381,6 +383,11 @@ def pages_without_text(text: str) -> str:
     """The pages of a PDF that its reader has told to hold no text, such as `3, 7-9`; "" if there are none."""
     found = NO_TEXT.search(notes_of(text))
     return found[1] if found else ""
+
+
+def left_out_of(text: str) -> str:
+    """What a document's reader has told that it left out, as sentences; "" if it read everything."""
+    return " ".join(note for note in SENTENCE.split(notes_of(text)) if LEFT_OUT.search(note))
 
 
 def no_text_note(numbers: Sequence[int], why: str = "") -> str:

@@ -1,16 +1,20 @@
 """How many documents are read at once (guarantee §14.4)."""
 
 import asyncio
+import io
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from gateway.base.turns import TENANT
 from gateway.documents import process
-from gateway.documents.document import DocumentFile, Reading
+from gateway.documents.document import MIN_UNPACKED, DocumentFile, Reading, UnreadableDocument, unpackable
+from gateway.documents.packages import Package
 from gateway.documents.process import MOST_AT_ONCE, DocumentReader, processors
 from gateway.errors import Overloaded
+from gateway.models.places import left_out_of
 
 
 @pytest.mark.parametrize(
@@ -47,3 +51,20 @@ async def test_s12_16_documents_of_tenants_take_turns(monkeypatch: pytest.Monkey
     monkeypatch.setattr(process, "WAITING_BYTES", 100)
     outcomes = await asyncio.gather(*(read(name, 30) for name in ("busy", "busy", "other")), return_exceptions=True)
     assert [type(each) for each in outcomes] == [type(None), Overloaded, type(None)]
+
+
+def test_s2_what_a_reader_left_out_is_told_apart_from_its_other_notes() -> None:
+    """§2: for the warning `document_incomplete`."""
+    whole = Reading("x", ("Sheet A has merged cells.",)).told
+    part = Reading("x", ("Sheet A has merged cells.", "Rows of sheet A from 9 on were left out: too long.")).told
+    assert left_out_of(whole) == ""
+    assert left_out_of(part) == "Rows of sheet A from 9 on were left out: too long."
+
+
+def test_s14_10_a_small_file_may_unpack_to_no_more_than_its_size_allows() -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/media/a.bin", bytes(MIN_UNPACKED + 1))
+    with pytest.raises(UnreadableDocument, match="too large"):
+        Package(packed.getvalue())
+    assert unpackable(2**30, 2**31) == 2**31
