@@ -29,12 +29,26 @@ class Ended:
     strangers: list[str]
 
 
-def run_codex(gateway: GatewayProcess, model: str, folder: Path, home: Path, task: str, *, lean: bool = True) -> Ended:
-    """One `codex exec`; a lean one has instructions that leave room in a small window."""
+BARE = """model = "gpt-4o-mini"
+model_provider = "gateway"
+
+[model_providers.gateway]
+name = "context-gateway"
+base_url = "http://127.0.0.1:8000/v1"
+env_key = "OPENAI_API_KEY"
+"""
+"""What names a provider to Codex, and nothing else."""
+
+
+def run_codex(
+    gateway: GatewayProcess, model: str, folder: Path, home: Path, task: str, *, lean: bool = True, bare: bool = False
+) -> Ended:
+    """One `codex exec`; a lean one has instructions that leave room in a small window, a bare one its address alone."""
     home.mkdir()
     (home / "instructions.md").write_text(INSTRUCTIONS, "utf-8")
     more = f"model_instructions_file = {json.dumps(str(home / 'instructions.md'))}\n" if lean else ""
-    (home / "config.toml").write_text(more + _settings("Codex CLI", "toml", gateway, model), "utf-8")
+    settings = _placed(BARE, gateway, model) if bare else more + _settings("Codex CLI", "toml", gateway, model)
+    (home / "config.toml").write_text(settings, "utf-8")
     program = NODE_PROJECT / "node_modules/@openai/codex/bin/codex.js"
     options = ["--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
     environment = {"CODEX_HOME": str(home), "OPENAI_API_KEY": KEY}
@@ -55,6 +69,10 @@ def run_claude(gateway: GatewayProcess, model: str, folder: Path, home: Path, ta
 def _settings(heading: str, language: str, gateway: GatewayProcess, model: str) -> str:
     """What the page tells users of a client to set, for this gateway."""
     found = PAGE.partition(f"## {heading}\n\n```{language}\n")[2].partition("```")[0]
+    return _placed(found, gateway, model)
+
+
+def _placed(found: str, gateway: GatewayProcess, model: str) -> str:
     for ours, theirs in (("http://127.0.0.1:8000", gateway.url), ("gpt-4o-mini", model), ("sk-gateway", KEY)):
         found = found.replace(ours, theirs)
     return found

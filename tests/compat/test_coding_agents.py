@@ -227,3 +227,29 @@ def test_s10_1_codex_knows_its_own_tools_again(
     gateway = module_start_gateway({"auth": {"keys": [{"key": KEY, "tenant": "compat"}]}})
     run_codex(gateway, "gpt-4o", tmp_path / "repository", tmp_path / "home", "Close it.")
     assert module_upstream.last.body["messages"][-1]["content"] == f"agent with id {NOBODY} not found"
+
+
+@pytest.mark.parametrize("speaks", ["chats", "responses"])
+def test_s1_10_codex_with_nothing_but_its_base_url(
+    module_upstream: MockUpstream, module_start_gateway: GatewayFactory, tmp_path: Path, speaks: str
+) -> None:
+    """§1.10: it offers all of its own tools, of which one is to be run by the upstream, and the task is done."""
+    job = Job(days=3, lines=20, together=1)
+    scratch, model = coding_task.scratch(tmp_path / "repository", job), ScriptedModel(job)
+    module_upstream.clear()
+    face = Chats(model, module_upstream) if speaks == "chats" else Responses(model, module_upstream)
+    params = {"model": f"openai/{MODEL}", "api_base": module_upstream.base_url, "api_key": "sk-upstream"}
+    gateway = module_start_gateway(
+        {
+            "model_list": [{"model_name": MODEL, "litellm_params": params, "model_info": PRICES}],
+            "auth": {"keys": [{"key": KEY, "tenant": "compat"}]},
+        }
+    )
+    ended = run_codex(gateway, MODEL, scratch.path, tmp_path / "home", TASK, bare=True)
+    assert scratch.found() == scratch.expected()
+    assert face.refused == []
+    assert ended.events[-1]["type"] == "turn.completed"
+    path = "/chat/completions" if speaks == "chats" else "/responses"
+    offered = [str(each.body.get("tools")) for each in module_upstream.requests if each.path.endswith(path)]
+    assert len(offered) > job.days
+    assert all(("web_search" in tools) == (speaks == "responses") for tools in offered)
