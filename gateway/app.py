@@ -289,7 +289,9 @@ class Gateway:
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
         self.mcp = McpEndpoint(settings, self.transactions, self.things, auth, self.large)
-        self.relayed_bills = RelayedBills(store, self.router, self.counters, clock, self.metrics, self.hooks)
+        self.relayed_bills = RelayedBills(
+            store, self.router, self.counters, clock, self.metrics, self.hooks, self.settlement.open_calls
+        )
         passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
         self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited, self.answering.watch)
         largest = settings.files.max_bytes
@@ -314,6 +316,7 @@ class Gateway:
             asyncio.ensure_future(clear_left_for_ever()),
             asyncio.ensure_future(self.idempotency.keep()),
             asyncio.ensure_future(self.store.probe_for_ever()),
+            asyncio.ensure_future(self.settlement.open_calls.keep()),
             asyncio.ensure_future(self.indexing.run()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
             asyncio.ensure_future(probe_for_ever(self.router.health, self.client, settings.routing.probe)),

@@ -16,7 +16,7 @@ from gateway.config.settings import ContextSettings
 from gateway.context.draft import Draft
 from gateway.errors import StorageUnavailable
 from gateway.internal_models.budget import CallBudget
-from gateway.internal_models.calls import InternalModels, OpenBill
+from gateway.internal_models.calls import Begin, InternalModels, OpenBill
 from gateway.models.artifacts import Artifact, ArtifactPlan, ArtifactType, ProcessingStrategy
 from gateway.models.bill import InternalCall
 from gateway.models.exchange import ChatRequest, Deployment, WhatIf
@@ -60,12 +60,13 @@ class PlannerAccess:
     """Whose internal models one request may use, and what it has used of them.
 
     `spent` gets each call, also where the context cannot be made. `result` is the plan of an earlier context of the
-    same request: nobody is asked twice.
+    same request: nobody is asked twice. `begin` is awaited before each call of a planner or a summarizer.
     """
 
     deployment: Deployment | None = None
     spent: list[InternalCall] = field(default_factory=list)
     result: PlanResult | None = None
+    begin: Begin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ class ContextPlanning:
             return None
         config = ModelConfig.from_request(request, self._settings)
         call_budget = CallBudget.of(self._settings, self._clock)
-        bill = OpenBill(access.spent, call_budget)
+        bill = OpenBill(access.spent, call_budget, access.begin)
 
         def served(name: str) -> InternalModel | None:
             return self._models.served(name, primary, request.caller, bill, chosen=name in config.chosen)

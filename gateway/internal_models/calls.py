@@ -1,7 +1,7 @@
 """Calls of planner and summarizer: limited in tokens, money and time, and billed (guarantee §5, §6)."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -26,6 +26,7 @@ COUNTED_CHARS = 200_000
 """Of a longer answer whose tokens nobody reported, the rest is taken to be like its beginning."""
 MAX_REMEMBERED = 1000
 """Models whose format is remembered; names may come from clients."""
+Begin = Callable[[InternalCall], Awaitable[None]]
 CountOutcome = Callable[[Purpose, str], None]
 """Called once per call with its outcome: `ok`, `cut`, `rubbish`, `cancelled`, else as `fallback_reason` says."""
 
@@ -95,6 +96,8 @@ class OpenBill:
 
     calls: list[InternalCall]
     budget: CallBudget
+    begin: Begin | None = None
+    """Awaited before each, with the call as its prompt alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,8 @@ class BilledModel:
         body: dict[str, Any] | None = None
         charged = True
         try:
+            if self.bill.begin is not None:
+                await self.bill.begin(self.call(ask.purpose, _usage(most.usage["prompt_tokens"], 0), estimated=True))
             async with asyncio.timeout(min(ask.timeout_seconds, left)):
                 with made_for(ask.purpose, self.bill.calls):
                     body = await self.models.complete(self.deployment, ask)

@@ -203,6 +203,17 @@ class TurnCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A request that is about to ask a model. `facts` are what its bill would say, as JSON has it, None if it has asked
+    nobody; `alive_until` is the heartbeat of its process, where one is due."""
+
+    request_id: str
+    process: str
+    facts: dict[str, Any] | None = None
+    alive_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredCompletion:
     """A bill looked up afterwards, with the answer's body if that was stored. `asked`: `ChatRequest.asked`."""
 

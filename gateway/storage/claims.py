@@ -44,7 +44,7 @@ class ClaimStore:
 
         def work(connection: sa.Connection) -> ClaimRecord | None:
             if alive_until is not None:
-                _beat(connection, claim.process, alive_until)
+                beat(connection, claim.process, alive_until)
             row = {**_row(claim, "running", now + FRESH_FOR), "created_at": now}
             if TAKE.one(connection, row) is not None:
                 return None
@@ -65,7 +65,7 @@ class ClaimStore:
 
     async def beat(self, process: str, alive_until: datetime) -> None:
         """Stores that the process holds its claims until then at least."""
-        await self._transactions.run(lambda connection: _beat(connection, process, alive_until), write=True)
+        await self._transactions.run(lambda connection: beat(connection, process, alive_until), write=True)
 
 
 def settle_claims(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> None:
@@ -116,7 +116,8 @@ def _find(connection: sa.Connection, identity: RequestIdentity, now: datetime) -
     return ClaimRecord(row.state, row.request_id, bytes(row.body), utc(row.created_at), valid)
 
 
-def _beat(connection: sa.Connection, process: str, alive_until: datetime) -> None:
+def beat(connection: sa.Connection, process: str, alive_until: datetime) -> None:
+    """Stores that the process lives until then at least."""
     insert = insert_for(connection.dialect, schema.processes)
     beat = insert.on_conflict_do_update(index_elements=["id"], set_={"alive_until": insert.excluded.alive_until})
     connection.execute(beat, {"id": process, "alive_until": alive_until})

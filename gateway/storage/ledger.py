@@ -87,14 +87,14 @@ class ReadOnlySqlite(SqliteTransactions):
 class ReadOnlyPostgres(PostgresTransactions):
     """Transactions that can only read."""
 
-    async def run(self, work: Work[T], *, write: bool = False) -> T:
+    async def run(self, work: Work[T], *, write: bool = False, synced: bool = True) -> T:
         """One transaction."""
 
         def reading(connection: sa.Connection) -> T:
             connection.execute(sa.text("SET TRANSACTION READ ONLY"))
             return work(connection)
 
-        return await super().run(reading, write=write)
+        return await super().run(reading, write=write, synced=synced)
 
 
 def _page(

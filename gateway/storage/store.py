@@ -18,8 +18,18 @@ from gateway.models.artifacts import LARGE, Artifact
 from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Lookup, StoredConversation
 from gateway.models.memory import NewSegment, Uncovered
 from gateway.models.trail import Actor
-from gateway.models.turn import ASKED, CompletionPage, CompletionQuery, StoredCompletion, StoredTurn, TurnCommit
+from gateway.models.turn import (
+    ASKED,
+    CompletionPage,
+    CompletionQuery,
+    LedgerEntry,
+    OpenCall,
+    StoredCompletion,
+    StoredTurn,
+    TurnCommit,
+)
 from gateway.ports import CacheBackend, Clock
+from gateway.storage.claims import beat
 from gateway.storage.conversations.delete import delete_conversation
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, insert_if_new
@@ -28,6 +38,7 @@ from gateway.storage.large.arriving import ArrivingTexts
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.segments import read_messages, read_said, read_uncovered
+from gateway.storage.open_calls import holders, take_open
 from gateway.storage.secret import Users, make_secret, read_secret, user_digest
 from gateway.storage.trail.append import recorded
 from gateway.storage.turns.bills import Amend, amend_bill
@@ -40,6 +51,7 @@ from gateway.storage.turns.completions import (
     write_metadata,
 )
 from gateway.storage.turns.segments import locked, write_segment
+from gateway.storage.turns.write import write_turns
 
 WHO = ("user", "safety_identifier")
 """Fields of a request that name a person."""
@@ -47,6 +59,7 @@ PROBE_SECONDS = 1.0
 """Between two tries to write to a storage that refused it."""
 PROBE_BYTES = 2**16
 """What is written then: a disk that has room for a bill alone would refuse the next turn again."""
+MAX_BILLS = 200
 USED_FOR = timedelta(hours=1)
 """How long retention leaves a conversation alone that a request is at work on: longer than any request takes."""
 
@@ -190,14 +203,44 @@ class ConversationStore:
         else:
             await self._group.add(commit)
 
-    async def _write(self, commits: list[TurnCommit]) -> None:
+    async def _write(self, items: Sequence[TurnCommit | OpenCall]) -> None:
         now = self._clock.now()
-        await self._evict(await record(self._transactions, commits, now))
+        commits = [each for each in items if isinstance(each, TurnCommit)]
+        opened = [each for each in items if isinstance(each, OpenCall)]
+        await self._evict(await record(self._transactions, commits, now, opened))
         for commit in commits:
             if self._paths is not None and commit.turn is not None and commit.turn.counts:
                 self._paths.recount(commit.turn.conversation_id)  # its messages are kept without these counts
             if _has_large(commit):
                 self.large_stored()
+
+    async def open_call(self, call: OpenCall) -> None:
+        """Writes that a request is about to ask a model, or that it asked none, in one transaction with others that do,
+        and on SQLite with commits. It outlives this process; the machine once another commit is synced (ADR 32)."""
+        name = call.facts.get("end_user") if call.facts else None
+        if self._users != "plain" and call.facts and name:
+            user = user_digest(await self.secret(), name) if self._users == "hashed" else None
+            call = replace(call, facts={**call.facts, "end_user": user})
+        await self._group.add(call)
+
+    async def holders(self) -> dict[str, datetime | None]:
+        """The processes that have open calls, and until when each said that it lives."""
+        return await self._transactions.run(holders)
+
+    async def beat(self, process: str, alive_until: datetime) -> None:
+        """Stores that the process lives until then at least."""
+        await self._transactions.run(lambda connection: beat(connection, process, alive_until), write=True)
+
+    async def bill_open(self, dead: Sequence[str], bill: Callable[[str, dict[str, Any]], LedgerEntry]) -> int:
+        """Writes bills of processes that died, `MAX_BILLS` at most in one transaction. Returns how many."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> int:
+            taken = take_open(connection, dead, MAX_BILLS, bill)
+            write_turns(connection, taken, now)
+            return len(taken)
+
+        return await self._transactions.run(work, write=True)
 
     async def _evict(self, groups: Sequence[str]) -> None:
         """Deletes what the cache keeps of contents that no conversation holds any more."""

@@ -96,6 +96,11 @@ class Exchange:
     internal: list[InternalCall] = field(default_factory=list)
     """Calls of internal models in their order. They are billed whatever becomes of the request."""
 
+    asking: list[InternalCall] = field(default_factory=list)
+    """Calls of internal models that were begun, each as its prompt alone."""
+    opened: tuple[Any, ...] = ()
+    """Which calls the storage knows of, should this process die."""
+
     guard_warnings: list[str] = field(default_factory=list)
     """What calls of models have to say, such as that a guard failed."""
     surplus: int = 0

@@ -284,7 +284,8 @@ class Pipeline:
         plan = exchange.built.plan if exchange.built else exchange.plan
         if request.options.what_if is not None:
             plan = plan_of_then(request.options.what_if, trusted=self._settings.trust_planner)
-        access = PlannerAccess(exchange.deployment, exchange.internal, plan)
+        begin = partial(self._settlement.open_calls.begin, exchange)
+        access = PlannerAccess(exchange.deployment, exchange.internal, plan, begin)
         build = self._context.build_for_agent if exchange.request.is_worded else self._context.build
         exchange.profile = profile = self._context.profile(exchange.request, exchange.history, exchange.facts)
         if profile is None:

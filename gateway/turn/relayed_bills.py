@@ -26,7 +26,7 @@ from gateway.accounting.relayed import (
     units_of,
 )
 from gateway.base.tasks import BackgroundTasks, offload_if
-from gateway.errors import StorageUnavailable
+from gateway.errors import StorageReadOnly, StorageUnavailable
 from gateway.history.recognition import end_user_of
 from gateway.models.allowed import Admission, picousd
 from gateway.models.bill import CallCost, ResponseMetadata
@@ -41,6 +41,7 @@ from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry, TiktokenCounter
 from gateway.turn.late_bills import LateBills, named
+from gateway.turn.open_calls import BYTES_PER_TOKEN, OpenCalls, priced_prompt
 from gateway.upstream.openai.glimpse import Glimpse, Unpacking
 from gateway.upstream.openai.relayed import Asked, Told, asked, texts, told
 from gateway.upstream.routing.router import ConfiguredRouter
@@ -99,6 +100,7 @@ class RelayedBills:
         clock: Clock,
         metrics: Metrics,
         hooks: Hooks,
+        open_calls: OpenCalls,
     ) -> None:
         self.clock = clock
         self._store = store
@@ -108,10 +110,41 @@ class RelayedBills:
         self._hooks = hooks
         self._tasks = BackgroundTasks()
         self._late = LateBills(store)
+        self._open = open_calls
         self._over: list[MeteredCall] = []
         self._billing: asyncio.Task[None] | None = None
         self._draining = asyncio.Event()
         self._unwritten: dict[str, LedgerEntry] = {}
+
+    async def begin(self, call: MeteredCall, size: int) -> None:
+        """Writes down that a model is about to be asked, with a body of so many bytes.
+
+        Raises:
+            StorageReadOnly: no bill could be kept.
+        """
+        model = call.deployment.model or UNKNOWN
+        facts = self._router.facts(model, call.deployment)
+        about = {
+            "tenant": call.caller.tenant,
+            "model": model[:MODEL_CHARS],
+            "endpoint": ENDPOINTS[call.path],
+            "route": [model, call.deployment.route],
+            "key_id": call.caller.key_id,
+            "project": call.caller.project,
+            "stream": False,
+            **dict.fromkeys(("conversation_id", "completion_id", "end_user", "agent")),
+        }
+        prompt = priced_prompt(call.deployment.route, size // BYTES_PER_TOKEN, facts.prices)
+        try:
+            await self._open.open(call.request_id, call.arrived_at, about, [prompt])
+        except StorageReadOnly:
+            raise
+        except StorageUnavailable:
+            return  # its bill waits in memory
+
+    def left(self, call: MeteredCall) -> None:
+        """The call ended without anything to bill."""
+        self._open.close(call.request_id)
 
     def check_writable(self) -> None:
         """

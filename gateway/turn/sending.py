@@ -108,8 +108,9 @@ class Sender:
         if self._has_fallbacks and exchange.candidates.exhausted and not exchange.delivered:
             await self._another_model(exchange, "general", tries.models, None, only_well=True)
         exchange.sent_at, exchange.key = self._settlement.clock.monotonic(), None
-        exchange.called = True  # from here on there is a bill, even if the client leaves
         while True:
+            await self._settlement.open_calls.begin(exchange)
+            exchange.called = True  # from here on there is a bill, even if the client leaves
             tries.at.append(exchange.chosen)
             try:
                 if not tries.is_drawn:

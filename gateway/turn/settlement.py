@@ -43,6 +43,7 @@ from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.late_bills import LateBills, named
+from gateway.turn.open_calls import OpenCalls
 from gateway.turn.running import RunningTurns
 from gateway.turn.stored_turn import chain_keys, plan_of, stored_turn
 from gateway.turn.unstored_frames import UnstoredFrames
@@ -98,6 +99,7 @@ class Settlement:
         self.clock = clock
         self._tasks = BackgroundTasks()
         self._late = LateBills(store)
+        self.open_calls = OpenCalls(store, clock)
         self.running = RunningTurns()
         self._settling: dict[str, Exchange] = {}
         self._committing: dict[str, LedgerEntry] = {}
@@ -234,6 +236,8 @@ class Settlement:
         has_cost = bool(exchange.called or exchange.paid or exchange.failed or exchange.internal)
         if not has_cost and not exchange.committing and exchange.request.admission is not None:
             exchange.request.admission.closed()
+        if not has_cost and exchange.opened:
+            self.open_calls.close(exchange.request.request_id)
         first = has_cost and not exchange.committing and not exchange.given_up
         exchange.given_up = exchange.given_up or first
         return first
@@ -246,6 +250,7 @@ class Settlement:
             async with asyncio.timeout(seconds):
                 await self._tasks.finish()
                 await self._late.record()
+        await self.open_calls.drain(seconds)
         for entry in (*self._committing.values(), *self._late):
             log.warning("bill_not_recorded", **named(entry))
         for request_id in self._settling.keys() - self._committing.keys():  # it was still being counted

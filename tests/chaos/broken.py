@@ -39,8 +39,8 @@ def _apart(module: Any, name: str) -> None:
     setattr(module, name, lambda _connection, *rest: put_off.append(rest) or ())  # type: ignore[func-returns-value]
     together = ConversationStore._write
 
-    async def in_two(self: ConversationStore, commits: Any) -> None:
-        await together(self, commits)
+    async def in_two(self: ConversationStore, items: Any) -> None:
+        await together(self, items)
         mine, put_off[:] = put_off[:], []
         await asyncio.sleep(GAP)
 

@@ -1,6 +1,7 @@
 """The ledger read again, page by page and without writing, on both storages."""
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -142,6 +143,13 @@ async def test_no_storage_and_no_schema_are_told_apart(tmp_path: Path) -> None:
     assert not missing.parent.exists()
     empty = tmp_path / "empty.db"
     empty.touch()
+    opened = open_ledger(StorageSettings(url=f"sqlite:///{empty}"))
+    with pytest.raises(StorageUnavailable, match=r"empty \(0 bytes\)"):
+        await anext(ledger_pages(opened, LedgerQuery()))
+    await opened.close()
+    with sqlite3.connect(empty) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
     opened = open_ledger(StorageSettings(url=f"sqlite:///{empty}"))
     with pytest.raises(StorageUnavailable, match=r"no schema; .* `gateway migrate`"):
         await anext(ledger_pages(opened, LedgerQuery()))

@@ -119,7 +119,7 @@ class Meddling:
     def __init__(self, reader: Transactions, store: ConversationStore, before: int, commit: TurnCommit) -> None:
         self._reader, self._store, self._left, self._commit = reader, store, before, commit
 
-    async def run(self, work: Any, *, write: bool = False) -> Any:
+    async def run(self, work: Any, *, write: bool = False, synced: bool = True) -> Any:
         if not self._left:
             await self._store.commit(self._commit)
         self._left -= 1

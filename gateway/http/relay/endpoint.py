@@ -87,10 +87,10 @@ class Relay:
             if meter is not None and admitted is not None and isinstance(found.body, bytes):
                 await admitted.reserve(*await meter.most(found))
             relayed = RelayedCall(scope["method"], call.target, headers, found.body)
-            with meter.sent(found.deployment, admitted) if meter is not None else nullcontext():
-                async with self._upstream.open(found.deployment, relayed) as answer:
-                    answer.headers = headers_down(answer.headers, operator=operator)
-                    await self._pass_down(scope, send, answer, meter, admitted)
+            sent = meter.sent(found.deployment, admitted) if meter is not None else nullcontext()
+            async with sent, self._upstream.open(found.deployment, relayed) as answer:
+                answer.headers = headers_down(answer.headers, operator=operator)
+                await self._pass_down(scope, send, answer, meter, admitted)
         except UpstreamError as error:
             if upload.fault is not None:
                 raise upload.fault from None

@@ -1,8 +1,8 @@
 """Which relayed calls are metered, and what is read of them while they pass (guarantee §13.8)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
 from gateway.accounting.relayed import ENDPOINTS
@@ -68,8 +68,8 @@ class Meter:
         sizes = len(raw) if isinstance(raw, bytes) else 0, body.file_bytes if body is not None else 0
         return await self._bills.most(self._path, found.deployment, found.model, fields, sizes)
 
-    @contextmanager
-    def sent(self, deployment: Deployment, admission: Admission | None = None) -> Iterator[None]:
+    @asynccontextmanager
+    async def sent(self, deployment: Deployment, admission: Admission | None = None) -> AsyncIterator[None]:
         """While the model is asked and its answer passed on. An upstream that refuses charges nothing."""
         scope, call = self._call.scope, self._call
         kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
@@ -86,6 +86,12 @@ class Meter:
             sent_at=self._bills.clock.monotonic(),
             admission=admission,
         )
+        declared = self._upload.length or ""
+        try:
+            await self._bills.begin(metered, max(metered.request.size, int(declared) if declared.isdigit() else 0))
+        except BaseException:
+            self._bills.left(metered)  # it may be written all the same
+            raise
         try:
             yield
         except BaseException as error:  # whatever it is, the model was asked
@@ -95,6 +101,8 @@ class Meter:
             raise
         finally:
             self._metered = None
+            if not self.has_bill:
+                self._bills.left(metered)
 
     def began(self, answer: RawAnswer) -> Take | None:
         """The answer's head is there; returns what takes its pieces as they have been sent. An error is no answer of a

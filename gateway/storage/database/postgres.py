@@ -5,6 +5,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.engine import URL
@@ -87,13 +88,13 @@ class PostgresTransactions:
         """Content is under these keys."""
         use_vault(self._engine.sync_engine, vault)
 
-    async def run(self, work: Work[T], *, write: bool = False) -> T:
+    async def run(self, work: Work[T], *, write: bool = False, synced: bool = True) -> T:
         """One transaction. What has a connection runs to its end even if the caller is cancelled meanwhile: breaking
         off what a driver is doing would cost the connection. A write also keeps its place in the queue, a read gives
         it up."""
         if write:
             try:
-                return await self._to_its_end(self._queued(work))
+                return await self._to_its_end(self._queued(work if synced else partial(_unsynced, work)))
             except StorageReadOnly as error:
                 self.writes.refused(error)
                 raise
@@ -187,6 +188,11 @@ class PostgresTransactions:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timeout):
                 await self._engine.dispose()
+
+
+def _unsynced(work: Work[T], connection: "sa.Connection") -> T:
+    connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+    return work(connection)
 
 
 async def _abandon(connection: "AsyncConnection") -> None:

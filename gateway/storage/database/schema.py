@@ -37,7 +37,7 @@ from gateway.storage.database.large import document_regions as document_regions
 from gateway.storage.database.large import large_documents as large_documents
 from gateway.storage.encryption.columns import Content, Withheld
 
-REVISION = "0010"
+REVISION = "0011"
 """The Alembic revision that this version of the code needs."""
 
 secrets = Table(
@@ -370,7 +370,16 @@ processes = Table(
     Column("id", String(64), primary_key=True),
     Column("alive_until", DateTime(timezone=True), nullable=False),
 )
-"""Gateway processes that hold claims; one that is no longer alive holds none."""
+"""Gateway processes that hold claims, or ask models; one that is no longer alive holds none."""
+
+open_calls = Table(
+    "open_calls",
+    metadata,
+    Column("request_id", String(64), primary_key=True),
+    Column("process", String(64), nullable=False, index=True),
+    Column("facts", Text, nullable=False),
+)
+"""Requests that are asking a model: what their bill says if their process dies. Figures and references only."""
 
 schema_revisions = Table(
     "schema_revisions",

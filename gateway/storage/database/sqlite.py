@@ -26,6 +26,8 @@ BEGIN_READ = "BEGIN"
 """Whoever else writes to the file, what was committed can be read."""
 BEGIN_WRITE = "BEGIN IMMEDIATE"
 """Asks for the writer's place at once: a transaction that has read before can no longer wait for it."""
+BEGIN_UNSYNCED = "BEGIN IMMEDIATE TRANSACTION"
+"""The same, and its commit does not wait for the disk."""
 LASTING = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
            sqlite3.SQLITE_READONLY}  # fmt: skip
 """After these a connection may keep on failing when the file is whole again."""
@@ -94,11 +96,11 @@ class SqliteTransactions:
         """Content is under these keys."""
         use_vault(self._engine, vault)
 
-    async def run(self, work: Work[T], *, write: bool = False) -> T:
+    async def run(self, work: Work[T], *, write: bool = False, synced: bool = True) -> T:
         """One transaction on SQLite's thread. A write runs to its end even if the caller is cancelled meanwhile, also
         one that has not begun; a read that has not begun is given up. Another process's lock is waited for until
         `storage.timeout`, and meanwhile reads pass."""
-        begin = BEGIN_WRITE if write else BEGIN_READ
+        begin = (BEGIN_WRITE if synced else BEGIN_UNSYNCED) if write else BEGIN_READ
         done = asyncio.get_running_loop().run_in_executor(self._executor, self._first_try, work, begin)
         try:
             result = await (asyncio.shield(done) if write else done)
@@ -156,7 +158,7 @@ class SqliteTransactions:
             if _code(error) in BUSY:
                 raise _Busy from error
             self._let_go(error)
-            if begin is BEGIN_WRITE and _code(error) in REFUSES_WRITES:
+            if begin is not BEGIN_READ and _code(error) in REFUSES_WRITES:
                 raise StorageReadOnly from error
             raise StorageUnavailable("The storage cannot be used right now.") from error
         except (DatabaseError, sqlite3.DatabaseError) as error:
@@ -170,14 +172,19 @@ class SqliteTransactions:
         around a transaction costs more than a small one."""
         connection = self._opened()
         driver: Any = connection.connection.driver_connection
-        driver.execute(begin).close()
+        if begin is BEGIN_UNSYNCED:
+            driver.execute("PRAGMA synchronous = NORMAL").close()
         try:
+            driver.execute(begin).close()
             result = work(connection)
             driver.execute("COMMIT").close()
         except BaseException:
             if driver.in_transaction:
                 driver.execute("ROLLBACK").close()
             raise
+        finally:
+            if begin is BEGIN_UNSYNCED:
+                driver.execute("PRAGMA synchronous = FULL").close()
         return result
 
     def _opened(self) -> sa.Connection:

@@ -64,7 +64,10 @@ class Transactions(Protocol):
     remote: bool
     writes: Writes
 
-    async def run(self, work: Work[T], *, write: bool = False) -> T: ...
+    async def run(self, work: Work[T], *, write: bool = False, synced: bool = True) -> T:
+        """`synced` False: it is written once it survives the end of this process; the end of the machine may undo it
+        until the next that is synced."""
+        ...
 
     def seems_read_only(self, connection: sa.Connection) -> bool:
         """Whether it looks as if nothing could be written; asked within a transaction, and written nowhere."""

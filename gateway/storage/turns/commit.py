@@ -8,9 +8,10 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from gateway.errors import StorageUnavailable
-from gateway.models.turn import TurnCommit
+from gateway.models.turn import OpenCall, TurnCommit
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import CommitUnknown, Transactions
+from gateway.storage.open_calls import write_open
 from gateway.storage.turns.write import left_behind, write_turns
 from gateway.telemetry.logs import get_logger
 
@@ -18,36 +19,61 @@ MOST = 200
 """Commits that share one transaction."""
 ATTEMPTS = 3
 """Transactions after a lost COMMIT that ask whether it went through, before the storage counts as unavailable."""
-Write = Callable[[list[TurnCommit]], Awaitable[None]]
+Item = TurnCommit | OpenCall
+Write = Callable[[list[Item]], Awaitable[None]]
 log = get_logger("gateway.storage")
 
 
-async def record(transactions: Transactions, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
-    """Writes turns and bills in one transaction. The bill of a turn says whether both are stored: after a lost COMMIT,
-    and for commits tried before, the ledger is read first.
+async def record(
+    transactions: Transactions, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCall] = ()
+) -> list[str]:
+    """Writes turns and bills in one transaction, and which requests are about to ask a model. The bill of a turn says
+    whether both are stored: after a lost COMMIT, and for commits tried before, the ledger is read first.
 
     Returns the cache groups to evict (`write_turns`).
 
     Raises:
         StorageUnavailable: nothing could be written, or nobody can say yet whether it was.
     """
+    if not commits:
+        await transactions.run(lambda connection: write_open(connection, opened), write=True, synced=False)
+        return []
     if not any(commit.again for commit in commits):
         try:
-            return await transactions.run(lambda connection: write_turns(connection, commits, now), write=True)
+            return await transactions.run(lambda c: _write(c, commits, now, opened), write=True)
         except CommitUnknown:
             log.warning("commit_unknown", requests=len(commits))
+        except IntegrityError:
+            if len(commits) > 1 or opened or not await transactions.run(lambda c: _known(c, commits)):
+                raise
+            text = "This request was billed by another process, which had not heard of this one for too long."
+            raise StorageUnavailable(text) from None
     for _ in range(ATTEMPTS):
         try:
-            return await transactions.run(lambda connection: _write_rest(connection, commits, now), write=True)
+            return await transactions.run(lambda c: _write_rest(c, commits, now, opened), write=True)
         except (CommitUnknown, IntegrityError) as error:  # the earlier COMMIT went through while this one was tried
             last = error
     raise StorageUnavailable("The storage does not say what was committed.") from last
 
 
-def _write_rest(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
+def _write(
+    connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCall]
+) -> list[str]:
+    write_open(connection, opened)
+    return write_turns(connection, commits, now)
+
+
+def _known(connection: sa.Connection, commits: Sequence[TurnCommit]) -> set[str]:
     column = schema.ledger.c.request_id
     query = sa.select(column).where(column.in_([commit.ledger.request_id for commit in commits]))
-    known = set(connection.execute(query).scalars())
+    return set(connection.execute(query).scalars())
+
+
+def _write_rest(
+    connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCall]
+) -> list[str]:
+    write_open(connection, opened)
+    known = _known(connection, commits)
     gone = write_turns(connection, [commit for commit in commits if commit.ledger.request_id not in known], now)
     for commit in commits:
         if commit.ledger.request_id in known and commit.turn is not None:
@@ -61,10 +87,10 @@ class CommitGroup:
 
     def __init__(self, write: Write) -> None:
         self._write = write
-        self._waiting: list[tuple[TurnCommit, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Item, asyncio.Future[None]]] = []
         self._writer: asyncio.Task[None] | None = None
 
-    async def add(self, commit: TurnCommit) -> None:
+    async def add(self, commit: Item) -> None:
         """Returns once it is on disk. It is written even if the caller is cancelled meanwhile.
 
         Raises:
@@ -85,7 +111,7 @@ class CommitGroup:
         finally:
             self._writer = None
 
-    async def _write_together(self, batch: list[tuple[TurnCommit, asyncio.Future[None]]]) -> None:
+    async def _write_together(self, batch: list[tuple[Item, asyncio.Future[None]]]) -> None:
         try:
             await self._write([commit for commit, _ in batch])
         except StorageUnavailable as error:

@@ -21,6 +21,7 @@ from gateway.storage.large.write import delete_unheld, write_text
 from gateway.storage.lookup.digests import INSERT_LINKS
 from gateway.storage.lookup.frames import write_frame
 from gateway.storage.lookup.pins import pin
+from gateway.storage.open_calls import close_open
 from gateway.storage.rows import utc
 from gateway.storage.things.write import write_things
 from gateway.storage.turns.bills import Row, write_bills
@@ -77,6 +78,7 @@ def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
     Returns the cache groups to evict, as the conversations that they were filled for are gone.
     """
     gone: list[str] = []
+    close_open(connection, [commit.ledger.request_id for commit in commits])
     bills = write_bills(connection, commits, now)
     for commit, bill in zip(commits, bills, strict=True):
         if commit.turn is not None:

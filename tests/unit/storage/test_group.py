@@ -1,6 +1,7 @@
 """Commits that share a transaction: all or each for itself, and none is lost with its caller."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ class Disk:
         self.bad: set[str] = set()
         self.down = False
 
-    async def __call__(self, commits: list[TurnCommit]) -> None:
+    async def __call__(self, commits: list[Any]) -> None:
         ids = [commit.ledger.request_id for commit in commits]
         await asyncio.sleep(0.005)
         if self.down:

@@ -79,7 +79,10 @@ class Bills:
     """What the sender needs of a settlement."""
 
     def __init__(self) -> None:
-        self.clock, self.metrics, self.usage = SystemClock(), Metrics(()), self
+        self.clock, self.metrics, self.usage, self.open_calls = SystemClock(), Metrics(()), self, self
+
+    async def begin(self, exchange: Exchange) -> None:
+        """There is no storage that is to know."""
 
     async def of_failure(self, exchange: Exchange) -> CallCost:
         return CallCost("failed_try", exchange.deployment.route, {}, None, None, estimated=True)
