@@ -1,6 +1,7 @@
 """`store: false`: a resend goes up as it went up before, and nobody's words are kept for that (§2, §4 I7, ADR 12)."""
 
 import asyncio
+import base64
 import json
 import random
 import re
@@ -291,6 +292,21 @@ async def test_s4_i6_what_a_turn_began_with_stays_when_something_first_has_to_le
         found.append(client.forwarded)
         await made.close()
     assert found[0] == found[1]
+
+
+async def test_what_cannot_be_told_without_content_is_fitted_anew(one: InProcess) -> None:
+    """Such as the text of a file, which stands in no message. No older frame counts, then."""
+    client = Client([one])
+    await client.turn()
+    data = base64.b64encode(client.words(900).encode()).decode()
+    part = {"type": "file", "file": {"filename": "a.md", "file_data": f"data:text/markdown;base64,{data}"}}
+    client.said.append({"role": "user", "content": [part, {"type": "text", "text": "What is in it?"}]})
+    await client.answered({"role": "assistant", "content": "Words."})
+    values = [json.loads(value[MAC:]) for frames in one.frames._kept.values() for _, value in frames.values()]
+    assert values[-1].get("lost")
+    await client.turn()
+    for forwarded in client.forwarded:
+        checked(forwarded)
 
 
 async def test_a_frame_lives_as_long_as_it_is_used(tmp_path: Path) -> None:
