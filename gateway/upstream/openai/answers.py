@@ -73,6 +73,7 @@ class HttpChunkStream:
         self._origin = connection.origin
         self._deployment = deployment
         self._first: list[dict[str, Any]] = []
+        self._begun = False
         self._parser = EventParser()
         self._sign = SIGNS.get()
         self._mender = StreamMender(deployment, body)
@@ -94,6 +95,7 @@ class HttpChunkStream:
         async for batch in self._rest:
             self._first += batch
             if any(map(says_something, batch)):
+                self._begun = True
                 return
         if self.done:
             if any(chunk.get("choices") for chunk in self._first):
@@ -172,7 +174,8 @@ class HttpChunkStream:
     def _tell_signs(self, *, alone: bool) -> None:
         """Tells of the signs of life in a piece; empty lines are one if nothing else came."""
         signs, self._parser.signs = self._parser.signs, []
-        if self._sign is not None and not self.done:
+        held = not self._begun and (self._first or not alone)  # what is about to go out is one itself
+        if self._sign is not None and not self.done and not held:
             for said in [each for each in signs if each] or ([b""] if alone else []):
                 self._sign(said)
 
