@@ -76,7 +76,7 @@ def put_together(events: list[Json]) -> Json:
     kinds = [each["type"] for each in events if each["type"] != "ping"]
     assert kinds[0] == "message_start"
     assert kinds[-2:] == ["message_delta", "message_stop"]
-    message: Json = dict(events[0]["message"])
+    message: Json = dict(next(each["message"] for each in events if each["type"] == "message_start"))
     blocks: list[Json] = []
     is_open = False
     for each in events:
