@@ -47,6 +47,7 @@ from gateway.internal_models.calls import InternalModels
 from gateway.operations.purge import keep_files, sweep_for_ever, sweep_seconds
 from gateway.operations.storage_upkeep import add_older_for_ever, begin_preparing
 from gateway.operations.warm_up import WarmUp, open_embedder, pieces
+from gateway.planning.loops import ToolLoops
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import SummaryCache
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
@@ -204,6 +205,7 @@ class Gateway:
         self.rest = PlannerRest(cache, clock)
         turn_summarizer = TurnSummarizer(settings.context, internal, summaries, clock)
         self.summaries = RollingSummaries(self.store, turn_summarizer, cache, settings.memory, self.metrics)
+        self.loops = ToolLoops(cache, self.store.secret)
         self.planning = ContextPlanning(settings.context, internal, summaries, self.store, self.rest, clock)
         documents = settings.documents
         if refuses_files(settings):  # what is read of a PDF goes up as text, which can be masked
@@ -221,6 +223,7 @@ class Gateway:
             self.things,
             self.large,
         )
+        self.context.loops = self.loops
         self.telemetry.watch(internal, self.context)
 
     def _wire_warm_up(self) -> None:
@@ -231,6 +234,7 @@ class Gateway:
         settings, store, clock = self.settings, self.store, self.clock
         match, max_bytes = settings.conversation.match, settings.server.max_body_bytes
         self.settlement = Settlement(store, self.counters, clock, self.metrics, match, self.hooks)
+        self.settlement.loops = self.loops
         rows = FileRows(self.transactions, clock, self.cache, self.paths)
         self.kept_files = open_files(settings, self.transactions, rows, clock, self.client)
         self.reading = ReadingFiles(self.kept_files, rows, self.files)

@@ -154,6 +154,7 @@ def decide(measured: Measured, settings: ContextSettings, has_planner: bool) -> 
         historical_turns=settings.historical_turns,
         has_planner=has_planner,
         expensive_primary=models.is_expensive_primary(source.facts.prices, settings.expensive_input_cost_per_token),
+        unrecognised=source.history.unrecognised,
     )
     return should_use_llm_planning(facts, settings)
 

@@ -40,6 +40,7 @@ from gateway.models.bill import InternalCall
 from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
+from gateway.planning.loops import ToolLoops
 from gateway.ports import ConversationReader, Spans, ThingReader
 from gateway.ports.documents import FileStore, LargeTexts
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
@@ -82,6 +83,8 @@ class ContextManager:
         self._assemblers = Assemblers()
         self._profiles = profiles if profiles.is_set else None
         self.spans: Spans = nullcontext
+        self.loops: ToolLoops | None = None
+        """What is known of tool loops whose clients are not recognised."""
 
     async def build(
         self,
@@ -108,6 +111,8 @@ class ContextManager:
         meaning = self._meaning_for(request, access.spent)
         if begins_turn(history):
             history = await self._with_older_messages(request, history)
+        if self.loops is not None:
+            history = await self.loops.seen_in(request.caller.tenant, history, stored=request.store)
         natives = self._natives(request, facts, access)
         whole = WholeFiles(self._files.store, request.caller, self._counters)
         if has_named_pictures(history.messages):

@@ -123,9 +123,11 @@ def prospects_of(draft: Draft) -> Prospects:
     """What is known of a plan before it is known what it would be asked."""
     material, current = draft.material, draft.material.current
     begun = material.messages[current].message_id if material.messages else None
+    planned = draft.source.history.planned
+    asked = begun is not None and material.frame is not None and material.frame.asked == begun
     return Prospects(
-        must_leave=draft.fitted.new_pass,
-        asked_this_turn=begun is not None and material.frame is not None and material.frame.asked == begun,
+        must_leave=draft.fitted.new_pass and not planned,
+        asked_this_turn=planned or asked,
         stands=draft.source.request.store,
     )
 

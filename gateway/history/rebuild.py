@@ -71,6 +71,10 @@ class RebuildOptions:
     budget_tokens: int | None = None
     before_lookup: Callable[[Sequence[ChainDigest]], Awaitable[None]] | None = None
 
+    def matches(self, request: ChatRequest) -> bool:
+        """Whether a conversation without a name is recognised for this request's user."""
+        return self.match != "off" and (self.match != "user" or bool(users_of(request.forward)))
+
     @property
     def max_bytes(self) -> int | None:
         return None if self.budget_tokens is None else BYTES_PER_TOKEN * self.budget_tokens
@@ -181,10 +185,9 @@ async def _lookup(
         return found
     if ref.at is not None:
         return replace(found, instructed=False, fits_as_sent=False, maybe_delta=True)
-    people = users_of(request.forward)
-    if options.match == "off" or (options.match == "user" and not people):
+    if not options.matches(request):
         return None
-    keys = ChainKeys(await store.secret(), request.caller.tenant, people)
+    keys = ChainKeys(await store.secret(), request.caller.tenant, users_of(request.forward))
     return replace(found, keys=recognition_keys(sent, keys), instructed=True, maybe_delta=False)
 
 
@@ -229,6 +232,7 @@ def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOpt
         session=request.conversation.session if options.remembers else None,
         digests=tuple(sent.digests),
         as_sent=True,
+        unrecognised=options.remembers and request.conversation == ConversationRef() and not options.matches(request),
     )
 
 

@@ -87,7 +87,7 @@ def identity(message: Mapping[str, Any]) -> list[Any]:
     content = text.strip() if text is not None else words
     found: list[Any] = [message.get("role"), content or ""]
     said: dict[str, Any] = {}
-    if len(message) > 2:
+    if len(message) > 2 or "content" not in message:  # which SDKs leave out beside calls
         for call in message.get("tool_calls") or ():
             function = call.get("function") or {}
             found.append([call.get("id"), function.get("name"), function.get("arguments"), call.get("custom")])

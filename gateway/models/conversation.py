@@ -270,6 +270,8 @@ class History:
     ones, each result behind the message with its call. `things` are what the current question names of what
     is remembered (guarantee §11). `spoken` is where the current message has what was said, as start and end in its
     first text, if an agent reads it in sections: the words around it are those of the sections.
+    `unrecognised`: no later request of its client will be known to go on with it; `planned`: a planner was asked at an
+    earlier step of its current turn, as its tool loop alone tells (guarantee §5).
     """
 
     conversation_id: str | None
@@ -301,6 +303,8 @@ class History:
     older_pins: tuple[ConversationMessage, ...] = ()
     things: tuple[Thing, ...] = ()
     spoken: tuple[int, int] | None = None
+    unrecognised: bool = False
+    planned: bool = False
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:

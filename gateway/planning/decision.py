@@ -33,6 +33,10 @@ class PlanningFacts:
     tokens: int
     budget: int | None
     expensive_primary: bool
+    must_leave: bool = False
+    """Something has to leave the window anew."""
+    unrecognised: bool = False
+    """The next request of this client will not be known to go on with this one."""
 
     @property
     def budget_share(self) -> float:
@@ -65,12 +69,17 @@ class Row(NamedTuple):
     reason: str
 
 
+def _is_in_vain(facts: PlanningFacts, _: ContextSettings) -> bool:
+    return facts.unrecognised and not facts.must_leave
+
+
 TABLE = (
     Row("no artifacts", lambda f, _: f.artifacts == 0, False, NO_ARTIFACTS),
     Row("`context.planning` is `never`", lambda f, _: f.planning == "never", False, "disabled"),
     Row("`context.planning` is `always`", lambda f, _: f.planning == "always", True, FORCED),
     Row("no planner, or mode `simple`", lambda f, _: not f.has_planner or f.mode == "simple", False, NO_PLANNER),
     Row("every artifact has a standing decision", lambda f, _: f.all_standing, False, "standing"),
+    Row("not recognised from request to request, and all fits", _is_in_vain, False, "not_recognised"),
     Row("a historical artifact has none", lambda f, _: f.new_historical, True, "historical_artifacts"),
     Row("total size is small", lambda f, s: f.total_chars < s.small_total_chars, False, "small_total"),
     Row(
@@ -97,7 +106,8 @@ class Prospects:
     """What asking a planner would cost and could bring. Money in USD, None where a price is unknown."""
 
     must_leave: bool
-    """Something has to leave the window anew: a plan decides what."""
+    """Something has to leave the window anew: a plan decides what. Where a client is not recognised that is so at each
+    step: the first alone counts."""
     asked_this_turn: bool
     """An earlier step of the same turn has asked a planner."""
     stands: bool
@@ -152,6 +162,7 @@ def facts_of(
     historical_turns: int,
     has_planner: bool = False,
     expensive_primary: bool = False,
+    unrecognised: bool = False,
 ) -> PlanningFacts:
     """The facts of a request.
 
@@ -176,6 +187,8 @@ def facts_of(
         tokens=unreduced.tokens,
         budget=budget,
         expensive_primary=expensive_primary,
+        must_leave=unreduced.new_pass,
+        unrecognised=unrecognised,
     )
 
 

@@ -34,6 +34,7 @@ from gateway.models.recall import RecallRounds
 from gateway.models.standing import Unlisted, unlisted_among
 from gateway.models.things import user_place
 from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
+from gateway.planning.loops import ToolLoops
 from gateway.ports import Clock, Spans
 from gateway.quota.costs import billed, owed
 from gateway.storage.store import ConversationStore
@@ -106,6 +107,8 @@ class Settlement:
         self.spans: Spans = contextlib.nullcontext
         self.frames: UnstoredFrames | None = None
         """What models were sent of conversations that are not stored."""
+        self.loops: ToolLoops | None = None
+        """What is known of tool loops whose clients are not recognised."""
 
     def first_chunk_fields(self, exchange: Exchange) -> dict[str, Any]:
         """The fields of a stream's first chunk: ids, plan and budget."""
@@ -297,6 +300,7 @@ class Settlement:
         chains = await self._chains(exchange, outcome)
         if self.frames is not None and outcome.status != "failed":
             await self.frames.keep(exchange)
+        await self._note_loop(exchange, outcome)
         entry = LedgerEntry(
             request_id=request.request_id,
             tenant=request.caller.tenant,
@@ -382,6 +386,16 @@ class Settlement:
         except StorageUnavailable:
             return ()  # nothing can be stored, so nothing can be recognised
         return await offload_if(exchange.request.size >= CHAIN_BYTES, chain_keys, exchange, outcome, secret)
+
+    async def _note_loop(self, exchange: Exchange, outcome: Outcome) -> None:
+        choices = (outcome.completion or {}).get("choices") or ()
+        answers = [choice["message"] for choice in choices if isinstance(choice.get("message"), dict)]
+        if self.loops is None or outcome.status == "failed":
+            return
+        request, history, built = exchange.request, exchange.history, exchange.built
+        messages = request.messages if history is None else [message.body for message in history.messages]
+        asked = built is not None and built.plan is not None
+        await self.loops.note(request.caller.tenant, messages, answers, asked=asked)
 
     def _metadata(self, exchange: Exchange) -> ResponseMetadata:
         request = exchange.request

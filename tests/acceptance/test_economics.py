@@ -1,9 +1,11 @@
 """A saving is what bills realise, and nobody is paid for a plan that cannot earn its price (guarantee §5)."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from openai import OpenAI
 
 from tests.support.answers import Json, chat, used, user
 from tests.support.command import gateway_command
@@ -216,3 +218,66 @@ def test_s5_the_audit_adds_up_what_bills_realised(planning: GatewayProcess, upst
     heads = [line for line in lines if line.endswith("saved USD")]
     assert len(heads) == 3, "by model, by tenant, and in all"
     assert lines[lines.index(heads[-1]) + 1].split()[-1] == f"{total:.12f}"
+
+
+class Stamping:
+    """A real tool loop of OpenAI's SDK that resends everything. Its user message says another time at each step."""
+
+    def __init__(self, gateway: GatewayProcess, upstream: MockUpstream, *, stamps: bool = True, **more: Any) -> None:
+        self._client = OpenAI(base_url=gateway.base_url, api_key="sk-stamping", max_retries=0)
+        self._stamps, self._more = stamps, more
+        upstream.handler = self.counting = Counting(every("rag_extract", extraction_query="harbour"), self._next)
+        self.steps = 6
+        self.answers: list[Json] = []
+        self._said: list[Any] = []
+
+    def _next(self, body: Json) -> Reply | None:
+        behind = itertools.takewhile(lambda message: message["role"] != "user", reversed(body["messages"]))
+        done = sum(message["role"] == "tool" for message in behind)
+        return Reply(tool_calls=[("look_up", {"n": len(self.answers)})]) if done < self.steps else None
+
+    def turn(self, question: str, chars: int = 900) -> list[str]:
+        """Why a planner was asked, or not, at each step."""
+        self._said.append({})
+        at, first = len(self._said) - 1, len(self.answers)
+        while True:
+            self._said[at] = user(f"{question} {len(self.answers) if self._stamps else ''}")
+            found = self._client.chat.completions.create(messages=self._said, **self._more)
+            self.answers.append(found.model_dump())
+            message = found.choices[0].message
+            self._said.append(message.model_dump(exclude_none=True))
+            if not message.tool_calls:
+                return [used(answer)["planning_reason"] for answer in self.answers[first:]]
+            said = prose(len(self.answers), chars)
+            self._said.append({"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": said})
+
+
+@pytest.mark.parametrize("stamps", [True, False], ids=["its message changes", "match off"])
+@pytest.mark.parametrize("named", [False, True])
+def test_s5_who_is_not_recognised_pays_no_planner_while_all_fits(
+    start_gateway: GatewayFactory, planning: GatewayProcess, upstream: MockUpstream, stamps: bool, named: bool
+) -> None:
+    """A client whose user message is another at each step, by a name of its own or without; or nobody is matched."""
+    assert planning.config is not None
+    gateway = planning if stamps else start_gateway({**planning.config, "conversation": {"match": "off"}})
+    headers = {"X-Context-Session": "loop"} if named and stamps else {}
+    loop = Stamping(gateway, upstream, stamps=stamps, model="dear", extra_headers=headers)
+    for turn in range(2):
+        reasons = loop.turn(f"How is harbour {turn}?")
+        assert reasons[1:] == ["not_recognised"] * loop.steps
+    assert loop.counting.models.planned == []
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("stamps", [True, False], ids=["its message changes", "match off"])
+def test_s5_who_is_not_recognised_pays_one_planner_a_turn_where_things_have_to_leave(
+    start_gateway: GatewayFactory, planning: GatewayProcess, upstream: MockUpstream, stamps: bool, store: bool
+) -> None:
+    assert planning.config is not None
+    gateway = planning if stamps else start_gateway({**planning.config, "conversation": {"match": "off"}})
+    body = {"store": store, "context": {"max_input_tokens": 4000}}
+    loop = Stamping(gateway, upstream, stamps=stamps, model="dear", extra_body=body)
+    for turn in range(1, 3):
+        reasons = loop.turn(f"How is harbour {turn}?", 1500)
+        assert "asked_this_turn" in reasons
+        assert len(loop.counting.models.planned) == turn

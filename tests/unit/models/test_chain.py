@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.models.chain import START, ChainKeys, call_digest, chain_digests, extended, plain_chain_digests
+from gateway.models.chain import (
+    START,
+    ChainKeys,
+    call_digest,
+    chain_digests,
+    extended,
+    message_digest,
+    plain_chain_digests,
+)
 from tests.unit.making import assistant, system, tool, user
 
 words = st.text(max_size=8)
@@ -47,7 +55,28 @@ steps = st.one_of(
     st.builds(lambda calls: {"role": "assistant", "content": None, "tool_calls": calls}, step_calls),
     st.builds(lambda text, calls: {"role": "assistant", "content": text, "tool_calls": calls}, said_so, step_calls),
     st.builds(lambda calls: {"role": "assistant", "name": "n", "tool_calls": calls}, step_calls),
+    st.builds(lambda calls: {"role": "assistant", "tool_calls": calls}, step_calls),
 )
+
+
+NO_WORDS: list[dict[str, Any]] = [
+    {},
+    *({"content": none} for none in (None, "", " ", [], [{"type": "text", "text": ""}])),
+]
+MADE = {"tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+MADE_ONCE = {"function_call": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize("none", NO_WORDS)
+@pytest.mark.parametrize("made", [MADE, MADE_ONCE])
+def test_s3_2_beside_calls_content_that_is_absent_null_or_empty_is_the_same(
+    made: dict[str, Any], none: dict[str, Any]
+) -> None:
+    """As `model_dump(exclude_none=True)` leaves it out, and other clients write an empty text."""
+    first, again = ({"role": "assistant", **more, **made} for more in ({"content": None}, none))
+    assert chain_digests([user("hi"), again]) == chain_digests([user("hi"), first])
+    assert (message_digest(again), call_digest(START, again)) == (message_digest(first), call_digest(START, first))
+    assert message_digest(again) != message_digest({"role": "assistant", "content": None})
 
 
 @given(st.lists(steps, max_size=6))

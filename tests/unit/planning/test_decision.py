@@ -25,6 +25,7 @@ EVERYTHING: dict[str, Any] = {
     "all_standing": True, "new_historical": True, "total_chars": 10, "largest_chars": 90_000, "tokens": 99,
     "expensive_primary": True,
 }  # fmt: skip
+UNKNOWN: dict[str, Any] = {"all_standing": False, "unrecognised": True}
 
 ROWS: list[tuple[str, dict[str, Any], bool, str]] = [
     ("no artifacts", {"artifacts": 0}, False, "no_artifacts"),
@@ -34,6 +35,14 @@ ROWS: list[tuple[str, dict[str, Any], bool, str]] = [
     ("no planner", {**EVERYTHING, "has_planner": False}, False, "no_planner"),
     ("mode simple", {**EVERYTHING, "mode": "simple"}, False, "no_planner"),
     ("all standing", EVERYTHING, False, "standing"),
+    ("not recognised", {**EVERYTHING, **UNKNOWN}, False, "not_recognised"),
+    ("not recognised, and forced", {**EVERYTHING, **UNKNOWN, "planning": "always"}, True, "forced"),
+    (
+        "not recognised, and it does not fit",
+        {**EVERYTHING, **UNKNOWN, "must_leave": True},
+        True,
+        "historical_artifacts",
+    ),
     ("historical", {**EVERYTHING, "all_standing": False}, True, "historical_artifacts"),
     ("4,999 characters in all", {"total_chars": 4999, "tokens": 99, "expensive_primary": True}, False, "small_total"),
     ("70 % of the budget", {"tokens": 70, "largest_chars": 90_000}, False, "fits"),
