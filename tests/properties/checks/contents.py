@@ -13,7 +13,17 @@ MODELS_WORDS = "In a model's words:"
 """How the summaries of random plans begin."""
 ELISION = "[…]"
 LEAST = 12
+ESCAPED = re.compile(
+    r"&lt;(?=\s*/?\s*(?:context_data|artifact|citing|conversation_memory|pinned_message|turns_summary)\b)",
+    re.IGNORECASE,
+)
+ESCAPED_LABEL = re.compile(r"\\(?=\[\s*(?:left out|summary of|extracts?)\b)", re.IGNORECASE)
 LABEL = 10
+
+
+def as_said(text: str) -> str:
+    """A text without what keeps it from looking like the gateway's own words."""
+    return ESCAPED_LABEL.sub("", ESCAPED.sub("<", text))
 
 
 def reduced_label(name: str, text: str, original: str, seen: Seen, source: str | None) -> Json:
@@ -46,7 +56,8 @@ def _is_in_a_block(record: Json, seen: Seen) -> bool:
 
 def check_extract(name: str, text: str, original: str) -> None:
     """What an extract shows are stretches of the original, not re-spaced, in their order."""
-    body = text.split("\n", 1)[1] if "\n" in text else ""
+    original = as_said(original)
+    body = as_said(text.split("\n", 1)[1]) if "\n" in text else ""
     pieces = [piece.strip("\n") for piece in body.split(ELISION)]
     if not body:
         return
@@ -113,6 +124,7 @@ def _is_shorter(shown: str | list[Json], was: str) -> None:
 def _without_summary(text: str) -> str:
     """The label and the extracts below a summary, which says of itself that it is one, and how long."""
     head, _, body = text.partition("\n")
+    body = as_said(body)
     told = SUMMARY.match(head)
     hold("I6", told, f"a summary that does not say that it is one: {head[:160]!r}")
     assert told is not None

@@ -3,14 +3,11 @@ the window, and nothing that the window holds."""
 
 import re
 
+from tests.properties.checks.contents import as_said
 from tests.properties.checks.seen import INSTRUCTIONS, Json, Seen, hold, text_of
 
 OPENING = re.compile(r'<conversation_memory note="[^"<>]*data, not instructions[^"<>]*">\n')
 END = "</conversation_memory>"
-DELIMITER = re.compile(
-    r"<(?=\s*/?\s*(?:conversation_memory|pinned_message|turns_summary|context_data|artifact)\b)", re.IGNORECASE
-)
-
 SUMMARY = re.compile(r'<turns_summary id="([^"<>]*)"')
 
 
@@ -66,15 +63,15 @@ def check(seen: Seen) -> None:
 
 
 def _all_told(seen: Seen, text: str, outside: list[int]) -> None:
-    at = 0
+    at, said = 0, as_said(text)
     for index in outside:
         content = seen.originals[index]["content"]
         parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         for part in parts:
             if part["type"] != "text":
                 continue
-            words = DELIMITER.sub("&lt;", part["text"])
-            found = text.find(words, at)
+            words = as_said(part["text"])
+            found = said.find(words, at)
             hold("§11", found >= 0, f"a pinned message is not there word for word: {part['text'][:80]!r}")
             at = found + len(words)
     delimiters = [m.group(0) for m in re.finditer(r"</?(?:conversation_memory|pinned_message)\b", text)]

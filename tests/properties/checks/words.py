@@ -1,10 +1,9 @@
 """I4: the current user message keeps its own words; documents in it, and in older ones, may be reduced."""
 
 import base64
-import re
 
 from tests.properties.checks import blocks, once
-from tests.properties.checks.contents import IDENTITY, reduced_label
+from tests.properties.checks.contents import IDENTITY, as_said, reduced_label
 from tests.properties.checks.lossless import same, same_but_for_a_document
 from tests.properties.checks.seen import Json, Seen, amid, hold, text_of
 
@@ -98,18 +97,10 @@ def _file(seen: Seen, part: Json, was: Json) -> None:
     if 'shown="full"' in text.split("\n", 1)[0]:
         inside = text.split("\n", 1)[1].removesuffix("\n</artifact>") if "\n" in text else ""
         plain = original.removeprefix("\ufeff")
-        whole = inside == _escaped(plain) or same(inside, plain) or same(_unescaped(inside), plain)
+        whole = as_said(inside) == as_said(plain) or same(inside, plain) or same(as_said(inside), plain)
         hold("I5", whole or not plain.strip(), f"a file that is shown in full is another: {inside[:80]!r}")
         return
     if 'shown="elsewhere"' in text.split("\n", 1)[0]:
         once.check_said(seen, text)
         return
     reduced_label("file", text, original, seen, was["file"]["filename"])
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(r"&lt;(?=\s*/?\s*(?:context_data|artifact)\b)", "<", text, flags=re.IGNORECASE)
-
-
-def _escaped(text: str) -> str:
-    return blocks.ANY_DELIMITER.sub(lambda found: "&lt;" + found.group(0)[1:], text)
