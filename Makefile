@@ -7,7 +7,7 @@ COMPAT_PYTHON := $(patsubst requirements/compat/%.txt,$(COMPAT)/%/.installed,$(w
 PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv --no-input --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test check format compat browser chromium chaos bench house eval clean
+.PHONY: help setup run demo unit test check format compat browser chromium chaos bench house eval clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -53,11 +53,15 @@ run: $(VENV)/.gateway ## serve with config.yaml on http://127.0.0.1:8000
 demo: $(VENV)/.demo ## the main job against a real local model, no key and no service needed
 	@$(BIN)/python deploy/demo/run.py
 
+# What takes seconds of its own is marked `long` and left to `make test`.
+unit: $(VENV)/.dev ## the tests that need no server and no network, without the long ones: seconds
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist worksteal -m "not long" tests/unit $(T)
+
 # Twice as many processes as cores: half of the time a test waits for what it has asked a gateway.
 # What is compiled is kept, also where the environment forbids it: each worker compiles hundreds of modules else.
-test: $(VENV)/.dev ## every test, with real PostgreSQL and Valkey
-	@echo "running every test in four processes: about ten minutes on two cores (a dot for each, the long ones first)"
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not chaos and not compat and not browser"
+test: $(VENV)/.dev ## every test, with real PostgreSQL and Valkey; or some: make test T="tests/unit/test_docs.py -k links"
+	@[ -n '$(T)' ] || echo "running every test in four processes: about ten minutes on two cores (a dot for each, the long ones first)"
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(if $(T),2,4) --dist loadfile --no-loadscope-reorder -m "not chaos and not compat and not browser" $(T)
 
 check: $(VENV)/.dev ## ruff, mypy --strict, import rules
 	@$(BIN)/ruff check .

@@ -41,6 +41,27 @@ LONGEST = (
 """Files that take a processor for long: begun first, so that no worker is left alone with one at the end."""
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Names failures as they come: a run of minutes should not keep them for its end."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is not None and config.get_verbosity() < 0:
+        config.pluginmanager.register(FailuresAsTheyCome(reporter))
+
+
+class FailuresAsTheyCome:
+    """Writes the name of each test that fails, and where it failed, among the dots."""
+
+    def __init__(self, reporter: pytest.TerminalReporter) -> None:
+        self._reporter = reporter
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            line = str(getattr(report.longrepr, "reprcrash", "")).split("\n", 1)[0]
+            self._reporter.write_line(f"\nFAILED {report.nodeid}  {line}"[:240], red=True)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first; else in the order of the files."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
