@@ -63,7 +63,10 @@ class FailuresAsTheyCome:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first; else in the order of the files."""
+    """The longest first; else in the order of the files. Properties try hundreds of examples, so each is `long`."""
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("long")
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 

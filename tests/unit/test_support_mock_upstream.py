@@ -46,6 +46,7 @@ def text_of(chunks: list[ChatCompletionChunk], index: int = 0) -> str:
     return "".join(choice.delta.content or "" for choice in choices)
 
 
+@pytest.mark.long
 def test_a_plain_answer_echoes_with_honest_usage_and_is_recorded(mock: MockUpstream, client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(model="gpt-4o", messages=HELLO)
     assert answer.choices[0].message.content == "echo: Hello there, mock"

@@ -176,6 +176,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_s7_no_text_takes_quadratic_time(piece: str) -> None:
     """A million characters."""

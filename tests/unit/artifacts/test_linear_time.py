@@ -35,6 +35,7 @@ def spans(text: str) -> object:
     return document_spans(text, 8000, beside=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("piece", PIECES)
 @pytest.mark.parametrize("look", [spans, passages, html_text], ids=["spans", "passages", "html"])
 @few_or_many(100_000, 300_000)

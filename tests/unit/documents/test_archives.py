@@ -143,6 +143,7 @@ def test_a_single_packed_file_is_read_and_what_is_packed_in_it_too() -> None:
             reading(pack(bytes(range(256)) * 10), "tar")
 
 
+@pytest.mark.long
 def test_s14_9_bombs_end_at_the_bounds() -> None:
     def nested(budget: Budget, raw: bytes) -> tuple[str, str]:
         nesting = Nesting(ReadOptions(), budget)
@@ -201,6 +202,7 @@ def test_broken_archives_are_told_never_more(kind: str) -> None:
     assert told
 
 
+@pytest.mark.long
 def test_reading_an_archive_takes_linear_time() -> None:
     def work(files: int) -> object:
         return reading(zipped({f"d{n % 7}/{n}.py": b"x = 1\n" * 5 for n in range(files)}), "zip")

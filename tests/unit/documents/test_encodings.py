@@ -119,6 +119,7 @@ def test_s14_11_what_is_no_text_says_so(raw: bytes) -> None:
         read(DocumentFile(raw, "text"))
 
 
+@pytest.mark.long
 def test_no_bytes_are_an_error_of_ours() -> None:
     chance = random.Random(5)
     for size in [*range(20), *(chance.randrange(3000) for _ in range(300))]:
@@ -127,6 +128,7 @@ def test_no_bytes_are_an_error_of_ours() -> None:
         assert isinstance(decoded(raw, chance.choice(["", "utf-8", "utf-16", "cp932", "x\0"])), str)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "unit",
     ["größe ".encode("latin-1"), "мир ".encode("koi8_r"), "文 ".encode("gb18030"), b"<?xml \xe4", b"\xe4", b"a\xe4\n"],

@@ -121,6 +121,7 @@ def test_mutated_mails_are_read_or_told() -> None:
             continue
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "shape",
     [
@@ -137,6 +138,7 @@ def test_mails_take_linear_time(shape: Callable[[int], bytes]) -> None:
     assert is_linear(lambda n: reading(shape(n)), 20_000)
 
 
+@pytest.mark.long
 def test_s14_9_a_mail_of_outlooks_is_read_as_other_mails_are() -> None:
     headers = "From: J <j@example.com>\r\nTo: a@example.com\r\nDate: Mon, 01 Jun 2026 09:00:00 +0200\r\n\r\n"
     texts = {0x0037: "Größe", 0x1000: "Dear all,\r\nsee the table.", 0x007D: headers, 0x001A: "IPM.Note"}

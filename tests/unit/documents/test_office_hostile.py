@@ -21,6 +21,7 @@ def tried(kind: str, raw: bytes) -> Reading | None:
     return None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", MAKERS)
 def test_s14_10_a_file_that_is_cut_or_changed_is_read_or_refused(kind: str) -> None:
     rng = random.Random(7)
@@ -34,6 +35,7 @@ def test_s14_10_a_file_that_is_cut_or_changed_is_read_or_refused(kind: str) -> N
             tried(kind, raw)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [kind for kind in MAKERS if kind not in ("rtf", "xlsx", "ods")])
 def test_s14_10_broken_xml_in_a_sound_zip_is_read_or_refused(kind: str) -> None:
     rng = random.Random(3)

@@ -58,6 +58,7 @@ def _program(folder: Path, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ocr._languages.cache_clear()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("said", ["sleep 9", "exit 3", "exit 0"], ids=["late", "broken", "nothing found"])
 def test_s14_3_a_program_that_fails_leaves_pages_told(
     said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -70,6 +71,7 @@ def test_s14_3_a_program_that_fails_leaves_pages_told(
     assert len(found.notes) == 1 + (said != "exit 0"), "that there was no time, or that it did not work"
 
 
+@pytest.mark.long
 def test_only_languages_that_are_there_are_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     listed = 'if [ "$1" = --list-langs ]; then printf "List:\\neng\\ndeu\\n"; exit 0; fi'
     _program(tmp_path, f'{listed}\ncat >/dev/null\necho "Asked for $4"', monkeypatch)

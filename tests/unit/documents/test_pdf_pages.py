@@ -37,6 +37,7 @@ def texts(raw: bytes) -> list[str]:
     return [page.extract_text().strip() for page in PdfReader(io.BytesIO(raw)).pages]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lock", [False, True])
 def test_s14_13_the_same_pages_give_the_same_bytes(lock: bool) -> None:
     raw = encrypted(with_photos(TEXTS)) if lock else with_photos(TEXTS)
@@ -74,6 +75,7 @@ def linked(raw: bytes) -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.long
 def test_s14_13_links_and_forms_bring_no_other_page() -> None:
     cut = cut_out(linked(with_photos(TEXTS)), (7,))
     reader = PdfReader(io.BytesIO(cut))
@@ -116,6 +118,7 @@ def sharing(raw: bytes, *, form: bool = False) -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.long
 def test_s14_13_pictures_of_other_pages_stay_behind() -> None:
     """Many programs name the pictures of the whole document in each page; a form may draw with those of its page."""
     raw = sharing(with_photos(TEXTS))
@@ -153,6 +156,7 @@ def test_s14_13_what_cannot_be_cut_says_so(raw: bytes) -> None:
         cut_out(raw, (1, 2))
 
 
+@pytest.mark.long
 def test_s14_13_what_was_read_of_pages() -> None:
     reading = read(with_photos(TEXTS), ReadOptions()).of_pages((7, 20))
     assert TEXTS[6] in reading.text

@@ -23,6 +23,7 @@ async def model() -> AsyncIterator[MiniLM]:
     made.close()
 
 
+@pytest.mark.long
 async def test_what_means_the_same_is_near_without_a_word_in_common(model: MiniLM) -> None:
     texts = ["How do I reset my password?", "Recovering lost login credentials", "It rains a lot in Bergen."]
     found = await model.embed(texts, CALLER)
@@ -32,6 +33,7 @@ async def test_what_means_the_same_is_near_without_a_word_in_common(model: MiniL
     assert found.usage is None
 
 
+@pytest.mark.long
 async def test_a_vector_does_not_depend_on_what_is_asked_with_it(model: MiniLM) -> None:
     texts = ["yes", "", "no", "a longer text that says more than the others " * 90, "größe ✓ 好"]
     together = (await model.embed(texts, CALLER)).vectors

@@ -100,6 +100,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_time_grows_with_the_text_alone(piece: str) -> None:
     """Twice the text may take four times as long at most, where the machine is busy: not for ever."""

@@ -128,6 +128,7 @@ def test_the_document_that_the_cases_spoil_is_good() -> None:
     assert (made.head, made.sessions, made.attachments[0].said) == (2, ("s",), b"\x00\xff")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("param", "change"), CASES, ids=[f"{n}-{param}" for n, (param, _) in enumerate(CASES)])
 def test_what_is_wrong_is_named(param: str, change: Callable[[Json], None]) -> None:
     """§7: bad input is a 4xx that names the field."""

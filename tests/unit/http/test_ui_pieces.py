@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from gateway.explain.artifacts import ExplainedArtifact
 from gateway.explain.lines import Line, LineDiff
 from gateway.explain.messages import MessageChange, compared
@@ -55,6 +57,7 @@ def test_long_runs_of_unchanged_messages_are_one_line() -> None:
     assert found[5].index == 50, "its number in the whole list, by which its text is asked for"
 
 
+@pytest.mark.long
 def test_a_page_has_no_more_messages_and_no_longer_texts_than_it_takes() -> None:
     lines = LineDiff(tuple(Line("added", "y" * 1000) for _ in range(1000)))
     found = shown_messages([change("reworded", "x" * 100_000, lines=lines)] * 1000)

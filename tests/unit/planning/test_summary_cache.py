@@ -208,6 +208,7 @@ async def test_s5_when_the_payers_process_ends_another_pays_soon() -> None:
     assert dead.paid == 1
 
 
+@pytest.mark.long
 async def test_s5_a_slow_payer_keeps_its_claim(backend: MemoryCache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.planning.summary_cache.CLAIM_SECONDS", 0.3)
     here, there = (SummaryCache(backend, SystemClock(), 60.0, 30.0) for _ in range(2))

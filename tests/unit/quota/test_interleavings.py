@@ -163,6 +163,7 @@ async def _storm(chance: random.Random, processes: int, budget: int, largest: in
     return world
 
 
+@pytest.mark.long
 async def test_s12_3_thousands_of_cancelled_requests_hold_nothing() -> None:
     """Wherever each is when its client leaves."""
     chance = random.Random(7)

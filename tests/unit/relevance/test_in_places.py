@@ -58,6 +58,7 @@ CODE = f"{marker('file', 'src/a.py')}\n" + "".join(f"a{n * 7919 % 5003} = {n % 9
 CODE += f"{marker('file', 'src/b.py')}\n" + "".join(f"b{n * 7919 % 5003} = {n % 97}\n" for n in range(1, 3001))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "question", "line"),
     [
@@ -78,6 +79,7 @@ def test_s14_2_a_row_or_line_that_a_question_names_comes_first(text: str, questi
     assert passage.called
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("question", ["What does line 4000 say?", "Was sagt die Zeile 4000?", "die 4000. Zeile"])
 def test_s14_2_a_line_of_a_plain_text_comes_first(question: str) -> None:
     """§14.2: also of one that is looked through by regions (`relevance.large`)."""

@@ -32,6 +32,7 @@ def found(text: str, query: Query, kept: ContentIndexes | None = None) -> list[P
     return passages
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [0.0, 0.37, 1.0])
 def test_the_passage_that_answers_is_the_best_wherever_it_stands(share: float) -> None:
     text = prose(LARGE_CHARS + 1, share)
@@ -39,6 +40,7 @@ def test_the_passage_that_answers_is_the_best_wherever_it_stands(share: float) -
     assert FACT in text[best.start : best.end]
 
 
+@pytest.mark.long
 def test_all_of_the_text_is_in_passages_in_order_and_only_a_part_was_looked_at_closely() -> None:
     text = prose(LARGE_CHARS + 1, 0.5)
     passages, at = found(text, QUESTION), 0
@@ -50,6 +52,7 @@ def test_all_of_the_text_is_in_passages_in_order_and_only_a_part_was_looked_at_c
     assert sum(p.end - p.start for p in passages if p.score > 0) <= SEARCHED_CHARS
 
 
+@pytest.mark.long
 def test_a_row_of_a_table_is_found_with_the_names_of_its_columns() -> None:
     rows = [f"{n},{WORDS[n % 11]},{n % 977}" for n in range(300_000)]
     rows[200_000] = "200000,Skerrow lantern,42"
@@ -60,6 +63,7 @@ def test_a_row_of_a_table_is_found_with_the_names_of_its_columns() -> None:
     assert "id,name,price" in best.heading
 
 
+@pytest.mark.long
 def test_regions_are_not_kept_beyond_the_request() -> None:
     """They are of one question, and deleting the text would not find them."""
     kept = ContentIndexes(2**30, 60.0, Clock())  # type: ignore[arg-type]  # of a clock only this is used

@@ -31,6 +31,7 @@ def scores(seed: int) -> str:
     return run.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_s4_scores_are_the_same_to_the_last_digit(seed: int) -> None:
     assert scores(0).count("\n") == 40

@@ -91,6 +91,7 @@ def told(messages: tuple[ConversationMessage, ...], stored: int, facts: ModelFac
     return placed, count, bound, records, as_json, left_out, unlisted.chars if unlisted else 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", range(5))
 def test_what_is_kept_is_what_is_worked_out_anew(block: int) -> None:
     """Also by two requests at once, which begin with the same notes."""

@@ -61,6 +61,7 @@ AMID = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("amid", AMID.values(), ids=list(AMID))
 @pytest.mark.parametrize("task", ["do it", "# The task\n\n" + DOCUMENT + "\n\nSo do it."], ids=["short", "huge"])
 async def test_s4_i4_the_task_stays_whatever_is_said_amid_its_tool_loop(task: str, amid: dict[str, Any]) -> None:
@@ -109,6 +110,7 @@ async def test_s4_i2_steps_that_left_stay_out_although_their_whole_turn_leaves_l
     assert left.frame.left_out >= {"msg_1", "msg_2"}
 
 
+@pytest.mark.long
 async def test_no_old_turn_is_forwarded_where_a_step_of_the_current_one_has_left() -> None:
     steps = [assistant(None, "c0"), tool("c0", DOCUMENT), assistant(None, "c1"), tool("c1", "yes")]
     messages = [user("hi"), assistant("hello"), user("What is the value of part 77?"), *steps]

@@ -18,6 +18,7 @@ async def filled(facts: ModelFacts, words: int, budget: int) -> int:
     return (await build(asked, budget, settings=FULL, facts=facts)).fitted.tokens
 
 
+@pytest.mark.long
 async def test_s4_i1_an_estimate_leaves_room_for_what_it_may_be_wrong_by() -> None:
     budgets = range(1000, 5000, 500)
     for budget in budgets:

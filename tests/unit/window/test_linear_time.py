@@ -31,6 +31,7 @@ def tool_steps(count: int) -> Messages:
     return [user("ask"), *(message for step in steps for message in step)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", [plain, tool_turns, tool_steps])
 async def test_s7_a_chat_of_very_many_messages_is_fitted_in_linear_time(shape: Callable[[int], Messages]) -> None:
     """Eight times as many messages take about eight times as long, and not sixty-four."""

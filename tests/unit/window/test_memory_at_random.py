@@ -5,6 +5,8 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from gateway.config.settings import ContextSettings
 from gateway.context.report import BuiltContext
 from gateway.errors import ContextLengthExceeded
@@ -99,6 +101,7 @@ async def play(seed: int) -> list[tuple[int, bool]]:
     return found
 
 
+@pytest.mark.long
 async def test_s11_12_the_window_with_pins_and_summaries() -> None:
     played = [await play(seed) for seed in range(TALKS)]
     requests = [each for found in played for each in found]

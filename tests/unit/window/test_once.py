@@ -3,6 +3,8 @@
 import base64
 from dataclasses import replace
 
+import pytest
+
 from gateway.base.ids import artifact_id
 from gateway.config.settings import ContextSettings
 from gateway.models.artifacts import RequestAttachment
@@ -15,6 +17,7 @@ FILLER = "\n".join(f"line {n}: nothing of interest was said in line {n}" for n i
 ASK = user("Who is the keeper of lamp 7?")
 
 
+@pytest.mark.long
 async def test_a_result_that_was_got_twice_is_recalled_where_it_stands_no_more() -> None:
     """The same tool result in the first turn, which leaves, and in the last but one, which stays."""
     first = [user("lamps?"), assistant(None, "c0"), tool("c0", RESULT), assistant("so " + FILLER)]

@@ -102,6 +102,7 @@ def log(chars: int, words: str) -> str:
     return "\n".join(lines)[:chars]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("old", "new", "budget"), [(30_000, 100_041, 30_000), (9_000, 30_000, 6_000)])
 async def test_s4_i5_a_fresh_result_is_not_cut_for_an_old_one(old: int, new: int, budget: int) -> None:
     """The old one keeps what the question needs at most, although its every line has more words of the question."""
@@ -117,6 +118,7 @@ async def test_s4_i5_a_fresh_result_is_not_cut_for_an_old_one(old: int, new: int
     assert shown["step_1:search"] > 2000
 
 
+@pytest.mark.long
 async def test_s4_i6_what_gets_no_shorter_in_tokens_stays_whole() -> None:
     """A label takes tokens as well: of two results one goes up whole rather than as nearly all of it."""
     texts = ["\n\n".join(f"part {n} of {name}: " + "lamp harbour kettle " * 20 for n in range(4)) for name in "ab"]

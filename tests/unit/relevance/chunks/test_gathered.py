@@ -23,6 +23,7 @@ TINY = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", TINY.values(), ids=list(TINY))
 def test_a_text_has_no_more_chunks_than_anybody_needs(text: str) -> None:
     chunks = passages(text)

@@ -94,6 +94,7 @@ def test_s14_2_marked_texts_are_covered_and_never_crossed(lines: list[str], time
         assert MARKER.search(text, body, chunk.end) is None or "[file " in text[chunk.start : chunk.end]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 @few_or_many(70_000, 200_000)
 def test_s7_markers_take_linear_time(kind: str, number: int) -> None:
@@ -115,6 +116,7 @@ def test_s14_2_a_marked_text_is_not_compacted() -> None:
     assert BEGINS.search(text) is None
 
 
+@pytest.mark.long
 def test_s14_2_a_large_marked_text_keeps_its_pages() -> None:
     """§14.2: it is looked through by regions, each with the marker above it."""
     pages = [f"{marker('page', str(n))}\n{'nothing of note happened here today. ' * 700}" for n in range(1, 180)]

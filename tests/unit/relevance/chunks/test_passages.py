@@ -156,6 +156,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [100_000, pytest.param(300_000, marks=pytest.mark.chaos)])
 @pytest.mark.parametrize("piece", PIECES)
 def test_s7_no_text_takes_quadratic_time(piece: str, size: int) -> None:
