@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from time import sleep
 from typing import Any
 
@@ -60,14 +60,22 @@ class Person:
         found: Json = answer.json()
         return found
 
-    def leave(self, *messages: Json, **more: Any) -> None:
-        """A stream that is left once two words are there."""
+    @contextmanager
+    def leave(self, url: str, *messages: Json, **more: Any) -> Iterator[None]:
+        """A stream that is left once two words are there. From then on nothing is committed: what is written before a
+        model is asked has been written by then."""
         self.upstream.reply(text="one two three four five", stall_after=3)
         body = {"model": "gpt-4o", "messages": list(messages), "stream": True, **more}
-        with http(self.gateway, self.key) as client, client.stream("POST", "/chat/completions", json=body) as answer:
-            lines = answer.iter_lines()
-            while "two" not in next(lines):
-                pass
+        with ExitStack() as held:
+            with (
+                http(self.gateway, self.key) as client,
+                client.stream("POST", "/chat/completions", json=body) as answer,
+            ):
+                lines = answer.iter_lines()
+                while "two" not in next(lines):
+                    pass
+                held.enter_context(nothing_is_committed(url))
+            yield
 
     def forwarded(self, last: str) -> list[Json]:
         """What went up with the question."""
@@ -96,8 +104,7 @@ def test_s3_7_it_sees_the_abandoned_turn(
     named: Json = {"session": session, "id": {"conversation": begun}}.get(how, {})
     person.ask(user("warm"), store=False)
     with ThreadPoolExecutor(1) as pool:
-        with nothing_is_committed(module_storage_url):
-            person.leave(*(known if resends else []), user("left"), **named)
+        with person.leave(module_storage_url, *(known if resends else []), user("left"), **named):
             if slowly:
                 sleep(0.2)  # long enough for the gateway to have noticed
             upstream.reply(text="at last")
@@ -121,6 +128,8 @@ def test_s3_7_it_sees_the_abandoned_turn(
 
 def test_s3_7_nobody_else_waits(person: Person, upstream: MockUpstream, module_storage_url: str) -> None:
     """§3.7: another conversation, and one of the same words by another tenant, go up while the commit is held."""
+    if module_storage_url.startswith("sqlite"):
+        pytest.skip("one writer at a time: who holds it back holds back what is written before a model is asked, too")
     upstream.reply(text="hi")
     begun = person.ask(user("hello"))["conversation"]
     upstream.reply(text="hi")
@@ -129,8 +138,7 @@ def test_s3_7_nobody_else_waits(person: Person, upstream: MockUpstream, module_s
     upstream.reply(text="hi")
     stranger.ask(user("hello"))
     with ThreadPoolExecutor(2) as pool:
-        with nothing_is_committed(module_storage_url):
-            person.leave(user("left"), conversation=begun)
+        with person.leave(module_storage_url, user("left"), conversation=begun):
             calls = len(upstream.chats)
             answers = [pool.submit(person.ask, user("else"), conversation=other)]
             answers.append(pool.submit(stranger.ask, user("hello"), assistant("hi"), user("more")))
