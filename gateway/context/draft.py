@@ -97,8 +97,8 @@ def measure(
     counting = PromptCounter(counter, request.forward, material, max(1.0, counter.margin), source.history.notes)
     low_water = settings.low_water if request.goes_on else 1.0  # what nobody goes on with need not be frozen (§4 I7)
     target = int(low_water * tokens) if tokens is not None else None
-    window, estimated = source.budget.context_window, counter.margin != 1.0
-    limits = Limits(tokens, settings.history_share, target, estimated=estimated, window=window)
+    estimated = counter.margin != 1.0
+    limits = Limits(tokens, settings.history_share, target, estimated=estimated, budget=source.budget)
     unreduced = count_unreduced(material, limits, counting, tools, _shares(settings))
     return Measured(source, material, counting, limits, tools, finder, unreduced)
 

@@ -7,11 +7,12 @@ from typing import Any
 from gateway.assembly.agents import Assemblers, plain
 from gateway.config.settings import ContextSettings
 from gateway.context.report import BuiltContext
-from gateway.errors import ContextLengthExceeded, InvalidRequest, overflow_text
+from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.history.speakers import Delivery, deliver
 from gateway.models.agents import Agent, AssemblerInput, AssemblerOutput, system_body
 from gateway.models.conversation import ConversationMessage, History, new_message
 from gateway.telemetry.logs import get_logger
+from gateway.window.budget import Budget
 
 log = get_logger("gateway.context.for_agent")
 FILE_LABEL = 150
@@ -26,14 +27,12 @@ class Room:
     Attributes:
         count: the tokens of one message.
         around: tokens of tools and of the reply's beginning.
-        budget: tokens of the whole prompt; None if the window is unknown.
-        window: tokens of the model's window; None if unknown.
+        budget: of the whole prompt.
     """
 
     count: Callable[[dict[str, Any]], int]
     around: int
-    budget: int | None
-    window: int | None
+    budget: Budget
 
     def total(self, messages: list[dict[str, Any]]) -> int:
         """Tokens of a prompt of these messages."""
@@ -41,7 +40,7 @@ class Room:
 
     def fits(self, messages: list[dict[str, Any]], spare: int) -> bool:
         """Whether these messages are within the budget and leave so much, tools and schema included."""
-        return self.budget is None or self.total(messages) + spare <= self.budget
+        return self.budget.tokens is None or self.total(messages) + spare <= self.budget.tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +148,14 @@ class _Words:
         said = self.delivery.documents(document_min_chars)
         total = room.total(messages)
         least = total - (room.count({"role": "user", "content": said}) if said else 0)
-        if (room.budget is None or least <= room.budget) and size <= self._max_bytes:
+        if (room.budget.tokens is None or least <= room.budget.tokens) and size <= self._max_bytes:
             return
         pinned = "\n".join(f"{each.speaker}: {each.content}" for each in self.delivery.context if each.pinned)
         system = [*self.delivery.instructions, *_system(made)]
         taken = (sum(map(room.count, system)), room.count({"role": "user", "content": pinned}))
         sizes = f"System messages take {taken[0]} tokens, pinned messages {taken[1]}, all else {total - sum(taken)}"
-        limits = f"their budget is {room.budget} tokens and {self._max_bytes} bytes"
-        raise ContextLengthExceeded(f"{overflow_text(room.window, total)} {sizes}; {limits}.", param="messages")
+        limits = f"their budget is {room.budget.tokens} tokens and {self._max_bytes} bytes"
+        raise ContextLengthExceeded(f"{room.budget.overflow(total)} {sizes}; {limits}.", param="messages")
 
 
 def _checked(made: AssemblerOutput) -> AssemblerOutput:

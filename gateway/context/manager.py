@@ -130,7 +130,7 @@ class ContextManager:
                 final = await run(fit_as_planned, draft, result, access.spent)
         built: BuiltContext = await run(report, draft, final, result, self._settings.warning_threshold)
         if request.options.whole:
-            check_whole(built)
+            check_whole(built, budget)
         if natives.own or whole.pictures:
             built = replace(built, own=OwnFiles(natives.own, whole.pictures))
         return with_vectors(built, meaning, source).with_cached(source.files.cached)
@@ -153,7 +153,7 @@ class ContextManager:
             return await self.build(request, history, facts, budget, access)
         counter = self._counters.counter(facts)
         around = REPLY_TOKENS + counter.tools(request.forward) if agent.is_assembled else 0
-        room = Room(counter.message, around, budget.tokens, budget.context_window)
+        room = Room(counter.message, around, budget)
         worded = await offload_if(
             request.size >= INLINE_CHARS, for_agent, history, agent, self._assemblers, self._settings, room
         )

@@ -11,7 +11,7 @@ from gateway.context.planned_fit import FinalFit
 from gateway.context.planner import PlanResult
 from gateway.embeddings.background import PendingVectors
 from gateway.embeddings.meaning import RequestMeaning
-from gateway.errors import ContextLengthExceeded, overflow_text
+from gateway.errors import ContextLengthExceeded
 from gateway.models.artifacts import UNINDEXED, Artifact, ArtifactType, ProcessingStrategy
 from gateway.models.bill import ContextUtilizationMetadata, LeftOut
 from gateway.models.exchange import ChatRequest
@@ -90,7 +90,7 @@ def report(draft: Draft, final: FinalFit, result: PlanResult | None, warning_thr
     return built.with_cached(result.cached) if result is not None else built
 
 
-def check_whole(built: BuiltContext) -> None:
+def check_whole(built: BuiltContext, budget: Budget) -> None:
     """For a request of which nothing may be left out.
 
     Raises:
@@ -100,7 +100,7 @@ def check_whole(built: BuiltContext) -> None:
     records = [each for each in used.artifacts_processed if each.reason != SAME_DOCUMENT]
     reduced = any(each.processed_size_chars < each.original_size_chars for each in records)
     if used.messages_excluded or reduced:
-        raise ContextLengthExceeded(overflow_text(used.context_window, None), param="messages")
+        raise ContextLengthExceeded(budget.overflow(None), param="messages")
 
 
 def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> ContextUtilizationMetadata:

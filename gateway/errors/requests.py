@@ -30,13 +30,26 @@ class ContextLengthExceeded(InvalidRequest):
     code = "context_length_exceeded"
 
 
-def overflow_text(limit: int | None, tokens: int | None) -> str:
-    """OpenAI's words for a prompt that is too long, which clients look for: the model's window and what the messages
-    take, as far as they are known."""
-    took = f"your messages resulted in {'more' if tokens is None else tokens} tokens."
-    if limit is not None:
-        return f"This model's maximum context length is {limit} tokens. However, {took}"
-    return f"This model's maximum context length is exceeded: {took}"
+def overflow_text(limit: int | None, tokens: int | None, reserved: int = 0) -> str:
+    """OpenAI's words for a prompt that is too long, which clients look for: the limit that was broken and what the
+    messages take, as far as they are known, always more than the limit (guarantee §7).
+
+    Args:
+        reserved: tokens of the model's window that the answer may take, where `limit` is what they leave of it.
+    """
+    if limit is None:
+        found = "more" if tokens is None else tokens
+        return f"This model's maximum context length is exceeded: your messages resulted in {found} tokens."
+    took, aside = str(tokens), "."
+    if tokens is None or tokens <= limit:  # counted otherwise than by who says that it is too long
+        took = "more"
+    elif tokens > limit + reserved:
+        limit += reserved
+    elif reserved:
+        parts = f"{tokens} in the messages, {reserved} in the completion"
+        aside = f". You requested {tokens + reserved} tokens ({parts}) of a window of {limit + reserved}."
+    text = f"This model's maximum context length is {limit} tokens. However, your messages resulted in {took} tokens"
+    return f"{text}{aside}"
 
 
 class ContentRefused(InvalidRequest):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.context.report import BuiltContext
-from gateway.errors import ContextLengthExceeded, overflow_text
+from gateway.errors import ContextLengthExceeded
 from gateway.history.rebuild import completed_history
 from gateway.models.guarding import SCOPE, GuardScope
 from gateway.tokens.counter import CounterRegistry
@@ -62,4 +62,4 @@ class GuardedTurns:
                 break
             exchange.built = await build(exchange, replace(exchange.budget, tokens=room))
         tokens = exchange.built.fitted.tokens + exchange.surplus
-        raise ContextLengthExceeded(overflow_text(most, tokens), param="messages")
+        raise ContextLengthExceeded(exchange.budget.overflow(tokens), param="messages")

@@ -296,10 +296,8 @@ class Sender:
         try:
             await self._contexts.refit(exchange, exchange.built, overflow)
         except ContextLengthExceeded:
-            if exchange.deployment.protocol != "anthropic":
-                raise
             overflow.explain(window, counted)
-            raise overflow from None  # whose figures are its own
+            raise overflow from None  # of two counts, the one that says so
 
     async def _complete(self, exchange: Exchange, attempt: Attempt) -> JsonAnswer:
         request = exchange.request

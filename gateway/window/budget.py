@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.config.settings import ContextSettings
-from gateway.errors import ContextLengthExceeded
+from gateway.errors import ContextLengthExceeded, overflow_text
 from gateway.models.exchange import ModelFacts
 
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
@@ -31,6 +31,11 @@ class Budget:
     reserved_output: int = 0
     reserve_named: bool = False
 
+    def overflow(self, tokens: int | None) -> str:
+        """What a client is told whose messages take more than this."""
+        is_of_window = self.context_window is not None and self.tokens == self.context_window - self.reserved_output
+        return overflow_text(self.tokens, tokens, self.reserved_output if is_of_window else 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -42,14 +47,14 @@ class Limits:
         low_water: tokens to which the window is filled once something had to leave, so that nothing has to leave for
             several turns (guarantee §4 I7); None for the whole budget.
         estimated: tokens are counted with another model's tokenizer, and corrected by what upstream reported.
-        window: the model's, where it is known.
+        budget: whose `tokens` these are.
     """
 
     tokens: int | None
     history_share: float
     low_water: int | None = None
     estimated: bool = False
-    window: int | None = None
+    budget: Budget | None = None
 
     @property
     def usable(self) -> int | None:
@@ -87,8 +92,9 @@ def budget_for(facts: ModelFacts, forward: dict[str, Any], requested: int | None
             longest = facts.max_output_tokens or window
             reserved = min(longest, settings.reserved_output_tokens, window // OUTPUT_DIVISOR)
         if window - reserved <= 0:
-            text = f"This model's maximum context length is {window} tokens. However, {field} = {reserved} of them"
-            raise ContextLengthExceeded(f"{text} for the answer leave no room for your messages.", param=field)
+            why = f"you requested more than {reserved} tokens ({field}), which leaves no room for your messages"
+            text = f"This model's maximum context length is {window} tokens. However, {why}."
+            raise ContextLengthExceeded(text, param=field)
         limits.append(window - reserved)
     return Budget(min(limits) if limits else None, window, reserved if window else 0, field is not None)
 

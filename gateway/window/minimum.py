@@ -3,10 +3,11 @@
 from collections import defaultdict
 from dataclasses import replace
 
-from gateway.errors import ContextLengthExceeded, overflow_text
+from gateway.errors import ContextLengthExceeded
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.window import Material, Rendering, Selection
+from gateway.window.budget import Budget
 from gateway.window.candidates import of_each_content
 from gateway.window.fitting import CHARS_PER_TOKEN, LABEL_TOKENS, Fitting, in_full
 from gateway.window.greedy_fit import Turn, run_of_turns, tool_steps
@@ -110,7 +111,8 @@ class Minimum:
                 self.left_out, steps, said = self._material.left, self._steps(), self._said_amid()
                 self.pointers = self._pointers()
             else:
-                text = overflow_text(self._fitting.limits.window or self._budget, tokens)
+                limits = self._fitting.limits
+                text = (limits.budget or Budget(limits.tokens, None)).overflow(tokens)
                 why = self._sizes(selection) if self._material.pinned else NO_SHORTER
                 raise ContextLengthExceeded(f"{text} {why}; their budget is {self._budget} tokens.", param="messages")
 

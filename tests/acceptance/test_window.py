@@ -131,22 +131,23 @@ def test_s4_i2_i3_long_conversations(client: OpenAI, upstream: MockUpstream, res
 
 def test_s4_i1_what_cannot_fit_is_refused(client: OpenAI, upstream: MockUpstream) -> None:
     """A 400 `context_length_exceeded`, never a silent cut; nothing goes up."""
-    cases: list[Any] = [
-        {"messages": [user("one two three four five six")], "context": {"max_input_tokens": 5}},
-        {"messages": [user(prose(1, 1200))], "context": {"max_input_tokens": 500}},
-        {"messages": [{"role": "system", "content": prose(1, 4000)}, user("hi")]},
-        {"messages": [user("hi")], "max_tokens": 5000},
+    cases: list[tuple[int, Any]] = [
+        (5, {"messages": [user("one two three four five six")], "context": {"max_input_tokens": 5}}),
+        (500, {"messages": [user(prose(1, 1200))], "context": {"max_input_tokens": 500}}),
+        (4096, {"messages": [{"role": "system", "content": prose(1, 4000)}, user("hi")]}),
+        (96, {"messages": [{"role": "system", "content": prose(1, 400)}, user("hi")], "max_tokens": 4000}),
+        (4096, {"messages": [user("hi")], "max_tokens": 5000}),
     ]
-    for case in cases:
+    for limit, case in cases:
         messages = case.pop("messages")
         with pytest.raises(BadRequestError) as caught:
             ask(client, *messages, **case)
         assert caught.value.code == "context_length_exceeded"
         assert caught.value.type == "invalid_request_error"
-        words = (
-            r"This model's maximum context length is 4096 tokens\. However, (your messages resulted in \d+|max_tokens)"
-        )
-        assert re.match(words, caught.value.body["message"])  # type: ignore[index]  # clients look for it
+        words = r"This model's maximum context length is (\d+) tokens\. However, you[a-z ]+ (\d+) tokens"
+        told = re.match(words, caught.value.body["message"])  # type: ignore[index]  # clients look for it
+        assert told is not None
+        assert int(told[1]) == limit < int(told[2])
     assert not upstream.chats
 
 

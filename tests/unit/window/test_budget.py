@@ -57,6 +57,37 @@ def test_an_answer_that_leaves_no_room_for_a_prompt_is_an_error_that_names_its_f
     with pytest.raises(ContextLengthExceeded) as raised:
         budget_for(ModelFacts("m", max_input_tokens=1000), {name: 1000}, None, ContextSettings())
     assert raised.value.param == name
+    said = "This model's maximum context length is 1000 tokens. However, you requested more than 1000 tokens"
+    assert raised.value.message.startswith(said)
+
+
+NEITHER = "This model's maximum context length is {} tokens. However, your messages resulted in {} tokens."
+
+
+@pytest.mark.parametrize(
+    ("facts", "forward", "requested", "tokens", "said"),
+    [
+        ({"context_window": 4096}, {"max_tokens": 1000}, 2000, 3000, NEITHER.format(2000, 3000)),
+        ({"context_window": 4096}, {"max_tokens": 1000}, 2000, 5000, NEITHER.format(2000, 5000)),
+        ({"context_window": 4096}, {"max_tokens": 1000}, None, 4097, NEITHER.format(4096, 4097)),
+        (
+            {"context_window": 4096},
+            {"max_tokens": 1000},
+            None,
+            4000,
+            f"{NEITHER.format(3096, 4000)} You requested 5000 tokens (4000 in the messages, 1000 in the completion) of "
+            "a window of 4096.",
+        ),
+        ({"context_window": 9000, "max_input_tokens": 2000}, {}, None, 3000, NEITHER.format(2000, 3000)),
+        ({"context_window": 4096}, {"max_tokens": 96}, None, 4000, NEITHER.format(4000, "more")),
+        ({}, {}, 50, None, NEITHER.format(50, "more")),
+    ],
+)
+def test_s7_5_an_overflow_names_the_limit_that_was_broken(
+    facts: dict[str, int], forward: dict[str, Any], requested: int | None, tokens: int | None, said: str
+) -> None:
+    budget = budget_for(ModelFacts("m", **facts), forward, requested, ContextSettings())  # type: ignore[arg-type]
+    assert budget.overflow(tokens) == said
 
 
 @pytest.mark.parametrize(
