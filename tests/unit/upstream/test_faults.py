@@ -106,8 +106,8 @@ def test_every_providers_overflow_is_context_length_exceeded(
     assert (body["code"], body["type"]) == ("context_length_exceeded", "invalid_request_error")
     error.explain(777, 888)
     limit, taken = (777, 888) if name in IN_CHARACTERS else (error.limit or 777, error.reported or 888)
-    taken = taken if taken > limit else "more"  # 888 is by our count, which is not the provider's
-    words = f"This model's maximum context length is {limit} tokens. However, your messages resulted in {taken} tokens."
+    took = taken if taken > limit else "more"  # 888 is by our count, which is not the provider's
+    words = f"This model's maximum context length is {limit} tokens. However, your messages resulted in {took} tokens."
     said = error.body()["error"]["message"]
     assert said == (original["error"]["message"] if name in IN_OPENAIS_WORDS else words)
 
