@@ -31,7 +31,7 @@ FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
     {
         *OPTIONAL_IN_RECORDS,
         *("economics", "embedder", "embedder_cost", "guard", "guard_cost"),
-        *("agent", "profile", "memory", "recall", "things", "pages", "compacted", "cleared"),
+        *("agent", "profile", "memory", "recall", "things", "pages", "compacted", "cleared", "workflow_spec_tokens"),
     }
 )
 """Of a bill: they are left out elsewhere."""
@@ -87,6 +87,8 @@ def response_metadata(known: ResponseMetadata, unlisted: Unlisted | None = None)
             del utilization["compacted"]
         if not used.cleared:
             del utilization["cleared"]
+        if used.workflow_spec_tokens is None:
+            del utilization["workflow_spec_tokens"]
         _without_unpaid(utilization)
     data["timings_ms"] = known.timings_ms
     return data

@@ -12,7 +12,7 @@ from gateway.context.planner import PlanResult
 from gateway.embeddings.background import PendingVectors
 from gateway.embeddings.meaning import RequestMeaning
 from gateway.errors import ContextLengthExceeded
-from gateway.models.artifacts import UNINDEXED, Artifact, ArtifactType, ProcessingStrategy
+from gateway.models.artifacts import UNINDEXED, WORKFLOW_SPEC, Artifact, ArtifactType, ProcessingStrategy
 from gateway.models.bill import ContextUtilizationMetadata, LeftOut
 from gateway.models.exchange import ChatRequest
 from gateway.models.memory import MemoryMessage
@@ -129,7 +129,21 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
     utilization.artifacts_processed = records_of(
         material, fitted, named=request.store, earlier_window=earlier, notes=history.notes
     )
+    utilization.workflow_spec_tokens = _workflow_spec_tokens(draft, utilization)
     return utilization
+
+
+def _workflow_spec_tokens(draft: Draft, utilization: ContextUtilizationMetadata) -> int | None:
+    """About the tokens of the attached workflow specifications that are forwarded, by their characters; None without
+    any."""
+    specs = {each.artifact_id: each for each in draft.material.attached if each.kind == WORKFLOW_SPEC}
+    if not specs:
+        return None
+    return sum(
+        round(draft.counting.texts([spec.content]) * each.processed_size_chars / max(1, spec.size_chars))
+        for each in utilization.artifacts_processed
+        if (spec := specs.get(each.artifact_id)) is not None
+    )
 
 
 def _without_text(material: Material) -> list[str]:

@@ -123,6 +123,7 @@ class Statistics:
             },
             "hooks": {"listening": seen.hooks.is_listening, "waiting": seen.hooks.waiting, "lost": seen.hooks.lost},
             "planners_resting": counts.planners_resting,
+            "windows": self._metrics.windows(),
         }
 
 

@@ -62,6 +62,8 @@ def cache_group(tenant: str, digest: str) -> str:
 
 DEFAULT_KIND = "document"
 """The `attachment_type` of an attachment that names none."""
+WORKFLOW_SPEC = "workflow_spec"
+"""That of the workflow which a request of the classic API is about (guarantee §11.10)."""
 
 
 LARGE = "large_document"

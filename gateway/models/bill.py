@@ -243,6 +243,8 @@ class ContextUtilizationMetadata:
     """Whether room was made for a client that asked for compaction; on the bill only where it was."""
     cleared: list[dict[str, Any]] | None = None
     """What a client's edits took out of the prompt; on the bill only where they did."""
+    workflow_spec_tokens: int | None = None
+    """About the tokens of workflow specifications in the prompt, also in `breakdown`; only where there are any."""
     warnings: list[str] = field(default_factory=list)
 
     def without(self, cleared: tuple[dict[str, Any], ...]) -> None:

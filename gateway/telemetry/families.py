@@ -6,7 +6,7 @@ Prometheus' library is loaded when it is first asked.
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.telemetry.metrics import SECONDS, Counts, Histogram
+from gateway.telemetry.metrics import Counts, Histogram
 
 
 def families(counts: Counts) -> Iterable[Any]:
@@ -42,6 +42,7 @@ def families(counts: Counts) -> Iterable[Any]:
     yield _counter("gateway_upstream_retries", text, ["reason"], counts.retries)
     text = "Models that were asked instead of another that failed, by kind."
     yield _counter("gateway_fallbacks", text, ["kind"], counts.other_models)
+    yield from _of_windows(counts)
     yield from _of_planning(counts)
     yield from _of_deployments(counts)
 
@@ -59,6 +60,17 @@ def _of_memory(counts: Counts) -> Iterable[Any]:
     yield CounterMetricFamily("gateway_hook_events_lost", text, counts.hooks_lost)
     text = "Planners that are not asked for a while, as far as this process has noticed."
     yield GaugeMetricFamily("gateway_planners_resting", text, counts.planners_resting)
+
+
+def _of_windows(counts: Counts) -> Iterable[Any]:
+    text = "Share of the model's window that prompts took, where it is known."
+    yield _histogram("gateway_context_window_ratio", text, ["model"], counts.window_shares)
+    text = "Messages of conversations that requests did not forward, as they left the window."
+    yield _counter("gateway_messages_excluded", text, ["model"], counts.messages_excluded)
+    text = "Warnings on bills, by kind."
+    yield _counter("gateway_warnings", text, ["kind"], counts.warnings)
+    text = "Requests that did not begin with what the one before in their conversation forwarded."
+    yield _counter("gateway_prompt_cache_breaks", text, ["model", "reason"], counts.prefix_breaks)
 
 
 def _of_planning(counts: Counts) -> Iterable[Any]:
@@ -104,10 +116,9 @@ def _histogram(name: str, text: str, labels: list[str], values: dict[Any, Histog
     from prometheus_client.core import HistogramMetricFamily
 
     family = HistogramMetricFamily(name, text, labels=labels)
-    bounds = [*(repr(bound) for bound in SECONDS), "+Inf"]
     for key, histogram in sorted(values.items()):
         counted, buckets = 0, []
-        for bound, count in zip(bounds, histogram.counts, strict=True):
+        for bound, count in zip([*map(repr, histogram.bounds), "+Inf"], histogram.counts, strict=True):
             counted += count
             buckets.append((bound, float(counted)))
         family.add_metric(key, buckets, histogram.total)

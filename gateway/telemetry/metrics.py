@@ -6,12 +6,12 @@ tenant.
 """
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.accounting.cost import usage_of
 from gateway.base.clock import SystemClock
@@ -20,6 +20,7 @@ from gateway.models.bill import CallCost, Purpose
 from gateway.models.turn import LedgerEntry
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 OTHER = "other"
 REFUSED_ALL = (401, 403, 408, 429)
 """Statuses by which an upstream refuses whatever it is asked now."""
@@ -28,7 +29,9 @@ MOST_UNLISTED = 100
 LONGEST_NAME = 128
 """Characters of such a name."""
 MOST_REASONS = 50
-"""Of reasons for a fallback; there are about half as many."""
+"""Of reasons for a fallback, and of kinds of warnings; there are about half as many."""
+MAX_RECENT = 100
+"""Requests whose windows are summed up for health."""
 ENDPOINTS = (
     "/health/live",
     "/health/ready",
@@ -65,22 +68,23 @@ METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
 
 class Histogram:
-    """How often a time was within each of `SECONDS`, beyond them last."""
+    """How often a value was within each of `bounds`, beyond them last."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("bounds", "counts", "total")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(SECONDS) + 1)
+    def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, seconds: float) -> None:
-        """Counts a time, in seconds."""
-        self.counts[bisect_left(SECONDS, seconds)] += 1
-        self.total += seconds
+    def observe(self, value: float) -> None:
+        """Counts a value, such as a time in seconds."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
 
     def copy(self) -> "Histogram":
         """A copy."""
-        copied = Histogram()
+        copied = Histogram(self.bounds)
         copied.counts, copied.total = self.counts.copy(), self.total
         return copied
 
@@ -141,12 +145,31 @@ class Counts:
     """Summaries that plans asked for: `hit` (paid for by somebody else or before) or `miss`."""
     citations: Counter[tuple[str, str]] = field(default_factory=Counter)
     """What answers named that were to cite, by model: `found`, or `dropped`."""
+    window_shares: dict[tuple[str], Histogram] = field(default_factory=dict)
+    """Shares of the model's window that prompts took, by model; none where a window is not known."""
+    messages_excluded: Counter[tuple[str]] = field(default_factory=Counter)
+    """Messages of conversations that requests did not forward, by model."""
+    warnings: Counter[tuple[str]] = field(default_factory=Counter)
+    """Warnings on bills, by kind: what stands before the colon."""
+    prefix_breaks: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Requests that did not begin with what the one before in their conversation forwarded, by model and reason."""
     deployments_in_flight: Counter[tuple[str]] = field(default_factory=Counter)
     """Calls under way, by the deployment's id."""
     deployments_resting: Counter[tuple[str]] = field(default_factory=Counter)
     """1 for a deployment that rests, else 0."""
     deployment_failures: Counter[tuple[str, str]] = field(default_factory=Counter)
     """What counts against a deployment, by its id and the error's code."""
+
+
+class WindowUse(NamedTuple):
+    """How a request used its model's window: tokens of its system messages, of its history, of workflow specifications,
+    and of all; their share of the window in per cent (None: it is not known)."""
+
+    system_prompt_tokens: int
+    history_tokens: int
+    workflow_spec_tokens: int
+    total_tokens: int
+    percent_of_window: float | None
 
 
 @dataclass(slots=True)
@@ -170,6 +193,7 @@ class Metrics:
         self._labels = {name: name for name in listed}
         self._most_labels = len(self._labels) + MOST_UNLISTED
         self._now = now
+        self._recent: deque[WindowUse] = deque(maxlen=MAX_RECENT)
         self._troubles: dict[str, Trouble] = {}
         self._last_troubles: dict[str, Trouble] = {}
         self.observed: Callable[[], Mapping[str, Any]] = _nothing_observed
@@ -215,6 +239,23 @@ class Metrics:
         used = entry.metadata.get("context_utilization")
         if used is not None:
             self._count_planning(used)
+            self._count_window(label, used)
+
+    def prefix_broken(self, model: str, reason: str) -> None:
+        """A request did not begin with what the one before in its conversation forwarded (guarantee §4 I7)."""
+        self._counts.prefix_breaks[self._labels.get(model, OTHER), reason] += 1
+
+    def windows(self) -> dict[str, Any]:
+        """How the latest requests, `MAX_RECENT` at most, used their windows: `average` and `max` of each figure of
+        `WindowUse`, null where nothing is known; and all warnings and breaks since the process began."""
+        counts, names = self._counts, WindowUse._fields
+        columns = zip(*self._recent, strict=True) if self._recent else [()] * len(names)
+        return {
+            "requests": len(self._recent),
+            **{name: _summed_up(values) for name, values in zip(names, columns, strict=True)},
+            "warnings": counts.warnings.total(),
+            "prompt_cache_breaks": counts.prefix_breaks.total(),
+        }
 
     def amended(self, model: str, calls: Iterable[CallCost]) -> None:
         """A bill has got further calls of internal models, after the answer."""
@@ -284,6 +325,10 @@ class Metrics:
             summaries=now.summaries.copy(),
             limited=now.limited.copy(),
             citations=now.citations.copy(),
+            window_shares={key: each.copy() for key, each in now.window_shares.items()},
+            messages_excluded=now.messages_excluded.copy(),
+            warnings=now.warnings.copy(),
+            prefix_breaks=now.prefix_breaks.copy(),
         )
 
     def _note(self, label: str, code: str, now: datetime) -> None:
@@ -311,11 +356,44 @@ class Metrics:
         if reason is not None:
             counts.decisions[reason, "true" if used["llm_planning_used"] else "false"] += 1
         if fallback is not None:
-            known = (fallback,) in counts.fallbacks or len(counts.fallbacks) < MOST_REASONS
-            counts.fallbacks[(fallback if known else OTHER,)] += 1
+            _count_few(counts.fallbacks, fallback)
         for result, number in (("hit", used["cache_stats"]["hits"]), ("miss", used["cache_stats"]["misses"])):
             if number:
                 counts.summaries[(result,)] += number
+
+    def _count_window(self, label: str, used: dict[str, Any]) -> None:
+        """Counts how a request used its window. Nothing is counted in mode `off` but warnings."""
+        counts, tokens, share = self._counts, used.get("tokens_used"), share_of_window(used)
+        for warning in used.get("warnings") or ():
+            _count_few(counts.warnings, warning.partition(":")[0])
+        if excluded := used.get("messages_excluded"):
+            counts.messages_excluded[(label,)] += excluded
+        if tokens is None:
+            return
+        if share is not None:
+            shares = counts.window_shares
+            (shares.get((label,)) or shares.setdefault((label,), Histogram(SHARES))).observe(share)
+        parts, specs = used.get("breakdown") or {}, used.get("workflow_spec_tokens") or 0
+        percent = round(100 * share, 2) if share is not None else None
+        self._recent.append(WindowUse(parts.get("system", 0), parts.get("history", 0), specs, tokens, percent))
+
+
+def share_of_window(used: Mapping[str, Any]) -> float | None:
+    """Share of the model's window that a prompt took, by its bill's `context_utilization`; None where one of them is
+    not known."""
+    tokens, window = used.get("tokens_used"), used.get("context_window")
+    return tokens / window if tokens is not None and window else None
+
+
+def _summed_up(values: Iterable[float | None]) -> dict[str, float] | None:
+    known = [value for value in values if value is not None]
+    return {"average": round(sum(known) / len(known), 2), "max": max(known)} if known else None
+
+
+def _count_few(counter: Counter[tuple[str]], reason: str) -> None:
+    """Counts a reason, no more than `MOST_REASONS` of them under names of their own."""
+    known = (reason,) in counter or len(counter) < MOST_REASONS
+    counter[(reason if known else OTHER,)] += 1
 
 
 def _nothing_observed() -> Mapping[str, Any]:

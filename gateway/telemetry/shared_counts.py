@@ -145,7 +145,7 @@ def added(all_counts: Iterable[Counts]) -> Counts:
 def _add(total: dict[Any, Any], more: dict[Any, Any]) -> None:
     for key, value in more.items():
         if isinstance(value, Histogram):
-            sums = total.setdefault(key, Histogram())
+            sums = total.setdefault(key, Histogram(value.bounds))
             sums.counts = [one + other for one, other in zip(sums.counts, value.counts, strict=True)]
             sums.total += value.total
         else:
@@ -162,7 +162,7 @@ def _written(counts: Counts) -> bytes:
 
 def _value(value: Any) -> Any:
     if isinstance(value, Histogram):
-        return {"counts": value.counts, "total": value.total}
+        return {"bounds": value.bounds, "counts": value.counts, "total": value.total}
     return str(value) if isinstance(value, Decimal) else value
 
 
@@ -183,7 +183,7 @@ def _read(path: Path) -> Counts | None:
 
 def _read_value(value: Any) -> Any:
     if isinstance(value, dict):
-        made = Histogram()
+        made = Histogram(value["bounds"])
         made.counts, made.total = value["counts"], value["total"]
         return made
     return Decimal(value) if isinstance(value, str) else value

@@ -45,6 +45,7 @@ from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.late_bills import LateBills, named
 from gateway.turn.open_calls import OpenCalls
+from gateway.turn.prefixes import Prefixes
 from gateway.turn.running import RunningTurns
 from gateway.turn.stored_turn import chain_keys, plan_of, stored_turn
 from gateway.turn.unstored_frames import UnstoredFrames
@@ -100,6 +101,7 @@ class Settlement:
         self.clock = clock
         self._tasks = BackgroundTasks()
         self._late = LateBills(store)
+        self._prefixes = Prefixes()
         self.open_calls = OpenCalls(store, clock)
         self.running = RunningTurns()
         self._settling: dict[str, Exchange] = {}
@@ -156,6 +158,10 @@ class Settlement:
             exchange.request.log_facts["citations"] = len(exchange.cited["citations"])
             exchange.request.log_facts["citations_dropped"] = exchange.cited["citations_dropped"]
         await self._commit(exchange, outcome, metadata, document, calls)
+        if outcome.status != "failed":
+            large = exchange.request.size >= CHAIN_BYTES
+            if (reason := await offload_if(large, self._prefixes.broken, exchange)) is not None:
+                self.metrics.prefix_broken(exchange.asked.model, reason)
         if (told := with_citations(in_answer(metadata), exchange.cited)) is not metadata:
             document = jsons.dumps(told)
         usage, total = extended_usage(usage, calls, sums), sums[0].total_cost

@@ -9,9 +9,10 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.agent_session import AgentSession, breaks
 from tests.support.answers import http, usage_of, user
 from tests.support.command import gateway_command
-from tests.support.documents import lamps
+from tests.support.documents import lamps, prose
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every
@@ -21,6 +22,8 @@ from tests.support.reply import Reply
 
 ASK = [user("hello there")]
 CHAT = {"model": "small", "messages": ASK}
+PASSES = {"window_moved", "message_reworded"}
+"""Reasons for a break where something had to leave."""
 
 
 def scrape(gateway: GatewayProcess, **headers: str) -> list[Any]:
@@ -119,6 +122,78 @@ def test_s9_metrics_tell_of_planning(start_gateway: GatewayFactory, upstream: Mo
     spent = [total(found, "gateway_cost_usd_total", purpose=purpose) for purpose in ("planner", "summarizer")]
     assert sum(spent) == pytest.approx(float(cost), rel=1e-12)
     assert min(spent) > 0
+
+
+def test_s9_metrics_tell_of_windows(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+    """§4 I7, §9: how full windows were, what left them, what was warned of, and where a prompt cache was of no use any
+    more, as the bills and the upstream have it; the same in health."""
+    gateway = start_gateway()
+    session = AgentSession(upstream, [gateway], system="You answer.")
+    for turn in range(12):
+        session.turn(f"Who keeps lamp {turn}? {prose(turn, 60)}", [prose(100 + turn, 100)], "A keeper.")
+    found, bills = scrape(gateway), session.bills
+    shares = [bill["tokens_used"] / bill["context_window"] for bill in bills]
+    of: dict[str, str] = {"model": "small"}
+    assert total(found, "gateway_context_window_ratio_count", **of) == len(bills)
+    assert total(found, "gateway_context_window_ratio_sum", **of) == pytest.approx(sum(shares))
+    half = sum(share <= 0.5 for share in shares)
+    assert total(found, "gateway_context_window_ratio_bucket", **of, le="0.5") == half < len(bills)
+    excluded = sum(bill["messages_excluded"] for bill in bills)
+    assert total(found, "gateway_messages_excluded_total", **of) == excluded > 0
+    warned = sum("context_window_above_80_percent" in bill["warnings"] for bill in bills)
+    assert total(found, "gateway_warnings_total", kind="context_window_above_80_percent") == warned > 0
+    broken = len(breaks(session.forwarded))
+    assert total(found, "gateway_prompt_cache_breaks_total", **of) == broken > 0
+    assert {s.labels["reason"] for s in found if s.name == "gateway_prompt_cache_breaks_total"} <= PASSES
+    session.system = "You answer in French."
+    session.turn("Again?", [], "Oui.")
+    found = scrape(gateway)
+    assert total(found, "gateway_prompt_cache_breaks_total", reason="system_messages_changed") == 1
+    edited = {"messages": [user("Another question"), {"role": "assistant", "content": "A keeper."}, user("And now?")]}
+    with http(gateway) as client:
+        ask = {"model": "small", "conversation": session.conversation, **edited}
+        session.bills.append(
+            client.post("/chat/completions", json=ask).json()["response_metadata"]["context_utilization"]
+        )
+    session.forwarded.append(upstream.last.body["messages"])
+    assert total(scrape(gateway), "gateway_prompt_cache_breaks_total", reason="branched") == 1
+    windows = httpx.get(f"{gateway.url}/health/ready?details=1", trust_env=False).json()["details"]["windows"]
+    used = [bill["tokens_used"] for bill in session.bills]
+    assert windows["requests"] == len(used)
+    assert windows["total_tokens"] == {"average": pytest.approx(sum(used) / len(used), abs=0.01), "max": max(used)}
+    assert windows["history_tokens"]["max"] == max(bill["breakdown"]["history"] for bill in session.bills)
+    assert windows["percent_of_window"]["max"] == pytest.approx(100 * max(shares), abs=0.01)
+    assert windows["system_prompt_tokens"]["average"] > 0
+    assert windows["workflow_spec_tokens"] == {"average": 0, "max": 0}
+    assert windows["warnings"] == sum(len(bill["warnings"]) for bill in session.bills)
+    assert windows["prompt_cache_breaks"] == len(breaks(session.forwarded))
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_s4_i7_what_the_client_changes_breaks_the_prompt_cache(
+    start_gateway: GatewayFactory, upstream: MockUpstream, stored: bool
+) -> None:
+    """§4 I7: an earlier message that is another, with `store: false` too; not a beginning that is sent again, not marks
+    for caches that move on, not another model, not what a dry run asks."""
+    gateway = start_gateway()
+    answer = {"role": "assistant", "content": "Hello."}
+
+    def ask(*said: Any, model: str = "small", system: str = "Be kind.", **fields: Any) -> None:
+        first = {"role": "system", "content": [{"type": "text", "text": system, **fields.pop("mark", {})}]}
+        body = {"model": model, "messages": [first, *said], "store": stored, **fields}
+        assert client.post("/chat/completions", json=body).status_code == 200
+
+    with http(gateway) as client:
+        upstream.handler = lambda _: Reply(text="Hello.")
+        whole = [user("one"), answer, user("two"), answer, user("three")]
+        for count in (1, 3, 5, 3, 5):
+            ask(*whole[:count], mark={"cache_control": {"type": "ephemeral"}} if count == 3 else {})
+        ask(*whole, model="gpt-4o")
+        ask(*whole, context={"dry_run": True}, system="Be short.")
+        assert total(scrape(gateway), "gateway_prompt_cache_breaks_total") == 0
+        ask(*whole, answer, user("four"), system="Be short.")
+        assert total(scrape(gateway), "gateway_prompt_cache_breaks_total", reason="system_messages_changed") == 1
+        assert total(scrape(gateway), "gateway_prompt_cache_breaks_total") == 1
 
 
 def test_s9_metrics_of_the_process(counted: GatewayProcess) -> None:

@@ -162,6 +162,7 @@ def test_s13_5_metrics_by_otlp_are_those_of_the_page(start_gateway: GatewayFacto
         assert sum(point.count for point in asked) == 3
         assert collector.metrics["gen_ai.client.operation.time_to_first_chunk"][0][1].count == 1
         assert collector.metrics["gateway_time_to_first_chunk"][0][1].count == 1
+        assert collector.metrics["gateway_context_window"][0][1].count == 3
         assert {headers.get("x-key") for headers in collector.headers} == {"a b"}
         assert "traceparent" not in upstream.last.headers
         assert not collector.spans

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.http.operations import render
-from gateway.telemetry.metrics import Counts, Histogram
+from gateway.telemetry.metrics import SHARES, Counts, Histogram
 from tests.support.container import DEPLOY
 
 DASHBOARD: Any = json.loads((DEPLOY / "grafana/context-gateway.json").read_text())
@@ -32,6 +32,10 @@ WANTED = {
     "gateway_planning_fallbacks_total",
     "gateway_cache_reads_total",
     "gateway_upstream_errors_total",
+    "gateway_context_window_ratio_bucket",
+    "gateway_messages_excluded_total",
+    "gateway_warnings_total",
+    "gateway_prompt_cache_breaks_total",
 }
 
 
@@ -40,6 +44,8 @@ def told() -> dict[str, set[str]]:
     counts = Counts()
     counts.requests["/v1/chat/completions", "POST", "m", "true", "200"] += 1
     counts.durations["/v1/chat/completions", "m", "true"] = counts.first_chunks[("m",)] = Histogram()
+    counts.window_shares[("m",)] = Histogram(SHARES)
+    counts.messages_excluded[("m",)] = counts.warnings[("w",)] = counts.prefix_breaks["m", "branched"] = 1
     counts.cache_bytes[("indexes",)] = counts.unpriced[("m",)] = 1
     counts.cache_reads["indexes", "hit"] = counts.bills["m", "complete"] = 1
     counts.tokens["m", "primary", "prompt"] = counts.upstream_errors["m", "upstream_500"] = 1

@@ -20,6 +20,7 @@ from gateway.http.fields import Fields, SessionName, invalid, missing, read, ren
 from gateway.http.inner.validation import CONVERSATION_ID
 from gateway.http.queries import given_metadata
 from gateway.http.receive import json_body
+from gateway.models.artifacts import WORKFLOW_SPEC
 from gateway.models.tool_steps import calls_of, text_of
 
 Json = dict[str, Any]
@@ -27,6 +28,8 @@ NOT_HERE = ("messages", "conversation", "stream", "stream_options", "n")
 """Fields of a chat that this API says in other words, or not at all."""
 NAMED_HERE = {"conversation": "conversation_id"}
 """What errors of a chat name, by what they are called here."""
+SPEC_TITLE = "Workflow specification"
+"""The title of the document that a `workflow_spec` becomes, before its `workflow_id`."""
 DATA = b"data: "
 WORKFLOW = "workflow"
 """The type of the things that this API has paths for."""
@@ -50,6 +53,7 @@ class Said(Fields):
     message: Annotated[str, AfterValidator(_not_blank)]
     conversation_id: SessionName | None = None
     workflow_id: Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_printable)] | None = None
+    workflow_spec: dict[str, Any] | None = None
     model: str | None = None
 
 
@@ -80,6 +84,8 @@ def as_chat(raw: bytes, default: str | None, *, stream: bool) -> tuple[Json, str
         chat |= named_conversation(chat, said.conversation_id)
     if said.workflow_id is not None:
         chat |= about_workflow(chat, said.workflow_id)
+    if said.workflow_spec:
+        chat |= with_workflow_spec(chat, said.workflow_spec, said.workflow_id)
     message = {"role": "user", "content": said.message}
     own = None if "conversation" in chat else said.conversation_id
     return {**chat, "model": model, "messages": [message], "stream": stream}, own
@@ -107,6 +113,17 @@ def about_workflow(chat: Json, workflow_id: str) -> Json:
     if not isinstance(others, list):  # the chat's own check names it
         return found
     return {**found, "memory": {**memory, "remember": [*others, {"type": WORKFLOW, "id": workflow_id}]}}
+
+
+def with_workflow_spec(chat: Json, spec: Json, workflow_id: str | None) -> Json:
+    """Fields of a chat that show its model a workflow as an attached document, behind those that its client attaches:
+    labelled, as data (guarantee §4 I6)."""
+    others = chat.get("attachments") or []
+    if not isinstance(others, list):  # the chat's own check names it
+        return {}
+    title = f"{SPEC_TITLE} {workflow_id}" if workflow_id else SPEC_TITLE
+    shown = {"content": jsons.dumps(spec).decode(), "title": title, "attachment_type": WORKFLOW_SPEC}
+    return {"attachments": [*others, shown]}
 
 
 @dataclass(slots=True)
@@ -170,10 +187,14 @@ class ClassicChat:
         self._stream = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = Answer()
+        answer, names = Answer(), dict(NAMED_HERE)
 
         def translated(raw: bytes) -> bytes:
             body, answer.name = as_chat(raw, self._default, stream=self._stream)
+            attached = body.get("attachments")
+            kinds = [each.get("attachment_type") for each in attached or () if isinstance(each, dict)]
+            if kinds == [WORKFLOW_SPEC]:
+                names.update({"attachments": WORKFLOW_SPEC, "attachments[0].content": WORKFLOW_SPEC})
             return jsons.dumps(body)
 
         client: Client | None = scope.get(CLIENT)
@@ -182,7 +203,7 @@ class ClassicChat:
         try:
             await self._chat(scope, receive, _sending(send, answer), translated)
         except GatewayError as error:
-            renamed(error, lambda path: NAMED_HERE.get(path, path))
+            renamed(error, lambda path: names.get(path, path))
             raise
 
 

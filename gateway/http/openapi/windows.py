@@ -110,6 +110,7 @@ def _of_the_classic_api() -> dict[str, Schema]:
                 message=TEXT,
                 conversation_id=or_null(named),
                 workflow_id=or_null({**TEXT, "maxLength": 128}),
+                workflow_spec=or_null({**ANY_OBJECT, "description": "The workflow, shown to the model as a document."}),
                 model=or_null({**TEXT, "description": "The first of `model_list` without it."}),
             ),
             "additionalProperties": True,

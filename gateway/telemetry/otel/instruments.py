@@ -15,7 +15,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from gateway.models.exchange import Deployment
 from gateway.models.turn import LedgerEntry
 from gateway.telemetry.families import families
-from gateway.telemetry.metrics import METHODS, SECONDS, Counts, Metrics, endpoint_of
+from gateway.telemetry.metrics import METHODS, SECONDS, SHARES, Counts, Metrics, endpoint_of, share_of_window
 from gateway.telemetry.otel.attributes import Attributes
 from gateway.telemetry.otel.spans import CURRENT, answered, harmless
 
@@ -53,6 +53,7 @@ class Instruments:
         self.first_chunks = meter.create_histogram(
             "gateway_time_to_first_chunk", "s", explicit_bucket_boundaries_advisory=SECONDS
         )
+        self.windows = meter.create_histogram("gateway_context_window", "1", explicit_bucket_boundaries_advisory=SHARES)
 
     def called(self, call: "ModelCall", deployment: Deployment) -> None:
         """A call of a model is over."""
@@ -98,6 +99,10 @@ class ToldMetrics(Metrics):
     def billed(self, entry: LedgerEntry) -> None:
         """A request has its bill."""
         super().billed(entry)
+        used = entry.metadata.get("context_utilization") or {}
+        if (share := share_of_window(used)) is not None:
+            with harmless():
+                self._instruments.windows.record(share, {"model": self.label(entry.model)})
         if (spans := CURRENT.get()) is not None:
             with harmless():
                 spans.billed(entry)

@@ -13,7 +13,7 @@ from gateway.errors import InvalidRequest, UpstreamError, UpstreamOverflow, Upst
 from gateway.http.operations import render
 from gateway.models.bill import Purpose
 from gateway.models.turn import LedgerEntry, TurnStatus
-from gateway.telemetry.metrics import MOST_REASONS, MOST_UNLISTED, Metrics, endpoint_of
+from gateway.telemetry.metrics import MOST_REASONS, MOST_UNLISTED, Metrics, WindowUse, endpoint_of
 
 PRICES = {"input_cost_per_token": Decimal("1e-06"), "output_cost_per_token": Decimal("2e-06")}
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5}
@@ -127,6 +127,27 @@ def test_reasons_for_a_fallback_do_not_pile_up() -> None:
     found = [key[1] for key in samples(metrics) if key[0] == "gateway_planning_fallbacks_total"]
     assert len(found) == MOST_REASONS + 1
     assert "other" in found
+
+
+def test_what_is_told_of_windows_when_nothing_is_known() -> None:
+    """Of no request, of a window that nobody knows, and in mode `off`; kinds of warnings do not pile up."""
+    metrics = Metrics(["a"])
+    names = set(WindowUse._fields)
+    assert {name: metrics.windows()[name] for name in names} == dict.fromkeys(names)
+    told = planning_told(None, None, used=False)
+    for number in range(3 * MOST_REASONS):
+        used = told.metadata["context_utilization"] | {"warnings": [f"kind_{number}: more", "same"]}
+        metrics.billed(replace(told, metadata={"context_utilization": used}))
+    assert metrics.windows()["requests"] == 0
+    used = used | {"tokens_used": 40, "breakdown": {"system": 9, "history": 3}, "warnings": []}
+    metrics.billed(replace(told, metadata={"context_utilization": used}))
+    assert metrics.windows()["total_tokens"] == {"average": 40, "max": 40}
+    assert metrics.windows()["percent_of_window"] is None
+    found = samples(metrics)
+    kinds = {key[1] for key in found if key[0] == "gateway_warnings_total"}
+    assert len(kinds) == MOST_REASONS + 1
+    assert {"other", "same", "kind_0"} <= kinds
+    assert not [key for key in found if key[0] == "gateway_context_window_ratio_count"]
 
 
 def test_labels_are_escaped_and_name_no_tenant() -> None:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 
-from gateway.telemetry.metrics import Counts, Histogram
+from gateway.telemetry.metrics import SHARES, Counts, Histogram
 from gateway.telemetry.shared_counts import SharedCounts, bury
 
 
@@ -13,6 +13,8 @@ def counts(requests: int, in_flight: int = 0) -> Counts:
     made = Counts(in_flight=in_flight)
     made.requests["/v1/chat/completions", "POST", "small", "false", "200"] = requests
     made.costs["small", "primary"] = Decimal("0.000000000001") * requests
+    made.window_shares[("small",)] = Histogram(SHARES)
+    made.window_shares[("small",)].observe(0.97)
     made.durations["/v1/chat/completions", "small", "false"] = histogram = Histogram()
     for _ in range(requests):
         histogram.observe(0.02)
@@ -31,6 +33,8 @@ def test_s9_7_whoever_is_asked_adds_up_all(tmp_path: Path) -> None:
     assert figures(two.sum(counts(4, in_flight=2))) == (7, Decimal("0.000000000007"), 7, 0.14, 3)
     assert figures(one.sum(counts(5))) == (9, Decimal("0.000000000009"), 9, 0.18, 2)
     assert sorted(one.pids()) == [11, 12]
+    shares = one.sum(counts(5)).window_shares[("small",)]
+    assert (shares.counts, shares.total) == ([0] * 10 + [2, 0], 2 * 0.97)
 
 
 def test_s9_7_counts_of_the_dead_stay_and_nothing_of_theirs_is_in_flight(tmp_path: Path) -> None:
