@@ -1,6 +1,7 @@
 """Names as clients and operators write them: which known one was meant, and which tell that a value is a credential."""
 
 import difflib
+import functools
 import re
 from collections.abc import Iterable
 
@@ -45,6 +46,37 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if not found:
         return ""
     return f" Did you mean {' or '.join([', '.join(found[:-1]), found[-1]] if found[1:] else found)}?"
+
+
+OWN_FIELDS = ("conversation", "attachments", "context", "agent", "memory")
+"""The gateway's own of a request (guarantee §2)."""
+ELSEWHERE = {
+    **{name: f"context.{name}" for name in ("max_input_tokens", "session", "planning", "dry_run", "economy", "cite")},
+    "workflow_spec": "workflow_spec of /api/v1/chat",
+    "session_id": "context.session",
+    "file_ids": "attachments",
+}
+"""Fields that are the gateway's own in another place, or by another name."""
+OTHERS = frozenset({"content", "contents", "context_management"})
+"""Fields of providers that look like ours."""
+OF_A_FIELD = re.compile(r"_?(?:ids?|names?|mode|planning|max_input_tokens|session|objects?|lists?)\Z")
+"""What names of fields are lengthened by."""
+VERY_LIKE, ALIKE = 0.82, 0.95
+
+
+@functools.lru_cache(maxsize=1024)
+def near_miss(name: str) -> str | None:
+    """The own field that a client may have meant by a field that is none; None for any that looks like no such."""
+    said = name[:SHOWN_CHARS].strip().casefold().replace("-", "_")
+    if name in OWN_FIELDS or said in OTHERS:
+        return None
+    if said in ELSEWHERE:
+        return ELSEWHERE[said]
+    for text in (said, OF_A_FIELD.sub("", said)):
+        if found := difflib.get_close_matches(text, OWN_FIELDS, 1, cutoff=VERY_LIKE):
+            return found[0]
+    near = difflib.get_close_matches(said, ELSEWHERE, 1, cutoff=ALIKE)
+    return ELSEWHERE[near[0]] if near else None
 
 
 def shown(name: str) -> str:

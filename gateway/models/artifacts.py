@@ -1,5 +1,6 @@
 """Artifacts: tool results and documents of any size that may enter a context, and what is decided for them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -187,9 +188,13 @@ class ArtifactPlan(BaseModel):
     """What the planner was asked. It is content, and stored with the plan; no answer of the API has it."""
 
 
+FILE_ID = re.compile(r"file-[\w-]{1,100}|file_[A-Za-z0-9]{16,100}", re.ASCII)
+"""How ids of files look: ours and OpenAI's, and Anthropic's."""
+
+
 class RequestAttachment(BaseModel):
-    """A document or data sent with a request (guarantee §2); a string is its content. `source` is a label and is never
-    fetched.
+    """A document or data sent with a request (guarantee §2); a string is its content, or the id of a file if it looks
+    like one. `source` is a label and is never fetched.
 
     One of `content`, `attachment_id`, `file_id` (the same) and `file_data` (base64, or a data URL) says what it is.
     Once it is read, `content` is its text, and `file_id` stays where the file is one of the gateway's own.
@@ -209,4 +214,6 @@ class RequestAttachment(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _of_string(cls, value: Any) -> Any:
-        return {"content": value} if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        return {"file_id": value.strip()} if FILE_ID.fullmatch(value.strip()) else {"content": value}

@@ -7,6 +7,7 @@ from gateway.accounting.stream import StreamRecord
 from gateway.assembly.own_files import NO_OWN_FILES, OwnFiles
 from gateway.assembly.profiles import Profile
 from gateway.base.ids import new_id
+from gateway.base.names import near_miss
 from gateway.context.planner import PlanResult
 from gateway.context.report import BuiltContext
 from gateway.errors import GatewayError
@@ -21,6 +22,9 @@ from gateway.models.turn import TurnStatus
 from gateway.window.budget import Budget
 
 LEFT_OUT = "hosted_tool_left_out"
+UNKNOWN_FIELD = "unknown_field"
+MAX_NAME = 80
+"""Characters of a field's name in a warning."""
 BY_FALLBACK = "answered_by_fallback"
 """The warning of a bill that another model was asked than the one that the request names."""
 WHO_ANSWERED = "x-gateway-model"
@@ -120,9 +124,17 @@ class Exchange:
         if self.is_instead:
             found.append(BY_FALLBACK)
         found += [f"{LEFT_OUT}: {kind} (upstream.hosted_tools)" for kind in self.without_hosted]
+        found += [f"{UNKNOWN_FIELD}: {name} (did you mean {meant}?)" for name, meant in self.near_misses]
         if not found:
             return
         utilization.warnings += [each for each in dict.fromkeys(found) if each not in utilization.warnings]
+
+    @property
+    def near_misses(self) -> list[tuple[str, str]]:
+        """Fields that went up untouched and look like the gateway's own, each with the one that it looks like."""
+        native = self.asked.native
+        names = dict.fromkeys((*self.asked.forward, *(native.fields if native is not None else ())))
+        return [(name[:MAX_NAME], meant) for name in names if (meant := near_miss(name)) is not None]
 
     @property
     def without_hosted(self) -> list[str]:

@@ -255,3 +255,28 @@ def test_s14_6_an_attachment_that_cannot_be_used_is_named(
     assert error["param"] == param
     assert says in error["message"]
     assert len(upstream.requests) == count
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/chat/completions", {"messages": [user("q")]}),
+        ("/responses", {"input": "q"}),
+        ("/messages", {"messages": [user("q")], "max_tokens": 9}),
+    ],
+)
+def test_s1_13_near_misses_of_own_fields_are_told_and_go_up(
+    one_gateway: GatewayProcess, upstream: MockUpstream, path: str, body: Json
+) -> None:
+    odd = {"attachment": "x", "Contex": {"a": [1]}, "max_input_tokens": 9, "workflow_spec": {}, "banana": 1}
+    with http(one_gateway) as client:
+        answer = client.post(path, json={"model": "gpt-4o", **body, **odd}).json()
+    told = answer["response_metadata"]["context_utilization"]["warnings"]
+    assert [each for each in told if each.startswith("unknown_field")] == [
+        "unknown_field: attachment (did you mean attachments?)",
+        "unknown_field: Contex (did you mean context?)",
+        "unknown_field: max_input_tokens (did you mean context.max_input_tokens?)",
+        "unknown_field: workflow_spec (did you mean workflow_spec of /api/v1/chat?)",
+    ]
+    if path == "/chat/completions":
+        assert odd.items() <= (upstream.last.body or {}).items()

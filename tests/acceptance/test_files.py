@@ -198,11 +198,12 @@ def test_s2_a_file_belongs_to_its_conversation(one_gateway: GatewayProcess, upst
     assert prompt_tokens(upstream.last.body) <= 4096 - 512
 
 
-def test_s2_an_attachment_by_file_id(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """`attachment_id` is a `/v1/files` id of the client's own key; it belongs to the conversation from then on."""
+@pytest.mark.parametrize("attachment", [{"attachment_id": "file-abc"}, "file-abc"], ids=["field", "string"])
+def test_s2_an_attachment_by_file_id(own_key_gateway: GatewayProcess, upstream: MockUpstream, attachment: Any) -> None:
+    """A `/v1/files` id of the client's own key; it belongs to the conversation from then on."""
     upstream.files["file-abc"] = lamps(5).encode()
     upstream.routes["GET /v1/files/file-abc"] = Reply(json={"id": "file-abc", "object": "file", "filename": "lamps.md"})
-    first = ask(own_key_gateway, "Who keeps lamp 3?", model="gpt-4o", attachments=[{"attachment_id": "file-abc"}])
+    first = ask(own_key_gateway, "Who keeps lamp 3?", model="gpt-4o", attachments=[attachment])
     assert {request.headers.get("authorization") for request in upstream.requests} == {"Bearer sk-test"}
     assert lamps(5) in text_of(upstream.last.body)
     fetched = len(upstream.requests)

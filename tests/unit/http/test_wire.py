@@ -152,3 +152,21 @@ def test_internal_models_may_be_served_by_a_star() -> None:
     body["context"] = {"models": {"context_planner": "openai/"}}
     with pytest.raises(InvalidRequest):
         parse(body, settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ("file-6F2ksmvXxt4VdoqmHRw6kL", "file_id"),
+        (" file-abc\n", "file_id"),
+        ("file_011CNha8iCJcU1wXNR6q4V8w", "file_id"),
+        ("file-abc is the one that I mean", "content"),
+        ("file_name", "content"),
+        ("profile-abc", "content"),
+    ],
+)
+def test_s2_a_string_is_a_content_or_the_id_of_a_file(said: str, field: str) -> None:
+    (attachment,) = parse({"model": "small", "messages": HELLO, "attachments": [said]}).attachments
+    assert attachment.model_dump(exclude_none=True, exclude={"attachment_type"}) == {
+        field: said.strip() if field == "file_id" else said
+    }
