@@ -46,6 +46,7 @@ GatewayError
     ├── UpstreamTimeout 504
     ├── UpstreamAuth 502              the operator's key was refused; body withheld (guarantee §7)
     ├── UpstreamInvalidResponse 502   not the JSON or SSE that was promised
+    │   └── UpstreamAnswerTooLong     more bytes than are read
     ├── UpstreamInterrupted 502       the answer broke off
     └── UpstreamRefused               upstream's own status, Retry-After and body
         └── UpstreamOverflow 400      the provider says that the window is exceeded
@@ -97,6 +98,7 @@ from gateway.errors.requests import UnsupportedMediaType as UnsupportedMediaType
 from gateway.errors.requests import invalid as invalid
 from gateway.errors.requests import missing as missing
 from gateway.errors.requests import overflow_text as overflow_text
+from gateway.errors.upstream import UpstreamAnswerTooLong as UpstreamAnswerTooLong
 from gateway.errors.upstream import UpstreamAuth as UpstreamAuth
 from gateway.errors.upstream import UpstreamError as UpstreamError
 from gateway.errors.upstream import UpstreamInterrupted as UpstreamInterrupted

@@ -49,6 +49,10 @@ class UpstreamInvalidResponse(UpstreamError):
     code = "upstream_invalid_response"
 
 
+class UpstreamAnswerTooLong(UpstreamInvalidResponse):
+    """The answer has more bytes than are read."""
+
+
 class UpstreamInterrupted(UpstreamError):
     """The answer broke off after it had begun."""
 

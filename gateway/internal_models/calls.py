@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
 from gateway.accounting.cost import price_internal
-from gateway.errors import GatewayError, UpstreamError, UpstreamRefused
+from gateway.errors import GatewayError, UpstreamAnswerTooLong, UpstreamError, UpstreamRefused
 from gateway.internal_models.breaker import UnknownModelBreaker, is_unknown, model_at
 from gateway.internal_models.budget import CallBudget
 from gateway.internal_models.formats import body_of, formats_of, is_cut, max_answer_tokens, refuses_format, text_of
@@ -24,6 +24,8 @@ from gateway.window.counting import REPLY_TOKENS
 
 COUNTED_CHARS = 200_000
 """Of a longer answer whose tokens nobody reported, the rest is taken to be like its beginning."""
+MAX_ANSWER_BYTES = 2**20
+"""A plan or a summary is some kilobytes: more is no answer, and would keep memory from those who ask."""
 MAX_REMEMBERED = 1000
 """Models whose format is remembered; names may come from clients."""
 Begin = Callable[[InternalCall], Awaitable[None]]
@@ -58,6 +60,7 @@ class InternalModels:
         deployment = self._router.internal(name, chosen, primary, caller)
         if deployment is None or self._breaker.is_open(deployment):
             return None
+        deployment = replace(deployment, max_answer_bytes=MAX_ANSWER_BYTES)
         return BilledModel(self, deployment, self._router.facts(name, deployment), bill)
 
     async def complete(self, deployment: Deployment, ask: InternalRequest) -> dict[str, Any]:
@@ -227,6 +230,8 @@ class BilledModel:
 
 
 def _reason(deployment: Deployment, error: UpstreamError) -> str:
+    if isinstance(error, UpstreamAnswerTooLong):
+        return "answer_too_long"
     if isinstance(error, UpstreamRefused):
         if is_unknown(deployment, error):
             return "unknown_model"

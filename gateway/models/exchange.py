@@ -310,6 +310,8 @@ class Deployment:
     options: dict[str, Any] = field(default_factory=dict, repr=False)
     id: str = ""
     """Names its entry of `model_list`, the same on all replicas and without secrets; empty for none."""
+    max_answer_bytes: int = 64 * 2**20
+    """Of an answer that is not streamed."""
 
     def url(self, path: str) -> str:
         """The address of `path` beside the completions."""

@@ -76,11 +76,14 @@ def sqlite_gateway(module_start_gateway: GatewayFactory) -> GatewayProcess:
 
 
 @pytest.mark.parametrize("messages", [images, systems, turns, results])
+@pytest.mark.parametrize(
+    "asked", [{"context": {"dry_run": True}}, {"store": False}, {}], ids=["dry", "passing", "stored"]
+)
 def test_s7_a_request_of_very_many_pieces_stops_nobody_else(
-    sqlite_gateway: GatewayProcess, messages: Callable[[], Messages]
+    sqlite_gateway: GatewayProcess, messages: Callable[[], Messages], asked: dict[str, Any]
 ) -> None:
     """Others wait a few tenths of a second for the parsing at most."""
-    body = json.dumps({"model": "gpt-4o", "messages": messages(), "context": {"dry_run": True}}).encode()
+    body = json.dumps({"model": "gpt-4o", "messages": messages(), **asked}).encode()
     with subprocess.Popen(
         [sys.executable, "-c", PROBE, str(sqlite_gateway.port), str(sqlite_gateway.pid)],
         stdout=subprocess.PIPE,

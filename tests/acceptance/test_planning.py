@@ -121,6 +121,7 @@ RUBBISH: list[tuple[Reply, str]] = [
     (Reply(text='{"artifacts": "all", "search_queries": 7}'), "planner_answer_rubbish"),
     (plan_of(decision("art_invented", "exclude")), "planner_answer_rubbish"),
     (Reply(text='{"artifacts": [' + '{"artifact_id": "a"},' * 500_000), "planner_answer_too_long"),
+    (Reply(text='{"artifacts": [' + '{"artifact_id": "a"},' * 15_000), "planner_answer_too_long"),
     (Reply(text=""), "planner_answer_no_json"),
 ]
 

@@ -10,7 +10,7 @@ import httpx
 from gateway.errors import GatewayError, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
 from gateway.models.exchange import Deployment
 from gateway.upstream.http.faults import TOO_LONG, translated
-from gateway.upstream.openai.answers import MAX_ANSWER_BYTES, MAX_STREAM_BYTES
+from gateway.upstream.openai.answers import MAX_STREAM_BYTES
 from gateway.upstream.openai.faults import refusal
 
 MAX_LINE_BYTES = 32 * 2**20
@@ -38,6 +38,7 @@ class Wire(httpx.AsyncBaseTransport):
         self.headers: dict[str, str] = {}
         self.ended = False
         self.patience = deployment.first_byte_timeout
+        self.max_answer_bytes = deployment.max_answer_bytes
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Sends a request of litellm's; an answer with an error status is read here and kept as `fault`."""
@@ -92,7 +93,7 @@ class _Body(httpx.AsyncByteStream):
         streamed = "text/event-stream" in response.headers.get("content-type", "")
         self._most_of_line, self._most = MAX_LINE_BYTES, MAX_STREAM_BYTES
         if not streamed:
-            self._most_of_line = self._most = MAX_ANSWER_BYTES
+            self._most_of_line = self._most = wire.max_answer_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:

@@ -5,7 +5,13 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 from gateway.base import jsons
-from gateway.errors import UpstreamError, UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout
+from gateway.errors import (
+    UpstreamAnswerTooLong,
+    UpstreamError,
+    UpstreamInterrupted,
+    UpstreamInvalidResponse,
+    UpstreamTimeout,
+)
 from gateway.models.exchange import SIGNS, Deployment
 from gateway.upstream.http.compression import decompressed
 from gateway.upstream.http.connection import END, Connection
@@ -14,8 +20,7 @@ from gateway.upstream.openai.faults import relayed_headers
 from gateway.upstream.openai.mending import StreamMender, check_choices, failure_in, fault_of, says_something
 from gateway.upstream.openai.sse import ErrorData, EventParser
 
-MAX_ANSWER_BYTES = 64 * 2**20
-MAX_STREAM_BYTES = 4 * MAX_ANSWER_BYTES
+MAX_STREAM_BYTES = 256 * 2**20
 """Of a streamed answer, whose text is kept until it is stored: what frames it takes several times as much."""
 RELAYED_STARTS = (b"x-", b"op", b"re", b"an")
 """How the names of headers begin that may go back to the client; most answers have many others."""
@@ -23,12 +28,13 @@ DONE = b"[DONE]"
 
 
 async def read_body(
-    connection: Connection, deployment: Deployment, max_bytes: int = MAX_ANSWER_BYTES, within: float | None = None
+    connection: Connection, deployment: Deployment, max_bytes: int | None = None, within: float | None = None
 ) -> bytes:
     """The whole body, decompressed. Blanks before it, which providers send while a model thinks, do not stop
     `first_byte`; after them it is the longest silence.
 
     Args:
+        max_bytes: at most; by default as many as the deployment's answers may have.
         within: seconds for all of it, where it is no answer.
 
     Raises:
@@ -36,6 +42,7 @@ async def read_body(
         UpstreamTimeout: it took too long.
     """
     source = decompressed(connection, header(connection, b"content-encoding"))
+    most = deployment.max_answer_bytes if max_bytes is None else max_bytes
     patience, clock = deployment.first_byte_timeout, asyncio.get_running_loop().time
     due: float | None = clock() + (patience if within is None else within)
     pieces: list[bytes] = []
@@ -48,8 +55,8 @@ async def read_body(
                 due = None
             pieces.append(piece)
             size += len(piece)
-            if size > max_bytes:
-                raise UpstreamInvalidResponse(f"The upstream's answer exceeds {max_bytes} bytes.")
+            if size > most:
+                raise UpstreamAnswerTooLong(f"The upstream's answer exceeds {most} bytes.")
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
