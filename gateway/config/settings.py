@@ -204,7 +204,9 @@ class ContextSettings(Section):
         5, ge=0, le=1000, description="Messages before the current one that an agent with an assembler reads (§11)."
     )
     agent_max_bytes: int = Field(
-        768 * 1024, gt=0, description="Most bytes of all its sections; the oldest context leaves first."
+        768 * 1024,
+        gt=0,
+        description="Most bytes of all its sections; the oldest context leaves first, then the current message is cut.",
     )
 
 

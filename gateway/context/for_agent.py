@@ -17,7 +17,10 @@ from gateway.window.budget import Budget
 log = get_logger("gateway.context.for_agent")
 FILE_LABEL = 150
 """Tokens that are kept free for the label of a file that is read as text, which may be longer than the file."""
-UNKNOWN_TYPE, FAILED = "agent_type_unknown", "agent_assembler_failed"
+MIN_KEPT_BYTES = 64
+"""Of a message that is cut: with less of it an agent could not tell what it is about."""
+LEFT_OUT = "\n\n[{} bytes of this message left out]\n\n"
+UNKNOWN_TYPE, FAILED, CUT = "agent_type_unknown", "agent_assembler_failed", "agent_message_cut"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +68,35 @@ def for_agent(
     history: History, agent: Agent, assemblers: Assemblers, settings: ContextSettings, room: Room
 ) -> ForAgent:
     """The conversation in the words of the agent's assembler; of one of type `chat`, with its instruction. While that
-    does not fit, the oldest context leaves that is not pinned.
+    does not fit, the oldest context leaves that is not pinned. A current message that alone exceeds the bytes is cut.
 
     Raises:
         InvalidRequest: there is nothing to deliver.
-        ContextLengthExceeded: what is pinned has no room.
+        ContextLengthExceeded: what is pinned has no room, or the instruction and the team task exceed the bytes.
     """
     if not agent.is_assembled:
         return ForAgent(with_instruction(history, agent), 0)
     window = settings.agent_window if agent.window is None else agent.window
-    words = _Words(agent, assemblers, deliver(history, window), history.team_task, settings.agent_max_bytes)
-    delivery, made = words.delivery, words.with_context(len(words.free))
+    delivery = deliver(history, window, prefills=agent.prefill)
+    words = _Words(agent, assemblers, delivery, history.team_task, settings.agent_max_bytes)
+    made = words.with_context(len(words.free))
     if delivery.is_empty and not made.prompt:
         raise InvalidRequest("There is no message to deliver.", param="messages", code="missing_required_parameter")
     kept = len(words.free) - made.dropped
     spare = FILE_LABEL * sum(part.get("type") == "file" for part in delivery.parts)
-    if kept and not room.fits(_messages(delivery, made), spare):
-        kept = _most(kept, lambda count: room.fits(_messages(delivery, words.with_context(count)), spare))
+
+    def fits(made: AssemblerOutput) -> bool:
+        return words.excess(made) <= 0 and room.fits(_messages(delivery, made), spare)
+
+    if kept and not fits(made):
+        kept = _most(kept, lambda count: fits(words.with_context(count)))
         made = words.with_context(kept)
+    if words.excess(made) > 0:
+        made = words.cut(made)
+        delivery = words.delivery
     pinned = len(delivery.context) - len(words.free)
-    if pinned:
-        words.check_pinned(made, room, settings.document_min_chars)
+    if pinned or words.excess(made) > 0:
+        words.check_kept(made, room, settings.document_min_chars)
     instructions = (*delivery.instructions, *_system(made))
     prompt = new_message(_prompt(delivery, made), 0)
     shown = replace(history, instructions=instructions, messages=(prompt, *_new(delivery.steps)), stored=0)
@@ -118,6 +129,19 @@ class _Words:
             log.warning("unknown_agent_type", type=agent.agent_type, used="plain")
             self._assembler, self.warnings = plain, (UNKNOWN_TYPE,)
 
+    def excess(self, made: AssemblerOutput) -> int:
+        """By how many bytes the sections are over those that they may take."""
+        return len((made.system_flag or "").encode()) + len(made.prompt.encode()) - self._max_bytes
+
+    def cut(self, made: AssemblerOutput) -> AssemblerOutput:
+        """The sections without any context that may leave, and with as much of the current message as has room."""
+        text = shortened(self.delivery.text, len(self.delivery.text.encode()) - self.excess(made))
+        if text is None:
+            return made
+        self.delivery = replace(self.delivery, text=text)
+        self.warnings = (*self.warnings, CUT)
+        return self.with_context(0)
+
     def with_context(self, count: int) -> AssemblerOutput:
         """The sections with the latest `count` messages of the context, and those pinned."""
         gone = frozenset(self.free[: len(self.free) - count])
@@ -134,21 +158,20 @@ class _Words:
             return _checked((self._assembler or plain)(given))
         except Exception as fault:  # noqa: BLE001 - code of others may fail in any way
             log.fault("assembler_failed", fault, type=self._agent.agent_type, used="plain")
-            self._assembler, self.warnings = plain, (FAILED,)
+            self._assembler, self.warnings = plain, (*self.warnings, FAILED)
             return plain(given)
 
-    def check_pinned(self, made: AssemblerOutput, room: Room, document_min_chars: int) -> None:
-        """Nothing is cut of the sections but documents in the current message; tool steps behind it are reduced.
+    def check_kept(self, made: AssemblerOutput, room: Room, document_min_chars: int) -> None:
+        """Nothing is cut of the sections but the current message; tool steps behind it are reduced.
 
         Raises:
             ContextLengthExceeded: the sections have no room although nothing is left of the context but what is pinned.
         """
         messages = _messages(replace(self.delivery, steps=()), made)
-        size = len((made.system_flag or "").encode()) + len(made.prompt.encode())
         said = self.delivery.documents(document_min_chars)
         total = room.total(messages)
         least = total - (room.count({"role": "user", "content": said}) if said else 0)
-        if (room.budget.tokens is None or least <= room.budget.tokens) and size <= self._max_bytes:
+        if (room.budget.tokens is None or least <= room.budget.tokens) and self.excess(made) <= 0:
             return
         pinned = "\n".join(f"{each.speaker}: {each.content}" for each in self.delivery.context if each.pinned)
         system = [*self.delivery.instructions, *_system(made)]
@@ -156,6 +179,17 @@ class _Words:
         sizes = f"System messages take {taken[0]} tokens, pinned messages {taken[1]}, all else {total - sum(taken)}"
         limits = f"their budget is {room.budget.tokens} tokens and {self._max_bytes} bytes"
         raise ContextLengthExceeded(f"{room.budget.overflow(total)} {sizes}; {limits}.", param="messages")
+
+
+def shortened(text: str, room: int) -> str | None:
+    """The beginning and the end of a text, with a label between them that says how much is left out: `room` bytes at
+    most. None where that is too little to be of use."""
+    raw = text.encode()
+    half = (room - len(LEFT_OUT.format(len(raw)))) // 2
+    if half * 2 < MIN_KEPT_BYTES:
+        return None
+    head, tail = raw[:half].decode(errors="ignore"), raw[-half:].decode(errors="ignore")
+    return head + LEFT_OUT.format(len(raw) - len(head.encode()) - len(tail.encode())) + tail
 
 
 def _checked(made: AssemblerOutput) -> AssemblerOutput:

@@ -17,6 +17,7 @@ from gateway.history.recognition import (
     sent_instructions,
     users_of,
 )
+from gateway.history.speakers import is_end_of
 from gateway.history.tool_pairs import (
     check_answered,
     check_pairs,
@@ -172,7 +173,7 @@ async def _lookup(
 ) -> Lookup | None:
     """What to look up of a resend; None for a delta, and for a request that can continue nothing."""
     ref = request.conversation
-    if ref.behind is not None or not (sent.answers or sent.prefilled):
+    if ref.behind is not None or not (sent.answers or sent.trails):
         return None
     found = Lookup(
         bodies=sent.bodies[: sent.matched],
@@ -211,6 +212,8 @@ def _rebuilt(
         kept = () if _says_more(request, sent) else stored.instructions
         return replace(_delta(sent, stored, options), at_head=False, instructions=(*sent.instructions, *kept))
     if lookup is None or (lookup.maybe_delta and not stored.resume_point.kept):
+        if sent.delivered and is_end_of(stored.path, sent.bodies):
+            sent = replace(sent, bodies=(), digests=(), pinned=frozenset())
         return _delta(sent, stored, options)
     point = stored.resume_point
     if lookup.keys and not (point.branch_restores or has_evidence(lookup.bodies, point.kept, stored.path)):

@@ -35,15 +35,16 @@ EVIDENCE_CHARS = 200
 class SentChain:
     """The messages of a request: leading system messages, the other ones, and the chain digests after each of these.
 
-    `prefilled`: the last message is the beginning of the answer (guarantee §3.4). `answers`: there are assistant
-    messages before that. `known`: as many of `bodies` were in an earlier request that was answered. `pinned`: indexes
-    of those that stay in every window.
+    `prefilled`: the last message is the beginning of the answer (guarantee §3.4); `delivered`: it is an assistant's,
+    and what an agent is to answer (§11.3). `answers`: there are assistant messages before that. `known`: as many of
+    `bodies` were in an earlier request that was answered. `pinned`: indexes of those that stay in every window.
     """
 
     instructions: tuple[dict[str, Any], ...]
     bodies: Sequence[dict[str, Any]]
     digests: Sequence[ChainDigest]
     prefilled: bool
+    delivered: bool
     answers: bool
     known: int = 0
     pinned: frozenset[int] = frozenset()
@@ -52,6 +53,11 @@ class SentChain:
     def matched(self) -> int:
         """The number of messages that may be stored already: all but a prefill."""
         return len(self.bodies) - self.prefilled
+
+    @property
+    def trails(self) -> bool:
+        """Whether it ends with an assistant message, which may be new."""
+        return self.prefilled or self.delivered
 
     def digest(self, count: int) -> ChainDigest:
         """The chain digest after the first `count` messages."""
@@ -71,11 +77,12 @@ def sent_chain(request: ChatRequest) -> SentChain:
     else:
         new = chain_digests(bodies[first:], before)
     digests = request.known.digests = [*known, *new]
-    prefilled = bool(bodies) and bodies[-1]["role"] == "assistant" and not is_step(bodies[-1])
-    answers = any(body["role"] == "assistant" for body in bodies[: len(bodies) - prefilled])
+    trails = bool(bodies) and bodies[-1]["role"] == "assistant" and not is_step(bodies[-1])
+    prefilled = trails and request.prefills
+    answers = any(body["role"] == "assistant" for body in bodies[: len(bodies) - trails])
     pinned = frozenset(index - count for index in request.pinned) if request.pinned else request.pinned
     known_before = max(0, request.known.count - count)
-    return SentChain(instructions, bodies, digests, prefilled, answers, known_before, pinned)
+    return SentChain(instructions, bodies, digests, prefilled, trails and not prefilled, answers, known_before, pinned)
 
 
 def _known_digests(request: ChatRequest, bodies: Sequence[dict[str, Any]]) -> Sequence[ChainDigest]:
@@ -108,7 +115,7 @@ def end_user_of(forward: dict[str, Any]) -> str | None:
 
 def recognition_keys(sent: SentChain, keys: ChainKeys) -> tuple[ChainKey, ...]:
     """The keys of the chains that a request may continue; the first that is known counts. They are that of its last
-    answer and, where that may be a prefill, that of the answer before. `whole` is empty where no tool step was sent."""
+    answer and, where that may be new, that of the answer before. `whole` is empty where no tool step was sent."""
     found: list[ChainKey] = []
     for index in range(len(sent.bodies) - 1, -1, -1):
         body = sent.bodies[index]
@@ -121,7 +128,7 @@ def recognition_keys(sent: SentChain, keys: ChainKeys) -> tuple[ChainKey, ...]:
             found.append(keys.key(call_digest(sent.digest(index), body), call_ids(body), whole))
         else:
             found.append(keys.key(digest.said, whole=whole))
-        if not (sent.prefilled and index == len(sent.bodies) - 1):
+        if not (sent.trails and index == len(sent.bodies) - 1):
             break
     return tuple(found)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.models.agents import ASSISTANT, PERSON, PromptContextMessage
-from gateway.models.chain import is_step
-from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage, History
+from gateway.models.chain import is_said, is_step
+from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage, History, new_message
 from gateway.models.tool_steps import RESULT_ROLES, text_of
 
 MARKER = re.compile(r"[ \t]*\[(?:NEXT|FROM|TEAM_TASK)(?:[ \t]*:[^\]\n]*)?\]", re.IGNORECASE)
@@ -40,11 +40,16 @@ class Delivery:
         return [*text, *(part for part in self.parts if part.get("type") == "file")]
 
 
-def deliver(history: History, window: int) -> Delivery:
-    """The latest message, as many as `window` of those before it that say something, and what is pinned before it."""
+def deliver(history: History, window: int, *, prefills: bool = False) -> Delivery:
+    """The latest message, whoever said it, as many as `window` of those before it that say something, and what is
+    pinned before it.
+
+    Args:
+        prefills: an assistant message at the end of the request is the beginning of the answer.
+    """
     said = [message for message in history.messages if message.role not in INSTRUCTION_ROLES]
     inside = tuple(m.body for m in history.messages if m.role in INSTRUCTION_ROLES)
-    at = _current(said, len(history.new_messages))
+    at = _current(said, prefilled=prefills and bool(history.new_messages))
     current = said[at] if at is not None else None
     older = [message for message in history.older_pins if message.pinned and message.role not in INSTRUCTION_ROLES]
     before = [*older, *said[:at]] if at is not None else []
@@ -89,10 +94,23 @@ def without_repeat(
     return context[:-1] if is_same or (last.speaker == name and last.content == text) else context
 
 
-def _current(said: Sequence[ConversationMessage], new: int) -> int | None:
+def is_end_of(path: Sequence[ConversationMessage], bodies: Sequence[dict[str, Any]]) -> bool:
+    """Whether a conversation ends with these messages, the same role's and words, markers and tool steps aside; a
+    speaker counts where both are named."""
+    said = [message for message in path if is_said(message.body)][-len(bodies) :]
+    return len(said) == len(bodies) and all(map(_says_the_same, said, map(new_message, bodies)))
+
+
+def _says_the_same(one: ConversationMessage, other: ConversationMessage) -> bool:
+    words = [without_markers(text_of(each.content)).strip() for each in (one, other)]
+    names = {each.said_by for each in (one, other) if each.said_by}
+    return one.role == other.role and words[0] == words[1] and _parts(one) == _parts(other) and len(names) < 2
+
+
+def _current(said: Sequence[ConversationMessage], *, prefilled: bool) -> int | None:
     """The index of the latest message that is no tool step, and no prefill of the request."""
     at = len(said) - 1
-    if new and at > 0 and said[at].role == "assistant" and not is_step(said[at].body):
+    if prefilled and at > 0 and said[at].role == "assistant" and not is_step(said[at].body):
         at -= 1  # the request brings the beginning of the answer
     while at >= 0 and (said[at].role in RESULT_ROLES or is_step(said[at].body)):
         at -= 1

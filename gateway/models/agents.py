@@ -19,7 +19,8 @@ class Agent:
     """Who answers a request.
 
     `agent_type` chooses the assembler. `instruction` and `instruction_file_text` are its own, and are not stored.
-    `window`: how many messages before the current one it gets; None: the configured number.
+    `window`: how many messages before the current one it gets; None: the configured number. `prefill`: where it reads
+    sections, an assistant message at the end of a request is the beginning of its answer, not what it answers.
     """
 
     agent_id: str
@@ -27,6 +28,7 @@ class Agent:
     instruction: str | None = None
     instruction_file_text: str | None = None
     window: int | None = None
+    prefill: bool = False
 
     @property
     def is_assembled(self) -> bool:

@@ -166,8 +166,8 @@ class Lookup:
 
     `keys` are the digests by which guarantee §3.2 recognises a conversation that is not named, the first that is known
     counts. `instructed`: system messages were sent, so that stored ones are not needed. `fits_as_sent`: nothing
-    needs to be read of a chain that is stored as it was sent. `maybe_delta`: there is no assistant message but a
-    prefill; if nothing of it is stored, it is a delta.
+    needs to be read of a chain that is stored as it was sent. `maybe_delta`: there is no assistant message but one at
+    its end, a prefill or what is delivered to an agent; if nothing of it is stored, it is a delta.
     """
 
     bodies: Sequence[dict[str, Any]]

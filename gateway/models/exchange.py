@@ -255,6 +255,12 @@ class ChatRequest:
         return self.is_worded and self.agent is not None and self.agent.is_assembled
 
     @property
+    def prefills(self) -> bool:
+        """Whether an assistant message at its end is the beginning of the answer (guarantee §3.4); for an agent with
+        sections it is what is delivered, unless the agent asks for that (§11.3)."""
+        return not self.has_sections or (self.agent is not None and self.agent.prefill)
+
+    @property
     def is_proxied(self) -> bool:
         """Whether it goes up as it came, and leaves its bill alone: in mode `off`, with no conversation named."""
         return self.options.mode == "off" and self.conversation == ConversationRef()

@@ -39,7 +39,8 @@ from gateway.wire.anthropic.wording import canonical_calls
 def stored_turn(exchange: Exchange, outcome: Outcome, user_place: str | None = None) -> StoredTurn:
     """What is added to the conversation. A failed turn keeps its messages for the audit and has no answer.
 
-    A trailing assistant message is a prefill: stored is prefill plus completion (guarantee §3.4).
+    A trailing assistant message is a prefill: stored is prefill plus completion (guarantee §3.4). What is delivered to
+    an agent with sections is a message of its own (§11.3).
 
     Args:
         user_place: where things are noted for the user, too, where the request says so.
@@ -52,8 +53,8 @@ def stored_turn(exchange: Exchange, outcome: Outcome, user_place: str | None = N
     if built.material is not None:
         new = _with_block(new, built, built.material, history)
         frame = new_frame(request.model, history, built, built.material, new)
-    prefill = new.pop() if new and new[-1].role == "assistant" and outcome.status != "failed" else None
     chain = chain_of(exchange)
+    prefill = new.pop() if chain.prefill is not None and outcome.status != "failed" else None
     digests = (*chain.digests, *(chain.end for _ in new[len(chain.digests) :]))  # the prefill of a failed turn is kept
     choices = (outcome.completion or {}).get("choices", ()) if outcome.status != "failed" else ()
     answers = [
@@ -206,11 +207,12 @@ def with_counts(turn: StoredTurn, counting: PromptCounter | None) -> StoredTurn:
 @dataclass(frozen=True, slots=True)
 class Chain:
     """The chain of a request as its client sees it: the chain digests before and after each new message. A prefill
-    stands apart."""
+    stands apart. `delivered`: the last message, where it is an assistant's that is answered."""
 
     base: ChainDigest
     digests: tuple[ChainDigest, ...]
-    prefill: dict[str, Any] | None
+    prefill: dict[str, Any] | None = None
+    delivered: dict[str, Any] | None = None
 
     @property
     def end(self) -> ChainDigest:
@@ -218,8 +220,12 @@ class Chain:
 
     def digests_after(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[ChainDigest, ...]:
         """The chain digests after an answer, in each form in which a client may send it again: as it is stored
-        (`message`), and where there was a prefill also without it, or behind it (guarantee §3.4)."""
+        (`message`), and where there was a prefill also without it, or behind it (guarantee §3.4). Behind what was
+        delivered it is also the end of a run of answers."""
         whole = extended(self.end, message, status=status)
+        if self.delivered is not None:
+            before = self.digests[-2] if len(self.digests) > 1 else self.base
+            return tuple(dict.fromkeys((whole, chain_digests([self.delivered, answer], before)[-1])))
         if self.prefill is None:
             return (whole,)
         apart = chain_digests([self.prefill, answer], self.end)[-1]
@@ -244,8 +250,8 @@ def chain_of(exchange: Exchange) -> Chain:
         bodies = [message.body for message in history.new_messages]
     last = bodies[-1] if bodies else None
     if last is None or last["role"] != "assistant":
-        return Chain(base, digests, None)
-    return Chain(base, digests[:-1], last)
+        return Chain(base, digests)
+    return Chain(base, digests[:-1], last) if request.prefills else Chain(base, digests, delivered=last)
 
 
 def _chains_of(exchange: Exchange) -> list[Chain]:
@@ -257,7 +263,7 @@ def _chains_of(exchange: Exchange) -> list[Chain]:
         return [chain]
     bodies = [message.body for message in history.new_messages]
     digests = chain_digests(bodies[: len(chain.digests)], stored)
-    return [chain, Chain(stored, tuple(digests), chain.prefill)]
+    return [chain, Chain(stored, tuple(digests), chain.prefill, chain.delivered)]
 
 
 def _new_answer(

@@ -300,6 +300,8 @@ def test_s11_1_an_export_keeps_who_spoke(team: Team) -> None:
         ({"id": "max", "role": "x"}, "agent.role"),
         ({"id": "max", "type": "plain", "window": -1}, "agent.window"),
         ({"id": "max", "window": 2}, "agent.window"),
+        ({"id": "max", "type": "plain", "prefill": "yes"}, "agent.prefill"),
+        ({"id": "max", "prefill": False}, "agent.prefill"),
         ({"id": "max", "instruction": 7}, "agent.instruction"),
     ],
 )
@@ -307,6 +309,88 @@ def test_s11_1_a_wrong_agent_is_named(team: Team, agent: Any, param: str) -> Non
     """§7, §11."""
     response = team.post("/chat/completions", {"model": "gpt-4o", "agent": agent, "messages": [user("Hi")]})
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize("named", [{}, {"name": "max"}])
+@pytest.mark.parametrize("stored", [True, False])
+def test_s11_3_an_agents_message_is_delivered_and_stands_once(team: Team, named: Json, *, stored: bool) -> None:
+    """§11: whoever said it, the last message is the current one; said before or not, with its speaker's name or
+    without, it is in the history once, and in the next agent's context."""
+    team.ask(claude("max"), user("Hi"), answer="Hello! [NEXT:sarah]")
+    said: Json = {"role": "assistant", "content": "Hello!" if named else "Hello! [NEXT:sarah]", **named}
+    team.ask(claude("sarah"), said, store=stored, answer="Good day.")
+    assert team.sent == [user("[CONTEXT]\nuser: Hi\n\n[MESSAGE]\nHello!")]
+    if stored:
+        team.ask(claude("carol"), {"role": "assistant", "content": "Oil it.", "name": "bob"}, answer="Done.")
+        context = "user: Hi\nmax: Hello!\nsarah: Good day."
+        assert team.sent == [user(f"[CONTEXT]\n{context}\n\n[MESSAGE]\nOil it.")]
+        team.ask(claude("max"), user("And now?"))
+        assert team.sent == [user(f"[CONTEXT]\n{context}\nbob: Oil it.\ncarol: Done.\n\n[MESSAGE]\nAnd now?")]
+    shown = [text for item in team.items() for text in [item["content"][0]["text"]]]
+    later = ["Good day.", "Oil it.", "Done.", "And now?", "I see."] if stored else []
+    assert shown == ["Hi", "Hello! [NEXT:sarah]", *later]
+
+
+def test_s11_3_a_delivered_resend_goes_on_where_it_was(team: Team) -> None:
+    """§11, §3.1: all that was said, an agent's message at its end; another than the stored one is a branch."""
+    said: list[Json] = [user("Hi"), {"role": "assistant", "content": "Hello!"}]
+    team.ask(claude("sarah"), *said, answer="Good day.")
+    assert team.sent == [user("[CONTEXT]\nuser: Hi\n\n[MESSAGE]\nHello!")]
+    said.append({"role": "assistant", "content": "Good day."})
+    team.ask(claude("carol"), *said, answer="Fine.")
+    assert team.sent == [user("[CONTEXT]\nuser: Hi\nassistant: Hello!\n\n[MESSAGE]\nGood day.")]
+    team.ask("max", *said, {"role": "assistant", "content": "Fine."}, user("Well?"))
+    assert len(team.items()) == 6
+
+
+def test_s11_3_all_three_apis_deliver_an_agents_message(team: Team) -> None:
+    """§11, §10: it is what the request brought, and stands once whichever API goes on."""
+    team.ask("max", user("Hi"), answer="Hello!")
+    hello: Json = {"role": "assistant", "content": "Hello!"}
+    body: Json = {"model": "gpt-4o", "agent": claude("sarah"), "max_tokens": 9, "conversation": team.conversation}
+    assert team.post("/messages", {**body, "messages": [hello]}).status_code == 200
+    assert team.sent == [user("[CONTEXT]\nuser: Hi\n\n[MESSAGE]\nHello!")]
+    del body["max_tokens"]
+    said: Json = {"role": "assistant", "content": "Oil it."}
+    answer = team.post("/responses", {**body, "agent": claude("carol"), "input": [said]}).json()
+    assert team.sent == [user("[CONTEXT]\nuser: Hi\nmax: Hello!\nsarah: Hello!\n\n[MESSAGE]\nOil it.")]
+    (brought,) = team.client.get(f"/responses/{answer['id']}/input_items").json()["data"]
+    assert brought["content"][0]["text"] == "Oil it."
+    assert [item.get("agent") for item in team.items()] == [None, "max", "sarah", None, "carol"]
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_s11_3_a_prefill_is_asked_for(team: Team, *, streamed: bool) -> None:
+    """§11, §3.4: `agent.prefill`; stored is prefill plus completion."""
+    team.begin()
+    agent = {**claude("max"), "prefill": True}
+    begun: Json = {"role": "assistant", "content": "Well,"}
+    team.upstream.handler = lambda _: Reply(text=" hello.")
+    body: Json = {"model": "gpt-4o", "agent": agent, "conversation": team.conversation, "stream": streamed}
+    response = team.post("/chat/completions", {**body, "messages": [user("Hi"), begun]})
+    assert response.status_code == 200
+    assert team.sent == [user("[MESSAGE]\nHi"), begun]
+    assert [item["content"][0]["text"] for item in team.items()] == ["Hi", "Well, hello."]
+
+
+def test_s11_3_one_long_message_is_cut_to_the_bytes(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+    """§11: with a label that says how much, and a warning; what is stored is whole, and its beginning and end stay."""
+    team = Team(start_gateway({"context": {"agent_max_bytes": 2000}}), upstream)
+    text = f"First. {'é' * 2000} Last."
+    with team.client:
+        team.ask("max", user("Hi"))
+        answer = team.ask({"id": "sarah", "type": "openai-codex", "instruction": "Be brief."}, user(text))
+        (prompt,) = [message["content"] for message in team.sent]
+        assert 1900 < len(prompt.encode()) <= 2000
+        assert prompt.startswith("[SYSTEM]\nBe brief.\n\n[MESSAGE]\nFirst. é")
+        assert "bytes of this message left out" in prompt
+        assert prompt.endswith("é Last.")
+        assert "agent_message_cut" in answer["response_metadata"]["context_utilization"]["warnings"]
+        assert team.items()[2]["content"][0]["text"] == text
+        body: Json = {"model": "gpt-4o", "messages": [user("Hi")], "agent": claude("max", instruction="x" * 2000)}
+        response = team.post("/chat/completions", body)
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "context_length_exceeded")
+        assert "2000 bytes" in response.json()["error"]["message"]
 
 
 def test_s11_4_there_must_be_something_to_deliver(team: Team) -> None:

@@ -67,6 +67,7 @@ class AgentField(Fields):
     instruction: str | None = None
     instruction_file_text: str | None = None
     window: Annotated[int, Field(ge=0, le=MAX_WINDOW)] | None = None
+    prefill: bool | None = None
 
 
 NAME, AGENT = TypeAdapter(Name), TypeAdapter(AgentField)
@@ -86,4 +87,7 @@ def agent_of(value: Any) -> Agent | None:
     fields = read(AGENT, value, "agent")
     if fields.window is not None and fields.type == CHAT:
         raise invalid("agent.window", f"is for agents of another type than {CHAT}")
-    return Agent(fields.id, fields.type, fields.instruction, fields.instruction_file_text, fields.window)
+    if fields.prefill is False and fields.type == CHAT:
+        raise invalid("agent.prefill", f"can be false for agents of another type than {CHAT}")
+    texts = (fields.instruction, fields.instruction_file_text)
+    return Agent(fields.id, fields.type, *texts, fields.window, bool(fields.prefill))

@@ -51,7 +51,8 @@ def locate(connection: sa.Connection, conversation_id: str, head_id: str | None,
     """
     search = _Search(connection, conversation_id, lookup)
     found = search.by_path() or search.by_what_was_said()
-    if not lookup.keys and not lookup.maybe_delta and (found is None or search.is_part_of_run(found)):
+    may_be_run = not lookup.maybe_delta or lookup.bodies[-1]["role"] == "assistant"
+    if not lookup.keys and may_be_run and (found is None or search.is_part_of_run(found)):
         found = search.run_to(head_id) or found
     return found
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.base.ids import content_digest
+from gateway.models.agents import CHAT
 from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.models.items import custom_calls, items_of
 from gateway.models.tool_steps import calls_of
@@ -32,7 +33,9 @@ def asked_of(body: Mapping[str, Any], messages: Sequence[Json]) -> Json:
         asked[OWN_INSTRUCTIONS] = content_digest(own)
     leading = next((i for i, each in enumerate(messages) if each["role"] not in INSTRUCTION_ROLES), len(messages))
     last = messages[-1] if len(messages) > leading else {}
-    is_prefill = last.get("role") == "assistant" and not calls_of(last)
+    agent = body.get("agent")
+    delivers = isinstance(agent, dict) and agent.get("type", CHAT) != CHAT and not agent.get("prefill")
+    is_prefill = last.get("role") == "assistant" and not calls_of(last) and not delivers
     return {**asked, BROUGHT: len(messages) - leading - is_prefill, SYSTEM_TOO: leading > bool(own)}
 
 

@@ -77,9 +77,11 @@ def test_tool_steps_follow_the_current_message_and_are_in_no_context() -> None:
 
 
 def test_a_prefill_of_the_request_is_not_delivered() -> None:
-    found = deliver(history(said("user", "Hi"), said("assistant", "Well,"), new=2), 5)
+    begun = history(said("user", "Hi"), said("assistant", "Well,"), new=2)
+    found = deliver(begun, 5, prefills=True)
     assert (found.text, [step.content for step in found.steps]) == ("Hi", ["Well,"])
-    assert deliver(history(said("user", "Hi"), said("assistant", "Well,")), 5).text == "Well,"
+    assert deliver(begun, 5).text == "Well,"
+    assert deliver(history(said("user", "Hi"), said("assistant", "Well,")), 5, prefills=True).text == "Well,"
 
 
 def test_pictures_stay_beside_the_text() -> None:
