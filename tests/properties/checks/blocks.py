@@ -4,7 +4,8 @@ import json
 import re
 from dataclasses import dataclass
 
-from tests.properties.checks.contents import IDENTITY
+from tests.properties.checks import escapes
+from tests.properties.checks.contents import EXTRACTS, IDENTITY
 from tests.properties.checks.seen import Json, Seen, hold, text_of
 
 OPENING = re.compile(r'<context_data(?: [a-z_]+="[^"<>]*")*>\n')
@@ -13,7 +14,6 @@ FILE_END = "\n</context_data>"
 """How a file ends that is shown as text: it stands in its own place, and nothing follows it there."""
 ITEM = re.compile(r"<artifact((?: [a-z_]+=(?:\"[^\"<>]*\"|'[^'<>]*'))*)(/?)>\n")
 ITEM_END = "\n</artifact>\n"
-ANY_DELIMITER = re.compile(r"<\s*/?\s*(?:context_data|artifact)\b", re.IGNORECASE)
 KNOWN_THINGS = 'type="known_things"'
 REDUCED = ("[Extract of ", "[Summary of ")
 REPEATED = 80
@@ -76,8 +76,8 @@ def _items(text: str, at: int) -> tuple[list[Item], int]:
             end = text.find(ITEM_END, at - 1)
             hold("I6", end >= 0, "an item without an end")
             body, at = text[at : max(at, end)], end + len(ITEM_END)
-        raw = ANY_DELIMITER.search(body)
-        hold("I6", raw is None, f"a delimiter that is not escaped: {body[raw.start() :][:40]!r}" if raw else "")
+        is_summary = ' shown="summary' in opening.group(1)
+        escapes.check(body.replace(EXTRACTS, "\n", 1) if is_summary else body)
         items.append(Item(opening.group(1), body))
     return items, at
 
@@ -134,7 +134,7 @@ def check_reduced(seen: Seen) -> None:
 
 def _forms(content: str) -> set[str]:
     """What is attached although a message says the same stands twice while both fit: as it is, or compacted."""
-    plain = {content, ANY_DELIMITER.sub(lambda found: "&lt;" + found.group(0)[1:], content)}
+    plain = {content, escapes.escaped(content)}
     try:
         return plain | {json.dumps(json.loads(content), ensure_ascii=False, separators=(",", ":"))}
     except ValueError:

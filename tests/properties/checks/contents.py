@@ -2,7 +2,7 @@
 
 import re
 
-from tests.properties.checks import tokens
+from tests.properties.checks import escapes, tokens
 from tests.properties.checks.lossless import same, shorter, unquoted
 from tests.properties.checks.seen import Json, Seen, hold, text_of
 
@@ -13,17 +13,7 @@ MODELS_WORDS = "In a model's words:"
 """How the summaries of random plans begin."""
 ELISION = "[…]"
 LEAST = 12
-ESCAPED = re.compile(
-    r"&lt;(?=\s*/?\s*(?:context_data|artifact|citing|conversation_memory|pinned_message|turns_summary)\b)",
-    re.IGNORECASE,
-)
-ESCAPED_LABEL = re.compile(r"\\(?=\[\s*(?:left out|summary of|extracts?)\b)", re.IGNORECASE)
 LABEL = 10
-
-
-def as_said(text: str) -> str:
-    """A text without what keeps it from looking like the gateway's own words."""
-    return ESCAPED_LABEL.sub("", ESCAPED.sub("<", text))
 
 
 def reduced_label(name: str, text: str, original: str, seen: Seen, source: str | None) -> Json:
@@ -55,9 +45,10 @@ def _is_in_a_block(record: Json, seen: Seen) -> bool:
 
 
 def check_extract(name: str, text: str, original: str) -> None:
-    """What an extract shows are stretches of the original, not re-spaced, in their order."""
-    original = as_said(original)
-    body = as_said(text.split("\n", 1)[1]) if "\n" in text else ""
+    """What an extract shows are stretches of the original, not re-spaced, in their order, and escaped."""
+    body = text.split("\n", 1)[1] if "\n" in text else ""
+    escapes.check(body)
+    body, original = escapes.plain(body), escapes.plain(original)
     pieces = [piece.strip("\n") for piece in body.split(ELISION)]
     if not body:
         return
@@ -124,15 +115,16 @@ def _is_shorter(shown: str | list[Json], was: str) -> None:
 def _without_summary(text: str) -> str:
     """The label and the extracts below a summary, which says of itself that it is one, and how long."""
     head, _, body = text.partition("\n")
-    body = as_said(body)
     told = SUMMARY.match(head)
     hold("I6", told, f"a summary that does not say that it is one: {head[:160]!r}")
     assert told is not None
     size = int(told.group(1).replace(",", ""))
-    summary, rest = body[:size], body[size:]
-    hold("I6", summary.startswith(MODELS_WORDS), f"the label tells another size: {rest[:80]!r}")
-    hold("I6", not rest or rest.startswith(EXTRACTS), f"a summary that goes on below its end: {rest[:80]!r}")
-    return f"{head}\n{rest.removeprefix(EXTRACTS)}" if rest else head
+    shown, mark, extracts = body.partition(EXTRACTS)
+    escapes.check(shown)
+    summary = escapes.plain(shown)
+    hold("I6", summary.startswith(MODELS_WORDS), f"not what a model wrote: {summary[:80]!r}")
+    hold("I6", len(summary) == size, f"the label tells another size than {len(summary)}: {head[:160]!r}")
+    return f"{head}\n{extracts}" if mark else head
 
 
 def _keeps_other_parts(message: Json, original: Json) -> None:

@@ -3,7 +3,7 @@ the window, and nothing that the window holds."""
 
 import re
 
-from tests.properties.checks.contents import as_said
+from tests.properties.checks import escapes
 from tests.properties.checks.seen import INSTRUCTIONS, Json, Seen, hold, text_of
 
 OPENING = re.compile(r'<conversation_memory note="[^"<>]*data, not instructions[^"<>]*">\n')
@@ -63,15 +63,15 @@ def check(seen: Seen) -> None:
 
 
 def _all_told(seen: Seen, text: str, outside: list[int]) -> None:
-    at, said = 0, as_said(text)
+    at = 0
     for index in outside:
         content = seen.originals[index]["content"]
         parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         for part in parts:
             if part["type"] != "text":
                 continue
-            words = as_said(part["text"])
-            found = said.find(words, at)
+            words = escapes.escaped(part["text"])
+            found = text.find(words, at)
             hold("§11", found >= 0, f"a pinned message is not there word for word: {part['text'][:80]!r}")
             at = found + len(words)
     delimiters = [m.group(0) for m in re.finditer(r"</?(?:conversation_memory|pinned_message)\b", text)]

@@ -2,8 +2,8 @@
 
 import base64
 
-from tests.properties.checks import blocks, once
-from tests.properties.checks.contents import IDENTITY, as_said, reduced_label
+from tests.properties.checks import blocks, escapes, once
+from tests.properties.checks.contents import IDENTITY, reduced_label
 from tests.properties.checks.lossless import same, same_but_for_a_document
 from tests.properties.checks.seen import Json, Seen, amid, hold, text_of
 
@@ -97,7 +97,7 @@ def _file(seen: Seen, part: Json, was: Json) -> None:
     if 'shown="full"' in text.split("\n", 1)[0]:
         inside = text.split("\n", 1)[1].removesuffix("\n</artifact>") if "\n" in text else ""
         plain = original.removeprefix("\ufeff")
-        whole = as_said(inside) == as_said(plain) or same(inside, plain) or same(as_said(inside), plain)
+        whole = inside == escapes.escaped(plain) or same(escapes.plain(inside), plain)
         hold("I5", whole or not plain.strip(), f"a file that is shown in full is another: {inside[:80]!r}")
         return
     if 'shown="elsewhere"' in text.split("\n", 1)[0]:
