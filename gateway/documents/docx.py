@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.docx_styles import Numbering, Styles, style_of
 from gateway.documents.packages import Package, Relation, attribute, child, local, reading
+from gateway.documents.pptx import chart_lines, shape_texts
 from gateway.models.places import marker, plain_lines
 
 MAIN = "word/document.xml"
@@ -15,6 +16,8 @@ LEFT_OUT = frozenset({"del", "moveFrom", "Fallback", "instrText", "delText", "pP
 """What is no text of the document as it stands: tracked deletions, a second form of the same, properties."""
 BREAK = "\f"
 """Stands for a page break until pages are counted; XML cannot hold it."""
+DRAWN = {"chart": "id", "relIds": "dm"}
+"""What refers to a chart, or to the words of a diagram, and by which attribute."""
 NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes", "commentReference": "comments"}
 
 
@@ -75,7 +78,7 @@ class _Document:
         for other in others:
             if local(other.tag) == "txbxContent":
                 yield from self.blocks(other)
-            elif note := self._note(other):
+            elif note := self._other(other):
                 yield note
 
     def _row(self, row: ElementTree.Element) -> str:
@@ -85,13 +88,13 @@ class _Document:
 
     def _cell(self, cell: ElementTree.Element) -> str:
         texts = []
-        for paragraph in (node for node in cell.iter() if local(node.tag) == "p"):
+        for paragraph in _paragraphs(cell):
             text, others = self._said(paragraph)
-            texts += [text, *(self._note(other) for other in others if local(other.tag) != "txbxContent")]
+            texts += [text, *(self._other(other) for other in others if local(other.tag) != "txbxContent")]
         return " ".join(re.sub(r"[ \t\n\r]+", " ", " ".join(texts)).split(" ")).strip(" ")
 
     def _said(self, paragraph: ElementTree.Element) -> tuple[str, list[ElementTree.Element]]:
-        """A paragraph's own text, and the text boxes and references to notes in it."""
+        """A paragraph's own text, and what stands in it apart: boxes, notes, charts, diagrams."""
         out: list[str] = []
         others = []
         waiting = list(reversed(paragraph))
@@ -106,22 +109,29 @@ class _Document:
                 out.append(SPACES[name])
             elif name == "br":
                 out.append("\n" if attribute(node, "type") != "page" else "")
-            elif name == "txbxContent" or name in NOTES:
+            elif name == "txbxContent" or name in NOTES or name in DRAWN:
                 others.append(node)
             elif name not in LEFT_OUT:
                 waiting.extend(reversed(node))
         return "".join(out), others
 
-    def _note(self, reference: ElementTree.Element) -> str:
-        """A footnote or comment that a paragraph refers to."""
-        kind = NOTES[local(reference.tag)]
+    def _other(self, reference: ElementTree.Element) -> str:
+        """A footnote, comment, chart or diagram that a paragraph refers to."""
+        name = local(reference.tag)
+        if name in DRAWN:
+            relation = self._related.get(attribute(reference, DRAWN[name]))
+            if relation is None or relation.external or relation.target not in self._package:
+                return ""
+            root = self._package.xml(relation.target)
+            return "\n".join(chart_lines(root) if name == "chart" else shape_texts(root))
+        kind = NOTES[name]
         number = attribute(reference, "id")
         note = self._notes[kind].get(number)
         if note is None:
             return ""
         author = attribute(note, "author")
         what = f"Comment by {author}" if kind == "comments" and author else kind[:-1].capitalize()
-        said = " ".join(" ".join(self._said(p)[0] for p in note.iter() if local(p.tag) == "p").split())
+        said = " ".join(" ".join(self._said(p)[0] for p in _paragraphs(note)).split())
         numbers = self._numbers[kind]
         shown = numbers.setdefault(number, len(numbers) + 1)
         return f"({what}{'' if kind == 'comments' else f' {shown}'}: {said})"
@@ -141,6 +151,17 @@ class _Document:
 
     def _is(self, relation: Relation, kind: str) -> bool:
         return relation.kind == kind and not relation.external and relation.target in self._package
+
+
+def _paragraphs(root: ElementTree.Element) -> Iterator[ElementTree.Element]:
+    """Those below, also in boxes, each once."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if local(node.tag) == "p":
+            yield node
+        if local(node.tag) not in LEFT_OUT:
+            waiting.extend(reversed(node))
 
 
 def _rows(table: ElementTree.Element) -> Iterator[ElementTree.Element]:

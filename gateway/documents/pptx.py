@@ -52,6 +52,14 @@ def _order(package: Package) -> list[str]:
     return list(found)
 
 
+def shape_texts(root: ElementTree.Element) -> Iterator[str]:
+    """What stands in each of the shapes below, and what pictures show; what has no shapes, as a diagram, as a whole."""
+    shapes = list(_shapes(root))
+    for said in (said for shape in shapes for said in _shape(shape)) if shapes else (_paragraphs(root),):
+        if said.strip():
+            yield said.strip()
+
+
 def _slide(package: Package, name: str, root: ElementTree.Element) -> Iterator[str]:
     related = package.relations(name)
     shapes = list(_shapes(root))
@@ -65,7 +73,7 @@ def _slide(package: Package, name: str, root: ElementTree.Element) -> Iterator[s
         if relation.kind == "diagramData":
             yield _paragraphs(package.xml(relation.target))
         elif relation.kind == "chart":
-            yield "\n".join(_chart(package.xml(relation.target)))
+            yield "\n".join(chart_lines(package.xml(relation.target)))
         elif relation.kind == "notesSlide":
             said = [_paragraphs(shape) for shape in _shapes(package.xml(relation.target)) if _says(shape)]
             yield "Notes: " + "\n".join(said).strip() if any(map(str.strip, said)) else ""
@@ -129,7 +137,7 @@ def _word(node: ElementTree.Element) -> str:
     return node.text or "" if name == "t" else "\n" if name == "br" else ""
 
 
-def _chart(root: ElementTree.Element) -> Iterator[str]:
+def chart_lines(root: ElementTree.Element) -> Iterator[str]:
     """A chart's title, and a line for each of its series: `Sales: Q1 = 12; Q2 = 14`."""
     title = child(root, "chart", "title")
     if title is not None:

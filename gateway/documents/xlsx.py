@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from gateway.documents.apart import tell_progress
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
+from gateway.documents.number_formats import NumberFormat
 from gateway.documents.packages import PROTECTED, Package, reading
 from gateway.documents.plain import decoded
 from gateway.documents.sniff import OLE_MAGIC, ZIP_MAGIC, ole_kind
-from gateway.documents.xlsx_parts import NO_PARTS, SheetParts, sheet_parts
+from gateway.documents.xlsx_parts import NO_PARTS, SheetParts, cell, column, drawn, sheet_parts
 from gateway.models.places import plain_lines, sheet_marker
 
 if TYPE_CHECKING:
@@ -21,16 +22,29 @@ if TYPE_CHECKING:
 
 MOST_TEXT_BYTES = 60 * 2**20
 """Of one spreadsheet; rows beyond it are left out, and a note says so."""
+MAX_FORMATTED = 1_000_000
+"""Cells of a spreadsheet whose numbers are shown by their formats: about ten seconds."""
 MOST_NAMED = 20
 """Merged cells, or sheets, that one note names."""
 LINES = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
 DURATION = re.compile(r"PT(\d+)H(\d\d)M(\d\d)(?:\.\d+)?S\Z")
 CONTROL = re.compile("[\0-\x08]")
 TEXT_HEAD = 2**16
+CONTENT = "content.xml"
+"""Of ODS."""
+TEXT_BOX = re.compile(rb"<draw:(?:text-box|custom-shape)\b")
+DRAWING = re.compile(r"/drawings/drawing\d{1,6}\.xml$")
+
+
+class Shown(str):
+    """A number as its cell shows it."""
+
+    __slots__ = ()
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """Values as people see them, without their colours and widths: dates as in ISO 8601, line breaks as spaces.
+    """Values as people see them, without their colours and widths: dates as in ISO 8601, line breaks as spaces. A
+    number of XLSX is shown by its format, such as `25%`, and as it is stored behind that where the format rounds.
 
     Raises:
         UnreadableDocument: it is no spreadsheet, needs a password, or would be too large once unpacked.
@@ -66,6 +80,7 @@ class _Book:
         self._package = package
         self._parts = {} if package is None else sheet_parts(package)
         self._left = MOST_TEXT_BYTES
+        self._formats = iter(range(MAX_FORMATTED))
         self._blocks: list[str] = []
         self._notes: list[str] = []
 
@@ -84,18 +99,35 @@ class _Book:
                 self._notes.append(f"Sheet {about.name} and those after it were left out: the text would be too long.")
                 break
             self._sheet(self._book.get_sheet_by_index(number), self._parts.get(about.name, NO_PARTS))
+        if next(self._formats, None) is None:
+            self._notes.append(f"Beyond {MAX_FORMATTED:,} cells with formats, numbers stand as they are stored.")
         if hidden:
             self._notes.append(f"Hidden in the program: sheet {', '.join(hidden[:MOST_NAMED])}.")
         others = () if self._package is None else self._package.notes()
         if macros and not any("macros" in note for note in others):
             self._notes.append("It holds macros, which were not read.")
+        if self._package is not None and not self._parts:
+            self._drawn(self._package)
         return Reading("\n\n".join(self._blocks), (*self._notes, *others))
+
+    def _drawn(self, package: Package) -> None:
+        """Text boxes of files that do not tell in XML on which sheet they are, and whether those of ODS are there."""
+        parts = [name for name in package.names if DRAWING.search(name)]
+        said, is_whole = drawn(package, parts)
+        self._blocks += [plain_lines("\n".join(said))] if said else []
+        self._notes += [] if is_whole else ["What is drawn on its sheets could not be read."]
+        before = b""
+        for piece in package.pieces(CONTENT, 2**20, 2**29) if CONTENT in package else ():
+            if TEXT_BOX.search(before + piece):
+                self._notes.append("Its text boxes were not read.")
+                break
+            before = piece[-20:]
 
     def _sheet(self, sheet: "CalamineSheet", parts: SheetParts) -> None:
         if sheet.start is None or sheet.end is None:
             return
         block = _Block(sheet.name, sheet.start[1], sheet.end[1])
-        for number, row in enumerate(_rows(sheet, parts), 1):
+        for number, row in enumerate(_rows(sheet, parts, self._formats), 1):
             if self._left <= 0:
                 self._notes.append(f"Rows of sheet {sheet.name} from {number} on were left out: the text is too long.")
                 break
@@ -105,11 +137,12 @@ class _Book:
                 self._blocks.append(block.taken())
         if block.lines:
             self._blocks.append(block.taken())
-        if parts.comments:
-            self._blocks.append(plain_lines("\n".join(parts.comments)))
+        self._blocks += [plain_lines("\n".join(each)) for each in (parts.comments, parts.shapes[0]) if each]
         self._note(sheet, parts)
 
     def _note(self, sheet: "CalamineSheet", parts: SheetParts) -> None:
+        if not parts.shapes[1]:
+            self._notes.append(f"What is drawn on sheet {sheet.name} could not be read.")
         merged = sheet.merged_cell_ranges or []
         if merged:
             shown = ", ".join(f"{cell(*start)}:{cell(*end)}" for start, end in merged[:MOST_NAMED])
@@ -164,29 +197,27 @@ class _Block:
         return text
 
 
-def column(number: int) -> str:
-    """The letters of a column, counted from 0."""
-    letters = ""
-    number += 1
-    while number:
-        number, rest = divmod(number - 1, 26)
-        letters = chr(ord("A") + rest) + letters
-    return letters
-
-
-def cell(row: int, number: int) -> str:
-    """A cell's name; both counted from 0."""
-    return f"{column(number)}{row + 1}"
-
-
-def _rows(sheet: "CalamineSheet", parts: SheetParts) -> Iterator[list[Any]]:
-    """All rows from the first on, with the errors that cells show."""
+def _rows(sheet: "CalamineSheet", parts: SheetParts, formats: Iterator[int]) -> Iterator[list[Any]]:
+    """All rows from the first on, with the errors and the numbers as cells show them, as far as `formats` last."""
     first = sheet.start[1] if sheet.start else 0
+    formatted = (each for each, _ in zip(parts.formatted() if parts.formatted else (), formats, strict=False))
+    styled = next(formatted, None)
     for number, row in enumerate(sheet.iter_rows()):
         for place, error in parts.errors.get(number, ()):
             if 0 <= place - first < len(row):
                 row[place - first] = error
+        while styled is not None and styled[0] <= number:
+            place = styled[1] - first
+            if styled[0] == number and 0 <= place < len(row):
+                row[place] = _formatted(row[place], styled[2])
+            styled = next(formatted, None)
         yield row
+
+
+def _formatted(value: Any, form: NumberFormat) -> Any:
+    if type(value) in (float, int):
+        return Shown(form.number(value, FORMS[type(value)](value)))
+    return form.text(value) if value and type(value) is str else value
 
 
 def _number(value: float) -> str:
@@ -212,6 +243,7 @@ def _string(value: str) -> str:
 
 FORMS: dict[type, Callable[[Any], str]] = {
     str: _string,
+    Shown: str,
     float: _number,
     int: str,
     bool: lambda value: "TRUE" if value else "FALSE",

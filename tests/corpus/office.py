@@ -5,10 +5,11 @@ import random
 from datetime import date, datetime
 
 from tests.corpus import flat
-from tests.corpus.facts import sections
+from tests.corpus.facts import Fact, Place, sections
 from tests.corpus.samples import Sample
 from tests.support.documents import prose
 
+SHOWN = Place("sheet", "Discounts", 3)
 OFFICE = "application/vnd.openxmlformats-officedocument."
 MADE = datetime(2024, 5, 1)  # noqa: DTZ001 - openpyxl takes none with a zone
 
@@ -19,15 +20,15 @@ def samples() -> list[Sample]:
 
 
 def workbook() -> Sample:
-    """Three sheets: one of prose, one with merged cells and dates before its rows, one hidden."""
+    """One sheet of prose, one with merged cells and dates before its rows, one of formatted numbers, one hidden."""
     from openpyxl import Workbook
 
     book = Workbook()
     notes = book.active
     assert notes is not None
     notes.title = "Notes"
-    for line in prose(31, 200).split(". "):
-        notes.append([line])
+    for said in prose(31, 200).split(". "):
+        notes.append([said])
     sheet = book.create_sheet("Depot 2")
     sheet["A1"] = "What is kept where"
     sheet.merge_cells("A1:E1")
@@ -36,6 +37,12 @@ def workbook() -> Sample:
     sheet.append(head)
     for row in rows:
         sheet.append([row[0], row[1], int(row[2]), float(row[3]), date.fromisoformat(row[4])])
+    discounts = book.create_sheet("Discounts")
+    for line in (("Pier", "Discount", "Balance"), ("North pier", 0.05, 120), ("South pier", 0.0725, -1840.5)):
+        discounts.append(line)
+        discounts.cell(discounts.max_row, 2).number_format = "0.00%"
+        discounts.cell(discounts.max_row, 3).number_format = '#,##0.00\\ "€";(#,##0.00\\ "€")'
+    shown = Fact("cell", "Which discount has the south pier?", 'South pier,7.25%,"(1,840.50 €)"', SHOWN)
     hidden = book.create_sheet("Old")
     hidden.sheet_state = "hidden"
     hidden.append(["nothing", "of", "use"])
@@ -47,7 +54,7 @@ def workbook() -> Sample:
         "depot.xlsx",
         OFFICE + "spreadsheetml.sheet",
         out.getvalue(),
-        (*flat.stock_facts("Depot 2", rows, 4), flat.day_fact("Depot 2", rows, 4)),
+        (*flat.stock_facts("Depot 2", rows, 4), flat.day_fact("Depot 2", rows, 4), shown),
     )
 
 

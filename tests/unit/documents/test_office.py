@@ -2,9 +2,11 @@
 
 import datetime
 import io
+import zipfile
 
 import pytest
 from openpyxl import Workbook
+from openpyxl.chart import BarChart
 from openpyxl.comments import Comment
 from pptx import Presentation
 from pptx.chart.data import CategoryChartData
@@ -13,7 +15,9 @@ from pptx.util import Inches
 
 from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
 from gateway.documents.kinds import read
-from gateway.documents.packages import PROTECTED
+from gateway.documents.number_formats import NumberFormat
+from gateway.documents.packages import PROTECTED, Package
+from gateway.documents.xlsx_parts import formatted_cells
 from gateway.models.places import Places
 from tests.support.office import MAKERS, docx_of, epub, odf, ole, paragraph, relations, rtf, zipped
 
@@ -68,6 +72,64 @@ def test_cells_are_read_as_people_see_them() -> None:
     ]
     assert text.split("\n\n")[1].splitlines() == ["[sheet Values B8:C8]", "other table,-0.5"]
     assert "Comment on C8: why half?" in text
+
+
+def test_numbers_and_texts_stand_as_their_formats_show_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    book = Workbook()
+    sheet = book.active
+    sheet.title = "Shown"
+    cells = {
+        "A1": ("Share", '"Ref "@'),
+        "B1": (0.25, "0%"),
+        "C1": (0.2537, "0%"),
+        "D1": (-1234.5, "#,##0.00;(#,##0.00)"),
+    }
+    cells |= {"A2": (1234.5, "[$€-407]#,##0.00"), "C2": (7, "General"), "D2": (datetime.date(2024, 3, 1), "dd/mm/yy")}
+    for name, (value, code) in cells.items():
+        sheet[name] = value
+        sheet[name].number_format = code
+    rows = reading("xlsx", saved(book)).text.splitlines()
+    assert rows == ["[sheet Shown A1:D2]", 'Ref Share,25%,25% (0.2537),"(1,234.50)"', '"€1,234.50",,7,2024-03-01']
+    monkeypatch.setattr("gateway.documents.xlsx.MAX_FORMATTED", 2)
+    found = reading("xlsx", saved(book))
+    assert found.text.splitlines()[1] == "Ref Share,25%,0.2537,-1234.5"
+    assert found.notes == ("Beyond 2 cells with formats, numbers stand as they are stored.",)
+
+
+@pytest.mark.parametrize("cell", ['<c r="B3" s="1" t="n">', '<c s="1" r="B3">', '<x:c r="B3" xml:space="" s="1"/>'])
+@pytest.mark.parametrize("piece", range(1, 60, 7))
+def test_a_cells_format_is_found_however_its_tag_is_written(
+    cell: str, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a piece ends amid a tag."""
+    monkeypatch.setattr("gateway.documents.xlsx_parts.PIECE", piece)
+    sheet = f'<row r="3"><c r="A3" s="2"><v>1</v></c>{cell}<v>1</v></c><c r="C3"/><cs r="D3" s="1"/></row>'
+    form = NumberFormat.of("0%")
+    assert form is not None
+    assert list(formatted_cells(Package(zipped({"sheet": sheet})), "sheet", {1: form})) == [(2, 1, form)]
+
+
+def test_what_is_drawn_on_a_sheet_is_read_at_its_cell() -> None:
+    book = Workbook()
+    book.active["A1"] = 1
+    chart = BarChart()
+    chart.title = "Growth"
+    book.active.add_chart(chart, "B3")
+    with zipfile.ZipFile(io.BytesIO(saved(book))) as archive:
+        files: dict[str, str | bytes] = {name: archive.read(name) for name in archive.namelist()}
+    name = "xl/drawings/drawing1.xml"
+    box = (
+        '<x:twoCellAnchor xmlns:x="urn:x" xmlns:a="urn:a"><x:from><x:col>2</x:col><x:row>4</x:row></x:from><x:grpSp>'
+        "<x:sp><x:txBody><a:p><a:r><a:t>Approved by Ann</a:t></a:r></a:p></x:txBody></x:sp></x:grpSp></x:twoCellAnchor>"
+    )
+    drawing = bytes(files[name]).decode()  # type: ignore[arg-type]
+    at = drawing.rindex("</")
+    text = reading("xlsx", zipped({**files, name: drawing[:at] + box + drawing[at:]})).text
+    assert "Text box at C5: Approved by Ann" in text
+    assert "Chart at B3:\nChart: Growth" in text
+    broken = reading("xlsx", zipped({**files, name: drawing[:at]}))
+    assert broken.text.endswith("1")
+    assert broken.notes == ("What is drawn on sheet Sheet could not be read.",)
 
 
 def test_notes_tell_what_a_sheet_does_not_show() -> None:
@@ -160,6 +222,25 @@ def test_docx_keeps_footnotes_comments_headers_and_boxes_and_leaves_deletions_ou
     }
     text = reading("docx", docx_of(body, files)).text
     assert text.split("\n\n") == ["(Header: Draft)", "Kept", "(Footnote 1: small)", "(Comment by Ann: why?)", "boxed"]
+
+
+def test_docx_reads_boxes_diagrams_and_charts_once_wherever_they_stand() -> None:
+    box = "<w:txbxContent><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:txbxContent>"
+    choice = f"<a:Choice>{box}</a:Choice><a:Fallback><w:pict>{box}</w:pict></a:Fallback>"
+    both = f'<w:p><w:r><a:AlternateContent xmlns:a="urn:a">{choice}</a:AlternateContent></w:r></w:p>'
+    vml = f'<w:p><w:r><w:pict><v:textbox xmlns:v="urn:v">{box.format("In VML")}</v:textbox></w:pict></w:r></w:p>'
+    cells = f"<w:tbl><w:tr><w:tc>{both.format('In a cell', 'In a cell')}</w:tc></w:tr></w:tbl>"
+    named = '<x:relIds xmlns:x="urn:x" r:dm="d"/><x:chart xmlns:x="urn:x" r:id="c"/>'
+    drawn = f"<w:p><w:r><w:drawing>{named}</w:drawing></w:r></w:p>"
+    files: dict[str, str | bytes] = {
+        "word/_rels/document.xml.rels": relations(
+            ("d", "diagramData", "diagrams/data1.xml", False), ("c", "chart", "charts/chart1.xml", False)
+        ),
+        "word/diagrams/data1.xml": "<pt><t><p><r><t>Step one</t></r></p></t></pt>",
+        "word/charts/chart1.xml": "<c><ser><tx><v>Sales</v></tx><val><v>12</v></val></ser></c>",
+    }
+    text = reading("docx", docx_of(both.format("In a shape", "In a shape") + vml + cells + drawn, files)).text
+    assert " ".join(text.split()) == "In a shape In VML In a cell Step one Sales: 12"
 
 
 def test_docx_without_page_breaks_has_no_pages_and_one_in_a_table_stands_before_its_row() -> None:
