@@ -21,7 +21,7 @@ MOST_ROWS = 100_000
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 done, 1 failed, 2 the configuration cannot be used."""
     options = _parser().parse_args(arguments)
-    if options.run is _init:  # there is no configuration yet
+    if options.run in (_init, _completion):  # there is no configuration yet, or none is needed
         return int(options.run(options))
     environ = process_environment()
     path = options.config or environ.get("GATEWAY_CONFIG")
@@ -62,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     init = commands.add_parser("init", help="write a configuration that explains itself")
     init.add_argument("file", nargs="?", metavar="FILE", default="config.yaml", help="where to (default: %(default)s)")
     init.set_defaults(run=_init)
+    completion = commands.add_parser("completion", help="write a script that completes commands in a shell")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which: bash, zsh or fish")
+    completion.set_defaults(run=_completion)
     keys = add_key_commands(commands.add_parser("keys", help="make, list, change, rotate and revoke keys"))
     for command in keys:
         command.set_defaults(run=_keys)
@@ -165,7 +168,10 @@ def _add_looks(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
         (showing, "one JSON object, with --sent all of what was forwarded"),
         (tailing, "a line of JSON for each request"),
     ):
-        command.add_argument("--json", action="store_true", help=form)
+        forms = command.add_mutually_exclusive_group()
+        forms.add_argument("--json", action="store_true", help=form)
+        if command is listing:
+            forms.add_argument("--csv", action="store_true", help="one line of CSV for each")
     return listing, showing, tailing
 
 
@@ -204,7 +210,9 @@ def _add_trail(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
     kinds = trail.add_subparsers(required=True, metavar="list|export|verify")
     listing = kinds.add_parser("list", help="the latest events")
     listing.add_argument("--limit", metavar="N", type=_count, default=20, help="how many (default: %(default)s)")
-    listing.add_argument("--json", action="store_true", help="as one JSON object")
+    forms = listing.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="as one JSON object")
+    forms.add_argument("--csv", action="store_true", help="one line of CSV for each")
     listing.set_defaults(run=_trail_list)
     exporting = kinds.add_parser("export", help="events as lines of JSON, with their digests")
     exporting.add_argument("--after", metavar="NUMBER", type=int, help="those behind this one")
@@ -235,6 +243,13 @@ def _init(options: argparse.Namespace) -> int:
     from gateway.operations.init import write_configuration
 
     return write_configuration(Path(options.file), sys.stdout, sys.stderr)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    from gateway.operations.completion import completion
+
+    sys.stdout.write(completion(_parser(), options.shell))
+    return 0
 
 
 def _migrate(settings: Settings, options: argparse.Namespace) -> int:

@@ -29,8 +29,9 @@ Json = dict[str, Any]
 
 
 def conversation_json(found: ExplainedConversation) -> Json:
-    """A page of a conversation's turns, its branches and sums. Sums of money are whole picodollars."""
-    outline = found.outline
+    """A page of a conversation's turns, its branches and sums. Costs are USD, as everywhere: of the calls that have a
+    price."""
+    outline, sums = found.outline, found.outline.sums
     return {
         "object": "conversation.explanation",
         "conversation": {"id": outline.conversation_id},
@@ -39,7 +40,15 @@ def conversation_json(found: ExplainedConversation) -> Json:
         "created_at": int(outline.created_at.timestamp()),
         "updated_at": int(outline.updated_at.timestamp()),
         "forgotten_at": int(outline.forgotten_at.timestamp()) if outline.forgotten_at else None,
-        "sums": asdict(outline.sums),
+        "sums": {
+            "requests": sums.requests,
+            "prompt_tokens": sums.prompt_tokens,
+            "completion_tokens": sums.completion_tokens,
+            "cost": sums.cost,
+            "planning_cost": sums.planning_cost,
+            "unpriced": sums.unpriced,
+            "estimated": sums.estimated,
+        },
         "branch": found.branch_id,
         "is_current": found.is_current,
         "turns_in_all": found.turns,
@@ -62,7 +71,7 @@ def turn_json(turn: ExplainedTurn) -> Json:
         "agents": list(turn.agents),
         "models": list(turn.models),
         "window": bar_json(turn.bar),
-        **asdict(turn.sums),
+        **{("planning_cost" if name == "planning" else name): value for name, value in asdict(turn.sums).items()},
         "pinned": turn.pinned,
     }
 

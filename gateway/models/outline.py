@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 
+from gateway.models.bill import PICO
 from gateway.models.memory import SummarySegment
 from gateway.models.turn import LedgerEntry
 
@@ -48,6 +50,16 @@ class ConversationSums:
     planning_cost_picousd: int = 0
     unpriced: int = 0
     estimated: int = 0
+
+    @property
+    def cost(self) -> Decimal:
+        """USD, planning included."""
+        return self.cost_picousd * PICO
+
+    @property
+    def planning_cost(self) -> Decimal:
+        """USD of internal models, a part of `cost`."""
+        return self.planning_cost_picousd * PICO
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,10 @@ COLUMNS = (
     Column("session", drop=9),
     Column("question", is_flexible=True),
 )
+CSV = (
+    *("id", "tenant", "sessions", "question", "user", "model", "created_at", "updated_at", "requests"),
+    *("prompt_tokens", "completion_tokens", "cost", "planning_cost", "unpriced", "estimated"),
+)
 FORGOTTEN = "(deleted)"
 """In the place of a question of which an item was deleted."""
 
@@ -69,8 +73,11 @@ def ls(
     async def work(transactions: Transactions) -> int:
         found = await transactions.run(lambda connection: list_conversations(connection, part))
         missing = await tell_missing(transactions, err)
+        listed = [conversation_json(line) for line in found.found]
+        if options.csv:
+            screen.csv(CSV, listed)
+            return 0
         if options.json:
-            listed = [conversation_json(line) for line in found.found]
             has_more = found.older is not None
             screen.json({"object": "list", "data": listed, "has_more": has_more, "bills_not_counted": missing})
             return 0

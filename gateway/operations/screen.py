@@ -7,10 +7,11 @@ Every text goes through `one_line`: what a model or a user wrote moves no cursor
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from gateway.base import jsons
-from gateway.base.printing import printable
+from gateway.base.printing import csv_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,8 +82,24 @@ class Screen:
         """A line of JSON, in ASCII: a terminal that shows it obeys nothing of it."""
         self._out.write(ascii_json(value) + "\n")
 
+    def csv(self, columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> None:
+        """A table of JSON objects as CSV, with titles: times in UTC, costs with all their digits, lists with `;`."""
+        self._out.write(csv_line(columns))
+        for record in records:
+            self._out.write(csv_line(_csv_value(name, record[name]) for name in columns))
+
     def flush(self) -> None:
         self._out.flush()
+
+
+def _csv_value(name: str, value: Any) -> Any:
+    if name.endswith("_at") and isinstance(value, int):
+        return datetime.fromtimestamp(value, UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        value = ";".join(value)
+    if isinstance(value, list | dict):
+        return ascii_json(value)
+    return one_line(value) if isinstance(value, str) else value
 
 
 def one_line(text: str, most: int = MOST_CHARS) -> str:

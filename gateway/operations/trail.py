@@ -28,6 +28,7 @@ COLUMNS = (
     Column("tenant", drop=3),
     Column("details", drop=2, is_flexible=True),
 )
+CSV = ("number", "at", "actor", "actor_name", "tenant", "action", "object_id", "ok", "details")
 STANDARD = "-"
 DIGEST_BYTES = 32
 
@@ -46,7 +47,9 @@ def list_trail(
     async def work(transactions: Transactions) -> int:
         found, has_more = await transactions.run(lambda connection: read_events(connection, query))
         found.reverse()
-        if options.json:
+        if options.csv:
+            screen.csv(CSV, map(event_json, found))
+        elif options.json:
             screen.json({"object": "list", "data": [event_json(each) for each in found], "has_more": has_more})
         elif found:
             screen.table(COLUMNS, [_row(each) for each in found])

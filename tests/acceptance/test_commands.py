@@ -1,5 +1,7 @@
 """`gateway ls`, `show` and `tail` beside running servers, on both storages (guarantee §13.9)."""
 
+import csv
+import io
 import json
 import os
 import signal
@@ -124,11 +126,21 @@ def test_s13_9_figures_are_those_of_an_audit(shop: Shop) -> None:
             assert (each["cost"], each["unpriced"]) == (known, unpriced)
         assert each["requests"] == len(of_it)
         shown = as_json(shop.gateway, "show", each["id"])
+        same = ("requests", "prompt_tokens", "completion_tokens", "cost", "planning_cost", "unpriced")
+        assert {name: shown["sums"][name] for name in same} == {name: each[name] for name in same}, "in USD"
+        assert "picousd" not in str(shown)
+        if not each["unpriced"] and len(shown["branches"]) == 1:
+            assert sum(turn["cost"] for turn in shown["turns"]) == each["cost"]
+            assert sum(turn["planning_cost"] for turn in shown["turns"]) == each["planning_cost"]
         assert sum(turn["prompt_tokens"] for turn in shown["turns"]) == each["prompt_tokens"]
     for name in ("plain", "cached", "above", "dear"):
         bill = as_json(shop.gateway, "show", shop.answers[name]["response_metadata"]["request_id"])["bill"]
         assert bill["balances"]
         assert bill["cost"]["total_cost"] == shop.expected[name]
+    rows_of_csv = list(csv.DictReader(io.StringIO(output(shop.gateway, "ls", "--limit", "50", "--csv"))))
+    assert [row["id"] for row in rows_of_csv] == [each["id"] for each in listed["data"]]
+    assert [row["cost"] for row in rows_of_csv] == [f"{each['cost']:.12f}" for each in listed["data"]]
+    assert {row["created_at"][-1] for row in rows_of_csv} == {"Z"}
     assert ">=" not in output(shop.gateway, "ls", "--tenant", "alice")
     assert "unknown" in output(shop.gateway, "ls", "--tenant", "bob")
 
@@ -238,6 +250,9 @@ def test_s13_9_what_is_shown_is_text(planning: tuple[GatewayProcess, InternalMod
             assert line.isascii()
             assert line.isprintable()
             json.loads(line)
+    told = output(gateway, "ls", "--csv")
+    assert LOUD in told
+    assert all(c.isprintable() or c == "\n" for c in told)
 
 
 def test_s13_9_five_megabytes_are_shown_by_their_beginning(gateway: GatewayProcess, upstream: MockUpstream) -> None:
@@ -361,3 +376,43 @@ def test_s13_9_a_reader_who_has_seen_enough(shop: Shop, arguments: tuple[str, ..
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+def completed(directory: Path, line: str) -> list[str]:
+    """What bash offers behind a line, with the script of `gateway completion bash`."""
+    script = gateway_command("completion", "bash", directory=directory)
+    assert (script.returncode, script.stderr) == (0, "")
+    words = " ".join(f"'{word}'" for word in line.split(" "))
+    ask = f"COMP_WORDS=({words}); COMP_CWORD={line.count(' ')}; _gateway; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(["bash", "-c", script.stdout + ask], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("gateway au", ["audit"]),
+        ("gateway keys re", ["revoke"]),
+        ("gateway keys update key_1 --cl", ["--clear"]),
+        ("gateway keys update key_1 --clear ro", ["roles"]),
+        ("gateway completion ", ["bash", "zsh", "fish", "--help"]),
+        ("gateway trail list --c", ["--config", "--csv"]),
+        ("gateway ls --config ", []),
+        ("gateway ls conv_1 --us", ["--user"]),
+        ("gateway serve nothing-", []),
+    ],
+)
+def test_s13_9_a_shell_completes_what_the_parser_takes(tmp_path: Path, line: str, offered: list[str]) -> None:
+    """Commands, options, their choices; what is a file or a free word is left to the shell."""
+    assert sorted(completed(tmp_path, line)) == sorted(offered)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_s13_9_each_script_knows_every_command(tmp_path: Path, shell: str) -> None:
+    """Without a configuration or a storage; another shell is refused."""
+    script = gateway_command("completion", shell, directory=tmp_path).stdout
+    assert all(f'"{name}"' in script for name in (" keys create", " files ls", " trail verify", " encrypt", " show"))
+    assert "--older-than" in script
+    assert list(tmp_path.iterdir()) == []
+    assert gateway_command("completion", "cmd", directory=tmp_path).returncode == 2

@@ -1,5 +1,7 @@
 """`gateway files`, beside a running server, on either database (guarantee §14.5)."""
 
+import csv
+import io
 import json
 from typing import Any
 
@@ -56,6 +58,8 @@ def test_s14_5_files_are_listed_and_shown(guarded: GatewayProcess, upstream: Moc
     listed = read(guarded, "ls", "--tenant", "acme")
     assert ([each["id"] for each in listed["data"]], listed["has_more"]) == ([again, first], False)
     assert listed["data"][1] == {"tenant": "acme", **{k: told[k] for k in listed["data"][1] if k != "tenant"}}
+    rows = list(csv.DictReader(io.StringIO(run(guarded, "ls", "--tenant", "acme", "--csv").stdout)))
+    assert [(row["id"], int(row["bytes"])) for row in rows] == [(each["id"], each["bytes"]) for each in listed["data"]]
     table = run(guarded, "ls").stdout
     assert all(each in table for each in (first, again, others, "acme", "other", "user_data", "processed"))
     assert "\x1b" not in table

@@ -1,5 +1,7 @@
 """`gateway keys`, beside a running server that knows no key of the configuration (guarantee §12.1, §12.2)."""
 
+import csv
+import io
 import json
 from typing import Any
 
@@ -98,3 +100,21 @@ def test_what_cannot_be_said_of_a_key_is_told(keyed: GatewayProcess, arguments: 
     done = run(keyed, "keys", *arguments, status=2)
     assert said in done.stderr
     assert not done.stdout
+
+
+def test_s12_1_keys_are_listed_as_csv(keyed: GatewayProcess) -> None:
+    """§13.9: what `--json` lists, a line each, without anything that a spreadsheet would obey."""
+    made = read(keyed, "create", "--tenant", "csv", "--name", "=1+1", "--role", "user", "--role", "viewer")
+    budget = ["--budget", "5/day", "--rpm", "3", "--owner", "Ann, B."]
+    more = read(keyed, "create", "--tenant", "csv", *budget)
+    told = run(keyed, "keys", "list", "--tenant", "csv", "--csv").stdout
+    rows = list(csv.DictReader(io.StringIO(told)))
+    assert [row["id"] for row in rows] == [more["id"], made["id"]]
+    assert rows[1]["name"].startswith("'=1+1")
+    assert (rows[1]["roles"], rows[0]["owner"]) == ("user;viewer", "Ann, B.")
+    assert json.loads(rows[0]["limits"])["rpm"] == 3
+    assert json.loads(rows[0]["budgets"]) == more["budgets"]
+    assert rows[0]["created_at"] == more["created_at"]
+    assert made["key"] not in told
+    assert run(keyed, "keys", "list", "--tenant", "nobody", "--csv").stdout.splitlines() == [",".join(rows[0])]
+    run(keyed, "keys", "list", "--csv", "--json", status=2)

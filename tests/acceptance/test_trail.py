@@ -1,5 +1,7 @@
 """The trail from outside: who saw, exported, imported and deleted what, and that it is checked (§12.12, §12.13)."""
 
+import csv
+import io
 import json
 import subprocess
 from functools import partial
@@ -249,6 +251,9 @@ def test_s12_12_without_keys_the_page_is_told_as_local(one_gateway: GatewayProce
         ("local", "conversation.seen", conversation),
         ("anonymous", "conversation.deleted", conversation),
     ]
+    rows = list(csv.DictReader(io.StringIO(trail(one_gateway, "list", "--csv").stdout)))
+    assert [(row["number"], row["action"]) for row in rows] == [(str(each["number"]), each["action"]) for each in found]
+    assert json.loads(rows[-1]["details"]) == found[-1]["details"]
 
 
 def test_s12_13_a_keys_conversations_go_by_themselves(guarded: GatewayProcess) -> None:

@@ -7,7 +7,6 @@ from gateway.explain.reader import PAGE, Explained
 from gateway.http.inner.validation import CONVERSATION_ID
 from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.page import Answer, Page
-from gateway.models.bill import PICO
 from gateway.storage.conversations.outline import Outlines
 from gateway.storage.large.documents import LargeDocuments
 
@@ -52,8 +51,8 @@ class OneConversation:
             "conversation.html",
             found=found,
             outline=found.outline,
-            cost=sums.cost_picousd * PICO,
-            planning=sums.planning_cost_picousd * PICO,
+            cost=sums.cost,
+            planning=sums.planning_cost,
             pages=pages,
             here=here,
             newer=page.link(page=str(here + 1)) if here < pages else None,

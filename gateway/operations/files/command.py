@@ -34,6 +34,7 @@ COLUMNS = (
     Column("status", drop=3),
     Column("name", is_flexible=True),
 )
+CSV = ("id", "tenant", "filename", "bytes", "purpose", "created_at", "expires_at", "status")
 Json = dict[str, Any]
 
 
@@ -60,8 +61,12 @@ async def _list(
 ) -> int:
     found = await transactions.run(lambda connection: list_files(connection, options.tenant, options.limit + 1, now))
     shown, has_more = found[: options.limit], len(found) > options.limit
+    told = [_json(each) for each in shown]
+    if options.csv:
+        screen.csv(CSV, told)
+        return 0
     if options.json:
-        screen.json({"object": "list", "data": [_json(each) for each in shown], "has_more": has_more})
+        screen.json({"object": "list", "data": told, "has_more": has_more})
         return 0
     if not shown:
         err.write("no files\n")

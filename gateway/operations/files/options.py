@@ -19,5 +19,8 @@ def add_file_commands(
     for command in commands:
         of_one = "those of this tenant" if command is listing else "only if it is this tenant's"
         command.add_argument("--tenant", metavar="T", help=of_one)
-        command.add_argument("--json", action="store_true", help="one JSON object")
+        form = command.add_mutually_exclusive_group()
+        form.add_argument("--json", action="store_true", help="one JSON object")
+        if command is listing:
+            form.add_argument("--csv", action="store_true", help="one line of CSV for each")
     return commands

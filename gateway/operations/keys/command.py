@@ -34,6 +34,10 @@ COLUMNS = (
     Column("ends (UTC)", drop=4),
     Column("name", is_flexible=True),
 )
+CSV = (
+    *("id", "hint", "tenant", "name", "owner", "project", "roles", "models", "created_at", "created_by", "updated_at"),
+    *("rotated_at", "expires_at", "revoked_at", "budgets", "limits", "context", "retention_days", "file_bytes"),
+)
 PAGE = 100
 ONCE = "this key is shown once: whoever loses it needs another"
 Work = Callable[["_Keys"], Awaitable[None]]
@@ -66,8 +70,11 @@ class _Keys:
             if not page.has_more:
                 break
             query = KeyQuery(options.tenant, options.owner, options.revoked, page.keys[-1].key_id, PAGE)
-        if options.json:
-            self.screen.json({"object": "list", "data": [as_key(each.policy, each) for each in found]})
+        told = [as_key(each.policy, each) for each in found]
+        if options.csv:
+            self.screen.csv(CSV, told)
+        elif options.json:
+            self.screen.json({"object": "list", "data": told})
         elif found:
             self.screen.table(COLUMNS, [_row(each, self.now) for each in found])
         else:

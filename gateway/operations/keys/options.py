@@ -35,7 +35,10 @@ def add_key_commands(parser: argparse.ArgumentParser) -> tuple[argparse.Argument
         _add_fields(command, is_new=command is create)
     commands = (create, listing, show, update, rotate, revoke)
     for command in commands:
-        command.add_argument("--json", action="store_true", help="one JSON object")
+        form = command.add_mutually_exclusive_group()
+        form.add_argument("--json", action="store_true", help="one JSON object")
+        if command is listing:
+            form.add_argument("--csv", action="store_true", help="one line of CSV for each")
     return commands
 
 

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from gateway.base.printing import cost_text, usd_text
 from gateway.explain.conversation import BranchRun, ExplainedConversation, ExplainedTurn
-from gateway.models.bill import PICO
 from gateway.models.report_lists import KeptSums, RequestLine
 from gateway.operations.listed import (
     COST_STYLE,
@@ -106,8 +105,8 @@ def _head(screen: Screen, found: ExplainedConversation) -> None:
         kept.requests,
         kept.prompt_tokens,
         kept.completion_tokens,
-        kept.cost_picousd * PICO,
-        kept.planning_cost_picousd * PICO,
+        kept.cost,
+        kept.planning_cost,
         kept.unpriced,
         kept.estimated,
     )
