@@ -178,7 +178,8 @@ class Gateway:
         self.pool = ConnectionPool(settings.upstream.max_connections)
         self.client = new_client(self.pool)
         self.catalogue = Catalogue()
-        self.told = ToldFacts(self.client, self.clock)
+        self.margins = Margins(self.clock)
+        self.told = ToldFacts(self.client, self.clock, self.margins)
         self.router = ConfiguredRouter(settings, self.catalogue, self.told, self.clock)
         self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
@@ -187,7 +188,6 @@ class Gateway:
         anthropic = AnthropicUpstream(self.over_http, self.clock)
         adapters = ProtocolUpstream(openai=self.over_http, responses=responses, anthropic=anthropic, litellm=litellm)
         self.upstream = self.guards.upstream(self.telemetry.upstream(FreeformUpstream(adapters)))
-        self.margins = Margins(self.clock)
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
 

@@ -101,6 +101,11 @@ class UpstreamOverflow(UpstreamRefused):
         self.window: int | None = None
         self.counted: int | None = None
 
+    @property
+    def told_window(self) -> int | None:
+        """The tokens that the provider allows, if it says so."""
+        return None if OF_CHARACTERS.search(self.message) else self.limit
+
     def explain(self, window: int | None, counted: int | None) -> None:
         """Adds what a provider may not say: the model's window, and how many tokens the messages take."""
         self.window, self.counted = window, counted
@@ -109,7 +114,7 @@ class UpstreamOverflow(UpstreamRefused):
         """Every provider's wording becomes `context_length_exceeded`, with a message in OpenAI's (guarantee §7)."""
         error = self.original.get("error") if isinstance(self.original, dict) else None
         is_openais = OPENAIS_OVERFLOW.match(self.message)
-        limit, reported = (None, None) if OF_CHARACTERS.search(self.message) else (self.limit, self.reported)
+        limit, reported = self.told_window, None if OF_CHARACTERS.search(self.message) else self.reported
         text = self.message if is_openais else overflow_text(limit or self.window, reported or self.counted)
         told = {"message": text, "type": "invalid_request_error", "param": "messages"}
         if is_openais and isinstance(error, dict) and error.get("code") == "context_length_exceeded":

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import ceil
 
 LEAST_MARGIN, MOST_MARGIN = 0.5, 3.0
 LEAST_PLAUSIBLE, MOST_PLAUSIBLE = 0.4, 4.0
@@ -16,6 +17,10 @@ MESSAGE_TOKENS = 4
 """What frames a message, its role included (OpenAI's cookbook)."""
 SPARE = 1
 """Tokens of a call's frame that stay counted, whatever was reported."""
+MAX_ADDED = 16
+"""Tokens that an upstream may put around a message beyond those that are known. More is no frame."""
+MAX_TEXT_PER_MESSAGE = 60
+"""Tokens of a message up to which its frame is told apart from another tokenizer's count of its text."""
 CONSISTENT = 8
 """Reports in a row that have to show that calls take fewer tokens than is known."""
 
@@ -31,6 +36,9 @@ class Calibration:
         calls_seen: calls of the largest prompt that has shown so.
         streak: the latest reports in a row that show a larger saving, the least of these, and the most calls in one of
             them.
+        added_per_message: tokens that each message takes more than it is counted with.
+        told_window: that nobody configured, as the upstream told it, by its list or by a refusal.
+        told_until: when it is asked for anew.
     """
 
     margin: float
@@ -39,6 +47,9 @@ class Calibration:
     saved_per_call: int = 0
     calls_seen: int = 0
     streak: tuple[int, int, int] = (0, 0, 0)
+    added_per_message: int = 0
+    told_window: int | None = None
+    told_until: datetime | None = None
 
     def saved(self, calls: int) -> int:
         """Tokens to take off for each of so many calls: together no more than was seen in one prompt, since what looked
@@ -53,7 +64,7 @@ class Report:
     `counted`: its tokens by the gateway, exactly and without any margin or saving. `reported`: by upstream, cached
     tokens included. `budget`: those that it was to fit. `window`: the model's. `cached`: whether some came from a cache
     and may be missing in the sum. `refused`: upstream said that it, or a longer form of it, overflows. `messages`,
-    `calls`: how many it has.
+    `calls`: how many it has. `has_tools`: tools or a schema stand beside them.
     """
 
     counted: int
@@ -64,6 +75,7 @@ class Report:
     refused: bool = False
     messages: int = 0
     calls: int = 0
+    has_tools: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -91,9 +103,10 @@ def calibrated(known: Calibration, report: Report, now: datetime, *, exact: bool
     """
     if report.counted <= 0 or report.reported <= 0:
         return known
-    margin = _margin(known.margin, report, exact=exact)
+    added = _added(known, report, exact=exact)
+    margin = _margin(known.margin, report, report.reported - added * report.messages, exact=exact)
     margin = min(MOST_MARGIN, max(1.0 if exact else LEAST_MARGIN, margin))
-    learned = replace(known, margin=margin)
+    learned = replace(known, margin=margin, added_per_message=added)
     if exact and report.calls:
         learned = _of_calls(learned, report)
     return known if learned == known else replace(learned, samples=known.samples + 1, updated_at=now)
@@ -119,8 +132,28 @@ def _of_calls(known: Calibration, report: Report) -> Calibration:
     return replace(known, saved_per_call=streak[1], calls_seen=streak[2], streak=(0, 0, 0))
 
 
-def _margin(margin: float, report: Report, *, exact: bool) -> float:
-    ratio = report.reported / report.counted
+def _added(known: Calibration, report: Report, *, exact: bool) -> int:
+    """Tokens of a message's frame beyond those that are counted. Of short texts, and of those that the model's own
+    tokenizer has counted, they are what is left: up at once, since an overflow costs a call, and slowly down."""
+    before, number = known.added_per_message, report.messages
+    is_told = number > 0 and not (report.refused or report.calls or report.has_tools)
+    if not is_told or not (exact or report.counted <= MAX_TEXT_PER_MESSAGE * number):
+        return before
+    left = report.reported - report.counted * (1.0 if exact else max(1.0, known.margin))
+    shown = max(0, ceil(left / number))
+    if shown > MAX_ADDED or report.reported > MOST_PLAUSIBLE * report.counted:
+        return before
+    if shown >= before:
+        return shown
+    return before if report.cached else before - 1
+
+
+def _margin(margin: float, report: Report, of_texts: int, *, exact: bool) -> float:
+    """
+    Args:
+        of_texts: what was reported, without what is known to be added to messages.
+    """
+    ratio = of_texts / report.counted
     if report.refused:
         return max(margin, ratio)
     if not LEAST_PLAUSIBLE <= ratio <= MOST_PLAUSIBLE or not report.is_large:
@@ -148,4 +181,5 @@ def merged(mine: Calibration, base: Calibration | None, stored: Calibration | No
         samples=max(mine.samples, stored.samples),
         saved_per_call=lower.saved_per_call,
         calls_seen=lower.calls_seen,
+        added_per_message=max(mine.added_per_message, stored.added_per_message),
     )

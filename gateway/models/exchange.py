@@ -282,6 +282,8 @@ class ModelFacts:
     """None: nothing is known of the model."""
     mode: str | None = None
     """The API that it is served by, by LiteLLM's names: `chat`, `responses` …; None: nobody says."""
+    window_is_configured: bool = False
+    """The operator named its window: what an upstream tells of it does not count."""
     served_at: str = ""
     """The address that was configured for it: one name may stand for other models elsewhere."""
 

@@ -232,6 +232,11 @@ class TokenCounter(Protocol):
         """Whether the model itself counts like this, as far as is known."""
         ...
 
+    @property
+    def added_per_message(self) -> int:
+        """Tokens that each message takes more than `plain` says, margin included (ADR 13)."""
+        ...
+
     def saved(self, calls: int) -> int:
         """Tokens that each tool call of a prompt with so many takes less than `plain` says (ADR 13)."""
         ...
@@ -258,6 +263,18 @@ class TokenCounter(Protocol):
 
     def tools(self, forward: dict[str, Any]) -> int:
         """Tokens of tools and response schema."""
+        ...
+
+
+class WindowKeeper(Protocol):
+    """Windows that upstreams told, kept over restarts (guarantee §4 I1). A port since `tokens` is beside `upstream`."""
+
+    def window(self, model: str, served_at: str) -> tuple[int | None, datetime | None]:
+        """A model's window, and until when nobody need ask; None, None if nothing was told."""
+        ...
+
+    def keep_window(self, model: str, served_at: str, window: int, until: datetime) -> None:
+        """Keeps it; the last that is told counts."""
         ...
 
 

@@ -12,7 +12,10 @@ from gateway.storage.database.schema import calibrations
 from gateway.storage.rows import utc
 
 MOST_READ = 1000
-FIGURES = ("margin", "samples", "updated_at", "saved_per_call", "calls_seen")
+FIGURES = (
+    *("margin", "samples", "updated_at", "saved_per_call", "calls_seen"),
+    *("added_per_message", "told_window", "told_until"),
+)
 
 
 class SqlCalibrations:
@@ -41,7 +44,17 @@ def _load(connection: sa.Connection) -> dict[str, Calibration]:
 
 def _calibration(row: Any) -> Calibration:
     margin = min(MOST_MARGIN, max(LEAST_MARGIN, row.margin))
-    return Calibration(margin, row.samples, utc(row.updated_at), row.saved_per_call, row.calls_seen)
+    until = utc(row.told_until) if row.told_until is not None else None
+    return Calibration(
+        margin,
+        row.samples,
+        utc(row.updated_at),
+        row.saved_per_call,
+        row.calls_seen,
+        added_per_message=row.added_per_message,
+        told_window=row.told_window,
+        told_until=until,
+    )
 
 
 def _save(connection: sa.Connection, learned: dict[str, Calibration]) -> None:

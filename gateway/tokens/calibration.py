@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections import OrderedDict
+from datetime import datetime
 from functools import lru_cache
 
 from gateway.errors import StorageUnavailable
@@ -20,6 +21,8 @@ WORTH_WRITING = 0.005
 """A margin that moved by less is not written."""
 MAX_REMEMBERED = 1000
 """Models; names may come from clients."""
+WINDOW = "window"
+"""What is told of a window is no count of anybody's."""
 NAME_CHARS = 180
 """Of a model's name in its key, which has to fit a column."""
 log = get_logger("gateway.tokens.calibration")
@@ -34,6 +37,7 @@ class Margins:
         self._stored: dict[str, Calibration] = {}
         self._changed: set[str] = set()
         self._looked_up = asyncio.Event()
+        self._told = asyncio.Event()
 
     async def looked_up(self, seconds: float) -> None:
         """Waits until the storage was read, at most `seconds`."""
@@ -61,6 +65,26 @@ class Margins:
         learned = calibrated(known, report, now, exact=exact and facts.token_margin == 1.0)
         if learned is known:
             return
+        self._put(key, learned)
+
+    def window(self, model: str, served_at: str) -> tuple[int | None, datetime | None]:
+        """See `WindowKeeper.window`."""
+        known = self._known.get(key_of(model, served_at, None, WINDOW))
+        return (known.told_window, known.told_until) if known is not None else (None, None)
+
+    def keep_window(self, model: str, served_at: str, window: int, until: datetime) -> None:
+        """See `WindowKeeper.keep_window`."""
+        told = Calibration(1.0, 0, self._clock.now(), told_window=window, told_until=until)
+        self._put(key_of(model, served_at, None, WINDOW), told)
+        self._told.set()
+
+    async def until_told(self, seconds: float) -> None:
+        """Waits until a window was told, at most `seconds`: it is written at once, since it costs a refused call."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._told.wait(), seconds)
+        self._told.clear()
+
+    def _put(self, key: str, learned: Calibration) -> None:
         self._known[key] = learned
         self._changed.add(key)
         if len(self._known) > MAX_REMEMBERED:
@@ -109,8 +133,11 @@ class Margins:
         known, stored = self._known.get(key), self._stored.get(key)
         if known is None or stored is None:
             return known is not None
-        calls = (known.saved_per_call, known.calls_seen) != (stored.saved_per_call, stored.calls_seen)
-        return calls or abs(known.margin - stored.margin) >= WORTH_WRITING
+        return _figures(known) != _figures(stored) or abs(known.margin - stored.margin) >= WORTH_WRITING
+
+
+def _figures(known: Calibration) -> tuple[object, ...]:
+    return known.saved_per_call, known.calls_seen, known.added_per_message, known.told_window, known.told_until
 
 
 @lru_cache(maxsize=1024)
@@ -130,4 +157,4 @@ async def keep_calibrated(margins: Margins, store: CalibrationStore, seconds: fl
         if waited >= READ_EVERY or margins.is_worth_writing:
             waited = 0 if await margins.try_to_keep(store) else READ_EVERY
         waited += 1
-        await asyncio.sleep(seconds)
+        await margins.until_told(seconds)

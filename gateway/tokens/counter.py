@@ -134,11 +134,11 @@ class TiktokenCounter:
     def message(self, message: dict[str, Any]) -> int:
         """Tokens of a message: its content, its calls, and what frames it."""
         total, media = self._measure(message)
-        return self.with_margin(total) + sum(media)
+        return self.with_margin(total) + sum(media) + self.added_per_message
 
     def least(self, message: dict[str, Any]) -> int:
         """A lower bound of `message`, found without counting."""
-        return self.with_margin(least_of(message))
+        return self.with_margin(least_of(message)) + self.added_per_message
 
     def plain(self, message: dict[str, Any]) -> int | None:
         """`message` without any margin; None if it holds pictures or sounds, whose tokens depend on the model."""
@@ -148,6 +148,11 @@ class TiktokenCounter:
     def with_margin(self, plain: int) -> int:
         """What `message` gives where `plain` gives this."""
         return plain if self.margin == 1.0 else ceil(plain * self.margin)
+
+    @property
+    def added_per_message(self) -> int:
+        """Tokens that each message takes more than `plain` says, as upstream has shown."""
+        return self._calibration.added_per_message if self._calibration is not None else 0
 
     def saved(self, calls: int) -> int:
         """Tokens that each tool call of a prompt with so many takes less than `plain` says, as upstream has shown."""
@@ -171,12 +176,12 @@ class TiktokenCounter:
             if found:
                 media += sum(found)
         tokens, counted = estimated_tokens(texts, self._raw, self._piece)
-        return self.with_margin(frames + tokens) + media, counted
+        return self.with_margin(frames + tokens) + media + self.added_per_message * len(parts), counted
 
     def estimate_texts(self, texts: Sequence[str], lengths: Sequence[int]) -> tuple[int, bool]:
         """The same of messages that are one text each."""
         tokens, counted = estimated_tokens(texts, self._raw, self._piece, lengths)
-        return self.with_margin(MESSAGE_TOKENS * len(texts) + tokens), counted
+        return self.with_margin(MESSAGE_TOKENS * len(texts) + tokens) + self.added_per_message * len(texts), counted
 
     @property
     def is_own(self) -> bool:

@@ -334,12 +334,21 @@ class Pipeline:
         await self._reserve_cost(made)  # it may be dearer
         return made
 
+    def refused(self, exchange: Exchange, overflow: UpstreamOverflow) -> None:
+        """See `Contexts.refused`."""
+        self._router.refused(exchange.request.model, exchange.chosen, overflow.told_window)
+
     async def refit(self, exchange: Exchange, built: BuiltContext, overflow: UpstreamOverflow) -> None:
         """See `Contexts.refit`."""
         exchange.refused_budget = exchange.budget
         if built.is_as_sent and exchange.history is not None:
             exchange.history = completed_history(exchange.request, exchange.history)
         budget = tightened(exchange.budget, built.fitted.tokens, overflow.reported, overflow.limit)
+        request, facts = exchange.request, self._router.facts(exchange.request.model, exchange.chosen)
+        if facts != exchange.facts:  # its window is known by now
+            exchange.facts = facts
+            known = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
+            budget = replace(known, tokens=min(known.tokens or 1, budget.tokens or 1))
         exchange.built = await self._build(exchange, budget)
         exchange.built.utilization.warnings.append("refitted_after_upstream_overflow")
         exchange.budget = budget

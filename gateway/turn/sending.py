@@ -285,6 +285,7 @@ class Sender:
         Raises:
             UpstreamOverflow, ContextLengthExceeded: this one, with the figures that are known; or it cannot be fitted.
         """
+        self._contexts.refused(exchange, overflow)
         is_managed = exchange.request.options.mode != "off"
         window = exchange.facts.context_window or exchange.facts.max_input_tokens
         counted = exchange.built.fitted.tokens if exchange.built else None

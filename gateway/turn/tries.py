@@ -31,6 +31,10 @@ class Contexts(Protocol):
         """
         ...
 
+    def refused(self, exchange: Exchange, overflow: UpstreamOverflow) -> None:
+        """Keeps what a refusal tells of the model's window."""
+        ...
+
     async def refit(self, exchange: Exchange, built: BuiltContext, overflow: UpstreamOverflow) -> None:
         """Fits a prompt that was refused once more.
 

@@ -63,7 +63,9 @@ class UsageCount:
         if any(map(_has_media, exchange.messages)):
             return
         calls = sum(len(message.get("tool_calls") or ()) for message in exchange.messages)
-        counted = round(built.fitted.tokens / built.counting.margin) + built.counting.saved_per_call * calls
+        number, forward = len(exchange.messages), exchange.request.forward
+        tokens = built.fitted.tokens - built.counting.added_per_message * number
+        counted = round(tokens / built.counting.margin) + built.counting.saved_per_call * calls
         report = Report(
             counted,
             reported,
@@ -71,8 +73,9 @@ class UsageCount:
             exchange.budget.context_window,
             cached=cached > 0 and not (built.counting.is_own and reported + cached > counted),
             refused=exchange.refused_budget is not None,
-            messages=len(exchange.messages),
+            messages=number,
             calls=calls,
+            has_tools=any(forward.get(name) for name in ("tools", "functions", "response_format")),
         )
         self._counters.learn(exchange.facts, report)
 

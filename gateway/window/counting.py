@@ -183,7 +183,7 @@ class PromptCounter:
         """Never less than the exact count: no token of a byte-level vocabulary is shorter than one byte."""
         if self._bound is not None and self._bound[0] is forwarded:
             return self._bound[1]
-        framed = MOST_FRAME_TOKENS * len(forwarded.messages)
+        framed = (MOST_FRAME_TOKENS + self.added_per_message) * len(forwarded.messages)
         for size, media in map(self._size, forwarded.messages):
             framed += size + media
         bound = (framed + self._extra_bytes + REPLY_TOKENS) * self._margin
@@ -194,6 +194,11 @@ class PromptCounter:
     def margin(self) -> float:
         """Tokens of the model per token counted, as known when this request was counted."""
         return self._counter.margin
+
+    @property
+    def added_per_message(self) -> int:
+        """Tokens that each message takes more than its stored count says (ADR 13)."""
+        return self._counter.added_per_message
 
     @property
     def is_own(self) -> bool:
@@ -251,7 +256,7 @@ class PromptCounter:
 
     def _as_taken(self, message: dict[str, Any], plain: int) -> int:
         """Tokens of a message with this plain count."""
-        return self._counter.with_margin(plain - self.saved_per_call * _calls(message))
+        return self._counter.with_margin(plain - self.saved_per_call * _calls(message)) + self.added_per_message
 
     def _least(self, message: dict[str, Any]) -> int:
         """The message's tokens if they are known already, else a bound that is never more."""
@@ -266,7 +271,8 @@ class PromptCounter:
         """Counts without a margin by form of a message, beginning with those that were stored."""
         if self._plain is None:
             self._plain = self._stored_counts()
-            if self._counter.margin == 1.0 and not self.saved_per_call:  # then that is what they take
+            changed = self.saved_per_call or self.added_per_message
+            if self._counter.margin == 1.0 and not changed:  # then that is what they take
                 self._known.update(self._plain)
         return self._plain
 
@@ -339,7 +345,7 @@ def prompt_tokens(counter: TokenCounter, messages: Sequence[dict[str, Any]], for
         if plain is None:
             total += counter.message(message)
         else:
-            total += counter.with_margin(plain - saved * _calls(message))
+            total += counter.with_margin(plain - saved * _calls(message)) + counter.added_per_message
     return total
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.answers import http, user
 from tests.support.command import config_file, gateway_command
+from tests.support.documents import prompt_tokens
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -109,6 +110,60 @@ def test_s8_what_one_key_is_told_is_not_anothers(gateway: GatewayProcess, upstre
     learn(gateway, "m", 32768, "sk-two")
     assert window(chat(gateway, "m", "sk-one")) == 8192
     assert [record.headers["authorization"] for record in asked(upstream)] == ["Bearer sk-one", "Bearer sk-two"]
+
+
+OVERFLOW = {
+    "message": "This model's maximum context length is 4096 tokens. Please reduce the length of the messages.",
+    "type": "invalid_request_error",
+    "param": "messages",
+    "code": "context_length_exceeded",
+}
+
+
+def ferries(gateway: GatewayProcess, **more: Any) -> dict[str, Any]:
+    attachments = [{"title": "Log", "content": LONG}]
+    answer = chat(gateway, "m", attachments=attachments, context={"mode": "simple"}, **more)
+    used: dict[str, Any] = answer["context_utilization"]
+    return used
+
+
+def test_s4_i1_a_window_that_was_told_outlives_the_process(
+    upstream: MockUpstream, tmp_path: Path, fork_server: ForkServer
+) -> None:
+    """By a list, or by a refusal that says no more than the limit: one refit, and no refusal after it."""
+    env = {"OPENAI_BASE_URL": upstream.base_url}
+    lists(upstream, {"id": "listed", "max_model_len": 8192})
+    with GatewayProcess(None, env, directory=tmp_path, fork_server=fork_server) as started:
+        learn(started, "listed", 8192)
+        upstream.clear()
+        upstream.reply(status=400, json={"error": OVERFLOW})
+        used = ferries(started)
+        assert len(upstream.chats) == 2
+        assert (used["context_window"], used["budget_tokens"] < 4096) == (4096, True)
+        assert "context_window_unknown" not in used["warnings"]
+        assert (ferries(started)["context_window"], len(upstream.chats)) == (4096, 3)
+        started.terminate()
+    upstream.clear()
+    upstream.routes.pop(LIST, None)
+    with GatewayProcess(None, env, directory=tmp_path, fork_server=fork_server) as started:
+        assert window(chat(started, "listed")) == 8192
+        assert (ferries(started)["context_window"], len(upstream.chats)) == (4096, 2)
+    assert asked(upstream) == []
+
+
+def test_s4_i1_what_each_message_adds_is_learned_from_small_prompts(
+    gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """An upstream that counts six tokens more a message refuses nothing, as soon as it has answered once."""
+    lists(upstream, {"id": "m", "max_model_len": 4096})
+    learn(gateway, "m", 4096)
+    upstream.count_prompt = lambda body: prompt_tokens(body) + 6 * len(body["messages"])
+    chat(gateway, "m")
+    upstream.context_limit = 4096 - 1000
+    talk = [message for n in range(400) for message in (user(f"{n}?"), {"role": "assistant", "content": f"{n}."})]
+    used = chat(gateway, "m", messages=[*talk, user("And?")], max_tokens=1000)["context_utilization"]
+    assert "refitted_after_upstream_overflow" not in used["warnings"]
+    assert used["messages_excluded"] > 0
 
 
 def test_s4_i1_first_requests_at_once_ask_once(gateway: GatewayProcess, upstream: MockUpstream) -> None:

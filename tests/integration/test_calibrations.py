@@ -29,6 +29,7 @@ async def calibrations(request: pytest.FixtureRequest, transactions: Transaction
 async def test_what_was_saved_is_loaded(calibrations: CalibrationStore) -> None:
     assert await calibrations.load() == {}
     learned = {"a model": Calibration(1.4, 3, NOW), LONG: Calibration(0.75, 2**31 - 1, NOW)}
+    learned["told"] = Calibration(1.0, 1, NOW, added_per_message=6, told_window=8192, told_until=NOW)
     await calibrations.save(learned)
     assert await calibrations.load() == learned
 

@@ -37,7 +37,7 @@ from gateway.storage.database.large import document_regions as document_regions
 from gateway.storage.database.large import large_documents as large_documents
 from gateway.storage.encryption.columns import Content, Withheld
 
-REVISION = "0011"
+REVISION = "0012"
 """The Alembic revision that this version of the code needs."""
 
 secrets = Table(
@@ -259,8 +259,12 @@ calibrations = Table(
     Column("updated_at", DateTime(timezone=True), nullable=False),
     Column("saved_per_call", Integer, nullable=False),
     Column("calls_seen", Integer, nullable=False),
+    Column("added_per_message", Integer, nullable=False, server_default="0"),
+    Column("told_window", Integer),
+    Column("told_until", DateTime(timezone=True)),
 )
-"""By how much a model's own count of tokens differs from the gateway's, as its upstream reported it."""
+"""By how much a model's own count of tokens differs from the gateway's, as its upstream reported it; and windows that
+upstreams told."""
 
 attachments = Table(
     "attachments",

@@ -1,4 +1,5 @@
-"""Windows and prices that nobody configured and LiteLLM's map does not have: the model's own upstream is asked.
+"""Windows and prices that nobody configured and LiteLLM's map does not have: the model's own upstream is asked. What it
+says where it refuses counts, too.
 
 It is asked at the first request for such a model, with the key of that request. The request waits a little; whatever
 comes of it, it goes on. So a local server is managed by its address alone.
@@ -8,6 +9,7 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +19,7 @@ from gateway.base import jsons
 from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.errors import GatewayError
 from gateway.models.exchange import Deployment, ModelFacts
-from gateway.ports import Clock
+from gateway.ports import Clock, WindowKeeper
 from gateway.telemetry import logs
 from gateway.upstream.http.faults import translated
 from gateway.upstream.openai.descriptions import (
@@ -86,8 +88,11 @@ def lacks(facts: ModelFacts) -> bool:
 
 
 def completed(facts: ModelFacts, told: Description) -> ModelFacts:
-    """Facts with what was told in their gaps; what was known stands."""
-    if told.window and facts.max_input_tokens is None and facts.context_window is None:
+    """Facts with what was told in their gaps. What was configured stands; a window that only LiteLLM's map knows does
+    not, where the model's own server has a smaller one."""
+    known = facts.context_window or facts.max_input_tokens
+    stands = known is not None and (facts.window_is_configured or not told.certain or (told.window or known) >= known)
+    if told.window and not stands:
         output = facts.max_output_tokens or told.max_output
         facts = replace(facts, max_input_tokens=told.window, context_window=told.window, max_output_tokens=output)
     return replace(facts, prices=told.prices) if told.prices and not facts.prices else facts
@@ -96,8 +101,10 @@ def completed(facts: ModelFacts, told: Description) -> ModelFacts:
 class ToldFacts:
     """What upstreams told, by address, key and model: what one tenant's key is told is no other tenant's."""
 
-    def __init__(self, client: httpx.AsyncClient, clock: Clock) -> None:
+    def __init__(self, client: httpx.AsyncClient, clock: Clock, kept: WindowKeeper | None = None) -> None:
+        """`kept`: windows that were told before this process began, or to others."""
         self._client = client
+        self._kept = kept
         self._clock = clock
         self._tasks = BackgroundTasks()
         self._told: OrderedDict[tuple[Key, str], _Told] = OrderedDict()
@@ -106,8 +113,33 @@ class ToldFacts:
 
     def known(self, deployment: Deployment) -> Description:
         """What was told of this model so far."""
-        told = self._told.get((_key(deployment), deployment.provider_model))
-        return told.description if told else NOTHING
+        key = _key(deployment)
+        told = self._told.get((key, deployment.provider_model))
+        found = told.description if told else NOTHING
+        window = self._window(deployment, key)[0] if found.window is None else None
+        return replace(found, window=window) if window is not None else found
+
+    def refused(self, deployment: Deployment, window: int) -> None:
+        """A refusal told the model's window; the list is asked again later, since it may be another one by then."""
+        key = _key(deployment)
+        told = self._told.setdefault((key, deployment.provider_model), _Told())
+        told.description = replace(told.description, window=window, certain=True)
+        told.until = self._clock.monotonic() + KEPT_SECONDS
+        self._keep(deployment, told.description)
+
+    def _window(self, deployment: Deployment, key: Key) -> tuple[int | None, datetime | None]:
+        return self._kept.window(deployment.provider_model, repr(key)) if self._kept is not None else (None, None)
+
+    def _keep(self, deployment: Deployment, told: Description) -> None:
+        """Keeps a window for as long as it is not asked for again. Prices are kept nowhere: who told some is asked anew
+        by each process."""
+        if self._kept is None or told.window is None:
+            return
+        key, now = _key(deployment), self._clock.now()
+        lasts = told.certain and not told.prices
+        if lasts or self._window(deployment, key)[0] != told.window:
+            until = now + timedelta(seconds=KEPT_SECONDS if lasts else 0)
+            self._kept.keep_window(deployment.provider_model, repr(key), told.window, until)
 
     async def ask(self, deployment: Deployment) -> None:
         """Asks the upstream of a model if it is time to; requests at once wait for one answer, each at most
@@ -120,10 +152,13 @@ class ToldFacts:
         while len(self._told) > MAX_KEPT:
             self._told.popitem(last=False)
         now = self._clock.monotonic()
+        window, until = self._window(deployment, key[0])
+        if until is not None and told.task is None and self._clock.now() < until:
+            return
         if told.task is None and now >= told.until:
             told.since, told.task = now, self._tasks.start(self._look(deployment, told))
         left = PATIENCE - (now - told.since)
-        if told.task is not None and told.description is NOTHING and left > 0:
+        if told.task is not None and told.description is NOTHING and window is None and left > 0:
             await asyncio.wait({told.task}, timeout=left)
 
     async def close(self) -> None:
@@ -145,6 +180,7 @@ class ToldFacts:
         if usable and found != told.description:
             log.info("model_told", model=deployment.model, context_window=found.window, priced=bool(found.prices))
             told.description = found
+        self._keep(deployment, found)
 
     async def _find(self, deployment: Deployment) -> Description:
         table = await self._listing(deployment)
@@ -223,9 +259,13 @@ def _key(deployment: Deployment) -> Key:
     return deployment.api_base, hashlib.sha256(repr(told).encode("utf-8", "surrogatepass")).digest()
 
 
+def is_direct(deployment: Deployment) -> bool:
+    """Whether an upstream is asked in OpenAI's own words, so that its figures are those of its own server."""
+    return deployment.protocol == "openai" and deployment.api_base not in SILENT
+
+
 def _tells(deployment: Deployment) -> bool:
-    direct = deployment.protocol == "openai" and deployment.key_header == "authorization" and not deployment.query
-    return direct and deployment.api_base not in SILENT
+    return is_direct(deployment) and deployment.key_header == "authorization" and not deployment.query
 
 
 def _table(raw: bytes) -> _Table:

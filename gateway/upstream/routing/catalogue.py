@@ -53,6 +53,7 @@ class Catalogue:
             supports_pdf_input=bool(extra.get("supports_pdf_input", known.get("supports_pdf_input", False))),
             supports_prompt_caching=_caches(extra, known),
             mode=_mode(extra, known),
+            window_is_configured=info is not None and bool(info.max_input_tokens or info.context_window),
         )
 
     def _names(self, model: str, entry: ModelEntry | None) -> list[str]:

@@ -11,7 +11,8 @@ from gateway.errors import GatewayError, ModelNotFound, Unauthorized
 from gateway.models.exchange import ANTHROPICS_KEY, Caller, Deployment, ModelFacts
 from gateway.models.routing import NO_HINT, Candidates, RouteHint
 from gateway.ports import Clock
-from gateway.upstream.openai.told_facts import ToldFacts, completed, lacks
+from gateway.upstream.openai.descriptions import tokens
+from gateway.upstream.openai.told_facts import ToldFacts, completed, is_direct, lacks
 from gateway.upstream.routing.candidates import Alone, Chooser
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.deployments import RESPONSES, Access, by_responses, deployment_of
@@ -273,9 +274,20 @@ class ConfiguredRouter:
             if len(self._facts) > MAX_REMEMBERED:
                 self._facts.clear()
             known = self._facts[of] = self._known_facts(model, self._member(model, deployment))
-        if self._told is None or deployment is None or not lacks(known):
+        if self._told is None or deployment is None:
+            return known
+        if not lacks(known) and (known.window_is_configured or not is_direct(deployment)):
             return known
         return completed(known, self._told.known(deployment))
+
+    def refused(self, model: str, deployment: Deployment, window: int | None) -> None:
+        """Keeps a window that an upstream told as it refused a prompt, where nobody configured one."""
+        known = self.facts(model, deployment)
+        before = known.context_window or known.max_input_tokens
+        if self._told is None or known.window_is_configured or tokens(window) is None or window is None:
+            return
+        if before is None or (window < before and is_direct(deployment)):
+            self._told.refused(deployment, window)
 
     async def learn(self, model: str, deployment: Deployment) -> None:
         """Lets the upstream tell what is known of a model nowhere else. It takes two seconds at most, never fails, and

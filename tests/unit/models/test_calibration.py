@@ -50,6 +50,40 @@ def test_a_report_teaches(known: Calibration, report: Report, exact: bool, margi
         assert (learned.samples, learned.updated_at) == (known.samples + 1, LATER)
 
 
+FEW = Calibration(1.0, 1, NOW, added_per_message=6)
+ADDED: list[tuple[Calibration, Report, bool, int]] = [
+    (START, Report(40, 58, 10_000, messages=3), True, 6),  # small as it is
+    (START, Report(40, 58, 10_000, messages=3), False, 6),
+    (START, Report(8000, 8600, 10_000, messages=100), True, 6),
+    (START, Report(8000, 8601, 10_000, messages=100), True, 7),  # rounded up
+    (START, Report(8000, 8600, 10_000, messages=3), True, 0),  # no frame takes so many
+    (START, Report(2000, 2030, 10_000, messages=3), False, 0),  # its texts may be what differs
+    (START, Report(8, 60, 10_000, messages=4), True, 0),  # a prompt that the server adds
+    (START, Report(40, 58, 10_000, messages=3, has_tools=True), True, 0),  # tools may be what differs
+    (START, Report(40, 58, 10_000, messages=3, calls=1), True, 0),
+    (FEW, Report(40, 58, 10_000, messages=3), True, 6),
+    (FEW, Report(40, 40, 10_000, messages=3), True, 5),  # slowly down
+    (FEW, Report(40, 40, 10_000, messages=3, cached=True), True, 6),
+    (Calibration(1.4, 1, NOW), Report(100, 170, 10_000, messages=5), False, 6),  # beside another tokenizer's margin
+]
+
+
+@pytest.mark.parametrize(("known", "report", "exact", "added"), ADDED)
+def test_a_small_prompt_teaches_what_each_message_adds(
+    known: Calibration, report: Report, exact: bool, added: int
+) -> None:
+    learned = calibrated(known, report, LATER, exact=exact)
+    assert (learned.added_per_message, learned.margin) == (added, known.margin)
+
+
+def test_what_messages_add_is_no_margin() -> None:
+    """Of a large prompt the rest alone is another tokenizer's."""
+    learned = calibrated(FEW, Report(7000, 7000 * 2 + 600, 20_000, messages=100), LATER)
+    assert (learned.margin, learned.added_per_message) == (1.5, 6)
+    over = calibrated(START, Report(9500, 10_100, 10_000, messages=100), LATER, exact=True)
+    assert (over.margin, over.added_per_message) == (1.0, 6)
+
+
 @given(st.lists(st.tuples(st.integers(-5, 10**7), st.integers(-5, 10**8), st.integers(1, 10**6), st.booleans())))
 def test_whatever_is_reported_the_margin_stays_within_bounds(reports: list[tuple[int, int, int, bool]]) -> None:
     known = exact = START

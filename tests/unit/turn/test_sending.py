@@ -97,6 +97,9 @@ class Anew:
     async def anew(self, exchange: Exchange, request: ChatRequest, candidates: Any, at: Deployment) -> Exchange:
         return exchange_of(request, candidates, at)
 
+    def refused(self, exchange: Exchange, overflow: Any) -> None:
+        raise NotImplementedError
+
     async def refit(self, exchange: Exchange, built: Any, overflow: Any) -> None:
         raise NotImplementedError
 

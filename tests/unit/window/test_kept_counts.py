@@ -46,6 +46,7 @@ class Watched:
         self.tokenizer, self.margin = counter.tokenizer, counter.margin
         self.text, self.tools, self.with_margin = counter.text, counter.tools, counter.with_margin
         self.least, self.is_own, self.saved = counter.least, counter.is_own, counter.saved
+        self.added_per_message = counter.added_per_message
         self.estimate, self.estimate_texts = counter.estimate, counter.estimate_texts
         self.parts, self.estimate_parts = counter.parts, counter.estimate_parts
 
