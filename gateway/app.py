@@ -49,7 +49,7 @@ from gateway.operations.storage_upkeep import add_older_for_ever, begin_preparin
 from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.planning.loops import ToolLoops
 from gateway.planning.resting import PlannerRest
-from gateway.planning.summary_cache import SummaryCache
+from gateway.planning.summary_cache import PLAN_SECONDS, SummaryCache
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.routes import posted, route_table
 from gateway.storage.cache.frames import FrameCache
@@ -206,7 +206,8 @@ class Gateway:
         turn_summarizer = TurnSummarizer(settings.context, internal, summaries, clock)
         self.summaries = RollingSummaries(self.store, turn_summarizer, cache, settings.memory, self.metrics)
         self.loops = ToolLoops(cache, self.store.secret)
-        self.planning = ContextPlanning(settings.context, internal, summaries, self.store, self.rest, clock)
+        plans = SummaryCache(cache, clock, PLAN_SECONDS, settings.context.planning_max_seconds)
+        self.planning = ContextPlanning(settings.context, internal, summaries, plans, self.store, self.rest, clock)
         documents = settings.documents
         if refuses_files(settings):  # what is read of a PDF goes up as text, which can be masked
             documents = documents.model_copy(update={"native_pages": 0})

@@ -8,8 +8,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 
 from gateway.accounting.economics import expected_requests, saving_of
+from gateway.base import jsons
 from gateway.base.ids import content_digest
 from gateway.base.tasks import BackgroundTasks
 from gateway.config.settings import ContextSettings
@@ -20,14 +22,14 @@ from gateway.internal_models.calls import Begin, InternalModels, OpenBill
 from gateway.models.artifacts import Artifact, ArtifactPlan, ArtifactType, ProcessingStrategy
 from gateway.models.bill import InternalCall
 from gateway.models.exchange import ChatRequest, Deployment, WhatIf
-from gateway.models.internal import InternalModelFailed, OverBudget
+from gateway.models.internal import InternalModelFailed, InternalRequest, OverBudget
 from gateway.models.window import Planned
 from gateway.planning.decision import FORCED, Prospects, without_standing
 from gateway.planning.processor import ArtifactProcessor, ModelConfig
-from gateway.planning.prompt import PlannerTask
+from gateway.planning.prompt import PROMPT_VERSION, PlannerTask
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summaries import Summarizer
-from gateway.planning.summary_cache import SummaryCache
+from gateway.planning.summary_cache import Make, SummaryCache, SummaryKey
 from gateway.ports import Clock, ConversationReader, InternalModel
 from gateway.telemetry.logs import get_logger
 from gateway.window.candidates import as_artifact, candidates, recent_texts, transcript
@@ -44,7 +46,7 @@ class PlanResult:
 
     `cache_hits` are the artifacts whose summaries cost nothing, `cache_misses` the number of the others. `cached` are
     digests of the contents of which the summary cache may hold something now. `asked`: a model was asked, so that
-    nobody is asked again for the same request.
+    nobody is asked again for the same request. `shared`: an equal request paid for the plan.
     """
 
     planned: Planned | None = None
@@ -53,6 +55,7 @@ class PlanResult:
     cache_misses: int = 0
     cached: tuple[str, ...] = ()
     asked: bool = True
+    shared: bool = False
 
 
 @dataclass(slots=True)
@@ -149,6 +152,7 @@ class ContextPlanning:
         settings: ContextSettings,
         models: InternalModels,
         summaries: SummaryCache,
+        plans: SummaryCache,
         store: ConversationReader,
         rest: PlannerRest,
         clock: Clock,
@@ -156,6 +160,7 @@ class ContextPlanning:
         self._settings = settings
         self._models = models
         self._summaries = summaries
+        self._plans = plans
         self._store = store
         self._rest = rest
         self._clock = clock
@@ -181,9 +186,10 @@ class ContextPlanning:
         """One call of the planner, and the summaries that its plan asks for; never an error."""
         planners.call_budget.begin()
         try:
-            plan = await self._asked(request, task, planners.planner)
+            plan, is_shared = await self._asked(request, task, planners.planner)
             may_be_summarized = [each for each in task.artifacts if each.artifact_id not in task.quoted]
-            return await self._with_summaries(request, plan, may_be_summarized, planners)
+            made = await self._with_summaries(request, plan, may_be_summarized, planners)
+            return replace(made, shared=is_shared)
         except InternalModelFailed as failed:
             return PlanResult(fallback_reason=str(failed))
         except Exception as fault:  # noqa: BLE001 - a fault in an optional part costs quality, never the answer
@@ -199,17 +205,36 @@ class ContextPlanning:
         saving = most_saved(draft, task, trusted=self._settings.trust_planner)
         return replace(prospects_of(draft), price=self._processor.price(task, planners.planner), saving=saving)
 
-    async def _asked(self, request: ChatRequest, task: PlannerTask, planner: InternalModel) -> ArtifactPlan:
-        tenant = request.caller.tenant
+    async def _asked(
+        self, request: ChatRequest, task: PlannerTask, planner: InternalModel
+    ) -> tuple[ArtifactPlan, bool]:
+        """The plan, and whether an equal request is paying for it."""
+        tenant, is_shared = request.caller.tenant, False
+
+        async def once(ask: InternalRequest, make: Make) -> str:
+            nonlocal is_shared
+            secret, _, keep = await self._cached_as(request)
+            said = content_digest(jsons.canonical([ask.messages, ask.schema, ask.max_tokens]).decode())
+            key = SummaryKey(tenant, "", said, planner.name, PROMPT_VERSION, kind="plan")
+            made = await self._plans.get_or_make(
+                key, partial(self._noted, tenant, planner, make), secret, read=False, keep=keep
+            )
+            is_shared = made.hit
+            return made.text
+
+        return await self._processor.plan_context(task, planner, once), is_shared
+
+    async def _noted(self, tenant: str, planner: InternalModel, make: Make) -> str:
+        """The planner's answer; whether it could be used is noted once, however many wait for it."""
         try:
-            plan = await self._processor.plan_context(task, planner)
+            text = await make()
         except OverBudget:  # it was not asked, or had no time left: that says nothing of it
             raise
         except InternalModelFailed:
             await self._rest.answered(tenant, planner.name, usable=False)
             raise
         await self._rest.answered(tenant, planner.name, usable=True)
-        return plan
+        return text
 
     async def _with_summaries(
         self, request: ChatRequest, plan: ArtifactPlan, artifacts: Sequence[Artifact], planners: Planners
@@ -237,16 +262,20 @@ class ContextPlanning:
         )
 
     async def _summarizer(self, request: ChatRequest, model: InternalModel) -> Summarizer:
-        """Of a dry run nothing is kept but its bill; no cache knows of `store: false` (guarantee §2, §5)."""
-        reads, keeps = request.store, request.store and not request.options.dry_run
-        try:
-            secret = await self._store.secret()
-        except StorageUnavailable:  # a key that nobody else has finds nothing
-            secret, reads, keeps = os.urandom(32), False, False
+        secret, reads, keeps = await self._cached_as(request)
         seconds, tenant = self._settings.summarizer_timeout, request.caller.tenant
         return Summarizer(model, self._summaries, tenant, secret, reads=reads, keeps=keeps, timeout_seconds=seconds)
+
+    async def _cached_as(self, request: ChatRequest) -> tuple[bytes, bool, bool]:
+        """The secret of what is cached for a request, and whether it may be read and kept: of a dry run nothing is kept
+        but its bill; no cache knows of `store: false` (guarantee §2, §5)."""
+        try:
+            return await self._store.secret(), request.store, request.store and not request.options.dry_run
+        except StorageUnavailable:  # a key that nobody else has finds nothing
+            return os.urandom(32), False, False
 
     async def close(self) -> None:
         """Waits for what is still being kept or deleted."""
         await self._tasks.finish()
         await self._summaries.close()
+        await self._plans.close()

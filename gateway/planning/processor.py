@@ -1,7 +1,7 @@
 """`ArtifactProcessor`: asks the planner, and makes the summaries that its plan needs (guarantee §5)."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Self
@@ -13,9 +13,11 @@ from gateway.models.internal import InternalModelFailed, InternalRequest
 from gateway.planning.answer import InvalidPlan, is_plan, read_plan
 from gateway.planning.prompt import PlannerTask, plan_schema, planner_messages
 from gateway.planning.summaries import Summarizer
-from gateway.planning.summary_cache import Summary
+from gateway.planning.summary_cache import Make, Summary
 from gateway.ports import InternalModel
 
+Once = Callable[[InternalRequest, Make], Awaitable[str]]
+"""Makes the answer to a question, unless somebody is being answered the same: then it is theirs."""
 DEFAULT_INTERNAL = "gpt-4o-mini"
 INPUT_PRICE = "input_cost_per_token"
 
@@ -95,18 +97,26 @@ class ArtifactProcessor:
     def __init__(self, settings: ContextSettings) -> None:
         self._settings = settings
 
-    async def plan_context(self, task: PlannerTask, planner: InternalModel) -> ArtifactPlan:
+    async def plan_context(self, task: PlannerTask, planner: InternalModel, once: Once | None = None) -> ArtifactPlan:
         """The planner's plan: one call, within its deadline.
+
+        Args:
+            once: shares the call with equal ones.
 
         Raises:
             InternalModelFailed: no answer in time, or rubbish; the message is the `fallback_reason`.
         """
         ask, ids = self._request(task, planner)
-        answer = await planner.ask(ask)
-        try:
-            plan = read_plan(answer.text, ids)
-        except InvalidPlan as rubbish:
-            raise InternalModelFailed(str(rubbish)) from None
+
+        async def make() -> str:
+            text = (await planner.ask(ask)).text
+            try:
+                read_plan(text, ids)
+            except InvalidPlan as rubbish:
+                raise InternalModelFailed(str(rubbish)) from None
+            return text
+
+        plan = read_plan(await (once(ask, make) if once is not None else make()), ids)
         prompt = "\n\n".join(message["content"] for message in ask.messages)
         return plan.model_copy(update={"prompt": prompt[: self._settings.planner_prompt_chars]})
 

@@ -10,6 +10,8 @@ from gateway.base.printing import in_short
 from gateway.models.artifacts import Artifact, ContextGoal, ProcessingStrategy
 
 SCHEMA_NAME = "artifact_plan"
+PROMPT_VERSION = 1
+"""Raised whenever it changes how an answer is to be read."""
 MAX_SHOWN = 500
 """Artifacts in one prompt; the others keep the heuristic's decision."""
 MIN_PREVIEW_CHARS = 120

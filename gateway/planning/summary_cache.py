@@ -1,4 +1,4 @@
-"""The summary cache (guarantee §5), with stampede protection: requests at once for one summary pay once."""
+"""The summary cache (guarantee §5), with stampede protection: requests at once for one summary or plan pay once."""
 
 import asyncio
 import hashlib
@@ -19,25 +19,34 @@ POLL_SECONDS = (0.02, 0.05, 0.1, 0.2)
 """Waits between looks for a summary that another process makes; the last is repeated."""
 CLAIM_SECONDS = 5.0
 """How long a claim lasts unless renewed: where its process ends, another takes over after this time."""
+PLAN_SECONDS = 5.0
+"""How long a plan is there for those who waited for it in other processes: many looks."""
 RENEWALS = 3
 """So often a claim is renewed within its time, so that one renewal may fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryKey:
-    """What a summary is of: tenant, content (hexadecimal SHA-256), focus, model and version of the prompt."""
+    """What a summary is of: tenant, content (hexadecimal SHA-256), focus, model and version of the prompt. A plan is of
+    several contents, so of none, and its focus is the digest of its prompt."""
 
     tenant: str
     content_digest: str
     focus: str
     model: str
     prompt_version: int
+    kind: str = "summary"
+
+    @property
+    def group(self) -> str | None:
+        """The group by which the cache forgets it with its content."""
+        return cache_group(self.tenant, self.content_digest) if self.content_digest else None
 
     def name(self, secret: bytes) -> str:
         """The key in the cache, hashed with the secret, so that readers of keys cannot test contents against them."""
         parts = (self.tenant, self.content_digest, self.focus, self.model, str(self.prompt_version))
         framed = b"".join(len(part.encode()).to_bytes(4) + part.encode() for part in parts)
-        return "summary:" + hmac.new(secret, framed, hashlib.sha256).hexdigest()
+        return f"{self.kind}:" + hmac.new(secret, framed, hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +65,8 @@ Make = Callable[[], Awaitable[str]]
 
 
 class SummaryCache:
-    """Keeps summaries in any cache that can claim. A cache that is down, slow or holds rubbish costs a miss, never an
-    error.
+    """Keeps summaries, or plans, in any cache that can claim. A cache that is down, slow or holds rubbish costs a miss,
+    never an error.
 
     Of requests at once for one summary the first pays. In this process the others wait for it; across processes it
     holds a claim in the cache that runs out by itself. If the model fails the first, the others fail with it: each
@@ -79,7 +88,8 @@ class SummaryCache:
             make: makes and pays for it; may raise what it likes, which is passed on.
             secret: the storage's, for the key and the signature of the value.
             read: whether one that is kept may be used, and whether it may be asked for (not with `store: false`).
-            keep: whether it may be kept (neither with `store: false` nor of a dry run).
+            keep: whether it may be kept (neither with `store: false` nor of a dry run). Without `read` that is for
+                those who ask while it is being made, in other processes, too.
         """
         name = key.name(secret)
         run = f"{name} {read} {keep}"
@@ -92,7 +102,7 @@ class SummaryCache:
         self._running[run] = future
         try:
             if keep:
-                found = await self._kept_or_made(key, name, make, secret)
+                found = await self._kept_or_made(key, name, make, secret, read=read)
             else:
                 found = await self._only_read_or_made(name, make, secret, read)
         except BaseException as error:
@@ -119,11 +129,12 @@ class SummaryCache:
         text = _opened(await self._cache.get(name), name, secret) if read else None
         return Summary(text, hit=True) if text is not None else Summary(await make(), hit=False)
 
-    async def _kept_or_made(self, key: SummaryKey, name: str, make: Make, secret: bytes) -> Summary:
+    async def _kept_or_made(self, key: SummaryKey, name: str, make: Make, secret: bytes, *, read: bool) -> Summary:
         owner, claim = new_id(""), f"{name}:claim"
         text = made = None
         try:
-            text = await self._kept_or_claimed(name, claim, owner, secret)
+            if read or not await self._cache.claim(claim, owner, CLAIM_SECONDS):
+                text = await self._kept_or_claimed(name, claim, owner, secret)
             if text is not None:
                 return Summary(text, hit=True)
             async with self._renewed(claim, owner):
@@ -132,7 +143,7 @@ class SummaryCache:
         finally:
             if text is None:
                 value = None if made is None else _signed(made, name, secret)
-                settled = self._settled(name, value, cache_group(key.tenant, key.content_digest), owner)
+                settled = self._settled(name, value, key.group, owner)
                 await asyncio.shield(self._tasks.start(settled))  # it ends also where the request is cancelled here
 
     async def _kept_or_claimed(self, name: str, claim: str, owner: str, secret: bytes) -> str | None:
@@ -164,7 +175,7 @@ class SummaryCache:
         finally:
             renewing.cancel()
 
-    async def _settled(self, name: str, value: bytes | None, group: str, owner: str) -> None:
+    async def _settled(self, name: str, value: bytes | None, group: str | None, owner: str) -> None:
         if value is not None:
             await self._cache.set(name, value, self._ttl, group=group)
         await self._cache.release(f"{name}:claim", owner)

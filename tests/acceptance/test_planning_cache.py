@@ -1,9 +1,12 @@
 """Summaries that are paid for once: by whom, for whom, and how long (guarantee §5)."""
 
+import re
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from tests.support.answers import Json, exact, http, raw_request, user
 from tests.support.documents import lamps, prose, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.internal_models import InternalModels, every
+from tests.support.internal_models import InternalModels, Shown, every
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
 from tests.support.reply import Reply
@@ -158,13 +161,57 @@ def test_s5_two_processes_that_need_one_summary_at_once_pay_once(
     gateways = [one, start_gateway({**config, "storage": one.config["storage"]})]  # its secret is in the cache's keys
     models.summarizer = lambda text: Reply(text=SUMMARY, gate=gate)
     with ThreadPoolExecutor(20) as pool:
-        asked = [pool.submit(ask, gateways[number % 2]) for number in range(20)]
-        while not models.summarized or len(models.planned) < 20:
-            pass
-        gate.set()
+        said = [[user(f"What is kept, for the {number}th time?")] for number in range(20)]  # so that each has its plan
+        asked = [pool.submit(ask, gateways[number % 2], messages=each) for number, each in enumerate(said)]
+        try:
+            wait_until(lambda: bool(models.summarized) and len(models.planned) == 20, "all are planned")
+        finally:
+            gate.set()
         answers = [each.result() for each in asked]
     assert len(models.summarized) == 1
     assert sorted(map(stats, answers)) == [(0, 1), *[(1, 0)] * 19]
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["planned", "rubbish"])
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_s5_equal_plans_at_once_are_asked_for_once(
+    start_gateway: GatewayFactory, upstream: MockUpstream, valkey: Valkey, processes: int, store: bool, answered: bool
+) -> None:
+    """The others wait, and their bills say so. Without being stored nothing is in a cache that processes share. A plan
+    that is asked for later is asked for anew."""
+    plan, gate = every("rag_extract", extraction_query="keeper"), threading.Event()
+
+    def planner(artifacts: list[Shown]) -> Reply:
+        return replace(plan(artifacts) if answered else Reply(text="I cannot."), gate=gate)
+
+    upstream.handler = models = InternalModels(planner)
+    config = {**PLANNING, **KEYS, "cache": {"url": valkey.url, "timeout": 2.0}}
+    gateways = [start_gateway(config)]
+    assert gateways[0].config is not None
+    gateways += [start_gateway({**config, "storage": gateways[0].config["storage"]})] * (processes - 1)
+    with ThreadPoolExecutor(6) as pool:
+        asked = [pool.submit(ask, gateways[number % processes], store=store) for number in range(6)]
+        try:
+            wait_until(lambda: sum(map(in_flight, set(gateways))) >= 6, "all of them")
+            time.sleep(1)
+        finally:
+            gate.set()
+        answers = [each.result()["response_metadata"]["context_utilization"] for each in asked]
+    payers = len(models.planned)
+    assert payers == (1 if store else processes) or (not answered and payers <= processes)
+    assert [each["llm_planning_used"] for each in answers] == [answered] * 6
+    calls = sorted(each["planning_usage"]["planner"].get("calls", 0) for each in answers)
+    assert calls == [*[0] * (6 - payers), *[1] * payers]
+    if answered:
+        assert sorted(each["cache_stats"]["hits"] for each in answers) == [*[0] * payers, *[1] * (6 - payers)]
+        assert ask(gateways[0])["response_metadata"]["context_utilization"]["planning_usage"]["planner"]["calls"] == 1
+
+
+def in_flight(gateway: GatewayProcess) -> int:
+    with http(gateway, "sk-tenant-a") as client:
+        found = client.get(f"http://127.0.0.1:{gateway.port}/metrics").text
+    return int(float(re.search(r"^\S*in_flight\S* (\S+)$", found, re.MULTILINE)[1]))
 
 
 def test_s5_a_cache_that_is_down_or_hung_costs_a_miss_and_never_an_error(

@@ -13,6 +13,7 @@ from gateway.storage.cache.memory import MemoryCache
 from tests.support.hand_clock import HandClock
 
 SECRET = b"s" * 32
+PLAN = SummaryKey("tenant", "", "ab" * 32, "gpt-4o-mini", 1, kind="plan")
 KEY = SummaryKey("tenant", "ab" * 32, "prices", "gpt-4o-mini", 1)
 
 
@@ -127,6 +128,24 @@ async def test_s5_across_processes_one_pays(backend: MemoryCache) -> None:
     payer.go.set()
     assert [each.hit for each in await asyncio.gather(first, second)] == [False, True]
     assert payer.paid == 1
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_s5_a_plan_is_shared_by_those_who_ask_at_once_alone(backend: MemoryCache, processes: int) -> None:
+    """Also where that of an earlier time is still kept."""
+    caches = [SummaryCache(backend, SystemClock(), 60.0, 30.0) for _ in range(processes)]
+    payer = Payer()
+    for times in (1, 2):
+        payer.go.clear()
+        asked = []
+        for number in range(4):
+            asking = caches[number % processes].get_or_make(PLAN, payer, SECRET, read=False, keep=True)
+            asked.append(asyncio.ensure_future(asking))
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.03)
+        payer.go.set()
+        assert sorted(each.hit for each in await asyncio.gather(*asked)) == [False, True, True, True]
+        assert payer.paid == times
 
 
 async def test_s5_when_the_payer_leaves_one_of_those_that_wait_pays(summaries: SummaryCache) -> None:
