@@ -101,6 +101,7 @@ from gateway.upstream.routing.probes import probe_for_ever
 from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
+from gateway.window.budget import TurnBound
 
 log = get_logger("gateway.app")
 EXPIRE_SECONDS = 60.0
@@ -204,7 +205,8 @@ class Gateway:
         internal = InternalModels(self.upstream, self.router, self.counters, clock, count)
         self.rest = PlannerRest(cache, clock)
         turn_summarizer = TurnSummarizer(settings.context, internal, summaries, clock)
-        self.summaries = RollingSummaries(self.store, turn_summarizer, cache, settings.memory, self.metrics)
+        due = settings.memory.model_copy(update={"max_turns": settings.max_turns})
+        self.summaries = RollingSummaries(self.store, turn_summarizer, cache, due, self.metrics)
         self.loops = ToolLoops(cache, self.store.secret)
         plans = SummaryCache(cache, clock, PLAN_SECONDS, settings.context.planning_max_seconds)
         self.planning = ContextPlanning(settings.context, internal, summaries, plans, self.store, self.rest, clock)
@@ -255,6 +257,7 @@ class Gateway:
             Recaller(self.context, self.counters, self.settlement, settings.context),
             self.summaries,
             settings.routing,
+            TurnBound.of(settings.max_turns, settings.memory.oldest_share),
         )
         shared = self.backend if settings.cache.url else None
         kept_frames = FrameCache(shared, clock, settings.cache.frame_ttl, settings.cache.frame_bytes)

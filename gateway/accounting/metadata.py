@@ -31,7 +31,8 @@ FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
     {
         *OPTIONAL_IN_RECORDS,
         *("economics", "embedder", "embedder_cost", "guard", "guard_cost"),
-        *("agent", "profile", "memory", "recall", "things", "pages", "compacted", "cleared", "workflow_spec_tokens"),
+        *("agent", "profile", "memory", "recall", "things", "pages", "left_by", "compacted", "cleared"),
+        "workflow_spec_tokens",
     }
 )
 """Of a bill: they are left out elsewhere."""
@@ -83,6 +84,8 @@ def response_metadata(known: ResponseMetadata, unlisted: Unlisted | None = None)
             del utilization["things"]
         if not used.pages:
             del utilization["pages"]
+        if not used.left_by:
+            del utilization["left_by"]
         if not used.compacted:
             del utilization["compacted"]
         if not used.cleared:

@@ -21,13 +21,14 @@ Piece = str | dict[str, Any]
 def window_memory(material: Material, selection: Selection) -> MemoryMessage | None:
     """The memory message of a window; None where it needs none. A window that stays as it was keeps its message.
 
-    It holds the pinned messages that the window does not, and the oldest `selection.segments` summaries, as far as none
-    of their turns is in the window.
+    It holds the pinned messages that the window does not, and the latest `selection.segments` summaries of those of
+    which no turn is in the window.
     """
     if selection.keeps_memory:
         return material.frame.memory if material.frame is not None else None
     pinned = [each for each in material.pinned if each.is_outside(selection.first, selection.left_out)]
-    return memory_message(pinned, material.segments_before(selection.first)[: selection.segments])
+    told = material.segments_before(selection.first)
+    return memory_message(pinned, told[max(0, len(told) - selection.segments) :])
 
 
 def memory_message(pinned: Sequence[Pinned], segments: Sequence[SummarySegment]) -> MemoryMessage | None:

@@ -93,7 +93,7 @@ NAMES = (
     ClassicName(
         "CONVERSATION_AUTO_SAVE", None, a_flag, "each turn is stored with its answer, or with `store: false` not at all"
     ),
-    ClassicName("MAX_CONVERSATION_LENGTH", ("memory", "max_turns"), _turns),
+    ClassicName("MAX_CONVERSATION_LENGTH", ("conversation", "max_turns"), _turns),
     ClassicName("SUMMARIZATION_ENABLED", ("context", "memory"), _summaries),
     ClassicName("SUMMARIZATION_THRESHOLD", ("memory", "threshold"), a_number),
 )

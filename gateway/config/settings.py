@@ -249,6 +249,12 @@ class ConversationSettings(Section):
         "`user` field, or none if the request names no `user` (`user`); those with the same field or both without "
         "(`tenant`); nobody's (`off`).",
     )
+    max_turns: int | None = Field(
+        None,
+        ge=2,
+        le=100_000,
+        description="Most turns, the current one counted, that are forwarded (§3.11); null: as many as fit.",
+    )
     idempotency_hours: float = Field(
         24.0, gt=0, le=8760, description="Hours that an `Idempotency-Key` is kept after its request was answered."
     )
@@ -261,13 +267,20 @@ class MemorySettings(Section):
     """What outlives the window: summaries of old turns, and things (guarantee §11.13 to §11.17)."""
 
     max_turns: int | None = Field(
-        None, ge=2, le=100_000, description="Turns without a summary that count as a full window; null: tokens alone."
+        None, ge=2, le=100_000, description="Older name of `conversation.max_turns`, which counts where both are set."
     )
     threshold: float = Field(
-        0.7, gt=0, le=1, description="Share of the budget, or of `max_turns`, from which on a summary is due."
+        0.7,
+        gt=0,
+        le=1,
+        description="Share of the budget, or of `conversation.max_turns`, from which on a summary is due.",
     )
     oldest_share: float = Field(
-        0.4, gt=0, lt=1, description="Share of the turns without a summary that the next one covers, the oldest."
+        0.4,
+        gt=0,
+        lt=1,
+        description="Share of the turns without a summary that the next one covers, the oldest; and of "
+        "`conversation.max_turns` that leaves at once where there is none.",
     )
     things: bool = Field(
         False,
@@ -361,6 +374,11 @@ class Settings(Section):
         if self.accounting.users == "off" and any(each.budgets for each in (limits.each_user, *limits.users.values())):
             raise ValueError("limits: budgets of users are added up by user, but accounting.users is off")
         return self
+
+    @property
+    def max_turns(self) -> int | None:
+        """Most turns that are forwarded as messages, by either of its names."""
+        return self.conversation.max_turns or self.memory.max_turns
 
     def model(self, name: str) -> ModelEntry | None:
         """The first entry of that `model_name`, or None."""

@@ -26,6 +26,7 @@ from gateway.window.budget import Limits
 from gateway.window.counting import PromptCounter
 from gateway.window.fit import count_unreduced, fit
 from gateway.window.fitting import Tools
+from gateway.window.turns import bounded
 
 Run = Callable[..., Awaitable[Any]]
 
@@ -99,6 +100,7 @@ def measure(
     target = int(low_water * tokens) if tokens is not None else None
     estimated = counter.margin != 1.0
     limits = Limits(tokens, settings.history_share, target, estimated=estimated, budget=source.budget)
+    material = bounded(material, source.budget.turns)
     unreduced = count_unreduced(material, limits, counting, tools, _shares(settings))
     return Measured(source, material, counting, limits, tools, finder, unreduced)
 

@@ -39,6 +39,7 @@ from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
 from gateway.models.bill import InternalCall
 from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, ModelFacts
+from gateway.models.memory import EXTRACTS
 from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
 from gateway.planning.loops import ToolLoops
 from gateway.ports import ConversationReader, Spans, ThingReader
@@ -167,6 +168,8 @@ class ContextManager:
         options = request.options
         if request.is_worded or request.remembers or options.recall or options.cite or self._is_profiled(request):
             return None
+        if options.memory != EXTRACTS and request.plain is not None and "assistant" in request.plain.roles:
+            return None  # a summary may wait to be shown
         return context_as_sent(request, budget, self._counters.counter(facts), self._settings)
 
     async def count(self, request: ChatRequest, facts: ModelFacts) -> int:

@@ -17,11 +17,15 @@ from gateway.models.bill import ContextUtilizationMetadata, LeftOut
 from gateway.models.exchange import ChatRequest
 from gateway.models.memory import MemoryMessage
 from gateway.models.places import NOTE_END, left_out_of, pages_without_text
+from gateway.models.tool_steps import turn_starts
 from gateway.models.window import MEMORY_INDEX, SYSTEM_INDEX, Fitted, Material
 from gateway.planning.record import SAME_DOCUMENT, EarlierWindow, holds_reduced, records_of
 from gateway.relevance.index_cache import PassageFinder
 from gateway.window.budget import Budget
 from gateway.window.counting import PromptCounter
+
+MAX_TURNS = "max_turns"
+"""Why older turns are not forwarded, whatever room there is (`ContextUtilizationMetadata.left_by`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,9 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
         for each in material.pages
     ]
     utilization.messages_excluded = len(material.messages) - included + history.unread + source.steps.removed
+    turns = material.turns_before + len(turn_starts(message.role for message in material.messages))
+    if source.budget.turns is not None and turns > source.budget.turns.most and utilization.messages_excluded:
+        utilization.left_by = MAX_TURNS
     new = material.attached[len(history.attachments) :]
     earlier = EarlierWindow.of(material, draft.unreduced, history.stored, new)
     if fitted.forwarded.memory is not None:

@@ -93,6 +93,7 @@ def bar_json(bar: WindowBar | None) -> Json | None:
             "artifacts_reduced": len(bar.left.reduced),
             "artifacts_excluded": len(bar.left.excluded),
             "chars": bar.left.chars,
+            "by": bar.left.by,
         },
     }
 

@@ -18,11 +18,13 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LeftWindow:
-    """What a request left out: messages, and artifacts as its bill lists them."""
+    """What a request left out: messages, and artifacts as its bill lists them. `by`: why messages were, where that is
+    not for want of room (`max_turns`)."""
 
     messages: int = 0
     reduced: tuple[Json, ...] = ()
     excluded: tuple[Json, ...] = ()
+    by: str | None = None
 
     @property
     def chars(self) -> int:
@@ -87,7 +89,7 @@ def left_window(used: Json) -> LeftWindow:
     records = records_of(used)
     reduced = tuple(each for each in records if each.get("strategy") not in (FULL, EXCLUDED) and not _is_of_turns(each))
     excluded = tuple(each for each in records if each.get("strategy") == EXCLUDED)
-    return LeftWindow(int(used.get("messages_excluded") or 0), reduced, excluded)
+    return LeftWindow(int(used.get("messages_excluded") or 0), reduced, excluded, used.get("left_by"))
 
 
 def _recalled(artifacts: int, records: Sequence[Json], standing: int) -> int:

@@ -239,6 +239,9 @@ class ContextUtilizationMetadata:
     """Memory id and type of the remembered things that were shown; on the bill only where there were any."""
     pages: list[dict[str, Any]] | None = None
     """Artifact id and numbers of the pages of PDFs that went up as those pages alone; only where there were any."""
+    left_by: str | None = None
+    """`max_turns`: older turns are not forwarded, since the conversation has more than that (guarantee §3.11); on the
+    bill only then."""
     compacted: bool | None = None
     """Whether room was made for a client that asked for compaction; on the bill only where it was."""
     cleared: list[dict[str, Any]] | None = None

@@ -69,6 +69,8 @@ class Material:
         things: remembered things that the question names, to be shown in its block (guarantee §11.14); none where the
             block of the current turn is fixed.
         repeats: the documents that came more than once.
+        earliest: index of the first message that may be forwarded: what is before it stays out.
+        moves: the window as it was forwarded before begins earlier than that, so that turns leave it now.
     """
 
     instructions: tuple[dict[str, Any], ...]
@@ -90,6 +92,8 @@ class Material:
     recalled: RecalledNotes = field(default_factory=RecalledNotes)
     pages: tuple[ShownPages, ...] = ()
     repeats: Repeats = NO_REPEATS
+    earliest: int = 0
+    moves: bool = False
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -125,21 +129,22 @@ class Material:
 
     @property
     def frozen_first(self) -> int:
-        """Index of the first message of the window as it was forwarded before."""
-        return first_forwarded(self.frame, self.messages)
+        """Index of the first message of the window as it was forwarded before, without the turns that leave it now."""
+        return max(self.earliest, first_forwarded(self.frame, self.messages))
 
     @property
     def has_memory_due(self) -> bool:
         """Whether the window as it was forwarded before lacks something pinned, so that all has to be decided anew; or
-        whether it is the first one of a conversation that begins before it, and there is something to say of that."""
+        whether it is the first one of a conversation that begins before it, and there is something to say of that. What
+        leaves a window that moves is in its new memory message in any case."""
         if not (self.pinned or self.segments):
             return False
-        frame, first = self.frame, self.frozen_first
+        frame, first = self.frame, first_forwarded(self.frame, self.messages)
         held = frame.memory.pinned if frame is not None and frame.memory is not None else ()
         if any(each.is_outside(first, self.left) and each.message_id not in held for each in self.pinned):
             return True
         if frame is None:
-            return bool(self.segments_before(first))
+            return not self.moves and bool(self.segments_before(first))
         return any(self._is_reduced(artifact, frame) for artifact in self.placed if artifact.pinned)
 
     def stands_reduced(self, artifact: Artifact) -> bool:
@@ -284,7 +289,7 @@ class Selection:
         quoted: ids of artifacts shown in the block beside a frozen window, wherever their message is.
         keeps_block: the message that begins the current turn keeps its block, even if not `frozen` (guarantee §4 I6).
         keeps_memory: the memory message stays as it was forwarded before.
-        segments: how many summaries of old turns may be shown, the oldest.
+        segments: how many summaries of old turns may be shown, the latest.
         same: ids of documents that are not shown, since the same document stands elsewhere in the window.
     """
 
@@ -354,6 +359,7 @@ class Fitted:
         exact: the budget was held against them; else it is certain by other means that they fit.
         estimated: they are not a count with the model's own tokenizer (guarantee §6).
         new_pass: something had to leave, so that one pass decided everything anew (guarantee §4 I7).
+        moved: the oldest turns left (`Material.moves`), and what is behind them stays as it was.
         guarded: ids of artifacts that the plan excludes and that are shown all the same (guarantee §5).
     """
 
@@ -363,5 +369,6 @@ class Fitted:
     exact: bool
     breakdown: dict[str, int]
     new_pass: bool = False
+    moved: bool = False
     guarded: frozenset[str] = frozenset()
     estimated: bool = False

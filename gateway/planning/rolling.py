@@ -21,7 +21,8 @@ UNKNOWN_BUDGET = 16_000
 @dataclass(frozen=True, slots=True)
 class SummaryFacts:
     """What is known of an answered request and its conversation. `overhead` are tokens of system messages and tools.
-    `turns` and `tokens` are those that no summary covers, the current turn among them; None: not read yet."""
+    `turns` and `tokens` are those that no summary covers, the current turn among them; None: not read yet. `is_shown`:
+    the window has the latest summary, if there is one, and can have the next."""
 
     memory: str
     mode: str = "auto"
@@ -32,6 +33,7 @@ class SummaryFacts:
     overhead: int = 0
     turns: int | None = None
     tokens: int = 0
+    is_shown: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ def should_summarize(facts: SummaryFacts, settings: MemorySettings) -> Due:
         return Due(False, "not_stored")
     if facts.has_sections:
         return Due(False, "agent_sections")
+    if not facts.is_shown:
+        return Due(False, "not_shown")
     full = settings.threshold * facts.budget if facts.budget else None
     is_full = full is not None and (facts.tokens_used or 0) >= full
     if not is_full and settings.max_turns is None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from gateway.context.report import BuiltContext
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.frames import Form, Frame, FrozenDecision, NewFrame
+from gateway.models.memory import MemoryMessage
 from gateway.models.window import Fitted, Material
 from gateway.planning.record import reduced_of
 from gateway.window.counting import PromptCounter
@@ -30,7 +31,9 @@ def new_frame(
         left_out_tokens=built.left_out.tokens if built.left_out else 0,
     )
     before = history.frame
-    if built.fitted.new_pass or (before is None and history.unread):
+    if built.fitted.moved and before is not None:
+        return NewFrame(model, full=True, frame=request.moved(before.followed_by(added)))
+    if built.fitted.new_pass or built.fitted.moved or (before is None and history.unread):
         return NewFrame(model, full=True, frame=request.whole(added))
     is_borrowed = before is not None and before.borrowed
     if not (added.forms or added.decisions or added.asked or is_borrowed):
@@ -92,9 +95,8 @@ class _Request:
     def whole(self, added: Frame) -> Frame:
         """All that counts from now on, where everything was decided anew."""
         material, selection = self._material, self._fitted.selection
-        first = self._names[selection.first] if (selection.first or self._unread) and self._names else None
         return Frame(
-            first=first,
+            first=self._first,
             left_out=self._before.left_out
             | frozenset(name for i in selection.left_out if (name := self._names[i]) is not None),
             forms=added.forms,
@@ -105,8 +107,23 @@ class _Request:
             counts=added.counts,
             asked=added.asked or self._before.asked,
             left_out_tokens=added.left_out_tokens,
-            memory=memory.named(self._names) if (memory := self._fitted.forwarded.memory) is not None else None,
+            memory=self._memory,
         )
+
+    def moved(self, frame: Frame) -> Frame:
+        """The frame where turns left the window, and nothing else of it was decided anew."""
+        return replace(self.within(frame), first=self._first, memory=self._memory)
+
+    @property
+    def _first(self) -> str | None:
+        """The id of the message with which the window begins; None where that is the conversation's first."""
+        first = self._fitted.selection.first
+        return self._names[first] if (first or self._unread) and self._names else None
+
+    @property
+    def _memory(self) -> MemoryMessage | None:
+        memory = self._fitted.forwarded.memory
+        return memory.named(self._names) if memory is not None else None
 
     def _keeps_block_of(self, index: int) -> bool:
         """Whether the message keeps its block, whatever became of its files."""

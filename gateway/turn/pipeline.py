@@ -41,7 +41,7 @@ from gateway.turn.streaming import Receiver, StreamedAnswer, relay
 from gateway.turn.unstored_frames import UnstoredFrames
 from gateway.upstream.routing.protocols import Protocols, needs_no_pictures
 from gateway.upstream.routing.router import ConfiguredRouter
-from gateway.window.budget import Budget, budget_for, cleared_above, tightened, writable
+from gateway.window.budget import Budget, TurnBound, budget_for, cleared_above, tightened, writable
 
 DEFAULT_ROUTING = RoutingSettings()
 
@@ -73,7 +73,9 @@ class Pipeline:
         recaller: Recaller,
         summaries: RollingSummaries | None = None,
         routing: RoutingSettings = DEFAULT_ROUTING,
+        turns: TurnBound | None = None,
     ) -> None:
+        self._turns = turns
         self._router = router
         self._store = store
         self._files = files
@@ -227,6 +229,7 @@ class Pipeline:
             budget = Budget(None, None)
             return Exchange(request, spoken, facts, budget, asked, candidates, deployment, fallback=fallback)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
+        budget = replace(budget, turns=self._turns)
         recall = None
         if request.options.recall and not request.options.whole:
             request, budget, recall = offered(request, spoken, facts, budget, self._settings)

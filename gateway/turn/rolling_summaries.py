@@ -171,7 +171,19 @@ def facts_of(exchange: Exchange) -> SummaryFacts:
         tokens_used=used.tokens_used if used else None,
         budget=used.budget_tokens if used else None,
         overhead=breakdown.get("system", 0) + breakdown.get("tools", 0),
+        is_shown=_is_shown(exchange),
     )
+
+
+def _is_shown(exchange: Exchange) -> bool:
+    """Whether the latest summary that the request knew of is in its window. Who has not shown that the conversation is
+    theirs gets none (guarantee §3.2), so none is made for them."""
+    built, history = exchange.built, exchange.history
+    if history is None or history.unproven:
+        return False
+    segments = history.segments
+    memory = built.fitted.forwarded.memory if built is not None else None
+    return not segments or (memory is not None and segments[-1].segment_id in memory.segments)
 
 
 def _new_segment(made: TurnSummary, covered: Sequence[OldMessage], found: Uncovered) -> NewSegment:

@@ -22,14 +22,34 @@ REPORTED_SHARE = 0.98
 
 
 @dataclass(frozen=True, slots=True)
+class TurnBound:
+    """At most `most` turns, the current one counted, are forwarded as messages. Where there would be more, one pass
+    leaves the latest `kept`, so that the next turns find room without another (guarantee §3.11)."""
+
+    most: int
+    kept: int
+
+    @classmethod
+    def of(cls, most: int | None, oldest_share: float) -> "TurnBound | None":
+        """The bound of the settings; None where there is none.
+
+        Args:
+            oldest_share: share of `most` that leaves at once.
+        """
+        return None if most is None else cls(most, most - int(oldest_share * most))
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """`tokens` for prompt, tools and schema; None if the window is unknown and no limit was named. `reserve_named`:
-    the request names `reserved_output` itself; else it is this gateway's own choice."""
+    the request names `reserved_output` itself; else it is this gateway's own choice. `turns` bounds the window beside
+    tokens, also where these are not known."""
 
     tokens: int | None
     context_window: int | None
     reserved_output: int = 0
     reserve_named: bool = False
+    turns: TurnBound | None = None
 
     def overflow(self, tokens: int | None) -> str:
         """What a client is told whose messages take more than this."""

@@ -17,6 +17,7 @@ from gateway.window.once import once
 from gateway.window.plan import followed, guarded
 from gateway.window.recall import with_recalled
 from gateway.window.reduction import reduced
+from gateway.window.segments import SegmentRoom
 
 
 def fit(
@@ -41,12 +42,13 @@ def fit(
     fitting = Fitting(material, limits, counting, tools, planned or NO_PLAN)
     everything = unreduced or count_unreduced(material, limits, counting, tools)
     if limits.usable is None:
-        return fitting.fitted(everything.selection, everything.forwarded, exact=False)
+        as_it_is = fitting.fitted(everything.selection, everything.forwarded, exact=False)
+        return replace(as_it_is, moved=material.moves)
     fitted = _everything_kept(fitting, everything, limits.usable)
     if fitted is None:
         compact = fitting.compacted("placed", "restored", "attached")
         fitted = (
-            _all_compacted(compact, everything.selection)
+            (None if material.has_memory_due else _all_compacted(compact, everything.selection))  # a block may quote it
             or _old_blocks_gone(compact)
             or reduced(compact.compacted("recallable"))
         )
@@ -62,7 +64,7 @@ def count_unreduced(
     Args:
         shares: shares of the budget. It must be certain on which side of each the count is, and of the budget itself.
     """
-    selection = _frozen(material)
+    selection = _frozen(material, SegmentRoom(material, counting), limits.usable)
     if material.repeats.documents:
         selection = once(material, selection)
     budget, usable = limits.tokens, limits.usable
@@ -85,7 +87,7 @@ def _everything_kept(fitting: Fitting, everything: Unreduced, tokens: int) -> Fi
         return None
     fitted = fitting.fitted_within(tokens, everything.selection, everything.forwarded)
     kept = with_recalled(fitting, fitted) if fitted else None
-    return followed(fitting, kept) if kept else None
+    return replace(followed(fitting, kept), moved=fitting.material.moves) if kept else None
 
 
 def _all_compacted(fitting: Fitting, frozen: Selection) -> Fitted | None:
@@ -124,20 +126,25 @@ def _within_goal(fitting: Fitting, selection: Selection) -> Fitted | None:
     return followed(fitting, fitted) if fitted else None
 
 
-def _frozen(material: Material) -> Selection:
-    """The window as it was forwarded before, and everything since in full."""
+def _frozen(material: Material, room: SegmentRoom, usable: int | None) -> Selection:
+    """The window as it was forwarded before, without the turns that leave it now, and everything since in full."""
     files = [each for each in _files(material) if not material.stands_reduced(each)]
     renderings = _in_full((*files, *_new_in_block(material)))
+    first = material.frozen_first
+    if material.moves:
+        told = len(material.segments) if usable is None else room.taken_within(first, room.share(usable))
+        return Selection(first, frozenset(i for i in material.left if i >= first), renderings, segments=told)
     if material.frame is None:
         return Selection(renderings=renderings)
-    return Selection(material.frozen_first, material.left, renderings, keeps_memory=True)
+    return Selection(first, material.left, renderings, keeps_memory=True)
 
 
 def _new_in_block(material: Material) -> list[Artifact]:
     """Attachments, and results forwarded as text, that no earlier block shows and no earlier pass has decided on."""
     if material.has_block:
         return []
-    known = {name for message in material.messages for name in message.shown_in_full}
+    standing = material.messages[material.frozen_first if material.moves else 0 :]
+    known = {name for message in standing for name in message.shown_in_full}
     reduced: set[str] = set()
     if frame := material.frame:
         known |= frame.decided

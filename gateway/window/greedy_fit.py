@@ -56,6 +56,7 @@ def run_of_turns(material: Material) -> list[Turn]:
     starts = turn_starts(message.role for message in material.messages[: material.current])
     if material.current and (not starts or starts[0] > 0):
         starts.insert(0, 0)
+    starts = [start for start in starts if start >= material.earliest]
     gap = max(material.left, default=-1)
     if material.has_block and material.frame is not None and material.frame.first is not None:
         starts = [start for start in starts if start >= material.frozen_first]

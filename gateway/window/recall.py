@@ -108,7 +108,7 @@ def _take_best(taken: GreedyFit, best: Candidate, limit: float, tokens_of_taken:
 def absent(material: Material, frozen: Fitted) -> tuple[list[Artifact], list[TranscriptMessage]]:
     """The artifacts and the old messages that a frozen window does not hold in full, so that they can be shown beside
     it. Empty if the current turn was forwarded before, or if the window lacks nothing."""
-    if not material.messages or (material.frame is None and not material.earlier):
+    if not material.messages or (material.frame is None and not (material.earlier or material.moves)):
         return [], []
     current = material.messages[material.current]
     if current.role != "user" or current.message_id is not None:

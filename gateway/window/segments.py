@@ -1,8 +1,8 @@
 """Room for summaries of old turns, in a window that cannot hold everything (guarantee §11.13).
 
 A summary is never in the place of what the question needs: it takes what passages leave, and a share of the room at
-most. The oldest are taken first: the next pass has the same ones at the same place, which providers have cached, and
-what it lacks are turns next to the window, not how the conversation began.
+most. The latest are taken first: each is shown when its turns leave, and what no longer has room is how the
+conversation began.
 """
 
 from functools import cached_property
@@ -22,7 +22,7 @@ is counted."""
 
 
 class SegmentRoom:
-    """The summaries of what is older than a window, and how many of them are taken, the oldest.
+    """The summaries of what is older than a window, and how many of them are taken, the latest.
 
     Args:
         material: whose current turn the latest of them comes before.
@@ -34,9 +34,9 @@ class SegmentRoom:
 
     @cached_property
     def _tokens(self) -> list[int]:
-        """What the oldest take together: none, one, two …"""
+        """What the latest take together: none, one, two …"""
         found = self._material.segments_before(self._material.current)
-        each = [LABEL_TOKENS + self._counting.text(segment.text) for segment in found]
+        each = [LABEL_TOKENS + self._counting.text(segment.text) for segment in reversed(found)]
         return [0, *(MESSAGE_TOKENS + tokens for tokens in accumulate(each))]
 
     @property
@@ -63,7 +63,12 @@ class SegmentRoom:
             self.taken += 1
         return self.used
 
+    def taken_within(self, first: int, room: float) -> int:
+        """How many of those before message `first` are taken, with room for so many tokens."""
+        self.take(first, room)
+        return self.taken
+
     def give_up(self) -> int:
-        """Gives up the latest; returns its tokens."""
+        """Gives up the oldest that is taken; returns its tokens."""
         before, self.taken = self.used, max(0, self.taken - 1)
         return before - self.used

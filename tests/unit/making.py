@@ -14,7 +14,7 @@ from gateway.models.conversation import ConversationMessage, ConversationRef, Hi
 from gateway.models.exchange import Caller, ChatRequest, ContextOptions, ModelFacts
 from gateway.models.window import Material
 from gateway.tokens.counter import CounterRegistry
-from gateway.window.budget import Budget
+from gateway.window.budget import Budget, TurnBound
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 FACTS = ModelFacts("gpt-4o", max_input_tokens=128_000, tokenizer="o200k_base")
@@ -120,16 +120,27 @@ async def build(
     return await _made(request, history(messages, instructions, attached), budget, settings, facts)
 
 
-async def build_of(conversation: History, budget: int | None, settings: ContextSettings | None = None) -> BuiltContext:
+async def build_of(
+    conversation: History,
+    budget: int | None,
+    settings: ContextSettings | None = None,
+    turns: TurnBound | None = None,
+) -> BuiltContext:
     """The same for a conversation as it was rebuilt."""
-    return await _made(chat([m.body for m in conversation.new_messages]), conversation, budget, settings, FACTS)
+    request = chat([m.body for m in conversation.new_messages])
+    return await _made(request, conversation, budget, settings, FACTS, turns)
 
 
 async def _made(
-    request: ChatRequest, history: History, budget: int | None, settings: ContextSettings | None, facts: ModelFacts
+    request: ChatRequest,
+    history: History,
+    budget: int | None,
+    settings: ContextSettings | None,
+    facts: ModelFacts,
+    turns: TurnBound | None = None,
 ) -> BuiltContext:
     manager = ContextManager(settings or ContextSettings(low_water=1), CounterRegistry(), FileReader(NoCache(), 1.0))
-    return await manager.build(request, history, facts, Budget(budget, 128_000))
+    return await manager.build(request, history, facts, Budget(budget, 128_000, turns=turns))
 
 
 def material_of(built: BuiltContext) -> Material:

@@ -101,6 +101,8 @@ def _left(screen: Screen, bar: WindowBar) -> None:
     told = [f"{count} {what}" for count, what in counts if count]
     if told:
         screen.line(f"left out: {', '.join(told)}; {left.chars} characters of artifacts")
+    if left.by:
+        screen.line("turns left by ", left.by)
 
 
 def _bill(screen: Screen, found: ExplainedRequest) -> None:

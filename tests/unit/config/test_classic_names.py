@@ -32,7 +32,8 @@ def test_all_names_are_read() -> None:
     assert settings.storage_is_named
     assert (settings.context.warning_threshold, settings.cache.conversation_ttl) == (0.85, 300)
     assert (settings.conversation.store, settings.server.metrics) == (True, "open")
-    assert (settings.context.memory, settings.memory.max_turns, settings.memory.threshold) == ("both", 15, 0.7)
+    assert (settings.context.memory, settings.conversation.max_turns, settings.memory.threshold) == ("both", 15, 0.7)
+    assert settings.max_turns == 15
     told = {fate.path: fate.group for fate in settings.moved}
     assert told.keys() == CLASSIC.keys() == {each.name for each in NAMES}
     assert {fate.origin for fate in settings.moved} == {"environment"}

@@ -20,6 +20,8 @@ FIFTEEN = MemorySettings(max_turns=15)
         (False, "mode", {"mode": "off"}, MemorySettings()),
         (False, "not_stored", {"stored": False}, MemorySettings()),
         (False, "agent_sections", {"has_sections": True}, MemorySettings()),
+        (False, "not_shown", {"is_shown": False}, MemorySettings()),
+        (False, "not_shown", {"is_shown": False, "turns": 99}, FIFTEEN),
         (False, "room", {"tokens_used": 699}, MemorySettings()),
         (False, "room", {"tokens_used": None}, MemorySettings()),
         (False, "room", {"budget": None}, MemorySettings()),

@@ -48,7 +48,7 @@ def memory_of(built: BuiltContext) -> str | None:
 
 
 async def test_s11_while_everything_fits_there_is_no_memory_message() -> None:
-    built = await build_of(conversation(TALK[:4], (0,), (segment(0, 1),)), 4000)
+    built = await build_of(conversation(TALK[:4], (0,)), 4000)
     assert memory_of(built) is None
     assert [m["role"] for m in built.fitted.forwarded.messages] == ["system", *["user", "assistant"] * 2, "user"]
     assert built.utilization.memory is None
@@ -108,7 +108,7 @@ async def test_s11_summaries_stand_only_for_turns_that_are_not_in_the_window() -
     segments = (segment(0, 19, "They began with lamps."), segment(20, 39, "Then of shades."))
     built = await build_of(conversation(TALK, (), segments), 128_000)
     for first, shown in ((0, 0), (18, 0), (20, 1), (38, 1), (40, 2), (120, 2)):
-        window = replace(built.fitted.selection, first=first, frozen=False, segments=9)
+        window = replace(built.fitted.selection, first=first, frozen=False, segments=9, turns=None)
         forwarded = assemble(material_of(built), window)
         assert (forwarded.memory is not None) == bool(shown)
         text = str(forwarded.memory.body["content"]) if forwarded.memory else ""
@@ -123,12 +123,12 @@ async def test_s11_summaries_stand_only_for_turns_that_are_not_in_the_window() -
         )
 
 
-async def test_s11_without_room_the_latest_summaries_leave_first() -> None:
+async def test_s11_without_room_the_oldest_summaries_leave_first() -> None:
     segments = tuple(segment(n * 10, n * 10 + 9, f"Summary {n}. " + "word " * 60) for n in range(10))
     built = await build_of(conversation(TALK, (), segments), 1500)
     shown = re.findall(r'<turns_summary id="sum_(\d+)"', memory_of(built) or "")
     assert 0 < len(shown) < 10
-    assert shown == [str(n * 10) for n in range(len(shown))]
+    assert shown == [str(n * 10) for n in range(10 - len(shown), 10)]
 
 
 def goes_on(history: History, built: BuiltContext, *more: dict[str, Any]) -> tuple[History, list[dict[str, Any]]]:

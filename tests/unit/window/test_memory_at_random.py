@@ -67,7 +67,8 @@ def check(history: History, built: BuiltContext, budget: int) -> tuple[int, bool
     memory = contents[1] if memories else ""
     first = material.messages[built.fitted.selection.first].sequence_number or 0
     shown = [segment for segment in history.segments if f"{segment.text}\n" in memory]
-    assert shown == list(history.segments[: len(shown)])
+    begins = history.segments.index(shown[0]) if shown else 0
+    assert shown == list(history.segments[begins : begins + len(shown)])
     assert all(segment.last < first for segment in shown)
     for index, message in enumerate(history.messages):
         is_pinned = message.pinned or (message.role == "tool" and history.messages[index - 1].pinned)
@@ -95,7 +96,7 @@ async def play(seed: int) -> list[tuple[int, bool]]:
         except ContextLengthExceeded:
             return found
         found.append(check(history, built, budget))
-        if not built.fitted.new_pass:
+        if not (built.fitted.new_pass or built.fitted.moved):
             assert built.fitted.forwarded.messages[: len(before)] == before
         history, before = goes_on(history, built, user(f"asked {number}: {words(rng, 12)}"))
     return found
