@@ -79,7 +79,6 @@ def as_window(used: Mapping[str, Any], turns_excluded: int | None = None) -> dic
         "left": {
             "messages": used.get("messages_excluded", 0),
             "turns": turns_excluded,
-            "by": used.get("left_by"),
             "artifacts_reduced": [_reference(each) for each in records if each["strategy"] != EXCLUDED],
             "artifacts_excluded": [_reference(each) for each in records if each["strategy"] == EXCLUDED],
         },
