@@ -10,7 +10,7 @@ from gateway.models.window import Material, Rendering, Selection
 from gateway.window.budget import Budget
 from gateway.window.candidates import of_each_content
 from gateway.window.fitting import CHARS_PER_TOKEN, LABEL_TOKENS, Fitting, in_full
-from gateway.window.greedy_fit import Turn, run_of_turns, tool_steps
+from gateway.window.greedy_fit import Turn, run_of_turns, said_before, tool_steps
 
 OLD_SHARE = 0.15
 """Share of the goal that must be left for old content, if only old content is reduced (guarantee §4 I5). Chosen by
@@ -20,6 +20,9 @@ LATEST_SHARE = 0.4
 TASK_SHARE = 0.3
 """Share of the goal up to which documents in what began a tool loop, and in what was said last in it, stay in full:
 instructions are often as long as documents. Chosen by hand."""
+BEFORE_SHARE = 0.5
+"""Share of the goal for what was said directly before the current message, where no tool step has come yet: people may
+talk among themselves for long before they ask. Chosen by hand."""
 MOST_NAMED = 20
 """Attached documents that are named in the block although nothing of them is shown."""
 NO_SHORTER = "System messages, the current message and its latest tool step cannot be made shorter"
@@ -31,6 +34,8 @@ class Minimum:
     """The least that is forwarded.
 
     Attributes:
+        first: index of the message with which it begins: the current one, or what was said directly before that.
+        is_cut: something that was said directly before that leaves.
         left_out: messages of tool steps that leave the current turn.
         pointers: how artifacts are shown of which nothing else is taken: by their label alone, or in full if tiny.
         keeps_block: the message that begins the current turn keeps the block that it was forwarded with.
@@ -44,6 +49,7 @@ class Minimum:
         for artifact in self._material.placed:
             self._inside[artifact.place.message or 0].append(artifact)
         self._budget, self._goal = fitting.limits.tokens or 0, fitting.limits.goal
+        self.first, self.is_cut, self._before = self._material.current, False, said_before(self._material)
         self.left_out = self._material.left
         self.keeps_block, self.block_fixed = self._material.has_block, self._material.is_block_fixed
         self.spares_current = False
@@ -60,9 +66,10 @@ class Minimum:
         """
         if may_spare:
             self.pointers |= self._task_in_full()
+        self._take_before()
         selection, tokens = self._reached()
         if may_spare and self._spare_current():
-            selection = self._selection(self._material.current, self.pointers)
+            selection = self._selection(self.first, self.pointers)
             tokens = self._fitting.tokens(selection)
         return selection, tokens
 
@@ -90,12 +97,13 @@ class Minimum:
         return sum(map(counting.message, forwarded.messages))
 
     def _reached(self) -> tuple[Selection, int]:
-        """System messages, the current message, and its tool steps as pointers; if need be, the oldest steps leave, and
-        at last what a user said amid them, but for the latest."""
+        """System messages, the current message with what was said directly before it, and its tool steps as pointers;
+        if need be, the oldest steps leave, then what a user said amid them, but for the latest, and at last what was
+        said before."""
         steps, said = self._steps(), self._said_amid()
         attached = {a.artifact_id for a in self._material.attached if not a.pinned}
         while True:
-            selection = self._selection(self._material.current, self.pointers)
+            selection = self._selection(self.first, self.pointers)
             tokens = self._fitting.tokens(selection)
             most = self._goal - self._tokens_for_latest(steps[-1]) if len(steps) > 1 else self._budget
             if tokens <= most:
@@ -110,11 +118,29 @@ class Minimum:
                 self.keeps_block = self.block_fixed = False
                 self.left_out, steps, said = self._material.left, self._steps(), self._said_amid()
                 self.pointers = self._pointers()
+            elif self._before:
+                self._cut_before(tokens - (self._goal + self._budget) / 2)
             else:
                 limits = self._fitting.limits
                 text = (limits.budget or Budget(limits.tokens, None)).overflow(tokens)
                 why = self._sizes(selection) if self._material.pinned else NO_SHORTER
                 raise ContextLengthExceeded(f"{text} {why}; their budget is {self._budget} tokens.", param="messages")
+
+    def _take_before(self) -> None:
+        """Takes what was said directly before the current message, the latest first, as far as it has room."""
+        room = self._budget if tool_steps(self._material) else BEFORE_SHARE * self._goal
+        number = len(self._before)
+        while number and (room := room - self.cost(self._before[number - 1])) >= 0:
+            number -= 1
+        self._before = self._before[number:]
+        self.first = self._before[0].start if self._before else self.first
+
+    def _cut_before(self, excess: float) -> None:
+        """Takes what was said directly before the current message out, the oldest first."""
+        while self._before and excess > 0:
+            turn = self._before.pop(0)
+            self.first, self.is_cut = turn.end, True
+            excess -= self.cost(turn)
 
     def _steps(self) -> list[Turn]:
         """The tool steps of the current turn that may leave, and the latest, which stays; those with something pinned
@@ -124,17 +150,17 @@ class Minimum:
         return [step for step, stays in zip(steps[:-1], pinned, strict=False) if not stays] + steps[-1:]
 
     def _task_in_full(self) -> dict[str, Rendering]:
-        """The documents in the message that began the tool loop under way, and in what was said last in it, as far as
-        they have room."""
+        """The documents in the message that began the tool loop under way, in what was said last in it, and directly
+        before it, as far as they have room."""
         if not tool_steps(self._material):
             return {}
         messages, current = self._material.messages, self._material.current
         said = [index for index in range(current, len(messages)) if messages[index].role == "user"]
         found: dict[str, Rendering] = {}
         room = TASK_SHARE * self._goal * CHARS_PER_TOKEN
-        for artifact in (
-            each for index in dict.fromkeys((*said[:1], *said[-1:])) for each in self._inside.get(index, ())
-        ):
+        before = (turn.start for turn in reversed(self._before))
+        holders = dict.fromkeys((*said[:1], *said[-1:], *before))
+        for artifact in (each for index in holders for each in self._inside.get(index, ())):
             room -= len(artifact.content)
             if room >= 0 and artifact.artifact_id in self.pointers:
                 found[artifact.artifact_id] = in_full(artifact)

@@ -118,10 +118,10 @@ class Reduction:
         self._quotable = transcript(self._material, left_out)
         self._taken = GreedyFit(
             fitting.counting,
-            self._material.current,
-            run_of_turns(self._material),
+            minimum.first,
+            [turn for turn in run_of_turns(self._material) if turn.end <= minimum.first],
             cache(self._minimum.cost),
-            run_ended=any(index >= self._material.current for index in left_out),
+            run_ended=minimum.is_cut or any(index >= self._material.current for index in left_out),
             block_fixed=self._minimum.block_fixed,
         )
         self._relevant: list[Candidate] = []
@@ -217,7 +217,7 @@ class Reduction:
         if self._minimum.spares_current:
             taken.extend_run(room)
             found = self._shown.absent(found, taken.first)
-        competing = any(c.relevant and not self._shown.has(c, self._material.current) for c in found)
+        competing = any(c.relevant and not self._shown.has(c, self._minimum.first) for c in found)
         free, decided = self._guide.apart(found)
         if competing:
             free = self._take_first([c for c in free if c.relevant][:BEST_PASSAGES], room * BEST_SHARE, free)

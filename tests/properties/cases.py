@@ -31,7 +31,7 @@ class Flavour:
     attached: float
     pasted: int
     amid: float = 0.0
-    """Steps behind whose results a user says something."""
+    """The share of steps behind whose results a user says something, and of tasks with messages beside them."""
 
 
 CHATS = Flavour("chats", (2, 3, 6, 10), (0,), (0,), 0.1, 1)
@@ -163,10 +163,9 @@ def tools(rng: random.Random) -> list[Json]:
 
 def turn(rng: random.Random, case: Case, number: int, flavour: Flavour, *, last: bool) -> list[Json]:
     """A user message, tool steps, and the answer; the last turn is under way."""
-    said, own = user(rng, number, flavour)
+    messages, own = asked(rng, number, flavour)
     if last:
         case.own = own
-    messages = [said]
     if rng.random() < 0.05:
         messages.append({"role": rng.choice(("system", "developer")), "content": words(rng, 6)})
     steps = rng.choice(flavour.steps if last else flavour.old_steps)
@@ -182,6 +181,20 @@ def turn(rng: random.Random, case: Case, number: int, flavour: Flavour, *, last:
     if not last and rng.random() < 0.06:
         messages.append({"role": "system", "content": f"From now on: {words(rng, 5)}"})
     return messages
+
+
+def asked(rng: random.Random, number: int, flavour: Flavour) -> tuple[list[Json], list[str]]:
+    """What begins a turn, and the user's own words in the last of it: a message, or several. Clients put where an agent
+    is, and reminders, before its task or behind it."""
+    said, own = user(rng, number, flavour)
+    if not flavour.amid or rng.random() >= flavour.amid:
+        return [said], own
+    place = words(rng, rng.choice((5, 20, 60)))
+    before = _said(f"<environment_context>\nbeside {number}: {place}\n</environment_context>")
+    if rng.random() < 0.5:
+        return [before, said], own
+    closing = f"behind {number}: {words(rng, 6)}".replace("\n", " ")
+    return [*([before] if rng.random() < 0.3 else []), said, _said(closing)], [closing]
 
 
 def amid_loop(rng: random.Random, name: str, share: float) -> list[Json]:

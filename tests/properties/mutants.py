@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.properties.cases import Case
-from tests.properties.checks import tokens
+from tests.properties.checks import escapes, tokens
 from tests.properties.checks.lossless import shorter
 
 Json = dict[str, Any]
@@ -173,6 +173,17 @@ def unescaped(case: Case, forwarded: list[Json], figures: Json) -> Changed:
             else:
                 message["content"] = raw
             return forwarded, figures
+    return None
+
+
+def unescaped_in_place(case: Case, forwarded: list[Json], figures: Json) -> Changed:
+    """Lets what stands in a reduced result look like the gateway's own words."""
+    for message in forwarded:
+        if message["role"] == "tool" and str(message["content"]).startswith("[Extract of "):
+            raw = escapes.plain(message["content"])
+            if raw != message["content"]:
+                message["content"] = raw
+                return forwarded, figures
     return None
 
 
@@ -354,6 +365,7 @@ MUTANTS: dict[Mutant, tuple[str, ...]] = {
     size_missing: ("I6",),
     unmarked: ("I5", "I6"),
     unescaped: ("I6", "I4"),
+    unescaped_in_place: ("I6",),
     block_in_an_old_message: ("I6",),
     repeated: ("I6 repetition", "I6", "I1"),
     own_words_changed: ("I4",),

@@ -4,11 +4,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from tests.properties.cases import FLAVOURS, Case, Json, single
-from tests.properties.checks import append
+from tests.properties.checks import append, words
 from tests.properties.checks.budget import check_refusal
 from tests.properties.checks.everything import check_answer
 from tests.properties.checks.seen import Broken, Seen
@@ -78,6 +79,18 @@ def test_a_step_that_comes_back_is_found() -> None:
     append.check_left(before, left)
     with pytest.raises(Broken, match="I2"):
         append.check_left(Seen(single(1), said, said, {}, indexes=[0, 1, 2, 3, 4]), left)
+
+
+def test_a_task_that_leaves_before_its_steps_is_found() -> None:
+    said: list[Json] = [{"role": "user", "content": each} for each in ("the task", "a reminder")]
+    for name in ("c0", "c1"):
+        call = {"id": name, "type": "function", "function": {"name": "search", "arguments": "{}"}}
+        said.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        said.append({"role": "tool", "tool_call_id": name, "content": "x"})
+    case = replace(single(1), own=["a reminder"], pinned=frozenset())
+    words.check(Seen(case, said, [said[1], *said[4:]], {}, indexes=[1, 4, 5]))
+    with pytest.raises(Broken, match="I4"):
+        words.check(Seen(case, said, said[1:], {}, indexes=[1, 2, 3, 4, 5]))
 
 
 def test_a_changed_prefix_is_found() -> None:

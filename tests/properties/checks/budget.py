@@ -68,7 +68,7 @@ def needed(case: Case, originals: list[Json]) -> int:
     pinned = with_results(originals, case.pinned)
     kept += [{"role": "user", "content": _told(originals[index])} for index in sorted(pinned) if index < current]
     labels += len(pinned)
-    stays = _steps_with(originals, pinned)
+    stays = steps_with(originals, pinned)
     for number, message in enumerate(now):
         if any(message is originals[index] for index in stays):
             kept.append(message)
@@ -93,7 +93,7 @@ def _told(message: Json) -> str | list[Json]:
     return [*content, {"type": "text", "text": calls}] if isinstance(content, list) else f"{content or ''}{calls}"
 
 
-def _steps_with(messages: list[Json], pinned: set[int]) -> set[int]:
+def steps_with(messages: list[Json], pinned: set[int]) -> set[int]:
     """The messages of the tool steps in which something is pinned: they do not leave the current turn."""
     found: set[int] = set()
     step: list[int] = []

@@ -83,6 +83,16 @@ def turn_begin(messages: list[Json]) -> int:
     return max(turn_begins(messages), default=-1)
 
 
+def beside(messages: list[Json]) -> list[int]:
+    """Indexes of what users said directly before the message that begins the current turn."""
+    found: list[int] = []
+    for index in range(turn_begin(messages) - 1, -1, -1):
+        if messages[index]["role"] not in ("user", *INSTRUCTIONS):
+            break
+        found = [index, *found] if messages[index]["role"] == "user" else found
+    return found
+
+
 def amid(messages: list[Json]) -> list[int]:
     """Indexes of what was said in the tool loop under way."""
     current = turn_begin(messages)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.properties.checks.memory import with_results
-from tests.properties.checks.seen import INSTRUCTIONS, Seen, hold, text_of, turn_begins
+from tests.properties.checks.seen import INSTRUCTIONS, Seen, beside, hold, text_of, turn_begins
 
 Json = dict[str, Any]
 
@@ -56,7 +56,8 @@ def _run(seen: Seen, said: list[int], before: int, total: int) -> list[int]:
     lacking = len(now) - (total - before)
     hold("I2", lacking >= 0, "more messages in the current turn than there are")
     if lacking:
-        hold("I2", not run, "a step of the current turn has left, and old turns have not")
+        together = set(run) <= set(beside(seen.originals))
+        hold("I2", together, "a step of the current turn has left, and old turns have not")
         now = _without_oldest(seen, now, lacking, total - before)
     return run + now
 
@@ -88,15 +89,17 @@ def _without_left_steps(seen: Seen, old: list[int], before: int) -> list[int]:
     """The run where its first turn once overflowed alone: its oldest whole steps have left and stay out."""
     messages, pinned = seen.originals, with_results(seen.originals, seen.case.pinned)
     begins = turn_begins(messages)
-    users = [at for at, i in enumerate(old) if i in begins and len(old) - at >= before]
-    hold("I2", bool(users), "the run does not begin with a turn")
-    run = old[users[-1] :]
-    later = next((at for at, i in enumerate(run) if at and i in begins), len(run))
-    for step in _steps(messages, run[:later]):
-        if len(run) > before and not pinned.intersection(step):
-            run = [i for i in run if i not in step]
-    hold("I2", len(run) == before, "the run does not begin with a turn")
-    return run
+    for start in reversed([at for at, i in enumerate(old) if i in begins and len(old) - at >= before]):
+        run = old[start:]
+        answered = next((at for at, i in enumerate(run) if messages[i]["role"] == "assistant"), len(run))
+        later = next((at for at, i in enumerate(run) if at > answered and i in begins), len(run))
+        for step in _steps(messages, run[:later]):
+            if len(run) > before and not pinned.intersection(step):
+                run = [i for i in run if i not in step]
+        if len(run) == before:
+            return run
+    hold("I2", False, "the run does not begin with a turn")
+    return old
 
 
 def _steps(messages: list[Json], indexes: list[int]) -> list[list[int]]:

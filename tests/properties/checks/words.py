@@ -3,9 +3,11 @@
 import base64
 
 from tests.properties.checks import blocks, escapes, once
+from tests.properties.checks.budget import steps_with
 from tests.properties.checks.contents import IDENTITY, reduced_label
 from tests.properties.checks.lossless import same, same_but_for_a_document
-from tests.properties.checks.seen import Json, Seen, amid, hold, text_of
+from tests.properties.checks.memory import with_results
+from tests.properties.checks.seen import LEFT_OUT, Json, Seen, amid, beside, hold, text_of
 
 
 def check(seen: Seen) -> None:
@@ -13,6 +15,7 @@ def check(seen: Seen) -> None:
     before. That one and what was said last amid its tool loop are there."""
     for index in (seen.current, *amid(seen.originals)[-1:]):
         hold("I4", index < 0 or index in seen.indexes, f"message {index}, which is current, is not there")
+    _said_beside(seen)
     for message, index in zip(seen.forwarded, seen.indexes, strict=True):
         if message["role"] != "user":
             continue
@@ -27,6 +30,18 @@ def check(seen: Seen) -> None:
             blocks.check(seen, items)
             _own_words(seen, content)
         _content(seen, content, original["content"])
+
+
+def _said_beside(seen: Seen) -> None:
+    """What was said directly before the message that began a tool loop leaves only where one step is left, unless it
+    had left before that loop."""
+    calls = [i for i, m in enumerate(seen.originals) if m.get("tool_calls") and i > seen.current >= 0]
+    gone = [i for i in beside(seen.originals) if i not in seen.indexes and LEFT_OUT not in seen.standing.get(i, ())]
+    if not calls or not gone:
+        return
+    pinned = steps_with(seen.originals, with_results(seen.originals, seen.case.pinned))
+    steps = [i for i in calls[:-1] if i in seen.indexes and i not in pinned]
+    hold("I4", not steps, f"messages {gone} have left, which belong to the task, and steps {steps} have not")
 
 
 def _own_words(seen: Seen, content: str | list[Json]) -> None:

@@ -10,7 +10,9 @@ from gateway.errors import ContextLengthExceeded
 from gateway.models.artifacts import RequestAttachment
 from gateway.models.conversation import History
 from gateway.models.frames import Frame
+from gateway.models.window import Material
 from gateway.turn.new_frame import new_frame
+from gateway.window.greedy_fit import run_of_turns
 from tests.unit.making import assistant, build, build_of, material_of, stored, system, tool, user
 from tests.unit.o200k import prompt_tokens
 
@@ -80,6 +82,54 @@ async def test_s4_i4_the_task_stays_whatever_is_said_amid_its_tool_loop(task: st
         left += len(said) - (len(forwarded) - task_at * 2)
         assert prompt_tokens(forwarded) <= 2500
     assert left
+
+
+BESIDE = {
+    "a place": user("<environment_context>\n<cwd>/src</cwd>\n</environment_context>"),
+    "instructions": user("# Instructions\n\nRead them.\n\n" + DOCUMENT + "\n\nThat is all."),
+}
+
+
+@pytest.mark.parametrize("beside", BESIDE.values(), ids=list(BESIDE))
+@pytest.mark.parametrize("is_behind", [False, True], ids=["before it", "behind it"])
+async def test_s4_i4_what_is_sent_beside_the_task_stays_with_it(beside: dict[str, Any], *, is_behind: bool) -> None:
+    """As messages of their own, before the first step; at each step nothing older stays, and whole steps leave."""
+    task = user("# The task\n\n" + "Keep to the rules. " * 20)
+    asked = [task, beside, user("a reminder")] if is_behind else [beside, user("a reminder"), task]
+    said, left = [user("old"), assistant("old " * 200), *asked], 0
+    for n in range(24):
+        said += [assistant(None, f"c{n}"), tool(f"c{n}", f"step {n}\n" + "\n".join(LINES[:100]))]
+        built = await build(said, 2500, settings=ContextSettings(low_water=0.5))
+        forwarded = built.fitted.forwarded.messages
+        texts = [str(message["content"]) for message in forwarded if message["role"] == "user"]
+        for text, message in zip(texts[-3:], asked, strict=True):
+            own = str(message["content"])
+            assert all(line in text for line in (own.split("\n")[0], own.rsplit("\n", 1)[-1]))
+        assert prompt_tokens(forwarded) <= 2500
+        left += len(said) - len(forwarded)
+    assert left
+
+
+@pytest.mark.parametrize(("first", "begins"), [(None, [1, 2]), ("msg_1", [1, 2]), ("msg_2", [2])])
+def test_s4_i2_what_was_said_beside_a_task_belongs_to_its_turn(first: str | None, begins: list[int]) -> None:
+    """So it stays although steps of that turn have left, unless it had left as well."""
+    said = [user("a place"), user("the task"), assistant(None, "c0"), tool("c0", "seen"), assistant("done")]
+    path = stored([assistant("hello"), *said, user("What now?")])
+    material = Material((), tuple(path), current=6, frame=Frame(first=first, left_out=frozenset({"msg_3", "msg_4"})))
+    assert [turn.start for turn in run_of_turns(material)] == begins
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+async def test_s4_i4_the_oldest_of_many_messages_leave_where_nothing_else_can(steps: int) -> None:
+    """What people say among themselves may be long: the last of it stays; before a tool loop the rest has room, too."""
+    said = [user(f"{n}: {'the kettle leaks. ' if n == 7 else ''}" + "so we said. " * 30) for n in range(60)]
+    loop = [message for n in range(steps) for message in (assistant(None, f"c{n}"), tool(f"c{n}", "seen"))]
+    built = await build([*said, user("99: What of the kettle?"), *loop], 5000, settings=ContextSettings(low_water=0.5))
+    forwarded = [m for m in built.fitted.forwarded.messages if m["role"] == "user"]
+    numbers = [int(m["content"].rsplit("</context_data>\n\n")[-1].split(":")[0]) for m in forwarded]
+    assert numbers == [*range(61 - len(numbers), 60), 99]
+    assert len(numbers) > 2
+    assert ("the kettle leaks" in forwarded[-1]["content"]) == (not steps)
 
 
 async def test_s4_i4_what_was_said_amid_leaves_only_where_steps_are_not_enough() -> None:
