@@ -16,6 +16,7 @@ from gateway.errors import StorageUnavailable
 from gateway.models.report_lists import CHAT
 from gateway.models.turn import LedgerQuery, LedgerRow
 from gateway.operations.checked_sums import CheckedSums, checked_sums
+from gateway.operations.progress import Progress
 from gateway.ports import Clock
 from gateway.storage.database.migrate import shown
 from gateway.storage.ledger import ledger_pages, open_ledger
@@ -91,12 +92,14 @@ async def _audit(settings: Settings, query: LedgerQuery, found: Audit, *, csv: b
     if csv:
         out.write(csv_line(COLUMNS))
     try:
-        async for page in ledger_pages(transactions, query):
-            for row in page:
-                differences = found.add(row)
-                if csv:
-                    out.write(csv_row(row, balanced=not differences))
-        kept = await checked_sums(transactions) if query == LedgerQuery() else CheckedSums()
+        with Progress(err, "reading the ledger", "rows", quiet=csv and out.isatty()) as told:
+            async for page in ledger_pages(transactions, query):
+                for row in page:
+                    differences = found.add(row)
+                    if csv:
+                        out.write(csv_row(row, balanced=not differences))
+                told(len(page))
+            kept = await checked_sums(transactions) if query == LedgerQuery() else CheckedSums()
     finally:
         await transactions.close()
     lines = [*(verdict(found) if csv else summary(found)), *kept.lines()]

@@ -3,7 +3,9 @@
 import asyncio
 import os
 import shutil
+import sys
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 from gateway.base.clock import SystemClock
 from gateway.base.printing import in_short
@@ -18,6 +20,7 @@ from gateway.guards.opening import guards_are_on
 from gateway.operations.actor import tell_trail
 from gateway.operations.checked_upstreams import Result, check_upstreams
 from gateway.operations.encrypting import check_content
+from gateway.operations.progress import Progress
 from gateway.storage.database.engine import Transactions, open_transactions, sqlite_file
 from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import SchemaState, migrate, require_own, schema_state, shown
@@ -49,7 +52,8 @@ def migrate_now(settings: Settings, *, finishing: bool = False) -> list[Result]:
     Args:
         finishing: also what has to wait until no older version runs any more.
     """
-    return asyncio.run(_collect(_finish if finishing else _migrate, settings))
+    with Progress(sys.stderr, "migrating", "results moved" if finishing else "") as told:
+        return asyncio.run(_collect(partial(_finish, told=told) if finishing else _migrate, settings))
 
 
 async def _collect(work: Callable[[Settings], AsyncIterator[Result]], settings: Settings) -> list[Result]:
@@ -73,14 +77,14 @@ async def _migrate(settings: Settings) -> AsyncIterator[Result]:
         await transactions.close()
 
 
-async def _finish(settings: Settings) -> AsyncIterator[Result]:
+async def _finish(settings: Settings, told: Progress) -> AsyncIterator[Result]:
     async for result in _migrate(settings):
         yield result
         if not result.ok:
             return
     transactions = open_transactions(settings.storage)
     try:
-        moved = await finish(transactions)
+        moved = await finish(transactions, told)
         yield Result("tool steps", True, f"results moved to reasoning_events: {moved}; older versions may not run now")
     except GatewayError as error:
         yield Result("tool steps", False, f"{_reason(error)}: run it again, it goes on from there")

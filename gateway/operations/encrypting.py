@@ -10,6 +10,7 @@ from gateway.errors import StorageUnavailable
 from gateway.files.opening import open_stores
 from gateway.files.resealing import seal_contents
 from gateway.operations.actor import tell_trail
+from gateway.operations.progress import Progress
 from gateway.storage.database.engine import Transactions
 from gateway.storage.database.migrate import open_current, shown
 from gateway.storage.encryption.keys import note_key, require_keys
@@ -34,26 +35,29 @@ def encrypt(settings: Settings, out: TextIO, err: TextIO) -> int:
     if settings.storage.encryption_key is None:
         raise ValueError("storage.encryption_key is not set: there is no key to encrypt under")
     try:
-        return 1 if asyncio.run(_encrypt(settings, out)) else 0
+        with Progress(err, "encrypting", "rows and contents") as told:
+            return 1 if asyncio.run(_encrypt(settings, out, told)) else 0
     except StorageUnavailable as error:
         err.write(f"{shown(settings.storage.url)}: {error.message}\n")
         return 1
 
 
-async def _encrypt(settings: Settings, out: TextIO) -> int:
+async def _encrypt(settings: Settings, out: TextIO, progress: Progress) -> int:
     """Returns how many contents of files could not be read."""
     transactions = await open_current(settings.storage)
     try:
         await note_key(transactions)
         sealed = 0
-        async for found in seal_all(transactions):
+        async for found in seal_all(transactions, progress):
             sealed += found.rows.total()
             told = _told(found.rows)
+            progress.wipe()
             out.write(f"{found.table}: {f'{told}, sealed now' if told else 'nothing to do'}\n")
             out.flush()
-        files, unread = await _seal_files(settings, transactions, out)
+        files, unread = await _seal_files(settings, transactions, out, progress)
         sealed += files
         gone = await forget_before(transactions)
+        progress.wipe()
         if gone:
             out.write(f"nothing is under these keys any more: {', '.join(sorted(gone))}\n")
         if sealed or gone:
@@ -65,7 +69,9 @@ async def _encrypt(settings: Settings, out: TextIO) -> int:
         await transactions.close()
 
 
-async def _seal_files(settings: Settings, transactions: Transactions, out: TextIO) -> tuple[int, int]:
+async def _seal_files(
+    settings: Settings, transactions: Transactions, out: TextIO, progress: Progress
+) -> tuple[int, int]:
     """Returns how many contents of files are sealed now, and how many could not be read: they keep their keys noted."""
     done, left = Counter[str](), Counter[str]()
     vault = open_vault(settings.storage)
@@ -78,6 +84,8 @@ async def _seal_files(settings: Settings, transactions: Transactions, out: TextI
                 done[content.place.sealed_under or "plain"] += 1
             else:
                 left[problem] += 1
+            progress()
+    progress.wipe()
     out.write(f"{FILES}: {f'{_told(done)}, sealed now' if done else 'nothing to do'}\n")
     for problem, count in left.items():
         out.write(f"{FILES}: {count} left as they are: {problem}\n")

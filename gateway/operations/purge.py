@@ -10,6 +10,7 @@ from gateway.config.settings import Settings
 from gateway.errors import StorageUnavailable
 from gateway.files.store import Files
 from gateway.operations.actor import command_actor
+from gateway.operations.progress import Progress
 from gateway.ports import CacheBackend, Clock
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.database.engine import Transactions
@@ -89,7 +90,9 @@ def purge(settings: Settings, options: argparse.Namespace, clock: Clock, out: Te
             empty, or stands beside `--older-than`; `--whole` stands without it.
     """
     try:
-        text = _purge_user(settings, options, clock) if _names_user(options) else _purge_old(settings, options, clock)
+        work = _purge_user if _names_user(options) else _purge_old
+        with Progress(err, "purging", "conversations") as told:
+            text = work(settings, options, clock, told)
     except StorageUnavailable as error:
         err.write(f"{shown(settings.storage.url)}: {error.message}\n")
         return 1
@@ -109,7 +112,7 @@ def _names_user(options: argparse.Namespace) -> bool:
     return True
 
 
-def _purge_old(settings: Settings, options: argparse.Namespace, clock: Clock) -> str:
+def _purge_old(settings: Settings, options: argparse.Namespace, clock: Clock, told: Progress) -> str:
     now = clock.now()
     before = parse_when("--older-than", options.older_than, now)
     if before is None:
@@ -121,7 +124,7 @@ def _purge_old(settings: Settings, options: argparse.Namespace, clock: Clock) ->
         retention = Retention(transactions, clock, cache)
         if options.dry_run:
             return await retention.count_expired(before, options.tenant)
-        return await retention.expire_conversations(before, options.tenant, command_actor())
+        return await retention.expire_conversations(before, options.tenant, command_actor(), told)
 
     count = asyncio.run(_with_storage(settings, clock, work))
     done = "would be deleted" if options.dry_run else "deleted"
@@ -129,10 +132,10 @@ def _purge_old(settings: Settings, options: argparse.Namespace, clock: Clock) ->
     return f"{_count(count, 'conversation')} without additions since {since}: {done}\n"
 
 
-def _purge_user(settings: Settings, options: argparse.Namespace, clock: Clock) -> str:
+def _purge_user(settings: Settings, options: argparse.Namespace, clock: Clock, told: Progress) -> str:
     async def work(transactions: Transactions, cache: CacheBackend) -> PurgedUser:
         purging = UserPurge(transactions, clock, cache, command_actor())
-        return await purging.run(options.user, options.tenant, whole=options.whole, dry_run=options.dry_run)
+        return await purging.run(options.user, options.tenant, whole=options.whole, dry_run=options.dry_run, told=told)
 
     found = asyncio.run(_with_storage(settings, clock, work))
     done = "would be deleted" if options.dry_run else "deleted"

@@ -12,6 +12,7 @@ from gateway.errors import StorageUnavailable
 from gateway.models.trail import Anchor, TrailEvent, TrailQuery
 from gateway.operations.actor import tell_trail
 from gateway.operations.listed import ID_STYLE, WHO_STYLE, when_text
+from gateway.operations.progress import Progress
 from gateway.operations.reading import run_reading, why_not
 from gateway.operations.screen import Column, Piece, Screen
 from gateway.ports import Clock
@@ -73,8 +74,11 @@ def export_trail(settings: Settings, options: argparse.Namespace, clock: Clock, 
         try:
             details = {"after": options.after} if options.after is not None else {}
             await tell_trail(transactions, "trail.exported", **details)
-            async for page in all_events(transactions, query):
-                target.write(event_lines(page))
+            quiet = target is out and out.isatty()
+            with Progress(err, "exporting the trail", "events", quiet=quiet) as told:
+                async for page in all_events(transactions, query):
+                    target.write(event_lines(page))
+                    told(len(page))
         finally:
             await transactions.close()
 
@@ -104,7 +108,8 @@ def verify_trail(settings: Settings, options: argparse.Namespace, out: TextIO, e
     begin = _anchor(options)
 
     async def work(transactions: Transactions) -> int:
-        found = await verify(transactions, begin)
+        with Progress(err, "checking the trail"):
+            found = await verify(transactions, begin)
         if found.broken is not None:
             out.write(f"event {found.broken}: {found.reason}; {found.events} before it hold\n")
             return 1

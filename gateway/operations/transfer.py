@@ -12,6 +12,7 @@ from gateway.http.conversations.import_check import parse_export
 from gateway.http.conversations.transfer import as_imported
 from gateway.models.records import Imported, ImportedConversation
 from gateway.operations.actor import command_actor, tell_trail
+from gateway.operations.progress import Progress
 from gateway.ports import Clock
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.migrate import open_current, shown
@@ -22,7 +23,8 @@ STANDARD = "-"
 def export_file(settings: Settings, options: argparse.Namespace, clock: Clock, out: BinaryIO, err: TextIO) -> int:
     """Writes the document to `--output`, else to `out`; returns 1 if there is no such conversation."""
     try:
-        pieces = asyncio.run(_read(settings, clock, options.tenant, options.conversation))
+        with Progress(err, "reading the conversation"):
+            pieces = asyncio.run(_read(settings, clock, options.tenant, options.conversation))
         if pieces is None:
             err.write("No such conversation.\n")
             return 1
@@ -47,8 +49,9 @@ def import_file(settings: Settings, options: argparse.Namespace, clock: Clock, o
     """
     tenant = options.tenant or _only_tenant(settings)
     try:
-        made = parse_export(Path(options.file).read_bytes())
-        imported = asyncio.run(_write(settings, clock, tenant, made))
+        with Progress(err, "importing"):
+            made = parse_export(Path(options.file).read_bytes())
+            imported = asyncio.run(_write(settings, clock, tenant, made))
     except StorageUnavailable as error:
         err.write(f"{shown(settings.storage.url)}: {error.message}\n")
         return 1

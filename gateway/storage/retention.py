@@ -25,6 +25,7 @@ THINGS = 500
 PROCESS_KEPT = timedelta(days=1)
 """How long a process that is no longer alive is remembered, longer than any clock of another is wrong."""
 Conditions = Sequence[sa.ColumnElement[bool]]
+Told = Callable[[int], None]
 
 
 class Retention:
@@ -39,17 +40,20 @@ class Retention:
         self._cache = cache
         self._paths = paths
 
-    async def expire_conversations(self, before: datetime, tenant: str | None = None, by: Actor | None = None) -> int:
+    async def expire_conversations(
+        self, before: datetime, tenant: str | None = None, by: Actor | None = None, told: Told | None = None
+    ) -> int:
         """Deletes the conversations, of one tenant or of all, to which nothing was added since `before`. One that a
         request is at work on is passed over. Returns how many were deleted.
 
         Args:
             by: who deletes, as the trail tells it; each transaction records what it deleted. None: retention.
+            told: is told how many more were deleted.
 
         Raises:
             StorageUnavailable: the storage cannot be reached; what was deleted by then is.
         """
-        return await self._expire(lambda: self._expired(before, tenant), by)
+        return await self._expire(lambda: self._expired(before, tenant), by, told)
 
     async def expire_by_keys(self) -> tuple[int, float | None]:
         """Deletes the conversations that have outlived what the keys say with which they were made or continued
@@ -72,11 +76,15 @@ class Retention:
         before = days_before(self._clock.now(), days)
         return (schema.conversations.c.retention_days == days, *self._expired(before, None))
 
-    async def _expire(self, expired: Callable[[], Conditions], by: Actor | None = None) -> int:
+    async def _expire(
+        self, expired: Callable[[], Conditions], by: Actor | None = None, told: Told | None = None
+    ) -> int:
         deleted = 0
         try:
             while batch := await self._delete_batch(expired(), by):
                 deleted += len(batch)
+                if told is not None:
+                    told(len(batch))
                 if groups := [group for each in batch for group in each]:
                     await self._cache.evict(*groups)
         finally:

@@ -1,6 +1,7 @@
 """Deletes what one person said, wherever it is kept (guarantee §13.7)."""
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -70,7 +71,9 @@ class UserPurge:
         self._clock = clock
         self._cache = cache
 
-    async def run(self, name: str, tenant: str | None, *, whole: bool, dry_run: bool) -> PurgedUser:
+    async def run(
+        self, name: str, tenant: str | None, *, whole: bool, dry_run: bool, told: Callable[[int], None] | None = None
+    ) -> PurgedUser:
         """Deletes what requests said that named a user, and what is remembered for that user.
 
         Args:
@@ -78,6 +81,7 @@ class UserPurge:
             tenant: of one tenant alone.
             whole: conversations in which others were named go as a whole, too.
             dry_run: nothing is deleted; the same is counted.
+            told: is told how many more conversations are done.
         """
         user = await self._transactions.run(lambda c: _user(c, name, making=not dry_run), write=not dry_run)
         bills = await self._transactions.run(lambda connection: _count_bills(connection, user, tenant))
@@ -85,6 +89,8 @@ class UserPurge:
         try:
             for place in await self._transactions.run(lambda connection: conversations_of(connection, user, tenant)):
                 found = found.plus(await self._conversation(place, user, whole=whole, dry_run=dry_run))
+                if told is not None:
+                    told(1)
             found = replace(found, things=await self._things(name, user, tenant, dry_run=dry_run))
             last: str | None = None if dry_run else ""
             while last is not None:

@@ -5,14 +5,17 @@ import io
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.cli import main
 from gateway.models.turn import LARGEST_KEPT
 from tests.acceptance.test_audit import Shop, shop
 from tests.support.answers import Json, chat, exact, http, user
@@ -416,3 +419,32 @@ def test_s13_9_each_script_knows_every_command(tmp_path: Path, shell: str) -> No
     assert "--older-than" in script
     assert list(tmp_path.iterdir()) == []
     assert gateway_command("completion", "cmd", directory=tmp_path).returncode == 2
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_s13_9_a_long_command_counts_on_a_terminal_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """§13.9: while somebody else writes to the storage, and gone at the end; a pipe gets the result alone."""
+    config = config_file(tmp_path, f"storage: {{url: 'sqlite+aiosqlite:///{tmp_path}/own.db'}}\n")
+    assert gateway_command("migrate", "--config", str(config), directory=tmp_path).returncode == 0
+    purging = ["purge", "--user", "ann", "--config", str(config)]
+    err, out = _Terminal(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setattr(sys, "stdout", out)
+    held = sqlite3.connect(tmp_path / "own.db", isolation_level=None)
+    held.execute("BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(main, purging)
+        wait_until(lambda: "\rpurging: 0 conversations, 0 s" in err.getvalue(), "the line")
+        held.execute("ROLLBACK")
+        assert done.result(60) == 0
+    held.close()
+    assert err.getvalue().endswith(" \r")
+    assert out.getvalue().startswith("0 conversations: deleted\n")
+    piped = gateway_command(*purging, directory=tmp_path)
+    assert (piped.returncode, piped.stderr, piped.stdout) == (0, "", out.getvalue())

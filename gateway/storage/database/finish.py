@@ -23,27 +23,29 @@ Batch = Callable[..., tuple[int, str | None]]
 """Changes some messages behind the one called `after`; see `_move`."""
 
 
-async def finish(transactions: Transactions) -> int:
+async def finish(transactions: Transactions, told: Callable[[int], None] | None = None) -> int:
     """Says that no older version may run from now on, and moves the results of tool steps to `reasoning_events`. It may
     be cut off at any time, and goes on where it was when it is run again.
 
-    Returns how many results it moved.
+    Returns how many results it moved; `told` is told how many more.
 
     Raises:
         StorageUnavailable: the storage cannot be reached; what was moved by then is.
     """
     await transactions.run(lambda connection: connection.execute(_CLOSE).close(), write=True)
-    moved = await _in_batches(transactions, _move)
+    moved = await _in_batches(transactions, _move, told)
     await _in_batches(transactions, _forget)
     return moved
 
 
-async def _in_batches(transactions: Transactions, batch: Batch) -> int:
+async def _in_batches(transactions: Transactions, batch: Batch, told: Callable[[int], None] | None = None) -> int:
     """Goes through all messages once, however many there are; returns how many were changed."""
     changed, last = 0, ""
     while True:
         count, end = await transactions.run(partial(batch, after=last), write=True)
         changed += count
+        if told is not None:
+            told(count)
         if end is None:
             return changed
         last = end

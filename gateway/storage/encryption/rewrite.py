@@ -6,7 +6,7 @@ at any time and goes on where it was.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -79,9 +79,12 @@ async def find_others(transactions: Transactions) -> AsyncIterator[Found]:
     yield Found(file_contents.name, await transactions.run(_files))
 
 
-async def seal_all(transactions: Transactions) -> AsyncIterator[Found]:
+async def seal_all(transactions: Transactions, told: Callable[[int], None] | None = None) -> AsyncIterator[Found]:
     """Puts all content of tables under the current key, one after the other; says of each what was not. Contents of
     files are `gateway.files.resealing`'s.
+
+    Args:
+        told: is told how many more rows are done.
 
     Raises:
         ContentUnreadable: no key is current, or content is under a key that is not configured.
@@ -94,6 +97,8 @@ async def seal_all(transactions: Transactions) -> AsyncIterator[Found]:
             for start in range(0, len(others), REWRITTEN):
                 keys = [key for key, _ in others[start : start + REWRITTEN]]
                 await transactions.run(partial(_seal, each, keys), write=True)
+                if told is not None:
+                    told(len(keys))
                 await asyncio.sleep(PAUSE_SECONDS)
         yield Found(each.table.name, rows)
     yield Found(ALIASES.name, Counter({"others": await _aliases(transactions, write=True)}))
