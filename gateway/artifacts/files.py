@@ -33,7 +33,7 @@ Known = dict[tuple[str, str], Reading]
 """What a request has read, by the way and by the document's digest."""
 HOLDERS = ("user", *RESULT_ROLES)
 """Roles whose messages may hold documents."""
-VERSION = 3
+VERSION = 4
 """Raised whenever readings of older versions are of no use: the cache may hold some."""
 DEFAULTS = DocumentSettings()
 DELETED = "(This document was deleted.)"

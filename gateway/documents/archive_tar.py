@@ -11,7 +11,7 @@ from typing import IO, cast
 
 from gateway.documents.apart import tell_progress
 from gateway.documents.archive_zip import MOST_MEMBER_BYTES
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.members import listing, why_not
 from gateway.documents.nested import Nesting, reading_of
 
@@ -112,14 +112,15 @@ def _archive(archive: tarfile.TarFile, nesting: Nesting, tell: Callable[[], None
                 continue
             names.append((member.name, member.size))
             if len(names) > MOST_ENTRIES:
-                nesting.budget.notes.append(f"Only the first {MOST_ENTRIES:,} files were looked at.")
+                nesting.budget.notes.append(LeftOut(f"Only the first {MOST_ENTRIES:,} files were looked at."))
                 break
             if text := _member(archive, member, nesting):
                 texts.append((member.name, text))
     except (*BROKEN, UnreadableDocument):
         if not texts:
             raise
-        nesting.budget.notes.append("The archive is damaged or too large: what stands behind its last file is missing.")
+        missing = "The archive is damaged or too large: what stands behind its last file is missing."
+        nesting.budget.notes.append(LeftOut(missing))
     size = sum(size for _, size in names)
     head = f"Archive of {len(names):,} {'file' if len(names) == 1 else 'files'}, {size:,} bytes unpacked:"
     return "\n\n".join([listing(head, sorted(names)), *(text for _, text in sorted(texts))])

@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.models.places import NOTE_END, NOTE_START, Places
+from gateway.models.places import LEFT_OUT_START, NOTE_END, NOTE_START, Places
+
+
+class LeftOut(str):
+    """A note of a part of the document that was not read; the client has it in `document_incomplete` (guarantee §2)."""
+
+    __slots__ = ()
 
 
 class UnreadableDocument(Exception):
@@ -52,7 +58,8 @@ class Reading:
 
     Attributes:
         text: with its places marked by lines of their own (`models.places`).
-        notes: what the model and the client should know, as sentences: "Pages 3, 7-9 hold no text."
+        notes: what the model and the client should know, as sentences: "Pages 3, 7-9 hold no text."; those of parts
+            that were not read are `LeftOut`.
         empty: numbers of pages without text.
         pages: of a PDF.
     """
@@ -65,13 +72,19 @@ class Reading:
     @property
     def told(self) -> str:
         """The text with its notes as lines behind it, so that whoever keeps the text keeps them."""
-        notes = "".join(f"\n{NOTE_START}{' '.join(note.split())}{NOTE_END}" for note in self.notes)
-        return f"{self.text}\n{notes}" if notes else self.text
+        starts = (LEFT_OUT_START if isinstance(note, LeftOut) else NOTE_START for note in self.notes)
+        lines = (f"\n{start}{' '.join(note.split())}{NOTE_END}" for start, note in zip(starts, self.notes, strict=True))
+        return f"{self.text}\n{''.join(lines)}" if self.notes else self.text
 
     def as_json(self) -> dict[str, Any]:
         """The reading as JSON."""
         pages = [[page.width, page.height, page.has_picture] for page in self.pages]
-        return {"text": self.text, "notes": self.notes, "empty": self.empty, "pages": pages}
+        return {
+            "text": self.text,
+            "notes": [[note, isinstance(note, LeftOut)] for note in self.notes],
+            "empty": self.empty,
+            "pages": pages,
+        }
 
     def of_pages(self, numbers: Sequence[int]) -> "Reading":
         """What was read of the pages with these numbers, from 1."""
@@ -88,7 +101,8 @@ class Reading:
             KeyError, TypeError, ValueError: that is none.
         """
         pages = tuple(PageFacts(float(w), float(h), bool(picture)) for w, h, picture in found["pages"])
-        return cls(str(found["text"]), tuple(map(str, found["notes"])), tuple(map(int, found["empty"])), pages)
+        notes = tuple(LeftOut(note) if is_left_out else str(note) for note, is_left_out in found["notes"])
+        return cls(str(found["text"]), notes, tuple(map(int, found["empty"])), pages)
 
 
 def document_digest(kind: str, sha256: str) -> str:

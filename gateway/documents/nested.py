@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 
 from gateway.documents.apart import tell_nothing
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument, unpackable
+from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
 from gateway.documents.kinds import KINDS
 from gateway.documents.members import kind_of
 from gateway.models.places import marker, plain_lines
@@ -56,7 +56,7 @@ class Nesting:
             reasons.append(f"{count} {why} ({names}{', …' if count > NAMED else ''})")
         total = sum(self.budget.counts.values())
         first = f"{total} {'file was' if total == 1 else 'files were'} left out: {'; '.join(reasons)}."
-        return (*((first,) if total else ()), *self.budget.notes)
+        return (*((LeftOut(first),) if total else ()), *self.budget.notes)
 
     def can_take(self, name: str) -> bool:
         """Whether the bounds allow one more file; it counts as one."""
@@ -107,7 +107,8 @@ class Nesting:
             inner = Nesting(self.options, self.budget, f"{self._path}{name}/", self._depth + 1)
             return str(module.read_nested(raw, inner))
         reading = module.read(raw, self.options)
-        self.budget.notes.extend(f"{name[-NAME_IN_NOTE:]}: {note}" for note in reading.notes[:NAMED])
+        named = name[-NAME_IN_NOTE:]
+        self.budget.notes.extend(type(note)(f"{named}: {note}") for note in reading.notes[:NAMED])
         del self.budget.notes[4 * NAMED :]
         return plain_lines(reading.text) if kind == "text" else str(reading.text)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from gateway.documents.document import Reading, ReadOptions
+from gateway.documents.document import LeftOut, Reading, ReadOptions
 from gateway.documents.docx import BREAK, paged
 from gateway.documents.packages import Package, attribute, child, children, local, reading
 from gateway.models.places import marker, page_list, plain_lines
@@ -216,5 +216,5 @@ def _notes(package: Package) -> tuple[str, ...]:
     macros = any(name.startswith(("Basic/", "Scripts/")) for name in package.names)
     found = package.notes()
     if macros and not any("macros" in note for note in found):
-        return ("It holds macros, which were not read.", *found)
+        return (LeftOut("It holds macros, which were not read."), *found)
     return found

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-from gateway.documents.document import UnreadableDocument, unpackable
+from gateway.documents.document import LeftOut, UnreadableDocument, unpackable
 from gateway.documents.sniff import OLE_MAGIC, ole_kind
 
 PROTECTED = "it is protected by a password; save it without one and send it again"
@@ -117,9 +117,9 @@ class Package:
         macros = any(name.lower().endswith(("vbaproject.bin", "/script-lc.xml")) for name in self.names)
         outside, embedded = self._others()
         return (
-            *(["It holds macros, which were not read."] if macros else []),
-            *([f"It holds {embedded} embedded files, which were not read."] if embedded > 1 else []),
-            *(["It holds an embedded file, which was not read."] if embedded == 1 else []),
+            *([LeftOut("It holds macros, which were not read.")] if macros else []),
+            *([LeftOut(f"It holds {embedded} embedded files, which were not read.")] if embedded > 1 else []),
+            *([LeftOut("It holds an embedded file, which was not read.")] if embedded == 1 else []),
             *(["It points to other files, which were not fetched."] if outside else []),
         )
 

@@ -4,7 +4,7 @@ import csv
 import io
 from typing import Any
 
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.models.places import marker, plain_lines
 
 MAGIC = b"PAR1"
@@ -43,7 +43,7 @@ def _text(file: Any, notes: list[str]) -> str:
     rows = file.metadata.num_rows
     lines = [f"Parquet table of {rows:,} rows and {len(names):,} columns:", *_columns(file)]
     if len(names) > MOST_COLUMNS:
-        notes.append(f"{len(names) - MOST_COLUMNS:,} columns were left out.")
+        notes.append(LeftOut(f"{len(names) - MOST_COLUMNS:,} columns were left out."))
     wanted = names[:MOST_COLUMNS]
     first = _rows(file, _beginning(file), 0, FIRST_ROWS, wanted, notes) if rows else []
     last: list[list[str]] = []
@@ -99,7 +99,7 @@ def _beginning(file: Any) -> list[int]:
 def _rows(file: Any, groups: list[int], start: int, count: int, names: list[str], notes: list[str]) -> list[list[str]]:
     """Rows of some groups as texts. Only what is needed is unpacked, unless they are the last."""
     if sum(file.metadata.row_group(each).total_byte_size for each in groups) > MOST_GROUP_BYTES:
-        note = "Rows were left out: they unpack to too much."
+        note = LeftOut("Rows were left out: they unpack to too much.")
         notes.extend([note] if note not in notes else [])
         return []
     rows: list[list[str]] = []

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.documents.apart import tell_progress
-from gateway.documents.document import PageFacts, Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import LeftOut, PageFacts, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.ocr import recognized
 from gateway.documents.pdf_drawings import has_picture
 from gateway.documents.pdf_pages import FAULTS, cut_out
 from gateway.models.places import marker, no_text_note, page_list, plain_lines
 
 LOCKED = "it is protected by a password; save it without one and send it again"
-CUT_OFF = "The PDF is cut off; what could be found of it was read."
+CUT_OFF = LeftOut("The PDF is cut off; what could be found of it was read.")
 END, TAIL = b"%%EOF", 2048
 """How a PDF ends, within so many bytes."""
 CATALOG = re.compile(rb"(\d{1,9})\s+(\d{1,5})\s+obj\b[^>]{0,400}?/Type\s{0,9}/Catalog\b")
@@ -159,10 +159,10 @@ def _notes(document: Any, broken: Sequence[int], *, is_whole: bool) -> list[str]
 
     found: list[str] = []
     if broken:
-        found.append(f"Of this damaged PDF, page {page_list(broken)} could not be read.")
+        found.append(LeftOut(f"Of this damaged PDF, page {page_list(broken)} could not be read."))
     files = document.count_attachments()
     if files:
-        found.append(f"Files embedded in the PDF ({files}) were not read.")
+        found.append(LeftOut(f"Files embedded in the PDF ({files}) were not read."))
     if pdfium.FPDFDoc_GetJavaScriptActionCount(document) > 0:
         found.append("The PDF holds scripts, which were not run.")
     if not is_whole:

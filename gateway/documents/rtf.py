@@ -3,7 +3,7 @@
 import codecs
 import re
 
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.packages import reading
 from gateway.models.places import plain_lines
 
@@ -11,7 +11,10 @@ START = re.compile(rb"\s{0,100}\{\\rtf")
 CODE_PAGE = re.compile(rb"\\ansicpg(\d{1,5})")
 PICTURE = re.compile(rb"\\pict\b[^{}]*+(?:\{[^{}]*+\}[^{}]*+)*+\}")
 """To the end of its group. Its bytes would be looked at one by one, and are no text."""
-LEFT_OUT = ((rb"\footnote", "Its footnotes were not read."), (rb"\objdata", "It holds embedded files, not read."))
+LEFT_OUT = (
+    (rb"\footnote", LeftOut("Its footnotes were not read.")),
+    (rb"\objdata", LeftOut("It holds embedded files, not read.")),
+)
 BLANK = re.compile(r"\n{3,}")
 
 

@@ -6,7 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.models.places import marker, plain_lines
 
 MAGIC = b"SQLite format 3\x00"
@@ -69,7 +69,7 @@ def _parts(connection: sqlite3.Connection, notes: list[str]) -> Iterator[str]:
     others = [" ".join(str(sql).split())[:2000] for kind, _, sql in found if kind != "table" and sql]
     yield "\n".join([f"SQLite database of {len(tables)} {'table' if len(tables) == 1 else 'tables'}.", *others])
     if len(tables) > MOST_TABLES:
-        notes.append(f"{len(tables) - MOST_TABLES} tables were left out.")
+        notes.append(LeftOut(f"{len(tables) - MOST_TABLES} tables were left out."))
     began = time.monotonic()
     for name, sql in tables[:MOST_TABLES]:
         clock.begin(min(TABLE_SECONDS, ALL_SECONDS - time.monotonic() + began))
@@ -80,7 +80,7 @@ def _parts(connection: sqlite3.Connection, notes: list[str]) -> Iterator[str]:
         try:
             yield f"{head}\n{_table(connection, name, clock)}"
         except sqlite3.Error as error:
-            notes.append(f"The table {name[:100]} could not be read: {error}.")
+            notes.append(LeftOut(f"The table {name[:100]} could not be read: {error}."))
             yield head
 
 

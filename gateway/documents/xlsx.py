@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gateway.documents.apart import tell_progress
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
 from gateway.documents.number_formats import NumberFormat
 from gateway.documents.packages import PROTECTED, Package, reading
@@ -96,7 +96,8 @@ class _Book:
             if str(about.visible).rpartition(".")[2] != "Visible":
                 hidden.append(about.name)
             if self._left <= 0:
-                self._notes.append(f"Sheet {about.name} and those after it were left out: the text would be too long.")
+                told = f"Sheet {about.name} and those after it were left out: the text would be too long."
+                self._notes.append(LeftOut(told))
                 break
             self._sheet(self._book.get_sheet_by_index(number), self._parts.get(about.name, NO_PARTS))
         if next(self._formats, None) is None:
@@ -105,7 +106,7 @@ class _Book:
             self._notes.append(f"Hidden in the program: sheet {', '.join(hidden[:MOST_NAMED])}.")
         others = () if self._package is None else self._package.notes()
         if macros and not any("macros" in note for note in others):
-            self._notes.append("It holds macros, which were not read.")
+            self._notes.append(LeftOut("It holds macros, which were not read."))
         if self._package is not None and not self._parts:
             self._drawn(self._package)
         return Reading("\n\n".join(self._blocks), (*self._notes, *others))
@@ -115,11 +116,11 @@ class _Book:
         parts = [name for name in package.names if DRAWING.search(name)]
         said, is_whole = drawn(package, parts)
         self._blocks += [plain_lines("\n".join(said))] if said else []
-        self._notes += [] if is_whole else ["What is drawn on its sheets could not be read."]
+        self._notes += [] if is_whole else [LeftOut("What is drawn on its sheets could not be read.")]
         before = b""
         for piece in package.pieces(CONTENT, 2**20, 2**29) if CONTENT in package else ():
             if TEXT_BOX.search(before + piece):
-                self._notes.append("Its text boxes were not read.")
+                self._notes.append(LeftOut("Its text boxes were not read."))
                 break
             before = piece[-20:]
 
@@ -129,7 +130,8 @@ class _Book:
         block = _Block(sheet.name, sheet.start[1], sheet.end[1])
         for number, row in enumerate(_rows(sheet, parts, self._formats), 1):
             if self._left <= 0:
-                self._notes.append(f"Rows of sheet {sheet.name} from {number} on were left out: the text is too long.")
+                told = f"Rows of sheet {sheet.name} from {number} on were left out: the text is too long."
+                self._notes.append(LeftOut(told))
                 break
             written = block.add(number, row)
             self._left -= written
@@ -142,7 +144,7 @@ class _Book:
 
     def _note(self, sheet: "CalamineSheet", parts: SheetParts) -> None:
         if not parts.shapes[1]:
-            self._notes.append(f"What is drawn on sheet {sheet.name} could not be read.")
+            self._notes.append(LeftOut(f"What is drawn on sheet {sheet.name} could not be read."))
         merged = sheet.merged_cell_ranges or []
         if merged:
             shown = ", ".join(f"{cell(*start)}:{cell(*end)}" for start, end in merged[:MOST_NAMED])

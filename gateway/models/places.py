@@ -32,10 +32,8 @@ GAP = re.compile(r"^\[…(?: line (\d{1,9}))?\]$", re.MULTILINE)
 """The line between two stretches of an excerpt: `[…]`, or `[… line 350]` where the number of the line below it is known
 (`models.regions`)."""
 Span = tuple[int, int]
-LEFT_OUT = re.compile(r"\b(?:left out|not read|cut off)\b")
-SENTENCE = re.compile(r"(?<=\.) (?=[A-Z0-9])")
-NOTE_START, NOTE_END = "(Note: ", ")"
-NOTES = re.compile(r"(?:\n\(Note: [^\n]*\))+\s*\Z")
+NOTE_START, LEFT_OUT_START, NOTE_END = "(Note: ", "(Not read: ", ")"
+NOTES = re.compile(r"(?:\n\((?:Note|Not read): [^\n]*\))+\s*\Z")
 NOTES_CHARS = 4000
 """Characters at the end of a text in which its notes stand."""
 NO_TEXT = re.compile(r"\bPages? ([\d, -]+) holds? no text")
@@ -374,9 +372,13 @@ def named_pages(numbers: Sequence[int]) -> str:
 
 def notes_of(text: str) -> str:
     """What the reader of a document has noted behind its text; "" if nothing."""
-    found = NOTES.search(text[-NOTES_CHARS:]) if NOTE_START in text[-NOTES_CHARS:] else None
-    lines = found[0].split("\n") if found else []
-    return " ".join(line[len(NOTE_START) : -len(NOTE_END)] for line in lines if line.strip())
+    return " ".join(line.partition(": ")[2].removesuffix(NOTE_END) for line in _note_lines(text))
+
+
+def _note_lines(text: str) -> list[str]:
+    end = text[-NOTES_CHARS:]
+    found = NOTES.search(end) if text.rstrip().endswith(NOTE_END) else None
+    return found[0].strip().split("\n") if found else []
 
 
 def pages_without_text(text: str) -> str:
@@ -387,7 +389,8 @@ def pages_without_text(text: str) -> str:
 
 def left_out_of(text: str) -> str:
     """What a document's reader has told that it left out, as sentences; "" if it read everything."""
-    return " ".join(note for note in SENTENCE.split(notes_of(text)) if LEFT_OUT.search(note))
+    starts, ends = len(LEFT_OUT_START), len(NOTE_END)
+    return " ".join(line[starts:-ends] for line in _note_lines(text) if line.startswith(LEFT_OUT_START))
 
 
 def no_text_note(numbers: Sequence[int], why: str = "") -> str:

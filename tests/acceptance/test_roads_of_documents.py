@@ -2,6 +2,7 @@
 stands once (§14.6)."""
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.support.answers import Json, chat, http, used, user
 from tests.support.documents import docx, file_part, lamps, text_of
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.office import docx_of, paragraph
 
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 ASK = "Who keeps lamp 3?"
@@ -126,6 +128,25 @@ def test_s14_6_a_document_that_no_provider_takes_is_read_on_each_road(
     shown = text_of(upstream.last.body or {})
     assert FACT in shown
     assert ENCODED[:50] not in str(upstream.last.body)
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("road", ROADS)
+def test_s2_3_what_was_left_out_of_a_document_is_a_warning_in_each_api(
+    one_gateway: GatewayProcess, road: str, *, store: bool
+) -> None:
+    """§2: a document that is whole has none."""
+    path, body = ROADS[road]
+    macros = docx_of(paragraph(FACT), {"word/vbaProject.bin": b"x"})
+    part = json.loads(json.dumps(body).replace(ENCODED, base64.b64encode(macros).decode()))
+    found = []
+    for each in (body, part):
+        with http(one_gateway) as client:
+            answer = client.post(path, json={"model": "small", "store": store, **each})
+        warnings = used(answer.json())["warnings"]
+        found.append([each for each in warnings if each.startswith("document_incomplete: ")])
+    assert found[0] == []
+    assert [each.rpartition(": ")[2] for each in found[1]] == ["It holds macros, which were not read."]
 
 
 @pytest.mark.parametrize("first", ["file_data", "content"])

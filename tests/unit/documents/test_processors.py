@@ -10,11 +10,11 @@ import pytest
 
 from gateway.base.turns import TENANT
 from gateway.documents import process
-from gateway.documents.document import MIN_UNPACKED, DocumentFile, Reading, UnreadableDocument, unpackable
+from gateway.documents.document import MIN_UNPACKED, DocumentFile, LeftOut, Reading, UnreadableDocument, unpackable
 from gateway.documents.packages import Package
 from gateway.documents.process import MOST_AT_ONCE, DocumentReader, processors
 from gateway.errors import Overloaded
-from gateway.models.places import left_out_of
+from gateway.models.places import left_out_of, notes_of
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,12 @@ async def test_s12_16_documents_of_tenants_take_turns(monkeypatch: pytest.Monkey
 def test_s2_what_a_reader_left_out_is_told_apart_from_its_other_notes() -> None:
     """§2: for the warning `document_incomplete`."""
     whole = Reading("x", ("Sheet A has merged cells.",)).told
-    part = Reading("x", ("Sheet A has merged cells.", "Rows of sheet A from 9 on were left out: too long.")).told
+    rows = LeftOut("Rows of sheet A from 9 on are missing.")
+    reading = Reading("x", ("Sheet A was not read aloud.", rows, "Hidden."))
+    part = Reading.from_json(reading.as_json()).told
     assert left_out_of(whole) == ""
-    assert left_out_of(part) == "Rows of sheet A from 9 on were left out: too long."
+    assert left_out_of(part) == "Rows of sheet A from 9 on are missing."
+    assert notes_of(part) == "Sheet A was not read aloud. Rows of sheet A from 9 on are missing. Hidden."
 
 
 def test_s14_10_a_small_file_may_unpack_to_no_more_than_its_size_allows() -> None:
