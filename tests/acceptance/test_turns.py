@@ -124,6 +124,30 @@ def test_s3_11_in_each_api_and_without_storage(
         assert (bill["left_by"], bill["strategy"], bill["messages_excluded"]) == ("max_turns", "simple", 18)
 
 
+@pytest.mark.parametrize("says", ["It hangs in the hall, as it did last year. " * 3, "Yes."])
+@pytest.mark.parametrize("storage_url", ["sqlite"], indirect=True)
+def test_s3_11_who_sends_all_again_reads_the_summary_or_pays_for_none(
+    start_gateway: GatewayFactory, storage_url: str, models: InternalModels, says: str
+) -> None:
+    """Short answers do not show that a conversation is the client's own (§3.2): then nothing stored is put in front."""
+    gateway = start_gateway({"storage": {"url": storage_url}}, CLASSIC)
+    models.primary = lambda _: Reply(text=says)
+    said: list[Json] = []
+    with http(gateway) as client:
+        for number in range(1, 15):
+            said.append(asked(number))
+            answer = client.post("/chat/completions", json={"model": "small", "messages": said})
+            assert answer.status_code == 200, answer.text
+            said.append(assistant(says))
+            name = answer.json()["conversation"]["id"]
+            if models.summarized:
+                found = f"{gateway.base_url}/conversations/{name}/context"
+                wait_until(partial(_is_stored, client, found, models), "the summary is stored")
+    last = models.answered[-1]["messages"]
+    assert bool(models.summarized) == bool(memory_of(last)) == (len(says) > 100)
+    assert turns_of(last)[0] == (5 if memory_of(last) else 1)
+
+
 @pytest.fixture(scope="module")
 def module_bounded(module_start_gateway: GatewayFactory) -> GatewayProcess:
     return module_start_gateway({"conversation": {"max_turns": 5}})

@@ -1,5 +1,6 @@
 """A conversation's branches as a tree, and its turns without what was said."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from gateway.explain.conversation import CHOICE, EDITED, FAILED, REPLAYED, branch_of, branch_runs
@@ -112,4 +113,6 @@ def test_the_parts_of_a_window_are_its_tokens_and_what_came_back_is_apart() -> N
     assert bar.tokens == sum(breakdown.values()) == sum(bar.parts.values())
     assert (bar.parts["recalled"], bar.parts["artifacts"]) == (300, 100)
     assert (bar.left.messages, len(bar.left.reduced), len(bar.left.excluded), bar.left.chars) == (5, 1, 1, 850)
-    assert (bar.full, bar.cached) == (1000, 0)
+    assert (bar.full, bar.cached, bar.left.by) == (1000, 0, None)
+    bounded = replace(entry, metadata={"context_utilization": {**used, "left_by": "max_turns"}})
+    assert window_bar(bounded).left.by == "max_turns"
