@@ -96,11 +96,13 @@ def measure(
     request, tokens = source.request, source.budget.tokens
     tools = Tools(assemble=assemble, relevance=ranked(finder) if ranked else finder, compact=compact, worded=worded)
     counting = PromptCounter(counter, request.forward, material, max(1.0, counter.margin), source.history.notes)
-    low_water = settings.low_water if request.goes_on else 1.0  # what nobody goes on with need not be frozen (§4 I7)
-    target = int(low_water * tokens) if tokens is not None else None
     estimated = counter.margin != 1.0
-    limits = Limits(tokens, settings.history_share, target, estimated=estimated, budget=source.budget)
+    limits = Limits(tokens, settings.history_share, estimated=estimated, budget=source.budget)
     material = bounded(material, source.budget.turns)
+    if tokens is not None and (source.history.stored or source.history.unread):
+        # At first sight nothing is cached yet, and nobody knows whether it goes on: then all of the budget is filled.
+        fresh = counting.texts([each.content for each in material.fresh])
+        limits = replace(limits, low_water=int(settings.low_water * tokens), fresh=fresh)
     unreduced = count_unreduced(material, limits, counting, tools, _shares(settings))
     return Measured(source, material, counting, limits, tools, finder, unreduced)
 

@@ -107,6 +107,13 @@ class Material:
         return tuple(a for a in found if not a.pinned) if self.pinned else found
 
     @property
+    def fresh(self) -> list[Artifact]:
+        """The documents and results of the current turn that came with this request: the model has not seen them."""
+        new = {i for i, message in enumerate(self.messages) if i >= self.current and message.message_id is None}
+        apart = self.attached if self.current in new else ()
+        return [a for a in self.placed if a.place.message in new] + [a for a in apart if not a.historical]
+
+    @property
     def pinned_contents(self) -> frozenset[str]:
         """The contents that any window has in full, whichever artifact asks for them."""
         if not self.pinned:

@@ -17,6 +17,8 @@ REFIT_SHARE = 0.8
 """Share of a refused prompt to try next, if upstream did not say by how much it was too long."""
 REFIT_SHARE_KNOWN = 0.95
 """The same at most, if upstream did say so."""
+MIN_CACHED = 1024
+"""Tokens of a prompt below which no provider caches it: there a pass costs nothing, so that it fills as many."""
 REPORTED_SHARE = 0.98
 """Usable share of a limit that upstream reported: the ratio of two tokenizers differs a little by the text."""
 
@@ -64,8 +66,9 @@ class Limits:
     Attributes:
         tokens: the budget; None if the context is not managed.
         history_share: share of the room for old turns as messages, as long as passages compete for that room.
-        low_water: tokens to which the window is filled once something had to leave, so that nothing has to leave for
-            several turns (guarantee §4 I7); None for the whole budget.
+        low_water: tokens that a pass fills once something had to leave, so that nothing has to leave for several turns
+            (guarantee §4 I7); None for the whole budget.
+        fresh: tokens of documents and results that the model has not seen yet; a pass fills them on top.
         estimated: tokens are counted with another model's tokenizer, and corrected by what upstream reported.
         budget: whose `tokens` these are.
     """
@@ -73,6 +76,7 @@ class Limits:
     tokens: int | None
     history_share: float
     low_water: int | None = None
+    fresh: int = 0
     estimated: bool = False
     budget: Budget | None = None
 
@@ -87,8 +91,13 @@ class Limits:
     @property
     def goal(self) -> int:
         """Tokens to which the window is filled once something had to leave."""
+        return min(self.old_goal + self.fresh, self.usable or 0)
+
+    @property
+    def old_goal(self) -> int:
+        """The part of `goal` that is filled whether or not anything is fresh."""
         usable = self.usable or 0
-        return min(self.low_water or usable, usable)
+        return usable if self.low_water is None else min(max(self.low_water, MIN_CACHED), usable)
 
 
 def cleared_above(budget: Budget, tokens: int | None) -> Budget:

@@ -40,7 +40,8 @@ class Minimum:
         pointers: how artifacts are shown of which nothing else is taken: by their label alone, or in full if tiny.
         keeps_block: the message that begins the current turn keeps the block that it was forwarded with.
         block_fixed: that block, or that there is none, cannot change any more.
-        spares_current: all content of the current turn is shown in full, since reducing old content is enough.
+        spares_current: all content of the current turn is shown in full, since reducing old content is enough. What
+            the model has not seen yet may be, too, where that is not enough (guarantee §4 I7).
     """
 
     def __init__(self, fitting: Fitting) -> None:
@@ -50,6 +51,7 @@ class Minimum:
             self._inside[artifact.place.message or 0].append(artifact)
         self._budget, self._goal = fitting.limits.tokens or 0, fitting.limits.goal
         self.first, self.is_cut, self._before = self._material.current, False, said_before(self._material)
+        self._for_fresh = self._tokens_for_fresh()
         self.left_out = self._material.left
         self.keeps_block, self.block_fixed = self._material.has_block, self._material.is_block_fixed
         self.spares_current = False
@@ -68,7 +70,7 @@ class Minimum:
             self.pointers |= self._task_in_full()
         self._take_before()
         selection, tokens = self._reached()
-        if may_spare and self._spare_current():
+        if may_spare and (self._spare_current() or self._spare_fresh()):
             selection = self._selection(self.first, self.pointers)
             tokens = self._fitting.tokens(selection)
         return selection, tokens
@@ -207,6 +209,18 @@ class Minimum:
             self.pointers, self.spares_current = pointers, True
         return self.spares_current
 
+    def _spare_fresh(self) -> bool:
+        """Whether what the model has not seen yet is shown in full: wherever it fits, in a pass down to the low-water
+        mark."""
+        fresh = [a for a in of_each_content(self._material.fresh, self._material.current) if self.is_reduced(a)]
+        if not (fresh and self._for_fresh):
+            return False
+        pointers = self.pointers | {a.artifact_id: in_full(a) for a in fresh}
+        forwarded = self._fitting.assemble(self._selection(self.first, pointers))
+        spares = self._fitting.counting.fits(forwarded, self._fitting.limits.usable or 0)
+        self.pointers = pointers if spares else self.pointers
+        return spares
+
     def is_reduced(self, artifact: Artifact) -> bool:
         """Whether the minimum does not show it in full, and something of it can be taken above that."""
         pointer = self.pointers.get(artifact.artifact_id)
@@ -217,7 +231,14 @@ class Minimum:
     def _tokens_for_latest(self, step: Turn) -> float:
         """Tokens kept for the results of the latest step as long as older steps can leave."""
         chars = sum(len(a.content) for at in range(step.start, step.end) for a in self._inside.get(at, ()))
-        return min(chars / CHARS_PER_TOKEN, self._goal * LATEST_SHARE)
+        return max(min(chars / CHARS_PER_TOKEN, self._goal * LATEST_SHARE), self._for_fresh)
+
+    def _tokens_for_fresh(self) -> int:
+        """Tokens that a pass down to the low-water mark keeps for what the model has not seen yet: all of it, where
+        `OLD_SHARE` is left for what is old; else what the mark leaves."""
+        limits = self._fitting.limits
+        above = self._goal - limits.old_goal
+        return limits.fresh if above and limits.fresh <= self._goal * (1 - OLD_SHARE) else above
 
     def _leave_out(self, steps: list[Turn], excess: float) -> None:
         """Takes steps out of `steps`, oldest first, until `excess` tokens have left; the last one stays."""

@@ -8,6 +8,7 @@ from typing import Any
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.places import after_markers
 from gateway.models.window import Excerpt, Fitted, Material, Recalled, Rendering, Selection, head_of
+from gateway.window.budget import MIN_CACHED
 from gateway.window.candidates import Candidate, TranscriptMessage, as_artifact, candidates, of_each_content, transcript
 from gateway.window.fitting import Fitting, in_full
 from gateway.window.greedy_fit import LEAST_PART, GreedyFit
@@ -24,8 +25,6 @@ BEST_FACTOR = 2
 """The one best passage may take this many times what may be recalled."""
 BEST_SHARE = 0.5
 """Share of what a pass fills: a best passage that takes no more is worth one, where there is room for a part of it."""
-NEVER_CACHED = 1024
-"""Tokens of a prompt below which no provider caches it: there a pass costs nothing."""
 LEAST_RECALL_SCORE = 0.4
 """Minimum score of a recalled passage, as a fraction of the best. Chosen by hand."""
 REPEATED_CHARS = 80
@@ -68,7 +67,7 @@ def with_recalled(fitting: Fitting, frozen: Fitted) -> Fitted | None:
     _take_best(taken, best, limit, tokens_of_taken)
     goal = fitting.limits.goal
     in_part = limit == room and best not in taken.passages()
-    if in_part and goal < before < NEVER_CACHED and counting.text(best.text) <= goal * BEST_SHARE:
+    if in_part and before < MIN_CACHED and counting.text(best.text) <= goal * BEST_SHARE:
         return None  # only its beginning has room beside what stands, and a pass shows it whole for nothing
     if _unseen(material, frozen, taken.passages()) != taken.passages():  # a part may end where that of the window does
         taken.shrink(taken.used)

@@ -33,7 +33,7 @@ def test_s4_i1_never_over_the_budget(
     start_gateway: GatewayFactory, make_client: ClientFactory, upstream: MockUpstream, limit: int
 ) -> None:
     """budget = min(model's maximum input, window - reserved output, max_input_tokens), by exact count."""
-    client = make_client(start_gateway({"context": {"low_water": 1}}))
+    client = make_client(start_gateway())
     tools: Any = [{"type": "function", "function": {"name": "f", "description": prose(1, 40), "parameters": {}}}]
     answer = ask(
         client,

@@ -104,7 +104,6 @@ def run(
         config: dict[str, Any] = {
             "model_list": [_entry(case, module_upstream, provider)],
             "auth": {"keys": [{"key": KEY, "tenant": "compat"}]},
-            "context": {"low_water": 0.75},  # one step's logs take most of the window, and are to be seen whole
             "storage": {"url": sqlite_url(folder)},
         }
         gateway = module_start_gateway(config)

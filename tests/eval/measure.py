@@ -117,8 +117,7 @@ def listening() -> Iterator[tuple[GatewayProcess, MockUpstream, httpx.Client]]:
             "litellm_params": {"model": "openai/gpt-4o", "api_base": upstream.base_url, "api_key": "sk-eval-000000"},
             "model_info": {"max_input_tokens": 1_000_000, "max_output_tokens": 1000, "tokenizer": "o200k_base"},
         }
-        full = {"low_water": 1}  # what a budget can hold, as the baselines fill it, and no room for turns to come
-        config = {"model_list": [entry], "server": {"log_level": "warning"}, "context": full}
+        config = {"model_list": [entry], "server": {"log_level": "warning"}}
         with (
             GatewayProcess(config) as gateway,
             httpx.Client(base_url=gateway.base_url, trust_env=False, timeout=SECONDS) as client,

@@ -50,14 +50,12 @@ class Tally:
 
 
 @asynccontextmanager
-async def gateway(
-    document_chars: int, answers: Answers, *, match: str = "off", kind: type[AtEdges] = AtEdges, **context: Any
-) -> Any:
-    """A gateway in this process with an empty storage; `context` are further settings of that section."""
+async def gateway(document_chars: int, answers: Answers, *, match: str = "off", kind: type[AtEdges] = AtEdges) -> Any:
+    """A gateway in this process with an empty storage."""
     settings = Settings.model_validate(
         {
             "storage": {"url": "sqlite:///:memory:"},
-            "context": {"document_min_chars": document_chars, **context},
+            "context": {"document_min_chars": document_chars},
             "conversation": {"match": match},
         }
     )
@@ -111,8 +109,7 @@ async def _singles(flavour: Flavour, seeds: Iterable[int], planned: str, *, pins
 async def both() -> Any:
     """Gateways by what counts as over-long in a user message."""
     long, short = sorted(set(DOCUMENT_CHARS), reverse=True)
-    filled: Any = {"answers": lambda _: {"content": "ok"}, "low_water": 1}  # nobody goes on with what they forward
-    async with gateway(long, **filled) as one, gateway(short, **filled) as other:
+    async with gateway(long, lambda _: {"content": "ok"}) as one, gateway(short, lambda _: {"content": "ok"}) as other:
         yield {long: one, short: other}
 
 

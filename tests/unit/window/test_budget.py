@@ -7,7 +7,7 @@ import pytest
 from gateway.config.settings import ContextSettings
 from gateway.errors import ContextLengthExceeded
 from gateway.models.exchange import ModelFacts
-from gateway.window.budget import Budget, budget_for, tightened, writable
+from gateway.window.budget import Budget, Limits, budget_for, tightened, writable
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,27 @@ def test_the_least_of_all_limits_counts(
 ) -> None:
     settings = ContextSettings(max_input_tokens=ceiling)
     assert budget_for(ModelFacts("m", **facts), forward, requested, settings).tokens == tokens  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("low_water", "fresh", "estimated", "goal"),
+    [
+        (None, 0, False, 10_000),
+        (None, 500, False, 10_000),
+        (None, 0, True, 9900),
+        (4000, 0, False, 4000),
+        (4000, 2500, False, 6500),
+        (4000, 8000, False, 10_000),
+        (4000, 8000, True, 9900),
+        (300, 0, False, 1024),
+        (300, 100, False, 1124),
+    ],
+)
+def test_s4_i7_a_pass_leaves_room_where_that_pays(
+    low_water: int | None, fresh: int, estimated: bool, goal: int
+) -> None:
+    """At first sight none; never below what providers cache, nor for what the model has not seen yet."""
+    assert Limits(10_000, 0.1, low_water, fresh, estimated).goal == goal
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from gateway.config.settings import ContextSettings
+from gateway.context.report import BuiltContext
 from gateway.errors import ContextLengthExceeded
 from gateway.models.artifacts import RequestAttachment
-from gateway.models.conversation import History
+from gateway.models.conversation import History, new_message
 from gateway.models.frames import Frame
 from gateway.models.window import Material
 from gateway.turn.new_frame import new_frame
@@ -33,17 +34,53 @@ async def test_the_oldest_whole_tool_steps_leave_after_being_reduced() -> None:
     assert prompt_tokens(forwarded) <= 900
 
 
-async def test_s4_i7_steps_leave_down_to_the_low_water_mark_so_that_further_ones_have_room() -> None:
+async def of_latest(messages: list[dict[str, Any]], budget: int, low_water: float = 0.4, new: int = 1) -> BuiltContext:
+    """A request that goes on: all but its latest messages went up before."""
+    path = (*stored(messages[:-new]), *map(new_message, messages[-new:]))
+    before = History("conv_1", False, (), path, stored=len(path) - new)
+    return await build_of(before, budget, ContextSettings(low_water=low_water))
+
+
+LOOP = [user("go on"), *(m for n in range(60) for m in (assistant(None, f"c{n}"), tool(f"c{n}", DOCUMENT)))]
+
+
+@pytest.mark.parametrize("low_water", [0.5, 0.7, 1.0])
+async def test_s4_i7_steps_leave_down_to_the_low_water_mark_so_that_further_ones_have_room(low_water: float) -> None:
     """Else the next step of the turn overflows again, and each one changes the whole prefix."""
-    steps = [[assistant(None, f"c{n}"), tool(f"c{n}", DOCUMENT)] for n in range(60)]
-    messages = [user("go on"), *(message for step in steps for message in step)]
-    for low_water in (0.7, 1.0):
-        most = low_water * 3000
-        built = await build(messages, 3000, settings=ContextSettings(low_water=low_water))
-        assert 0.9 * most < built.fitted.tokens <= most
-        assert len(built.fitted.forwarded.messages) < len(messages)
-        latest = built.fitted.forwarded.messages[-1]["content"]
-        assert len(latest) > 0.2 * most, "the latest result, which the model has not seen, is more than named"
+    built = await of_latest([*LOOP, assistant(None, "latest"), tool("latest", "It is done.")], 3000, low_water)
+    assert 0.9 * low_water * 3000 < built.fitted.tokens <= low_water * 3000
+    assert len(built.fitted.forwarded.messages) < len(LOOP)
+
+
+async def test_s4_i7_at_first_sight_all_of_the_budget_is_filled() -> None:
+    """Nothing of it is cached, and nobody knows whether it goes on."""
+    built = await build(LOOP, 3000, settings=ContextSettings(low_water=0.4))
+    assert 0.95 * 3000 < built.fitted.tokens <= 3000
+
+
+UNSEEN = {
+    "a result": [assistant(None, "latest"), tool("latest", DOCUMENT)],
+    "results": [assistant(None, "a", "b"), tool("a", DOCUMENT[:20_000]), tool("b", DOCUMENT[20_000:])],
+    "a document": [assistant("Done."), user("# Parts\n\n" + DOCUMENT + "\n\nWhat is part 7?")],
+}
+
+
+@pytest.mark.parametrize("latest", UNSEEN.values(), ids=list(UNSEEN))
+async def test_s4_i7_what_the_model_has_not_seen_is_not_reduced_to_reach_the_low_water_mark(
+    latest: list[dict[str, Any]],
+) -> None:
+    """It has only to fit; what is old leaves, and once it is old itself, it is reduced with the rest."""
+    budget, new = 16_000, len(latest) - 1
+    said = [*LOOP, *latest]
+    built = await of_latest(said, budget, new=new)
+    forwarded = built.fitted.forwarded.messages
+    assert all(m["content"].endswith(o["content"]) for m, o in zip(forwarded[-new:], latest[-new:], strict=True))
+    assert built.fitted.tokens > 0.7 * budget, "and old content has the room of the low-water mark beside it"
+    assert prompt_tokens(forwarded) <= budget
+    tight = await of_latest(said, 8000, new=new)
+    assert 0.95 * 8000 < tight.fitted.tokens <= 8000, "what does not fit in full takes all that is there"
+    seen = await of_latest([*said, assistant(None, "next"), tool("next", "Nothing.")], budget)
+    assert seen.fitted.tokens <= 0.4 * budget
 
 
 @pytest.mark.parametrize("behind", [[], [system("Keep to the plan.")]], ids=["nothing", "an instruction"])
@@ -72,7 +109,7 @@ async def test_s4_i4_the_task_stays_whatever_is_said_amid_its_tool_loop(task: st
     for n in range(24):
         said += [assistant(None, f"c{n}"), tool(f"c{n}", f"step {n}\n" + "\n".join(LINES[:100]))]
         said += [amid] if n % 9 == 1 else []
-        built = await build([user("old"), assistant("old"), *said], 2500, settings=ContextSettings(low_water=0.5))
+        built = await of_latest([user("old"), assistant("old"), *said], 2500, 0.5)
         forwarded = built.fitted.forwarded.messages
         texts = [str(message["content"]) for message in forwarded if message["role"] == "user"]
         task_at = texts.index("old") + 1 if "old" in texts else 0
