@@ -40,7 +40,7 @@ def keeping(
     """A gateway that keeps files for everybody, once on each kind of storage."""
     postgres: Postgres | None = None if request.param == "sqlite" else request.getfixturevalue("postgres")
     storage = {"url": postgres.new_database()} if postgres is not None else {}
-    return module_start_gateway({"files": {"serve": "on"}, "storage": storage})
+    return module_start_gateway({"files": {"serve": "on"}, "storage": storage, "context": {"low_water": 0.75}})
 
 
 def send(gateway: GatewayProcess, road: str, ask: str, conversation: str | None = None, **more: Any) -> str:
@@ -113,7 +113,7 @@ def test_s14_6_once_the_first_has_left_another_carries_the_text(
     module_start_gateway: GatewayFactory, upstream: MockUpstream, again: str, planning: str
 ) -> None:
     """Turns push the first out: whatever the window holds then, a question about the document finds it, never twice."""
-    gateway = module_start_gateway({"files": {"serve": "on"}, "context": {"planning": planning}})
+    gateway = module_start_gateway({"files": {"serve": "on"}, "context": {"planning": planning, "low_water": 0.75}})
     upstream.handler = InternalModels(every("include_full"), primary=lambda _: Reply(text=filler(40)))
     limit = {"max_input_tokens": 1800}
     conversation = send(gateway, "chat", "Who keeps lamp 3?", context=limit)
