@@ -80,6 +80,7 @@ def route_table(gateway: "Gateway", draining: Draining) -> list[Route]:
         Route("/v1/conversations/{conversation_id}/replay", gateway.replays, methods=["POST"]),
         Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["GET"]),
         Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["POST"]),
+        Route("/v1/conversations/{conversation_id}/items", conversations.items, methods=["DELETE"]),
         Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["GET"]),
         Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["POST"]),
         Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),

@@ -14,7 +14,7 @@ ACTIONS = frozenset(
         *("conversations.seen", "conversation.seen", "request.seen", "request.text_seen", "costs.seen"),
         *("organization.seen", "conversation.exported", "conversation.imported", "trail.exported"),
         *("conversation.deleted", "item.deleted", "attachment.deleted", "completion.deleted", "memory.deleted"),
-        "file.deleted",
+        *("conversation.emptied", "file.deleted"),
         *("conversations.purged", "user.purged", "storage.migrated", "storage.encrypted"),
     )
 )

@@ -72,10 +72,17 @@ class TestContextManager:
         assert team.begin().get("team_task") is None
 
     def test_clear_removes_all_messages_and_team_task(self, team: Team) -> None:
-        team.begin(items=[item("Hi")], team_task=TASK)
+        made = team.begin(items=[item("Hi")], team_task=TASK, metadata={"a": "b"})
         path = f"/conversations/{team.conversation}"
+        emptied = team.client.delete(f"{path}/items").json()
+        assert {name: emptied.get(name) for name in ("id", "metadata", "created_at")} == {
+            name: made[name] for name in ("id", "metadata", "created_at")
+        }
+        assert (team.items(), emptied.get("team_task")) == ([], None)
+        team.ask(claude("max"), user("Ho"))
+        assert prompt(team) == "[MESSAGE]\nHo"
         assert team.client.delete(path).json()["deleted"]
-        assert team.client.get(path).status_code == 404
+        assert team.client.delete(f"{path}/items").status_code == 404
 
     def test_export_snapshot_returns_serializable_state(self, team: Team) -> None:
         team.begin(items=[item("Hi")], team_task=TASK)

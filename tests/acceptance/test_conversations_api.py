@@ -23,8 +23,14 @@ ALICE, BOB = "sk-gateway-alice", "sk-gateway-bob"
 PATHS = {
     "/conversations": ("PUT", "PATCH", "DELETE"),
     "/conversations/conv_1": ("PUT", "PATCH"),
-    "/conversations/conv_1/items": ("PUT", "PATCH", "DELETE"),
+    "/conversations/conv_1/items": ("PUT", "PATCH"),
     "/conversations/conv_1/items/msg_1": ("PUT", "PATCH"),
+}
+
+PATHS_OF_APIS: dict[str, Callable[[list[Json]], Json]] = {
+    "chat/completions": lambda said: {"messages": said},
+    "responses": lambda said: {"input": said},
+    "messages": lambda said: {"messages": said, "max_tokens": 50},
 }
 
 
@@ -58,6 +64,35 @@ def refusal(answer: httpx.Response) -> tuple[int, Any, Any]:
     error: Json = answer.json()["error"]
     assert set(error) >= {"message", "type", "param", "code"}
     return answer.status_code, error["code"], error["param"]
+
+
+@pytest.mark.parametrize("api", PATHS_OF_APIS)
+@pytest.mark.parametrize("resends", [True, False])
+def test_s3_11_an_emptied_conversation_goes_on(
+    gateway: GatewayProcess, upstream: MockUpstream, api: str, *, resends: bool
+) -> None:
+    """§3.11, §10: under its id and its session, by all three APIs, with nothing of what was said; a client that does
+    not name it and sends everything again begins another, as after a deletion."""
+    with http(gateway, f"sk-emptied-{api}-{resends}") as client:
+        begun = {"model": "gpt-4o", "messages": [user("The heliotrope is in bloom.")], "context": {"session": "s"}}
+        first = client.post("/chat/completions", json=begun).json()
+        named = first["conversation"]["id"]
+        path = f"/conversations/{named}"
+        assert client.delete(f"{path}/items").json()["session"] == "s"
+        assert client.get(f"/chat/completions/{first['id']}").json()["choices"] == []
+        said = [user("Hi")]
+        if resends:
+            said = [*begun["messages"], {"role": "assistant", "content": "x" * 300}, *said]
+        body: Json = {"model": "gpt-4o", "context": {"session": "s"}} | PATHS_OF_APIS[api](said)
+        answer = client.post(f"/{api}", json=body)
+        assert answer.headers["x-conversation-id"] == named
+        assert upstream.requests[-1].body["messages"] == said
+        assert client.get(f"{path}").json()["totals"]["requests"] == 2
+        assert len(client.get(f"{path}/items").json()["data"]) == len(said) + 1
+        text = first["choices"][0]["message"]
+        unnamed = {"model": "gpt-4o", "messages": [*begun["messages"], text, user("And?")]}
+        other = client.post("/chat/completions", json=unnamed).json()
+        assert (other["conversation"]["id"] == named) == resends  # it has the question again, where that was sent again
 
 
 def test_s3_a_conversation_is_made_read_changed_and_deleted(client: OpenAI) -> None:

@@ -117,11 +117,12 @@ def test_s12_12_deletions_exports_and_imports_are_told_whoever_does_them(guarded
         memory = noted.json()["data"][0]["id"]
         paths = [
             f"/conversations/{imported}/items/{items[0]['id']}",
+            f"/conversations/{imported}/items",
             f"/conversations/{conversation}/memory/{memory}",
             f"/chat/completions/{answer['id']}",
             f"/conversations/{conversation}",
         ]
-        assert [client.delete(path).status_code for path in paths] == [200] * 4
+        assert [client.delete(path).status_code for path in paths] == [200] * 5
         assert client.delete(f"/conversations/{conversation}").status_code == 404
     with http(guarded, VIEWER) as client:
         assert client.delete(f"/responses/{other['id']}").status_code == 200
@@ -131,10 +132,11 @@ def test_s12_12_deletions_exports_and_imports_are_told_whoever_does_them(guarded
         (uma, "conversation.exported", conversation, "acme"),
         (uma, "conversation.imported", imported, "acme"),
         (uma, "item.deleted", items[0]["id"], "acme"),
+        (uma, "conversation.emptied", imported, "acme"),
         (uma, "memory.deleted", memory, "acme"),
-        (uma, "completion.deleted", found[4]["object_id"], "acme"),
+        (uma, "completion.deleted", found[5]["object_id"], "acme"),
         (uma, "conversation.deleted", conversation, "acme"),
-        ("Vi", "completion.deleted", found[6]["object_id"], "acme"),
+        ("Vi", "completion.deleted", found[7]["object_id"], "acme"),
     ]
     assert found[2]["details"] == {"conversation": imported}
     assert "heliotrope" not in str(found)

@@ -11,9 +11,12 @@ import sqlalchemy as sa
 
 from gateway.accounting.audit import Audit
 from gateway.base.clock import SystemClock
-from gateway.config.settings import StorageSettings
+from gateway.config.settings import CacheSettings, StorageSettings
+from gateway.errors import ConversationNotFound
 from gateway.models.conversation import ConversationRef
 from gateway.models.turn import LedgerQuery, TurnCommit
+from gateway.storage.cache.memory import open_cache
+from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.ledger import ledger_pages
@@ -75,6 +78,34 @@ async def test_nothing_of_what_was_said_is_left_in_any_table(
     assert await store.delete_conversation(tenant, mine)
     assert await traces(transactions, WORD) == []
     assert contents(await store.find_conversation(tenant, ConversationRef(other), max_bytes=None))[0] == "mine stays"
+
+
+async def test_an_emptied_conversation_keeps_nothing_that_was_said(
+    store: ConversationStore, transactions: Transactions, tenant: str
+) -> None:
+    """§3.11: as when it is deleted, in every column of every table; its id, session, metadata and bills stay, and it
+    goes on. A turn that was under way is its first then."""
+    mine, clock = f"conv_{tenant}", SystemClock()
+    records = ConversationRecords(transactions, clock, open_cache(CacheSettings(), clock))
+    assert await store.claim_session(tenant, "mine", mine) == mine
+    await records.update(tenant, mine, {"metadata": {"a": "b"}, "team_task": f"the {WORD}"})
+    made = full_turn(tenant, mine)
+    await store.commit(made)
+    under_way = turn(tenant, mine, "later", parent_id=made.turn.answers[0].message.message_id if made.turn else None)
+    assert await traces(transactions, WORD) != []
+    record = await records.empty(tenant, mine)
+    assert await traces(transactions, WORD) == []
+    assert (record.metadata, record.session, record.team_task) == ({"a": "b"}, "mine", None)
+    (page,) = [page async for page in ledger_pages(transactions, LedgerQuery(tenant=tenant))]
+    assert [row.entry.request_id for row in page] == [made.ledger.request_id]
+    found = await store.find_conversation(tenant, ConversationRef(session="mine"), max_bytes=None)
+    assert found is not None
+    assert (found.path, found.instructions, found.attachments, found.head_id) == ((), (), (), None)
+    await store.commit(under_way)
+    found = await store.find_conversation(tenant, ConversationRef(mine), max_bytes=None)
+    assert contents(found)[0] == "later"
+    with pytest.raises(ConversationNotFound):
+        await records.empty(tenant, "conv_nobodys")
 
 
 async def test_the_anonymous_bill_stays_and_still_balances(

@@ -167,7 +167,7 @@ class Conversations:
         self._max_body_bytes = max_body_bytes
         self.all = self._endpoint({"GET": self._list, "POST": self._create})
         self.one = self._endpoint({"GET": self._find, "POST": self._update, "DELETE": self.delete})
-        self.items = self._endpoint({"GET": self._items, "POST": self._add})
+        self.items = self._endpoint({"GET": self._items, "POST": self._add, "DELETE": self._empty})
         self.item = self._endpoint({"GET": self._item, "POST": self._set_pin, "DELETE": self._delete_item})
 
     def _endpoint(self, answers: Mapping[str, Answer]) -> Endpoint:
@@ -240,6 +240,15 @@ class Conversations:
         made = await self._records.add_items(call.tenant, conversation_id, messages, *asked)
         self._hooks.added(call.tenant, conversation_id, messages)
         return listed(made, has_more=False)
+
+    async def _empty(self, call: ApiCall) -> dict[str, Any]:
+        """Deletes all items and what was made of them; the conversation stays."""
+        conversation_id = call.conversation_id
+        before = await self._records.find(call.tenant, conversation_id)
+        found = await self._records.empty(call.tenant, conversation_id, call.actor)
+        if before.team_task is not None:
+            self._hooks.team_task_changed(call.tenant, conversation_id, None)
+        return as_conversation(found)
 
     async def _item(self, call: ApiCall) -> dict[str, Any]:
         return await self._records.item(call.tenant, call.conversation_id, call.path["item_id"])

@@ -64,6 +64,7 @@ def _conversations() -> dict[str, Any]:
         f"{one}/items": {
             "get": _get("List items", "Items", *named, *_paging("desc")),
             "post": _post("Append items", "NewItems", "Items", *named),
+            "delete": _get("Empty a conversation, and keep it", "Conversation", *named),
         },
         f"{one}/items/{item}": {
             "get": _get("One item", "Item", *named, *_in_path("item_id")),

@@ -15,6 +15,11 @@ from gateway.storage.large.write import delete_unheld, held_by
 from gateway.storage.turns.roll_ups import rename_users
 
 BATCH = 500
+OF_WHAT_WAS_SAID = (
+    *("head_id", "instructions_digest", "framed", "team_task", "profile", "pins", "summarized"),
+    *("question", "question_folded"),
+)
+"""Columns of a conversation that tell of its messages."""
 NAMED = ('"artifacts_processed":[{', '"things":[{')
 """Where a bill has names: of artifacts, and types of things."""
 
@@ -38,13 +43,46 @@ def delete_locked(
     Args:
         keeping: the users that stay in its bills: digests, which are no names.
     """
+    rows = [schema.conversations.delete().where(schema.conversations.c.id == conversation_id)]
+    return _delete(connection, tenant, conversation_id, rows, keeping)
+
+
+def empty_conversation(connection: sa.Connection, tenant: str, conversation_id: str, now: datetime) -> tuple[str, ...]:
+    """Deletes everything that hangs on a conversation whose row this transaction has locked, but its sessions. The row
+    stays with its metadata, its retention and its sums. Returns the cache groups to evict."""
+    ledger = schema.ledger.c
+    users = sa.select(ledger.end_user).distinct().where(ledger.conversation_id == conversation_id)
+    keeping = [name for name in connection.execute(users).scalars() if name is not None]
+    hanging = [
+        table.delete().where(column == conversation_id)
+        for table in reversed(schema.metadata.sorted_tables)
+        if table is not schema.sessions
+        for column in table.c
+        if column.references(schema.conversations.c.id)
+    ]
+    groups = _delete(connection, tenant, conversation_id, hanging, keeping)
+    table = schema.conversations
+    values = {**dict.fromkeys(OF_WHAT_WAS_SAID), "attachments": 0, "updated_at": now, "forgotten_at": now}
+    connection.execute(table.update().where(table.c.id == conversation_id).values(**values))
+    return groups
+
+
+def _delete(
+    connection: sa.Connection,
+    tenant: str,
+    conversation_id: str,
+    rows: Sequence[sa.Delete],
+    keeping: Collection[str],
+) -> tuple[str, ...]:
+    """Deletes these rows, with what the cache, large documents and bills keep of them."""
     held = schema.cached_contents.c
     digests = list(connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars())
     groups = unheld_groups(connection, tenant, digests, but=conversation_id)
     billed = sa.and_(schema.ledger.c.tenant == tenant, schema.ledger.c.conversation_id == conversation_id)
     anonymise_bills(connection, billed, keeping=keeping)
     large = held_by(connection, schema.attachments.c.conversation_id == conversation_id)
-    connection.execute(schema.conversations.delete().where(schema.conversations.c.id == conversation_id))
+    for each in rows:
+        connection.execute(each)
     delete_unheld(connection, tenant, large)
     return groups
 

@@ -28,6 +28,7 @@ from gateway.models.trail import Actor
 from gateway.ports import CacheBackend, Clock
 from gateway.storage import rows
 from gateway.storage.conversations import attachments, delete_item, items
+from gateway.storage.conversations.delete import empty_conversation
 from gateway.storage.conversations.totals import read_totals
 from gateway.storage.conversations.window import read_window
 from gateway.storage.database import schema
@@ -172,6 +173,22 @@ class ConversationRecords:
             groups = delete_item.delete(connection, tenant, conversation_id, item_id, now)
             record = read_record(connection, tenant, conversation_id)
             recorded(connection, by, now, "item.deleted", item_id, tenant, conversation=conversation_id)
+            return record, groups
+
+        record, groups = await self._transactions.run(work, write=True)
+        await self._forget(groups)
+        return record
+
+    async def empty(self, tenant: str, conversation_id: str, by: Actor | None = None) -> ConversationRecord:
+        """Deletes everything that was said in it, with all that was made of that, and its team task; returns the
+        conversation, which goes on under its id and its session. `by` as for an item."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> tuple[ConversationRecord, tuple[str, ...]]:
+            items.require_conversation(connection, tenant, conversation_id, lock=True)
+            groups = empty_conversation(connection, tenant, conversation_id, now)
+            record = read_record(connection, tenant, conversation_id)
+            recorded(connection, by, now, "conversation.emptied", conversation_id, tenant)
             return record, groups
 
         record, groups = await self._transactions.run(work, write=True)

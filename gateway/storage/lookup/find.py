@@ -79,7 +79,10 @@ def find(
             return None
         point = branched
     elif lookup is not None:
-        point = locate(connection, row.id, row.head_id, lookup) or (point if lookup.maybe_delta else NOWHERE)
+        located = locate(connection, row.id, row.head_id, lookup)
+        if located is None and lookup.keys:  # all of it was deleted since: it was emptied
+            return None
+        point = located or (point if lookup.maybe_delta else NOWHERE)
     found = _load(connection, row, point, lookup, max_bytes, paths, framed=bool(row.framed) and model is not None)
     if ref.branch is not None:
         found = _as_of_branch(found, ref.branch)

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from gateway.assembly.profiles import MODES, composed, inferred, monolith
+from gateway.config.loading import load_settings
 from gateway.config.settings import PromptModes, PromptProfiles
+from tests.unit.o200k import text_tokens
 
 Json = dict[str, Any]
 TOLD: Json = {"role": "tool", "tool_call_id": "update_task", "content": "done"}
@@ -18,6 +20,28 @@ def user(text: str) -> Json:
 def used(*tools: str) -> Json:
     calls = [{"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}} for name in tools]
     return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+EXAMPLE = load_settings("examples/prompt_profiles/workflows.yaml", {}).prompt_profiles
+
+
+@pytest.mark.parametrize(
+    ("mode", "tokens", "question"),
+    [
+        ("general", 400, "Good morning, what are you for?"),
+        ("creation", 700, "Please build a workflow that approves invoices above 500 euros."),
+        ("search", 650, "Which workflows of mine have failed since Monday?"),
+        ("modification", 600, "Rename the second step to 'Check the amount'."),
+        ("analysis", 550, "Why does the refund workflow take four days?"),
+    ],
+)
+def test_the_example_has_a_text_of_its_size_for_each_mode(mode: str, tokens: int, question: str) -> None:
+    """§11.7: each a tenth around what it is said to take, and two fifths less at least than all together."""
+    assert EXAMPLE is not None
+    assert inferred([user(question)], None)[0] == mode
+    taken = text_tokens(composed(EXAMPLE, mode))
+    assert abs(taken - tokens) <= tokens / 10
+    assert taken <= 0.6 * text_tokens(monolith(EXAMPLE))
 
 
 @pytest.mark.parametrize(
