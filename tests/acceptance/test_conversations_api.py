@@ -68,10 +68,10 @@ def refusal(answer: httpx.Response) -> tuple[int, Any, Any]:
 
 @pytest.mark.parametrize("api", PATHS_OF_APIS)
 @pytest.mark.parametrize("resends", [True, False])
-def test_s3_11_an_emptied_conversation_goes_on(
+def test_s3_12_an_emptied_conversation_goes_on(
     gateway: GatewayProcess, upstream: MockUpstream, api: str, *, resends: bool
 ) -> None:
-    """§3.11, §10: under its id and its session, by all three APIs, with nothing of what was said; a client that does
+    """§3.12, §10: under its id and its session, by all three APIs, with nothing of what was said; a client that does
     not name it and sends everything again begins another, as after a deletion."""
     with http(gateway, f"sk-emptied-{api}-{resends}") as client:
         begun = {"model": "gpt-4o", "messages": [user("The heliotrope is in bloom.")], "context": {"session": "s"}}

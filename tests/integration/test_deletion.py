@@ -83,7 +83,7 @@ async def test_nothing_of_what_was_said_is_left_in_any_table(
 async def test_an_emptied_conversation_keeps_nothing_that_was_said(
     store: ConversationStore, transactions: Transactions, tenant: str
 ) -> None:
-    """§3.11: as when it is deleted, in every column of every table; its id, session, metadata and bills stay, and it
+    """§3.12: as when it is deleted, in every column of every table; its id, session, metadata and bills stay, and it
     goes on. A turn that was under way is its first then."""
     mine, clock = f"conv_{tenant}", SystemClock()
     records = ConversationRecords(transactions, clock, open_cache(CacheSettings(), clock))
