@@ -4,7 +4,7 @@ import csv
 import io
 from typing import Any
 
-from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
 from gateway.models.places import marker, plain_lines
 
 MAGIC = b"PAR1"
@@ -13,7 +13,8 @@ MOST_COLUMNS = 500
 MOST_VALUE = 500
 """Characters of one value that are read."""
 MOST_GROUP_BYTES = 256 * 2**20
-"""A group of rows that unpacks to more than this is not read; its columns and figures are told."""
+"""A group of rows that unpacks to more than this, in a small file to less (`unpackable`), is not read;
+its columns and figures are told."""
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
@@ -32,26 +33,26 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     notes: list[str] = []
     try:
         file = parquet.ParquetFile(arrow.BufferReader(raw), page_checksum_verification=False)
-        text = _text(file, notes)
+        text = _text(file, notes, unpackable(len(raw), MOST_GROUP_BYTES))
     except (arrow.ArrowException, OSError, ValueError, KeyError, NotImplementedError, UnicodeError) as error:
         raise UnreadableDocument("it is no readable Parquet file") from error
     return Reading(text, tuple(notes))
 
 
-def _text(file: Any, notes: list[str]) -> str:
+def _text(file: Any, notes: list[str], most: int) -> str:
     names = list(file.schema_arrow.names)
     rows = file.metadata.num_rows
     lines = [f"Parquet table of {rows:,} rows and {len(names):,} columns:", *_columns(file)]
     if len(names) > MOST_COLUMNS:
         notes.append(LeftOut(f"{len(names) - MOST_COLUMNS:,} columns were left out."))
     wanted = names[:MOST_COLUMNS]
-    first = _rows(file, _beginning(file), 0, FIRST_ROWS, wanted, notes) if rows else []
+    first = _rows(file, _beginning(file), 0, FIRST_ROWS, wanted, notes, most) if rows else []
     last: list[list[str]] = []
     if rows > FIRST_ROWS:
         group = file.num_row_groups - 1
         size = file.metadata.row_group(group).num_rows
         take = min(LAST_ROWS, size, rows - FIRST_ROWS)
-        last = _rows(file, [group], size - take, take, wanted, notes)
+        last = _rows(file, [group], size - take, take, wanted, notes, most)
     shown = [] if len(first) + len(last) >= rows else ["…"]
     told = f"The first {len(first)} and the last {len(last)} rows:" if last else "The rows:"
     return "\n".join(
@@ -96,9 +97,11 @@ def _beginning(file: Any) -> list[int]:
     return groups
 
 
-def _rows(file: Any, groups: list[int], start: int, count: int, names: list[str], notes: list[str]) -> list[list[str]]:
+def _rows(
+    file: Any, groups: list[int], start: int, count: int, names: list[str], notes: list[str], most: int
+) -> list[list[str]]:
     """Rows of some groups as texts. Only what is needed is unpacked, unless they are the last."""
-    if sum(file.metadata.row_group(each).total_byte_size for each in groups) > MOST_GROUP_BYTES:
+    if sum(file.metadata.row_group(each).total_byte_size for each in groups) > most:
         note = LeftOut("Rows were left out: they unpack to too much.")
         notes.extend([note] if note not in notes else [])
         return []

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.documents.apart import tell_progress
-from gateway.documents.document import LeftOut, PageFacts, Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import LeftOut, PageFacts, Reading, ReadOptions, UnreadableDocument, unpackable
 from gateway.documents.ocr import recognized
 from gateway.documents.pdf_drawings import has_picture
 from gateway.documents.pdf_pages import FAULTS, cut_out
 from gateway.models.places import marker, no_text_note, page_list, plain_lines
 
 LOCKED = "it is protected by a password; save it without one and send it again"
+MAX_TEXT = 64 * 2**20
+"""Characters of one PDF, a small one fewer (`document.unpackable`); pages beyond them are left out."""
 CUT_OFF = LeftOut("The PDF is cut off; what could be found of it was read.")
 END, TAIL = b"%%EOF", 2048
 """How a PDF ends, within so many bytes."""
@@ -42,16 +44,17 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
     if options.careful:
         return _by_pypdf(raw)
     is_whole = END in raw[-TAIL:]
-    return _opened(raw if is_whole else _mended(raw), options, is_whole=is_whole) or _by_pypdf(raw)
+    most = unpackable(len(raw), MAX_TEXT)
+    return _opened(raw if is_whole else _mended(raw), options, most, is_whole=is_whole) or _by_pypdf(raw)
 
 
-def _opened(raw: bytes, options: ReadOptions, *, is_whole: bool) -> Reading | None:
+def _opened(raw: bytes, options: ReadOptions, most: int, *, is_whole: bool) -> Reading | None:
     """None if PDFium finds no page."""
     import pypdfium2
 
     try:
         with pypdfium2.PdfDocument(raw) as document:
-            return _by_pdfium(document, options, is_whole=is_whole) if len(document) else None
+            return _by_pdfium(document, options, most, is_whole=is_whole) if len(document) else None
     except pypdfium2.PdfiumError as error:
         if "password" in str(error).lower():
             raise UnreadableDocument(LOCKED) from error
@@ -64,18 +67,21 @@ def _mended(raw: bytes) -> bytes:
     return raw + MENDED % (*found[-1].groups(), END) if found else raw
 
 
-def _by_pdfium(document: Any, options: ReadOptions, *, is_whole: bool) -> Reading | None:
+def _by_pdfium(document: Any, options: ReadOptions, left: int, *, is_whole: bool) -> Reading | None:
     import pypdfium2
 
     if document.get_formtype():
         document.init_forms()
     texts, pages, broken, blank = [], [], [], set()
     for number in range(len(document)):
+        if left <= 0:
+            break
         if not options.ocr:  # else it is read again, for its pictures
             tell_progress(number, len(document))
         try:
             page = document[number]
-            texts.append(_text(document, page))
+            texts.append(_text(document, page)[:left])
+            left -= len(texts[-1])
             pages.append(_facts(page))
             blank |= {number + 1} if _is_blank(page) else set()
             page.close()
@@ -86,7 +92,7 @@ def _by_pdfium(document: Any, options: ReadOptions, *, is_whole: bool) -> Readin
     nothing = not is_whole and not any(texts) and not any(page.has_picture for page in pages)
     if nothing or len(broken) == len(texts):
         return None
-    notes = _notes(document, broken, is_whole=is_whole)
+    notes = [*_notes(document, broken, is_whole=is_whole), *_beyond(len(texts), len(document))]
     empty = [number for number, text in enumerate(texts, 1) if not text and number not in {*broken, *blank}]
     if options.ocr and empty:
         found = recognized(document, empty, options)
@@ -177,8 +183,15 @@ def _by_pypdf(raw: bytes) -> Reading:
     notes = [] if END in raw[-TAIL:] else [CUT_OFF]
     try:
         pages = list(PdfReader(io.BytesIO(raw)).pages)
-        texts = [page.extract_text().strip() for page in pages]
-        facts = [PageFacts(float(p.mediabox.width), float(p.mediabox.height), has_picture=False) for p in pages]
+        texts: list[str] = []
+        left = unpackable(len(raw), MAX_TEXT)
+        for page in pages:
+            if left <= 0:
+                break
+            texts.append(page.extract_text().strip()[:left])
+            left -= len(texts[-1])
+        read = pages[: len(texts)]
+        facts = [PageFacts(float(p.mediabox.width), float(p.mediabox.height), has_picture=False) for p in read]
     except (FileNotDecryptedError, DependencyError) as error:  # it lacks the password, or the cipher to try none
         raise UnreadableDocument(LOCKED) from error
     except (PyPdfError, *FAULTS) as error:
@@ -186,4 +199,11 @@ def _by_pypdf(raw: bytes) -> Reading:
     if not texts:
         raise UnreadableDocument(BROKEN)
     empty = [number for number, text in enumerate(texts, 1) if not text]
-    return _reading(texts, notes, empty, facts)
+    return _reading(texts, [*notes, *_beyond(len(texts), len(pages))], empty, facts)
+
+
+def _beyond(read: int, count: int) -> list[str]:
+    """What is told of the pages behind those that were read."""
+    if read == count:
+        return []
+    return [LeftOut(f"The text would be too long: page {page_list(range(read + 1, count + 1))} was left out.")]

@@ -6,13 +6,15 @@ import sqlite3
 import time
 from collections.abc import Iterator
 
-from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
 from gateway.models.places import marker, plain_lines
 
 MAGIC = b"SQLite format 3\x00"
 JOURNALS = slice(18, 20)
 """Bytes that say whether changes stand in a file beside it (2), which nobody sent, or not (1)."""
 MOST_TABLES = 500
+MAX_TEXT = 64 * 2**20
+"""Characters of one value, and of the text, a small file fewer (`document.unpackable`); what is beyond is left out."""
 FIRST_ROWS, LAST_ROWS = 200, 20
 INNER = "config data docsize idx segdir segments stat node parent rowid"
 MOST_VALUE = 500
@@ -45,7 +47,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         connection = sqlite3.connect(":memory:")
         try:
             connection.deserialize(raw[: JOURNALS.start] + b"\x01\x01" + raw[JOURNALS.stop :])
-            parts = list(_parts(connection, notes))
+            parts = list(_parts(connection, notes, unpackable(len(raw), MAX_TEXT)))
         finally:
             connection.close()
     except (sqlite3.Error, OverflowError, ValueError) as error:
@@ -53,11 +55,11 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     return Reading("\n\n".join(parts), tuple(notes))
 
 
-def _parts(connection: sqlite3.Connection, notes: list[str]) -> Iterator[str]:
+def _parts(connection: sqlite3.Connection, notes: list[str], left: int) -> Iterator[str]:
     connection.text_factory = lambda value: value.decode("utf-8", "replace")
     for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "query_only=ON"):
         connection.execute(f"PRAGMA {pragma}")
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 64 * 2**20)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_TEXT)
     connection.set_authorizer(_authorize)
     clock = _Clock()
     connection.set_progress_handler(clock.is_over, STEPS)
@@ -72,13 +74,20 @@ def _parts(connection: sqlite3.Connection, notes: list[str]) -> Iterator[str]:
         notes.append(LeftOut(f"{len(tables) - MOST_TABLES} tables were left out."))
     began = time.monotonic()
     for name, sql in tables[:MOST_TABLES]:
+        if left <= 0:
+            notes.append(
+                LeftOut(f"The text would be too long: the table {name[:100]} and those after it were left out.")
+            )
+            break
         clock.begin(min(TABLE_SECONDS, ALL_SECONDS - time.monotonic() + began))
         head = f"{marker('table', name)}\n{' '.join(sql.split())[:4000]}"
         if _is_virtual(sql):
             yield f"{head}\n(A virtual table, which was not read.)"
             continue
         try:
-            yield f"{head}\n{_table(connection, name, clock)}"
+            text = _table(connection, name, clock)
+            yield f"{head}\n{text[:left]}"
+            left -= len(text)
         except sqlite3.Error as error:
             notes.append(LeftOut(f"The table {name[:100]} could not be read: {error}."))
             yield head

@@ -3,18 +3,30 @@
 import asyncio
 import io
 import os
+import sqlite3
 import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from gateway.base.turns import TENANT
 from gateway.documents import process
-from gateway.documents.document import MIN_UNPACKED, DocumentFile, LeftOut, Reading, UnreadableDocument, unpackable
+from gateway.documents.document import (
+    MIN_UNPACKED,
+    DocumentFile,
+    LeftOut,
+    Reading,
+    ReadOptions,
+    UnreadableDocument,
+    unpackable,
+)
+from gateway.documents.kinds import read as read_kind
 from gateway.documents.packages import Package
 from gateway.documents.process import MOST_AT_ONCE, DocumentReader, processors
 from gateway.errors import Overloaded
 from gateway.models.places import left_out_of, notes_of
+from tests.support.pdfs import with_photos
 
 
 @pytest.mark.parametrize(
@@ -71,3 +83,30 @@ def test_s14_10_a_small_file_may_unpack_to_no_more_than_its_size_allows() -> Non
     with pytest.raises(UnreadableDocument, match="too large"):
         Package(packed.getvalue())
     assert unpackable(2**30, 2**31) == 2**31
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"), [("pdf", "page 2-3 was"), ("sqlite", "table b and"), ("parquet", "Rows were")]
+)
+@pytest.mark.parametrize("careful", [False, True])
+def test_s14_10_what_a_small_file_says_is_bounded_by_its_size(
+    kind: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, careful: bool
+) -> None:
+    if kind == "pdf":
+        raw = with_photos(["word " * 40] * 3)
+    elif kind == "sqlite":
+        with closing(sqlite3.connect(tmp_path / "a.db")) as database:
+            for table in "abc":
+                database.execute(f"CREATE TABLE {table} AS SELECT printf('%0200d', 7) AS x")
+        raw = (tmp_path / "a.db").read_bytes()
+    else:
+        parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+        out = io.BytesIO()
+        parquet.write_table(arrow.table({"x": list(range(1000))}), out)
+        raw = out.getvalue()
+    options = ReadOptions(careful=careful)
+    assert not any(isinstance(note, LeftOut) for note in read_kind(DocumentFile(raw, kind), options).notes)
+    monkeypatch.setattr("gateway.documents.document.MAX_RATIO", 0)
+    monkeypatch.setattr("gateway.documents.document.MIN_UNPACKED", 150)
+    found = read_kind(DocumentFile(raw, kind), options)
+    assert [told in note for note in found.notes if isinstance(note, LeftOut)] == [True]
