@@ -258,9 +258,9 @@ class ChainKeys:
         return hmac.digest(self.secret, b"%b\0%b\0%b" % (kind, who, value), "sha256")[:SIZE]
 
 
-def joined(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Answers that go on with each other as the one that is stored of them."""
-    return {"role": "assistant", "content": "".join(content_text(each.get("content")) or "" for each in messages)}
+def joined(messages: Sequence[Mapping[str, Any]], between: str = "") -> dict[str, Any]:
+    """Answers that go on with each other as the one that is stored of them; `between` stands between their texts."""
+    return {"role": "assistant", "content": between.join(content_text(each.get("content")) or "" for each in messages)}
 
 
 def _answer_text(message: Mapping[str, Any], who: list[Any]) -> str | None:

@@ -263,6 +263,19 @@ def ordered(
     return [*filter(None, [*others, *found]), *said, *calls]
 
 
+def said_apart(body: Item) -> list[Item]:
+    """An answer of several messages as clients send it again that know no more than their texts: each by itself, with
+    the calls behind the last. Empty where it is one message, or says more than texts."""
+    messages = [entry for entry in _order_of(body) if _kind(entry) == "message"]
+    if len(messages) < 2 or not _tells(messages, body):
+        return []
+    texts, refused = _spoken(messages)
+    if refused or not all(texts):
+        return []
+    rest = {name: value for name, value in body.items() if name != ITEM_ORDER}
+    return [*({"role": "assistant", "content": text} for text in texts[:-1]), {**rest, "content": texts[-1]}]
+
+
 def _order_of(body: Item) -> list[Item]:
     """The `item_order` of an answer, as it may come from a client."""
     order = body.get(ITEM_ORDER)

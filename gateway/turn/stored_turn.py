@@ -23,7 +23,7 @@ from gateway.models.chain import (
 )
 from gateway.models.conversation import ConversationMessage, History, TokenCounts
 from gateway.models.exchange import ChatRequest
-from gateway.models.items import SIGNED
+from gateway.models.items import SIGNED, said_apart
 from gateway.models.things import NotedThings
 from gateway.models.tool_steps import RESULT_ROLES, open_step, without_calls
 from gateway.models.turn import ASKED, BROKE, NewAnswer, StoredTurn
@@ -221,20 +221,23 @@ class Chain:
     def digests_after(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[ChainDigest, ...]:
         """The chain digests after an answer, in each form in which a client may send it again: as it is stored
         (`message`), and where there was a prefill also without it, or behind it (guarantee §3.4). Behind what was
-        delivered it is also the end of a run of answers."""
+        delivered it is also the end of a run of answers. One of several messages may come back as several."""
         whole = extended(self.end, message, status=status)
         if self.delivered is not None:
             before = self.digests[-2] if len(self.digests) > 1 else self.base
             return tuple(dict.fromkeys((whole, chain_digests([self.delivered, answer], before)[-1])))
         if self.prefill is None:
-            return (whole,)
+            several = said_apart(message)
+            return (whole, chain_digests(several, self.end)[-1]) if several else (whole,)
         apart = chain_digests([self.prefill, answer], self.end)[-1]
         return tuple(dict.fromkeys((whole, extended(self.end, answer, status=status), apart)))
 
     def call_digests(self, message: dict[str, Any], answer: dict[str, Any]) -> tuple[bytes, ...]:
         """The digests up to an answer with tool calls, in the same forms."""
         if self.prefill is None:
-            return (call_digest(self.end, message),)
+            *before, last = said_apart(message) or [message]
+            apart = call_digest(chain_digests(before, self.end)[-1] if before else self.end, last)
+            return tuple(dict.fromkeys((call_digest(self.end, message), apart)))
         apart = call_digest(extended(self.end, self.prefill), answer)
         return tuple(dict.fromkeys((call_digest(self.end, message), call_digest(self.end, answer), apart)))
 

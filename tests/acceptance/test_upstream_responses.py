@@ -458,6 +458,34 @@ def test_s10_18_items_keep_their_order_and_messages_stay_two(
         assert [item["id"] for item in items][1 : 1 + len(ids)] == ids
 
 
+@pytest.mark.parametrize("calls", [True, False], ids=["a step", "an answer"])
+@pytest.mark.parametrize("way", ["responses", "chat apart", "chat joined"])
+def test_s3_13_an_answer_of_two_messages_is_known_joined_and_apart(
+    codex: GatewayProcess, client: OpenAI, mock: MockResponses, calls: bool, way: str
+) -> None:
+    """Sent again without ids and phases, by the same API or as a chat's one or two messages of the assistant."""
+    last = [call("look", {}, "c1")] if calls else []
+    mock.reply({**words("I look."), "phase": "commentary"}, {**words("It is 7."), "phase": "final_answer"}, *last)
+    first: Json = {"role": "user", "content": f"Look. {calls} {way}"}
+    answer = create(codex, {"model": "codex", "tools": [{"type": "function", "name": "look"}], "input": [first]})
+    mock.reply(words("done"))
+    if way == "responses":
+        said = [{"role": "assistant", "content": text} for text in ("I look.", "It is 7.")]
+        made = [{"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}] if calls else []
+        rest = [{"type": "function_call_output", "call_id": "c1", "output": "r"}] if calls else [first]
+        after = create(codex, {"model": "codex", "input": [first, *said, *made, *rest]})
+        assert after["conversation"] == answer["conversation"]
+        return
+    texts = ["I look.", "It is 7."] if way == "chat apart" else ["I look.\n\nIt is 7."]
+    messages: list[Any] = [first, *({"role": "assistant", "content": text} for text in texts)]
+    if calls:
+        function: Json = {"name": "look", "arguments": "{}"}
+        messages[-1]["tool_calls"] = [{"id": "c1", "type": "function", "function": function}]
+    messages += [{"role": "tool", "tool_call_id": "c1", "content": "r"}] if calls else [user("next")]
+    found = client.chat.completions.create(model="codex", messages=messages)
+    assert found.model_dump()["conversation"] == answer["conversation"]
+
+
 @pytest.mark.parametrize("value", ["x", 7, {"model": "other", "store": True}])
 def test_s10_4_a_field_that_a_client_calls_untranslated_is_none_of_ours(
     client: OpenAI, mock: MockResponses, value: Any

@@ -15,6 +15,7 @@ from gateway.models.chain import (
     message_digest,
 )
 from gateway.models.conversation import INSTRUCTION_ROLES, NOWHERE, Lookup, ResumePoint
+from gateway.models.items import BETWEEN
 from gateway.storage.database import schema
 from gateway.storage.lookup.digests import chain_digest
 from gateway.storage.lookup.walk import fewer_than, upwards
@@ -260,7 +261,8 @@ def _is_run(rows: Iterator[Any], bodies: Sequence[dict[str, Any]], last: int) ->
             first = at
             while first and is_continued(bodies, first - 1):
                 first -= 1
-            if first == at or row.digest != message_digest(joined(bodies[first : at + 1])):
+            forms = (joined(bodies[first : at + 1], between) for between in ("", BETWEEN))
+            if first == at or row.digest not in map(message_digest, forms):
                 return False
             at = first - 1
     return at < 0
