@@ -4,6 +4,7 @@ A vocabulary is loaded (0.3 s, 76 MB) once the server answers, or at the first c
 """
 
 import importlib.util
+import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 DEFAULT_ENCODING = "o200k_base"
 AVAILABLE = ("o200k_base", "o200k_harmony", "cl100k_base", "p50k_base")
 """The vocabularies in litellm's wheel."""
-COUNTING_VERSION = 2
+COUNTING_VERSION = 3
 """Raised whenever a message's count changes: stored counts are kept with the version that made them."""
 COUNTED_BY = f"{DEFAULT_ENCODING}/{COUNTING_VERSION}"
 """What margins are learned on: another way to count would need other margins."""
@@ -262,6 +263,9 @@ class TiktokenCounter:
         return count
 
 
+MAX_QUOTED = 2000
+"""Characters of a call's arguments up to which the call counts as its JSON, in which they are quoted: who counts so is
+not exceeded. Of longer ones that would be far more than any model reads."""
 SEALED_CHARS = 6
 """Characters of a sealed thought that hold about one token: four and a bit, in base64."""
 UNREAD = ("encrypted_content", "result", "id", "status", "summary")
@@ -286,8 +290,12 @@ def _parts_of(
                 media.append(found)
     for call in message.get("tool_calls") or ():
         name, arguments = _call(call)
-        frame += CALL_TOKENS
-        texts += [name, arguments]
+        if name and len(arguments) <= MAX_QUOTED:
+            frame += MESSAGE_TOKENS
+            texts.append(json.dumps([{"name": name, "arguments": arguments}], ensure_ascii=False))
+        else:
+            frame += CALL_TOKENS
+            texts += [name, arguments]
     for key in ("name", "refusal", "reasoning_content", "function_call"):
         value = message.get(key)
         if value:

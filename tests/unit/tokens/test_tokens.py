@@ -1,5 +1,6 @@
 """Counting offline: exact for OpenAI's models, an upper estimate that learns for others (guarantee §4 I1)."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +34,19 @@ def test_a_message_is_never_counted_less_than_the_model_does(text: str, other: s
     parts = [{"type": "text", "text": text}, {"type": "text", "text": other}]
     for message in (user(text), system(other), user(parts), assistant(text, "c", arguments=other), tool("c", text)):
         counted, true = counter.message(message), message_tokens(message)
-        assert true <= counted <= true + 20
+        quoted = 2 * len(other) if message.get("tool_calls") else 0
+        assert true <= counted <= true + 20 + quoted
+
+
+@given(arguments=WORDS)
+def test_a_short_call_is_never_counted_less_than_its_json(arguments: str) -> None:
+    """Who counts calls as JSON, arguments quoted, is not exceeded by a token; long arguments count as they are."""
+    counter = CounterRegistry().counter(GPT)
+    call = assistant("", "c", name="search", arguments=arguments)
+    functions = [each["function"] for each in call["tool_calls"]]
+    assert counter.message(call) >= 4 + 4 + text_tokens(json.dumps(functions, ensure_ascii=False))
+    many = assistant("", "c", name="search", arguments='"' * 10_000)
+    assert counter.message(many) < text_tokens(json.dumps('"' * 10_000))
 
 
 def test_a_special_token_in_a_text_is_text() -> None:
