@@ -287,7 +287,16 @@ def _tells(messages: Sequence[Item], body: Item) -> bool:
     """Whether these messages are what an answer says: it may have been changed."""
     texts, refusals = _spoken(messages)
     said, refused = _spoken([{"content": output_parts(body)}])
-    return refusals == refused and "".join(said) in (BETWEEN.join(filter(None, texts)), "".join(texts))
+    return refusals == refused and _is_joined("".join(said), texts)
+
+
+def _is_joined(said: str, texts: Sequence[str]) -> bool:
+    """Whether a text is these texts one after the other, wherever there is `BETWEEN` between them."""
+    ends = {0}
+    for text in filter(None, texts):
+        starts = ends | {end + len(BETWEEN) for end in ends if end and said.startswith(BETWEEN, end)}
+        ends = {start + len(text) for start in starts if said.startswith(text, start)}
+    return len(said) in ends
 
 
 def _spoken(messages: Sequence[Item]) -> tuple[list[str], str]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.models.exchange import UNTRANSLATED
@@ -79,9 +79,21 @@ SAID = st.builds(
 CALLED = st.builds(lambda name: {"type": "function_call", "call_id": "?", "name": name, "arguments": "{}"}, TEXTS)
 FREE = st.builds(lambda text: {"type": "custom_tool_call", "call_id": "?", "name": "g", "input": text}, TEXTS)
 UNKNOWN = st.builds(lambda text: {"type": "brand_new_call", "payload": {"x": text}}, TEXTS)
+
+
+def message(*parts: Json, **phase: str) -> Json:
+    return {"type": "message", "role": "assistant", "content": [*parts], **phase}
+
+
+CALL = {"type": "function_call", "call_id": "?", "name": "f", "arguments": "{}"}
+TEXT, NO, NEVER = {"type": "output_text", "text": "x"}, *({"type": "refusal", "refusal": x} for x in ("no", "never"))
 ITEMS = st.lists(SAID | CALLED | FREE | THOUGHTS | UNKNOWN | st.just(SEARCH), min_size=1, max_size=7)
 
 
+@example([[CALL, message(NO), message(NEVER)]], "")
+@example([[SEARCH, message(NO), message(NEVER)]], "")
+@example([[CALL, message(NO), message(TEXT, NEVER)]], "")
+@example([[CALL, message(TEXT), message(TEXT, phase="commentary"), message(TEXT)]], "")
 @given(st.lists(ITEMS, min_size=1, max_size=3), st.sampled_from(["", "theirs", "ours"]))
 def test_s10_18_items_go_up_in_the_order_and_groups_in_which_they_came(answers: list[list[Json]], named: str) -> None:
     """With their makers' ids they are equal; ids of this gateway's are none of the upstream's. An answer ends with what

@@ -111,11 +111,12 @@ class InputReader(ItemReader):
             content = {**content, "phase": item["phase"]}
         answer = self.open_answer
         goes_on = self._goes_on(item)
+        said = answer is not None and (answer.get("content") is not None or answer.get("refusal"))
         if answer is not None and (goes_on or answer.get("tool_calls")):
             self._add_thoughts(answer)
             _join(answer, content, BETWEEN if goes_on else "")
             self.messages[-1].status = status if status != "complete" else self.messages[-1].status
-        elif answer is not None and "output_items" in answer and answer.get("content") is None:
+        elif answer is not None and "output_items" in answer and not said:
             self._add_thoughts(answer)
             answer.update(content)
         else:
@@ -190,7 +191,8 @@ def _stem_of(item: Item) -> str | None:
 
 
 def _join(answer: dict[str, Any], content: dict[str, Any], between: str) -> None:
-    """Adds a text to a message in place: to its text with what stands between them, else as parts."""
+    """Adds a text to a message in place: to its text with what stands between them, else as parts. All that is refused
+    is one refusal."""
     before, said = answer.get("content"), content.get("content")
     cited = [*(answer.get("annotations") or ()), *(content.get("annotations") or ())]
     told = [
@@ -199,15 +201,16 @@ def _join(answer: dict[str, Any], content: dict[str, Any], between: str) -> None
     answer.update({name: value for name, value in content.items() if name != "content"})
     if cited:
         answer["annotations"] = cited
+    if refused := "".join(part.get("refusal") or "" for each in told for part in each):
+        answer["refusal"] = refused
     if between:
-        texts = ["".join(part.get("text") or "" for part in parts) for parts in told]
-        refused = "".join(part.get("refusal") or "" for parts in told for part in parts)
+        texts = ["".join(part.get("text") or "" for part in each) for each in told]
         answer["content"] = between.join(filter(None, texts)) or (None if refused else "")
-        answer |= {"refusal": refused} if refused else {}
         return
     parts: list[Any] = []
     for each in (before, said):
         parts += [{"type": "text", "text": each}] if isinstance(each, str) else each or []
+    parts = [part for part in parts if part.get("type") != "refusal"]
     texts = [part.get("text") for part in parts]
     plain = len(parts) == 1 and parts[0].keys() == {"type", "text"}
     answer["content"] = (texts[0] if plain else parts) if parts else None
