@@ -241,7 +241,10 @@ def test_s3_parts_of_all_kinds_are_forwarded_as_chat_parts(gateway: GatewayProce
 
 
 def test_s3_3_custom_tools_are_paired_too(talk: Talk) -> None:
-    """§3.3: a custom call and its output keep their types, also when the output comes later, on a page of its own."""
+    """§3.3: a custom call and its output keep their types, also when the output comes later, on a page of its own.
+
+    Before this upstream, which is not known to take freeform tools, the call is one of a function (§1.11).
+    """
     talk.begin(user("Run it."), {"type": "custom_tool_call", "call_id": "x", "name": "shell", "input": "ls"})
     made = talk.add({"type": "custom_tool_call_output", "call_id": "x", "output": "a b"})
     items = talk.items()
@@ -249,7 +252,8 @@ def test_s3_3_custom_tools_are_paired_too(talk: Talk) -> None:
     assert items[2] == made[0]
     assert items == talk.items(limit=1)
     talk.ask(user("And?"), reply="a, b", tools=[{"type": "custom", "custom": {"name": "shell"}}])
-    call = {"id": "x", "type": "custom", "custom": {"name": "shell", "input": "ls"}}
+    assert talk.items()[:3] == items
+    call = {"id": "x", "type": "function", "function": {"name": "shell", "arguments": '{"input": "ls"}'}}
     assert talk.forwarded[1:3] == [
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "x", "content": "a b"},
