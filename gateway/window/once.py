@@ -29,14 +29,15 @@ class _Window:
         self.renderings, self.same = dict(selection.renderings), set(selection.same)
 
     def show_once(self, document: RepeatedDocument) -> None:
-        """Decides on one document."""
+        """Decides on one document. A block may show it by the id that a file has, too, so that ids tell no carrier."""
         here = [file for file in document.files if self._selection.has(file.place.message)]
         in_block = self._is_in_kept_block(document.content_id)
         carrier = self._pinned(document) or next((f.artifact_id for f in here if self._stays_in_full(f)), None)
         if carrier is None and in_block:
             carrier = document.attached.artifact_id if document.attached is not None else document.content_id
         full = [file for file in here if self._shown(file) is ProcessingStrategy.INCLUDE_FULL]
-        carrier = carrier or next((file.artifact_id for file in full), None)
+        if carrier is None and full:
+            carrier = full.pop(0).artifact_id
         waiting = [file for file in here if self._shown(file) is None and self._material.repeats.said_same(file)]
         named_alone = [file for file in here if self._shown(file) is ProcessingStrategy.EXCLUDE]
         if carrier is not None:
@@ -76,7 +77,7 @@ class _Window:
         for file in files:
             name = file.artifact_id
             can_change = not (file.pinned or len(file.content) <= LEAST_CHARS or self._stays_in_full(file))
-            if name != carrier and can_change and not self.renderings[name].same_as:
+            if can_change and not self.renderings[name].same_as:
                 self.renderings[name] = Rendering(file, ProcessingStrategy.EXCLUDE, same_as=carrier)
                 self.same.add(name)
 

@@ -84,7 +84,8 @@ def test_s14_1_over_budget_it_is_an_artifact_and_stays_one(one_gateway: GatewayP
     (record,) = used(answer)["artifacts_processed"]
     assert record["strategy"] == "rag_extract"
     assert used(answer)["tokens_used"] <= 4000
-    more = {"conversation": answer["conversation"]["id"], "context": {"max_input_tokens": 4000}}
+    # The first fills its budget: the later one has room, and less than the pages cost.
+    more = {"conversation": answer["conversation"]["id"], "context": {"max_input_tokens": 8000}}
     other = next(n for n in range(90) if keeper(n) not in text_of({"messages": first}))
     ask(one_gateway, user(f"And who is the keeper of lamp {other}?"), **more)
     later = upstream.last.body["messages"]

@@ -133,18 +133,21 @@ def test_s14_6_once_the_first_has_left_another_carries_the_text(
 def test_s14_6_a_document_that_was_reduced_comes_again_as_if_it_were_new(
     keeping: GatewayProcess, upstream: MockUpstream
 ) -> None:
-    long = lamps(40)
+    """Both have room in the second turn, so that no pass shows the first in full instead."""
+    long = lamps(30)
     part = file_part("long.md", long.encode(), "text/markdown")
     content = [part, {"type": "text", "text": "Who keeps lamp 3?"}]
     with http(keeping) as client:
         first = client.post(
             "/chat/completions",
-            json={"model": "small", "messages": [user(content)], "context": {"max_input_tokens": 1500}},
+            json={"model": "small", "messages": [user(content)], "context": {"max_input_tokens": 1100}},
         )
-        other = next(keeper(n) for n in range(40) if keeper(n) not in text_of(upstream.last.body))
+        reduced = sent(upstream)
+        other = next(keeper(n) for n in range(30) if keeper(n) not in text_of(upstream.last.body))
         name = {"x-conversation-id": first.headers["x-conversation-id"]}
         again = [part, {"type": "text", "text": "Read all of it. What rhymes?"}]
         client.post("/chat/completions", json={"model": "small", "messages": [user(again)]}, headers=name)
+    assert sent(upstream)[:1] == reduced
     assert text_of(upstream.last.body).count(other) == 1
     assert "(The same document" not in text_of(upstream.last.body)
 
@@ -195,7 +198,7 @@ def test_s14_6_a_block_that_shows_all_of_it_counts(keeping: GatewayProcess, upst
     short = lamps(1)
     part = file_part("lamp.md", short.encode(), "text/markdown")
     attached = [{"file_data": base64.b64encode(short.encode()).decode(), "filename": "lamp.md"}]
-    limit = {"context": {"max_input_tokens": 1200}}
+    limit = {"context": {"max_input_tokens": 2400}}
     question = {"type": "text", "text": "Who is the keeper of lamp 0?"}
 
     def ask(said: Json, conversation: str = "", **more: Any) -> str:
@@ -209,7 +212,7 @@ def test_s14_6_a_block_that_shows_all_of_it_counts(keeping: GatewayProcess, upst
     upstream.handler = lambda _: Reply(text="ok")
     conversation = ask(user([part, question]))
     while keeper(0) in text_of(upstream.last.body):
-        ask(user(filler(60)), conversation)
+        ask(user(filler(120)), conversation)
     ask(user("Who is the keeper of lamp 0?"), conversation)
     assert 'shown="full"' in sent(upstream)[-1]["content"], "all of it stands in the block"
     before = sent(upstream)
@@ -217,8 +220,12 @@ def test_s14_6_a_block_that_shows_all_of_it_counts(keeping: GatewayProcess, upst
         ask(user([part, question]), conversation)
     else:
         ask(user("Who is the keeper of lamp 0?"), conversation, attachments=attached)
-    assert sent(upstream)[: len(before)] == before
-    assert text_of(upstream.last.body).count(keeper(0)) == 1
+    then = sent(upstream)
+    assert then[: len(before)] == before
+    ask(user("Why?"), conversation)
+    assert sent(upstream)[: len(then)] == then
+    for messages in (then, sent(upstream)):
+        assert text_of({"messages": messages}).count(keeper(0)) == 1
 
 
 def test_s14_6_once_the_first_is_deleted_the_other_shows(keeping: GatewayProcess, upstream: MockUpstream) -> None:
