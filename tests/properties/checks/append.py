@@ -3,6 +3,7 @@ I2: steps that have left their turn stay out."""
 
 from tests.properties.checks import tokens
 from tests.properties.checks.budget import LABEL, MARGINS, budget_of
+from tests.properties.checks.memory import summaries_of
 from tests.properties.checks.seen import INSTRUCTIONS, Json, Seen, hold
 
 RECALL_SHARE, RECALL_TOKENS = 0.07, 300
@@ -15,6 +16,8 @@ def check(seen: Seen, before: Seen | None) -> None:
         before: the request before in the same branch, to the same model.
     """
     if before is None or not must_stay(seen, before):
+        return
+    if summaries_of(seen) != summaries_of(before):  # its turns leave when a summary is first shown (guarantee §3.11)
         return
     kept = seen.sent[: len(before.sent)]
     changed = next((i for i, (a, b) in enumerate(zip(kept, before.sent, strict=False)) if a != b), len(kept))

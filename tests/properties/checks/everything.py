@@ -99,7 +99,12 @@ def _as_sent(seen: Seen) -> None:
         return
     found = [forwarded.get(index, LEFT_OUT) for index in range(len(seen.originals))]
     other = [index for index, message in enumerate(found) if message != seen.originals[index]]
-    frozen = [index for index in other if found[index] in seen.standing.get(index, ())]
+    told = memory.summaries_of(seen)  # what a summary tells has left for it
+    frozen = [
+        index
+        for index in other
+        if found[index] in seen.standing.get(index, ()) or (told and found[index] == LEFT_OUT and index < seen.current)
+    ]
     if seen.current in other and (frozen or seen.figures.get("things")):
         found[seen.current] = {**found[seen.current], "content": blocks.split(found[seen.current])[1]}
     same = all(found[index] == seen.originals[index] for index in other if index not in frozen)

@@ -40,6 +40,11 @@ def with_results(messages: list[Json], pinned: frozenset[int]) -> set[int]:
     return found
 
 
+def summaries_of(seen: Seen) -> list[str]:
+    """The summaries of turns that the memory message shows, by their ids: what they tell left the window for them."""
+    return SUMMARY.findall(text_of(seen.memory["content"])) if seen.memory is not None else []
+
+
 def check(seen: Seen) -> None:
     pinned = with_results(seen.originals, seen.case.pinned)
     outside = sorted(pinned - set(seen.indexes))
@@ -48,7 +53,7 @@ def check(seen: Seen) -> None:
     if seen.memory is None:
         hold("§11", not outside, f"pinned messages {outside} are nowhere")
     else:
-        shown = SUMMARY.findall(text_of(seen.memory["content"]))
+        shown = summaries_of(seen)
         hold("§11", outside or shown, "a memory message although the window holds all that is pinned")
         hold("bill", told is not None and told["segments"] == len(shown), f"{told} of {len(shown)} summaries")
         hold("bill", told is not None and told["pinned"] == len(outside), f"{told} of {outside}")
