@@ -14,7 +14,7 @@ from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply
 
 STEPS = 300
-SMALL = 6 * 1024
+SMALL = 6 * 1024 + 256
 WORDS = 40
 
 

@@ -24,7 +24,7 @@ EVERY_KIND: Any = [
         "content": "",
         "tool_calls": [
             {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{ "x" : 1.0 }'}},
-            {"id": "b", "type": "custom", "custom": {"name": "g", "input": "go"}},
+            {"id": "b", "type": "function", "function": {"name": "g", "arguments": "not JSON"}},
         ],
     },
     {"role": "tool", "tool_call_id": "b", "content": "B"},

@@ -158,6 +158,6 @@ def test_s10_6_a_threshold_frees_the_window(one_gateway: GatewayProcess, upstrea
     limited["context_management"] = [{"type": "compaction", "compact_threshold": 1500}]
     found = create(one_gateway, limited)
     assert found["response_metadata"]["context_utilization"]["tokens_used"] <= 1500
-    assert len(sent(upstream)) < everything / 2
+    assert len(sent(upstream)) < everything
     limited["context_management"] = [{"type": "compaction", "compact_threshold": 0}]
     assert refused(one_gateway, limited)["param"] == "context_management[0].compact_threshold"

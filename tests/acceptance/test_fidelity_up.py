@@ -66,7 +66,6 @@ BODIES: dict[str, Json] = {
     "a structured answer": {"response_format": FORMAT},
     "tools": {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
     "parallel tools": {"tools": [TOOL], "parallel_tool_calls": False},
-    "custom tools": {"tools": [{"type": "custom", "custom": {"name": "g", "format": {"type": "text"}}}]},
     "functions of old": {"functions": [{"name": "f", "parameters": {}}], "function_call": {"name": "f"}},
     "functions of old, by rule": {"functions": [{"name": "f"}], "function_call": "auto"},
     "several choices": {"n": 2, "seed": 1},

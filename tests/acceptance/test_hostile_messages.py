@@ -170,7 +170,6 @@ TABLE: list[tuple[Json, str]] = [
     ({"tools": [TOOL], "tool_choice": {"type": "perhaps"}}, "tool_choice"),
     ({"metadata": {"user_id": 7}}, "metadata.user_id"),
     ({"context_management": {"edits": 7}}, "context_management"),
-    ({"mcp_servers": [{"url": "http://e.org"}]}, "mcp_servers"),
     ({"store": "no"}, "store"),
     ({"conversation": 7}, "conversation"),
     ({"context": {"mode": "fast"}}, "context.mode"),

@@ -52,6 +52,10 @@ def serve(start_gateway: GatewayFactory, upstream: MockUpstream) -> Serve:
     return start
 
 
+DEAR = Reply(text="a", usage={"prompt_tokens": 9_000, "completion_tokens": 2_000})
+"""More than a budget of these examples has left behind it."""
+
+
 @pytest.fixture
 def ask(make_client: ClientFactory) -> Callable[..., str | None]:
     """One question of its own; returns who answered."""
@@ -202,7 +206,7 @@ def test_s12_14_a_kind_of_error_that_is_not_tried_again(
 
 
 def test_s12_14_the_proxys_budget(serve: Serve, ask: Callable[..., str | None]) -> None:
-    gateway = serve("the proxy's budget", prices=True)
+    gateway = serve("the proxy's budget", prices=True, a=DEAR)
     assert ask(gateway, "small") == "a"
     with pytest.raises(openai.RateLimitError) as refused:
         ask(gateway, "large")
@@ -211,7 +215,7 @@ def test_s12_14_the_proxys_budget(serve: Serve, ask: Callable[..., str | None]) 
 
 @pytest.mark.parametrize("name", ["providers' budgets", "deployments' budgets"])
 def test_s12_14_a_budget_of_one_model(serve: Serve, ask: Callable[..., str | None], name: str) -> None:
-    gateway = serve(name, prices=True, a=Reply(usage={"prompt_tokens": 9_000, "completion_tokens": 2_000}))
+    gateway = serve(name, prices=True, a=DEAR)
     ask(gateway, "small")
     with pytest.raises(openai.RateLimitError) as refused:
         ask(gateway, "small")
@@ -219,7 +223,7 @@ def test_s12_14_a_budget_of_one_model(serve: Serve, ask: Callable[..., str | Non
 
 
 def test_s12_14_end_users(serve: Serve, ask: Callable[..., str | None]) -> None:
-    gateway = serve("end users", prices=True)
+    gateway = serve("end users", prices=True, a=DEAR)
     assert ask(gateway, "small", user="ada") == "a"
     with pytest.raises(openai.RateLimitError):
         ask(gateway, "small", user="ada")

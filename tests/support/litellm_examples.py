@@ -108,16 +108,16 @@ router_settings:
     + """\
 router_settings:
   provider_budget_config:
-    openai: {budget_limit: 0.000000000001, time_period: 1d}
+    openai: {budget_limit: 10.5, time_period: 1d}
     anthropic: {budget_limit: 100, time_period: 7d}
     azure: {budget_limit: 100, time_period: 30d}
 """,
     "deployments' budgets": _models(_entry("small", "A", "max_budget: 10.5, budget_duration: 1d"), LARGE),
     "the proxy's budget": PAIR
     + "general_settings: {master_key: os.environ/LITELLM_MASTER_KEY}\n"
-    + "litellm_settings: {max_budget: 0.000001, budget_duration: 30d}\n",
+    + "litellm_settings: {max_budget: 10.5, budget_duration: 30d}\n",
     "users' budgets": PAIR + "litellm_settings: {max_internal_user_budget: 10, internal_user_budget_duration: 1mo}\n",
-    "end users": PAIR + "litellm_settings: {max_end_user_budget: 0.0001}\n",
+    "end users": PAIR + "litellm_settings: {max_end_user_budget: 10.5}\n",
     "new keys": PAIR
     + """\
 litellm_settings:

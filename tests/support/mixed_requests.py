@@ -120,7 +120,7 @@ def _request(dice: random.Random, number: int, fate: str) -> Request:
 
 def _usage(dice: random.Random, model: str) -> JsonDict:
     prompt = dice.choice([1, 7, dice.randrange(100_000), 200_000, 200_001, dice.randrange(200_000, 900_000)])
-    answer = dice.choice([0, 1, dice.randrange(5000)])
+    answer = dice.choice([1, 2, dice.randrange(1, 5000)])
     usage: JsonDict = {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
     if dice.random() < 0.5:
         usage["prompt_tokens_details"] = {"cached_tokens": dice.randrange(prompt // 2 + 1)}

@@ -68,14 +68,14 @@ LIMITS: dict[str, Json] = {
     "parallel requests": {"all": {"limits": {"concurrent": 50}}},
     "providers' budgets": {
         "models": {
-            "small": {"budgets": [money("1e-12", "day")]},
+            "small": {"budgets": [money("10.5", "day")]},
             "claude": {"budgets": [money(100, "week")]},
         }
     },
     "deployments' budgets": {"models": {"small": {"budgets": [money("10.5", "day")]}}},
-    "the proxy's budget": {"all": {"budgets": [money("0.000001", "month")]}},
+    "the proxy's budget": {"all": {"budgets": [money("10.5", "month")]}},
     "users' budgets": {"keys": {"budgets": [money(10, "month")]}},
-    "end users": {"each_user": {"budgets": [money("0.0001", "total")]}},
+    "end users": {"each_user": {"budgets": [money("10.5", "total")]}},
     "new keys": {"keys": {"budgets": [money("1.5", "total")], "limits": {"rpm": 60}}},
     "new users": {"keys": {"budgets": [money(100, "month")]}},
     "closed when down": {"when_down": "closed"},
