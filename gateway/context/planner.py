@@ -46,7 +46,7 @@ class PlanResult:
 
     `cache_hits` are the artifacts whose summaries cost nothing, `cache_misses` the number of the others. `cached` are
     digests of the contents of which the summary cache may hold something now. `asked`: a model was asked, so that
-    nobody is asked again for the same request. `shared`: an equal request paid for the plan.
+    nobody is asked again for the same request.
     """
 
     planned: Planned | None = None
@@ -55,7 +55,6 @@ class PlanResult:
     cache_misses: int = 0
     cached: tuple[str, ...] = ()
     asked: bool = True
-    shared: bool = False
 
 
 @dataclass(slots=True)
@@ -186,10 +185,9 @@ class ContextPlanning:
         """One call of the planner, and the summaries that its plan asks for; never an error."""
         planners.call_budget.begin()
         try:
-            plan, is_shared = await self._asked(request, task, planners.planner)
+            plan = await self._asked(request, task, planners.planner)
             may_be_summarized = [each for each in task.artifacts if each.artifact_id not in task.quoted]
-            made = await self._with_summaries(request, plan, may_be_summarized, planners)
-            return replace(made, shared=is_shared)
+            return await self._with_summaries(request, plan, may_be_summarized, planners)
         except InternalModelFailed as failed:
             return PlanResult(fallback_reason=str(failed))
         except Exception as fault:  # noqa: BLE001 - a fault in an optional part costs quality, never the answer
@@ -205,24 +203,20 @@ class ContextPlanning:
         saving = most_saved(draft, task, trusted=self._settings.trust_planner)
         return replace(prospects_of(draft), price=self._processor.price(task, planners.planner), saving=saving)
 
-    async def _asked(
-        self, request: ChatRequest, task: PlannerTask, planner: InternalModel
-    ) -> tuple[ArtifactPlan, bool]:
-        """The plan, and whether an equal request is paying for it."""
-        tenant, is_shared = request.caller.tenant, False
+    async def _asked(self, request: ChatRequest, task: PlannerTask, planner: InternalModel) -> ArtifactPlan:
+        """The planner's plan, or that of an equal request that is being answered."""
+        tenant = request.caller.tenant
 
         async def once(ask: InternalRequest, make: Make) -> str:
-            nonlocal is_shared
             secret, _, keep = await self._cached_as(request)
             said = content_digest(jsons.canonical([ask.messages, ask.schema, ask.max_tokens]).decode())
             key = SummaryKey(tenant, "", said, planner.name, PROMPT_VERSION, kind="plan")
             made = await self._plans.get_or_make(
                 key, partial(self._noted, tenant, planner, make), secret, read=False, keep=keep
             )
-            is_shared = made.hit
             return made.text
 
-        return await self._processor.plan_context(task, planner, once), is_shared
+        return await self._processor.plan_context(task, planner, once)
 
     async def _noted(self, tenant: str, planner: InternalModel, make: Make) -> str:
         """The planner's answer; whether it could be used is noted once, however many wait for it."""

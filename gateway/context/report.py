@@ -179,7 +179,7 @@ def _memory(message: MemoryMessage, counting: PromptCounter) -> dict[str, int]:
 
 def _report_summaries(utilization: ContextUtilizationMetadata, result: PlanResult) -> None:
     """Adds what is known of the summaries that a plan wanted, whether it was followed or not."""
-    utilization.cache_stats = {"hits": len(result.cache_hits) + result.shared, "misses": result.cache_misses}
+    utilization.cache_stats = {"hits": len(result.cache_hits), "misses": result.cache_misses}
     summarize = ProcessingStrategy.SUMMARIZE.value
     utilization.artifacts_processed = [
         replace(each, cache_hit=True) if each.strategy == summarize and each.artifact_id in result.cache_hits else each

@@ -204,7 +204,6 @@ def test_s5_equal_plans_at_once_are_asked_for_once(
     calls = sorted(each["planning_usage"]["planner"].get("calls", 0) for each in answers)
     assert calls == [*[0] * (6 - payers), *[1] * payers]
     if answered:
-        assert sorted(each["cache_stats"]["hits"] for each in answers) == [*[0] * payers, *[1] * (6 - payers)]
         assert ask(gateways[0])["response_metadata"]["context_utilization"]["planning_usage"]["planner"]["calls"] == 1
 
 

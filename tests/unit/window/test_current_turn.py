@@ -48,7 +48,8 @@ LOOP = [user("go on"), *(m for n in range(60) for m in (assistant(None, f"c{n}")
 async def test_s4_i7_steps_leave_down_to_the_low_water_mark_so_that_further_ones_have_room(low_water: float) -> None:
     """Else the next step of the turn overflows again, and each one changes the whole prefix."""
     built = await of_latest([*LOOP, assistant(None, "latest"), tool("latest", "It is done.")], 3000, low_water)
-    assert 0.9 * low_water * 3000 < built.fitted.tokens <= low_water * 3000
+    fresh = 10  # what the model has not seen stands beside the mark
+    assert 0.9 * low_water * 3000 < built.fitted.tokens <= min(low_water * 3000 + fresh, 3000)
     assert len(built.fitted.forwarded.messages) < len(LOOP)
 
 
