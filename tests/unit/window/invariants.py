@@ -155,8 +155,8 @@ def check_nothing_invented(talk: Talk, messages: list[dict[str, Any]], artifacts
             piece = piece.removeprefix(header).strip("\n") if header else piece
             piece = piece if piece in original else escapes.plain(piece)
             heading, _, rest = piece.partition("\n")
-            if piece not in original and heading.startswith("#") and f"{heading}\n" in original:
-                piece = rest  # a passage says under which heading it stands
+            if piece not in original and heading.startswith("#") and f"\n{heading}" in f"\n{original}":
+                piece = rest  # a passage says under which heading it stands, or how that begins
             found = original.find(piece, at)
             assert found >= 0, f"words that the result does not hold: {piece[:300]!r}"
             at = found + len(piece)
