@@ -163,7 +163,7 @@ def is_dead(name: str, until: datetime | None, now: datetime) -> bool:
 
 def _machine() -> str:
     """Of one boot, and one namespace of process ids."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").replace("-", "")[:20]
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").replace("-", "")[:20]
     return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
 
 

@@ -9,7 +9,7 @@ from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.window import Material, Rendering, Selection
 from gateway.window.budget import Budget
 from gateway.window.candidates import of_each_content
-from gateway.window.fitting import CHARS_PER_TOKEN, LABEL_TOKENS, Fitting, in_full
+from gateway.window.fitting import CHARS_PER_TOKEN, LABEL_TOKENS, NO_PLAN, Fitting, in_full
 from gateway.window.greedy_fit import Turn, run_of_turns, said_before, tool_steps
 
 OLD_SHARE = 0.15
@@ -211,9 +211,9 @@ class Minimum:
 
     def _spare_fresh(self) -> bool:
         """Whether what the model has not seen yet is shown in full: wherever it fits, in a pass down to the low-water
-        mark."""
+        mark. A plan decides of it otherwise."""
         fresh = [a for a in of_each_content(self._material.fresh, self._material.current) if self.is_reduced(a)]
-        if not (fresh and self._for_fresh):
+        if self._fitting.planned is not NO_PLAN or not (fresh and self._for_fresh):
             return False
         pointers = self.pointers | {a.artifact_id: in_full(a) for a in fresh}
         forwarded = self._fitting.assemble(self._selection(self.first, pointers))

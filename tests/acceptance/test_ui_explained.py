@@ -137,7 +137,7 @@ def test_s13_3_a_planned_request_tells_its_plan_its_artifacts_and_its_bill(team:
 
 
 def test_s13_3_with_it_in_full_asks_no_model_and_stores_nothing(team: Team, browser: Browser) -> None:
-    lamp_text, tides = lamps(30), prose(3, 2600)
+    lamp_text, tides = lamps(50), prose(3, 2600)
     team.upstream.handler = models = InternalModels(every("rag_extract", extraction_query="keeper of lamp 4"))
     answer = planned(team, {"title": "Lamps", "content": lamp_text}, {"title": "Tides", "content": tides})
     request_id = answer["response_metadata"]["request_id"]
@@ -211,7 +211,7 @@ def test_s13_3_what_a_window_holds_otherwise_comes_back_in_full(team: Team, brow
     more = [{"title": "Tides", "content": prose(7, 1800)}]
     question = "How long did it rain over lake 44?"
     if kind == "document in the question":
-        question = f"{question}\n\n```\n{text * 2}\n```\n\nSay it in a word."
+        question = f"{question}\n\n```\n{text * 2}{text[: len(text) // 2]}\n```\n\nSay it in a word."
         more = [{"title": "Tides", "content": prose(7, 700)}]
     tools: Json = {"tools": TOOLS} if kind == "old result" else {}
     answer = chat(team, user(question), attachments=more, **tools, **never)

@@ -12,7 +12,6 @@ from tests.support.mock_upstream import MockUpstream
 
 U1, A1, U2 = user("first"), assistant("one"), user("second")
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{ "x": 1.0 }'}}
-CUSTOM = {"id": "k", "type": "custom", "custom": {"name": "g", "input": "go"}}
 RESULT = {"role": "tool", "tool_call_id": "c", "content": "found"}
 THINKING = [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, {"type": "text", "text": "said"}]
 
@@ -48,12 +47,6 @@ SAID: dict[str, list[Json]] = {
         U1,
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
         {**RESULT, "content": ""},
-        U2,
-    ],
-    "a custom tool": [
-        U1,
-        {"role": "assistant", "content": None, "tool_calls": [CUSTOM]},
-        {**RESULT, "tool_call_id": "k"},
         U2,
     ],
     "the same call id twice": [
@@ -121,19 +114,6 @@ EDITED: dict[str, tuple[list[Json], list[Json]]] = {
     "a tool's result": (
         [U1, {"role": "assistant", "content": None, "tool_calls": [CALL]}, RESULT, A1],
         [U1, {"role": "assistant", "content": None, "tool_calls": [CALL]}, {**RESULT, "content": "lost"}, A1],
-    ),
-    "a custom tool's input": (
-        [U1, {"role": "assistant", "content": None, "tool_calls": [CUSTOM]}, {**RESULT, "tool_call_id": "k"}, A1],
-        [
-            U1,
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{**CUSTOM, "custom": {"name": "g", "input": "stop"}}],
-            },
-            {**RESULT, "tool_call_id": "k"},
-            A1,
-        ],
     ),
 }
 

@@ -9,6 +9,6 @@ from tests.house.trace import visits_by_request
 def test_modules_that_one_request_visits(tmp_path: Path) -> None:
     visits = asyncio.run(visits_by_request(tmp_path))
     modules = {name: each.modules for name, each in visits.items()}
-    assert modules["plain"] <= 64, sorted(visits["plain"].calls)
-    assert modules["follow-up"] <= 91, sorted(visits["follow-up"].calls)
-    assert modules["reduced"] <= 117, sorted(visits["reduced"].calls)
+    assert modules["plain"] <= 76, sorted(visits["plain"].calls)
+    assert modules["follow-up"] <= 104, sorted(visits["follow-up"].calls)
+    assert modules["reduced"] <= 130, sorted(visits["reduced"].calls)

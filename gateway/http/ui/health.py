@@ -147,7 +147,7 @@ def _down_since(cache: Any) -> datetime | None:
 def _resident() -> int | None:
     """Bytes of memory that the process holds; None where the system does not tell."""
     try:
-        lines = RESIDENT.read_text("ascii").splitlines()
+        lines = RESIDENT.read_text("utf-8").splitlines()
     except OSError:
         return None
     found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:")]
