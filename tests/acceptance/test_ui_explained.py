@@ -211,7 +211,7 @@ def test_s13_3_what_a_window_holds_otherwise_comes_back_in_full(team: Team, brow
     more = [{"title": "Tides", "content": prose(7, 1800)}]
     question = "How long did it rain over lake 44?"
     if kind == "document in the question":
-        question = f"{question}\n\n```\n{text * 2}{text[: len(text) // 2]}\n```\n\nSay it in a word."
+        question = f"{question}\n\n```\n{text * 2}{text[: len(text) * 9 // 20]}\n```\n\nSay it in a word."
         more = [{"title": "Tides", "content": prose(7, 700)}]
     tools: Json = {"tools": TOOLS} if kind == "old result" else {}
     answer = chat(team, user(question), attachments=more, **tools, **never)

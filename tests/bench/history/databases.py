@@ -85,9 +85,10 @@ class Sqlite:
 
     def counting(self, config: dict[str, Any], folder: Path) -> GatewayProcess:
         """See `Database`. What an earlier gateway wrote is folded into the database."""
-        connection = sqlite3.connect(self._file)
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
-        connection.close()
+        if self._file.exists():  # to open it would make an empty one, which the gateway refuses
+            connection = sqlite3.connect(self._file)
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+            connection.close()
         return GatewayProcess(config, {"COUNTED_FILE": str(self._counts)}, directory=folder, program=COUNTED)
 
     def work(self) -> Work:
