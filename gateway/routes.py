@@ -16,7 +16,8 @@ from gateway.http.operations import Live, MetricsPage, Ready
 from gateway.http.organization.endpoint import organization_routes
 from gateway.http.responses.routes import response_routes
 from gateway.http.trail.endpoint import trail_routes
-from gateway.http.ui.entrance import Entrance, Parts
+from gateway.http.ui.entrance import Entrance
+from gateway.http.ui.parts import PageParts
 from gateway.models.trail import actor_of
 from gateway.storage.trail.append import recorder
 
@@ -92,7 +93,7 @@ def route_table(gateway: "Gateway", draining: Draining) -> list[Route]:
     found += key_routes(gateway.keys, gateway.auth, lambda caller, _: recorder(actor_of(caller), gateway.clock))
     found += _classic_routes(gateway, ready)
     found += gateway.mcp.routes()
-    page = Entrance(_parts(gateway, ready))
+    page = Entrance(_page_parts(gateway, ready))
     found += [Route("/ui", page), Route("/ui/{page:path}", page)]
     if server.metrics != "off":
         is_open = server.metrics == "open"
@@ -107,10 +108,24 @@ def posted(gateway: "Gateway", routes: Iterable[Route]) -> dict[str, App]:
     return {**{f"/v1/{path}": gateway.relay for path in ENDPOINTS}, **found}
 
 
-def _parts(gateway: "Gateway", ready: Ready) -> Parts:
-    about, stored = (gateway.settings, gateway.clock, gateway.auth), (gateway.transactions, gateway.store, gateway.past)
-    models, kept = (gateway.chat, gateway.pipeline, gateway.router), (gateway.backend, gateway.clock.now())
-    return Parts(*about, *stored, gateway.metrics, ready, gateway.statistics, *models, *kept, gateway.trail)
+def _page_parts(gateway: "Gateway", ready: Ready) -> PageParts:
+    return PageParts(
+        settings=gateway.settings,
+        clock=gateway.clock,
+        auth=gateway.auth,
+        transactions=gateway.transactions,
+        store=gateway.store,
+        past=gateway.past,
+        metrics=gateway.metrics,
+        ready=ready,
+        statistics=gateway.statistics,
+        chat=gateway.chat,
+        pipeline=gateway.pipeline,
+        router=gateway.router,
+        cache=gateway.backend,
+        started=gateway.clock.now(),
+        trail=gateway.trail,
+    )
 
 
 def _classic_routes(gateway: "Gateway", ready: Ready) -> list[Route]:

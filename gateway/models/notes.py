@@ -4,13 +4,10 @@ these messages in the process, and says nothing that could not be worked out ane
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from gateway.models.artifacts import Artifact
 from gateway.models.bill import ArtifactUsageRecord
-
-if TYPE_CHECKING:
-    from gateway.models.conversation import ConversationMessage
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -30,13 +27,13 @@ class FoundResults:
     """The artifacts of the tool results in the first `messages` of a conversation, which is in its turn from index
     `current` on; the step in which these messages end, and its calls that are not answered in them."""
 
-    messages: tuple["ConversationMessage", ...]
+    messages: tuple[object, ...]
     current: int
     artifacts: tuple[Artifact, ...]
     step: int
     calls: tuple[dict[str, Any], ...]
 
-    def begins(self, messages: Sequence["ConversationMessage"], current: int) -> bool:
+    def begins(self, messages: Sequence[object], current: int) -> bool:
         """Whether a conversation begins with the very same messages."""
         return self.current == current and begin_with(messages, self.messages)
 

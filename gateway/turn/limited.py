@@ -11,9 +11,8 @@ from gateway.history.recognition import end_user_of
 from gateway.models.allowed import Ask
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.ports import RateStore
-from gateway.quota.admitted import Admitted
 from gateway.quota.costs import most_cost, most_output, prompt_at_most
-from gateway.quota.gate import Quota
+from gateway.quota.gate import Admitted, Quota
 from gateway.storage.database.engine import Transactions
 from gateway.storage.quota.budgets import SqlBudgets
 from gateway.storage.quota.local import open_rates

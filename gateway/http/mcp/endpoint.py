@@ -1,7 +1,6 @@
 """`POST /mcp`: who may ask, and from where (guarantee §10.12). Light: the server is made at the first request."""
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
@@ -10,8 +9,9 @@ from gateway.config.exposure import is_loopback
 from gateway.config.settings import Settings
 from gateway.errors import Forbidden, GatewayError
 from gateway.http.api_call import received
-from gateway.http.auth import ANONYMOUS, Authenticator
+from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send
+from gateway.http.mcp.asker import ASKER, Asker
 from gateway.http.near import is_foreign, is_local
 from gateway.http.receive import header
 from gateway.past.reader import Past
@@ -27,8 +27,6 @@ PATH = "/mcp"
 MAX_BYTES = 2**20
 """Of a request: arguments are short."""
 PACKAGES = ("mcp", "mcp_types")
-ASKER = "gateway.mcp.asker"
-"""The key of the scope under which a request has its `Asker`."""
 
 
 class McpNotInstalled(GatewayError):
@@ -40,20 +38,6 @@ class McpNotInstalled(GatewayError):
 
     def __init__(self) -> None:
         super().__init__("This gateway was installed without MCP. Install context-gateway[mcp] and start it anew.")
-
-
-@dataclass(frozen=True, slots=True)
-class Asker:
-    """Whose request it is. `local`: it comes from this machine."""
-
-    tenant: str
-    local: bool
-
-    @property
-    def is_one(self) -> bool:
-        """Whether all that is stored for the tenant is one owner's. Callers without a key are one tenant, and the ids
-        of conversations are all that keeps them apart; on this machine alone they are one person."""
-        return self.tenant != ANONYMOUS or self.local
 
 
 class McpEndpoint:

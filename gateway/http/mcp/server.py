@@ -26,7 +26,7 @@ from gateway import __version__
 from gateway.errors import GatewayError
 from gateway.http.edge import Receive, Scope, Send
 from gateway.http.mcp.arguments import TOOLS, ToolFacts
-from gateway.http.mcp.endpoint import ASKER, Asker
+from gateway.http.mcp.asker import ASKER, Asker
 from gateway.http.mcp.tools import Tools
 from gateway.telemetry.logs import get_logger
 

@@ -10,7 +10,7 @@ from gateway.http.fields import invalid, missing, read
 from gateway.http.inner.validation import CONVERSATION_ID
 from gateway.http.mcp import words
 from gateway.http.mcp.arguments import READ, REMEMBER, SEARCH, TOOLS, ReadArguments, RememberArguments, SearchArguments
-from gateway.http.mcp.endpoint import Asker
+from gateway.http.mcp.asker import Asker
 from gateway.models.things import DISCUSSED, MAX_NAME_CHARS, ThingNote, is_line
 from gateway.past.reader import Past
 from gateway.storage.things.memory import ThingMemory

@@ -15,7 +15,7 @@ from gateway.http.relay.rules import OWN, PREFIX, QUERY, headers_down, headers_u
 from gateway.http.relay.upload import Upload
 from gateway.models.exchange import RelayedCall
 from gateway.models.guarding import SCOPE, GuardScope
-from gateway.quota.admitted import Admitted
+from gateway.quota.gate import Admitted
 from gateway.turn.limited import LimitedPipeline
 from gateway.turn.relayed_bills import RelayedBills
 from gateway.upstream.openai.passthrough import Passthrough, RawAnswer

@@ -5,8 +5,8 @@ import re
 from gateway.errors import ConversationNotFound, NotFound
 from gateway.explain.reader import PAGE, Explained
 from gateway.http.inner.validation import CONVERSATION_ID
-from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.page import Answer, Page
+from gateway.http.ui.parts import PATH, PageParts
 from gateway.storage.conversations.outline import Outlines
 from gateway.storage.large.documents import LargeDocuments
 
@@ -21,7 +21,7 @@ DEEPEST = 12
 class OneConversation:
     """`GET /ui/conversations/{conversation_id}`"""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PageParts) -> None:
         self._explained = Explained(Outlines(parts.transactions), LargeDocuments(parts.transactions, parts.clock))
 
     async def show(self, page: Page) -> Answer:

@@ -8,8 +8,8 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.http.fields import invalid
-from gateway.http.ui.entrance import Parts
 from gateway.http.ui.page import Answer, Page
+from gateway.http.ui.parts import PageParts
 from gateway.models.report_lists import ConversationChoice, ConversationLine, Direction, ListPart, Position
 from gateway.storage.reports.conversations import list_conversations
 
@@ -37,7 +37,7 @@ class Conversations:
     """`GET /ui/conversations`: those that were active last in front; `older` and `newer` name the place in the list
     from which a page begins."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PageParts) -> None:
         self._parts = parts
 
     async def show(self, page: Page) -> Answer:

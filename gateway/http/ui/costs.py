@@ -9,8 +9,8 @@ from urllib.parse import quote, urlencode
 
 from gateway.accounting.cost_table import as_csv
 from gateway.http.fields import invalid
-from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.page import Answer, Page
+from gateway.http.ui.parts import PATH, PageParts
 from gateway.models.costs import CostQuery, CostReport, CostRow, Sums
 from gateway.models.report_lists import CHAT
 from gateway.storage.reports.costs import CostReports
@@ -78,7 +78,7 @@ class Chosen:
 class Costs:
     """`GET /ui/costs` and `GET /ui/costs.csv`"""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PageParts) -> None:
         self._parts = parts
         self._reports = CostReports(parts.transactions)
 

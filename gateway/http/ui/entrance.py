@@ -2,57 +2,19 @@
 loads no more of it than this."""
 
 import asyncio
-from dataclasses import dataclass
-from datetime import datetime
 
 from gateway.config.exposure import has_page
-from gateway.config.settings import Settings
 from gateway.errors import NotFound
-from gateway.http.auth import Authenticator
-from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.edge import App, Receive, Scope, Send
 from gateway.http.near import is_local
-from gateway.http.operations import Ready
-from gateway.http.statistics import Statistics
-from gateway.ports import CacheBackend, Clock
-from gateway.storage.conversations.path import PastTurns
-from gateway.storage.database.engine import Transactions
-from gateway.storage.store import ConversationStore
-from gateway.storage.trail.append import Trail
-from gateway.telemetry.metrics import Metrics
-from gateway.turn.pipeline import Pipeline
-from gateway.upstream.routing.router import ConfiguredRouter
-
-PATH = "/ui"
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What pages are made of; wired in `app.py`."""
-
-    settings: Settings
-    clock: Clock
-    auth: Authenticator
-    transactions: Transactions
-    store: ConversationStore
-    past: PastTurns
-    metrics: Metrics
-    ready: Ready
-    statistics: Statistics
-    chat: ChatCompletions
-    pipeline: Pipeline
-    router: ConfiguredRouter
-    cache: CacheBackend
-    started: datetime
-    """When the process began."""
-    trail: Trail
+from gateway.http.ui.parts import PageParts
 
 
 class Entrance:
     """Without `auth.keys` the page is there on loopback alone, for requests that name a loopback host: a foreign page
     whose name leads here (DNS rebinding) names its own. With keys it is there, and wants a login."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PageParts) -> None:
         self._parts = parts
         self._site: App | None = None
 
@@ -70,7 +32,7 @@ class Entrance:
         return is_local(scope)
 
 
-def _load(parts: Parts) -> App:
+def _load(parts: PageParts) -> App:
     from gateway.http.ui.site import Site
 
     return Site(parts)

@@ -12,8 +12,8 @@ from typing import Any
 
 from gateway import __version__
 from gateway.errors import StorageUnavailable
-from gateway.http.ui.entrance import Parts
 from gateway.http.ui.page import Answer, Page
+from gateway.http.ui.parts import PageParts
 from gateway.storage.reports.health import StorageHealth, read_health
 from gateway.telemetry.metrics import Counts, Metrics, Trouble
 from gateway.upstream.routing.health import Health as DeploymentHealth
@@ -62,7 +62,7 @@ class DeploymentState:
 class Health:
     """`GET /ui/health`"""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PageParts) -> None:
         self._parts = parts
 
     async def show(self, page: Page) -> Answer:

@@ -14,8 +14,8 @@ from gateway.config.auth_settings import ADMIN, LOOKS
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthorized
 from gateway.http.edge import Scope
 from gateway.http.receive import header
-from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.page import Answer, Page, Viewer, home, redirect
+from gateway.http.ui.parts import PATH, PageParts
 from gateway.models.keys import KeyPolicy
 from gateway.models.trail import UNKNOWN_ACTOR, Actor, NewEvent
 from gateway.storage.ui_sessions import UiSessions
@@ -49,7 +49,7 @@ class TooManyTries(GatewayError):
 class Logins:
     """Begins, finds and ends sessions."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PageParts) -> None:
         self._parts = parts
         self._sessions = UiSessions(parts.transactions, parts.clock, parts.store)
         self._guesses = Guesses()

@@ -27,7 +27,7 @@ from gateway.http.edge import Receive, Scope
 from gateway.http.queries import parameters
 from gateway.http.receive import header
 from gateway.http.relay.bodies import FormBody, Part, understood
-from gateway.http.ui.entrance import PATH, Parts
+from gateway.http.ui.parts import PATH, PageParts
 from gateway.http.ui.rendering import rendered
 from gateway.models.exchange import Caller
 from gateway.models.keys import KeyPolicy
@@ -104,7 +104,7 @@ class Page:
 
     scope: Scope
     receive: Receive
-    parts: Parts
+    parts: PageParts
     params: Mapping[str, str]
     viewer: Viewer | None = None
     csrf: str = ""

@@ -12,8 +12,8 @@ from gateway.explain.lines import text_of_message
 from gateway.explain.messages import counted
 from gateway.explain.reader import Explained
 from gateway.explain.request import ExplainedRequest, StoredRequest, explained_request
-from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.page import Answer, Page
+from gateway.http.ui.parts import PATH, PageParts
 from gateway.http.ui.pieces import MOST_ARTIFACTS, Text, marked, marked_part, shown_messages
 from gateway.http.ui.what_if import WhatIfs, can_ask
 from gateway.storage.conversations.outline import Outlines
@@ -30,7 +30,7 @@ PLAIN = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": 
 class OneRequest:
     """`show` (GET), `text` (GET, one of its texts) and `in_full` (POST, a dry run)."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PageParts) -> None:
         self._parts = parts
         self._large = LargeDocuments(parts.transactions, parts.clock)
         self._explained = Explained(Outlines(parts.transactions), self._large)

@@ -3,9 +3,9 @@
 from gateway.http.ui.conversation import OneConversation
 from gateway.http.ui.conversations import Conversations
 from gateway.http.ui.costs import Costs
-from gateway.http.ui.entrance import Parts
 from gateway.http.ui.health import Health
 from gateway.http.ui.page import Answer, Page, PageRoute, home, redirect
+from gateway.http.ui.parts import PageParts
 from gateway.http.ui.request import OneRequest
 from gateway.http.ui.try_it import TryIt
 
@@ -13,7 +13,7 @@ MAX_UPLOAD = 16 * 2**20
 """Bytes of a question with its files at `/ui/try`; larger ones go to the API, which counts them while they come."""
 
 
-def page_routes(parts: Parts) -> tuple[PageRoute, ...]:
+def page_routes(parts: PageParts) -> tuple[PageRoute, ...]:
     """All pages but login and logout. The first whose path and method fit counts."""
     conversations, costs, health, try_it = Conversations(parts), Costs(parts), Health(parts), TryIt(parts)
     conversation, request = OneConversation(parts), OneRequest(parts)

@@ -8,9 +8,9 @@ from gateway.errors import Forbidden, GatewayError, MethodNotAllowed, NotFound
 from gateway.http.edge import ClientDisconnected, Receive, Scope, Send, as_gateway_error, note_fault
 from gateway.http.near import is_foreign
 from gateway.http.receive import header, read_body
-from gateway.http.ui.entrance import PATH, Parts
 from gateway.http.ui.login import LOGIN_PATH, Logins
 from gateway.http.ui.page import Answer, Page, PageRoute, redirect
+from gateway.http.ui.parts import PATH, PageParts
 from gateway.http.ui.rendering import files
 from gateway.http.ui.routes import page_routes
 from gateway.http.ui.seen import SeenPages
@@ -37,7 +37,7 @@ LOOKING = ("GET", "HEAD")
 class Site:
     """All pages. Every answer has the same headers, errors and files included."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PageParts) -> None:
         self._parts = parts
         self._logins = Logins(parts)
         self._seen = SeenPages(parts.trail, parts.clock)

@@ -13,8 +13,8 @@ from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.classic.chat import DATA
 from gateway.http.classic.chat import Answer as Told
 from gateway.http.edge import CHAT_PATH, CLIENT, STREAM_END, ClientDisconnected, Message, event
-from gateway.http.ui.entrance import PATH
 from gateway.http.ui.page import Page
+from gateway.http.ui.parts import PATH
 from gateway.http.ui.rendering import number, said, usd
 from gateway.models.exchange import Caller
 

@@ -10,8 +10,8 @@ from gateway.config.auth_settings import USER
 from gateway.errors import Forbidden, GatewayError
 from gateway.http.edge import EVENT_STREAM, note_fault
 from gateway.http.receive import header
-from gateway.http.ui.entrance import Parts
 from gateway.http.ui.page import Answer, Page
+from gateway.http.ui.parts import PageParts
 from gateway.http.ui.try_answer import Asked, bill_rows
 from gateway.http.ui.try_form import CHOICES, INTERNAL, KEPT, Entered, as_chat, entered
 from gateway.models.exchange import Caller
@@ -26,7 +26,7 @@ ASKED_FOR = ("conversation", "model")
 class TryIt:
     """The page, and what is asked on it: streamed to its script, as a whole page to a browser without JavaScript."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PageParts) -> None:
         self._parts = parts
 
     async def show(self, page: Page) -> Answer:

@@ -20,7 +20,7 @@ from gateway.explain.messages import MessageChange, compared
 from gateway.explain.request import ExplainedRequest, StoredRequest
 from gateway.history.replay import single_request
 from gateway.http.conversations.replay_request import RequestMaker
-from gateway.http.ui.entrance import Parts
+from gateway.http.ui.parts import PageParts
 from gateway.models.agents import CHAT
 from gateway.models.artifacts import ArtifactPlan
 from gateway.models.conversation import BranchPoint
@@ -57,7 +57,7 @@ class WhatIfAnswer:
 class WhatIfs:
     """Makes dry runs for the page."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PageParts) -> None:
         self._parts = parts
 
     async def in_full(

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
@@ -17,10 +16,7 @@ from gateway.models.turn import LedgerEntry
 from gateway.telemetry.families import families
 from gateway.telemetry.metrics import METHODS, SECONDS, SHARES, Counts, Metrics, endpoint_of, share_of_window
 from gateway.telemetry.otel.attributes import Attributes
-from gateway.telemetry.otel.spans import CURRENT, answered, harmless
-
-if TYPE_CHECKING:
-    from gateway.telemetry.otel.calls import ModelCall
+from gateway.telemetry.otel.spans import CURRENT, ModelCall, answered, harmless
 
 OPERATION_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 """Boundaries that the conventions want for `gen_ai.client.operation.duration`."""
@@ -55,7 +51,7 @@ class Instruments:
         )
         self.windows = meter.create_histogram("gateway_context_window", "1", explicit_bucket_boundaries_advisory=SHARES)
 
-    def called(self, call: "ModelCall", deployment: Deployment) -> None:
+    def called(self, call: ModelCall, deployment: Deployment) -> None:
         """A call of a model is over."""
         about = {name: call.attributes[name] for name in OF_CALLS if name in call.attributes}
         about["gen_ai.request.model"] = self.label(deployment.model)

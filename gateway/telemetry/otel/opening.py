@@ -8,7 +8,7 @@ from typing import Protocol
 
 from gateway.config.files import ConfigurationError
 from gateway.config.telemetry import TelemetrySettings
-from gateway.ports import Spans, Upstream
+from gateway.ports import Steps, Upstream
 from gateway.telemetry.metrics import Metrics
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.chat import HttpUpstream
@@ -17,12 +17,6 @@ from gateway.upstream.openai.passthrough import Passthrough
 App = Callable[..., Awaitable[None]]
 """An ASGI application."""
 EXTRA = "context-gateway[telemetry]"
-
-
-class Steps(Protocol):
-    """A part that marks its steps."""
-
-    spans: Spans
 
 
 class Telemetry(Protocol):

@@ -15,12 +15,18 @@ from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer, get_current_span, use_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from gateway.accounting.stream import StreamRecord
 from gateway.models.turn import LedgerEntry
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import ENDPOINTS, OTHER, endpoint_of
-from gateway.telemetry.otel.attributes import Attributes, error_type, of_bill, of_cost, of_session, of_usage
+from gateway.telemetry.otel.attributes import Attributes, error_type, of_answer, of_bill, of_cost, of_session, of_usage
+from gateway.telemetry.otel.content import of_output
 
 log = get_logger("gateway.telemetry.otel")
+Chunks = list[dict[str, Any]]
+Json = dict[str, Any]
+SECOND = 1_000_000_000
+"""Nanoseconds."""
 Scope = MutableMapping[str, Any]
 App = Callable[..., Awaitable[None]]
 BILL_SECONDS = 5.0
@@ -62,6 +68,83 @@ class OpenCall:
         """When it ended, in nanoseconds."""
         self.waits = True
         """Whether its span is ended by the request, which has the bill; else it ends with the call."""
+
+
+class ModelCall:
+    """One call under way, and what has come of it. Whatever goes wrong here costs what it would have told."""
+
+    def __init__(self, span: Span, waiting: OpenCall | None, attributes: Attributes, *, content: bool) -> None:
+        self.span = span
+        self.attributes = attributes
+        self._waiting = waiting
+        self._begun = time.perf_counter_ns()
+        self._over: int | None = None
+        self.seconds = 0.0
+        self.first_chunk: float | None = None
+        self.error: str | None = None
+        self.answer: Json = {}
+        self._reasons: dict[int, Any] = {}
+        self._record = StreamRecord(1) if content else None
+        self._content = content
+
+    def answered(self, body: Json) -> None:
+        """The whole answer is there."""
+        self.answer = body
+        self._ended()
+        if self._content:
+            with harmless():
+                self.span.set_attributes(of_output(body))
+
+    def saw(self, chunks: Chunks) -> None:
+        """These chunks have come."""
+        if self.first_chunk is None:
+            self.first_chunk = (time.perf_counter_ns() - self._begun) / SECOND
+        with harmless():
+            for chunk in chunks:
+                self._saw(chunk)
+
+    def _saw(self, chunk: Json) -> None:
+        answer = self.answer
+        if not answer:
+            answer |= {name: chunk.get(name) for name in ("id", "model")}
+        if chunk.get("usage"):
+            answer["usage"] = chunk["usage"]
+        for choice in chunk.get("choices") or ():
+            if choice.get("finish_reason"):
+                self._reasons[choice.get("index", 0)] = choice["finish_reason"]
+        if self._record is not None:
+            self._record.add(chunk)
+
+    def streamed(self) -> None:
+        """The stream has come to its end."""
+        self._ended()
+
+    def failed(self, error: BaseException) -> None:
+        """It was given up or broke off; nothing, if it had come to its end."""
+        if self._over is None:
+            self.error = error_type(error)
+            failed(self.span, error)
+
+    def end(self) -> None:
+        """Nothing more is to come. The span ends, unless a bill is to come."""
+        self._ended()
+        if self._reasons:
+            self.answer["choices"] = [{"finish_reason": reason} for _, reason in sorted(self._reasons.items())]
+        if self.span.is_recording():
+            self.span.set_attributes(of_answer(self.answer))
+            if self.first_chunk is not None:
+                self.span.set_attribute("gen_ai.response.time_to_first_chunk", self.first_chunk)
+            if self._record is not None and self._record.begun:
+                self.span.set_attributes(of_output(self._record.completion()))
+        if self._waiting is not None and self._waiting.waits:
+            self._waiting.over = self._over
+        else:
+            self.span.end(self._over)
+
+    def _ended(self) -> None:
+        if self._over is None:
+            self._over = time.time_ns()
+            self.seconds = (time.perf_counter_ns() - self._begun) / SECOND
 
 
 class RequestSpans:

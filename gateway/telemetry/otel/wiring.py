@@ -5,14 +5,13 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from gateway.config.telemetry import TelemetrySettings
-from gateway.ports import Upstream
+from gateway.ports import Steps, Upstream
 from gateway.telemetry.logs import get_logger, tell_also
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.otel.calls import ModelCalls, TracedHttp, TracedPassthrough, TracedUpstream
 from gateway.telemetry.otel.instruments import CountsByOtlp, Instruments, ToldMetrics
-from gateway.telemetry.otel.opening import App, Steps
 from gateway.telemetry.otel.sdk import Exports, quieten
-from gateway.telemetry.otel.spans import Tracing, trace_fields
+from gateway.telemetry.otel.spans import App, Tracing, trace_fields
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.passthrough import Passthrough

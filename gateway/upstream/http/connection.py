@@ -2,15 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import httptools
 import httpx
 
 from gateway.upstream.http.faults import NotHttp, Origin
-
-if TYPE_CHECKING:
-    from gateway.upstream.http.pool import ConnectionPool
 
 HIGH_WATER_BYTES = 2**19
 """Unread bytes of a body above which nothing more is read from the socket."""
@@ -26,13 +23,25 @@ BODILESS = (204, 304)
 END = b""
 
 
+class ConnectionHolder(Protocol):
+    """Where a connection goes once its exchange is over."""
+
+    def give_back(self, connection: "Connection") -> None:
+        """It ended well: the connection can be used again."""
+        ...
+
+    def forget(self, connection: "Connection") -> None:
+        """It is closed."""
+        ...
+
+
 class Connection(asyncio.Protocol):
     """Sends a request and gives its response: first `status` and `headers`, then the body piece by piece.
 
     Faults are raised as httpx's exceptions. A connection whose exchange did not end well is never used again.
     """
 
-    def __init__(self, pool: "ConnectionPool", origin: Origin) -> None:
+    def __init__(self, pool: ConnectionHolder, origin: Origin) -> None:
         self._pool = pool
         self.origin = origin
         self.idle_since = 0.0
