@@ -17,8 +17,8 @@ from gateway.models.bill import (
     PriceLine,
     UsageMetadata,
 )
-from gateway.models.guarding import PER_USD
 from gateway.models.turn import LedgerEntry, LedgerFigures
+from gateway.models.upstream import PER_USD
 from gateway.models.usage import MAX_TOKENS, cache_tokens, figure, written_for_an_hour
 
 Kinds = Iterable[tuple[str, int, tuple[str, ...]]]

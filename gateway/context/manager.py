@@ -36,10 +36,10 @@ from gateway.context.whole_files import WholeFiles
 from gateway.embeddings.background import Holds
 from gateway.embeddings.meaning import Meaning, RequestMeaning
 from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
-from gateway.models.bill import InternalCall
 from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.models.memory import EXTRACTS
+from gateway.models.upstream import CallScope
 from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
 from gateway.planning.loops import ToolLoops
 from gateway.ports import ConversationReader, Spans, ThingReader
@@ -109,7 +109,7 @@ class ContextManager:
             StorageUnavailable: older messages or files are needed and cannot be read.
         """
         access = access or PlannerAccess()
-        meaning = self._meaning_for(request, access.spent)
+        meaning = self._meaning_for(request, access.scope)
         if begins_turn(history):
             history = await self._with_older_messages(request, history)
         if self.loops is not None:
@@ -128,7 +128,7 @@ class ContextManager:
         final = FinalFit(draft.fitted)
         if result:
             with self.spans("fit"):
-                final = await run(fit_as_planned, draft, result, access.spent)
+                final = await run(fit_as_planned, draft, result, access.scope.calls)
         built: BuiltContext = await run(report, draft, final, result, self._settings.warning_threshold)
         if request.options.whole:
             check_whole(built, budget)
@@ -344,8 +344,8 @@ class ContextManager:
         with self.spans("plan"):
             return draft, await self._planning.plan(request, task, planners)
 
-    def _meaning_for(self, request: ChatRequest, spent: list[InternalCall]) -> RequestMeaning | None:
+    def _meaning_for(self, request: ChatRequest, scope: CallScope) -> RequestMeaning | None:
         """What ranks by meaning, too; in mode `simple` only an embedder that nobody bills (guarantee §2)."""
         if self._meaning is None or (request.options.mode == "simple" and self._meaning.is_billed):
             return None
-        return self._meaning.of(request.caller, spent)
+        return self._meaning.of(scope)

@@ -20,9 +20,9 @@ from gateway.errors import StorageUnavailable
 from gateway.internal_models.budget import CallBudget
 from gateway.internal_models.calls import Begin, InternalModels, OpenBill
 from gateway.models.artifacts import Artifact, ArtifactPlan, ArtifactType, ProcessingStrategy
-from gateway.models.bill import InternalCall
 from gateway.models.exchange import ChatRequest, Deployment, WhatIf
 from gateway.models.internal import InternalModelFailed, InternalRequest, OverBudget
+from gateway.models.upstream import CallScope
 from gateway.models.window import Planned
 from gateway.planning.decision import FORCED, Prospects, without_standing
 from gateway.planning.processor import ArtifactProcessor, ModelConfig
@@ -61,12 +61,13 @@ class PlanResult:
 class PlannerAccess:
     """Whose internal models one request may use, and what it has used of them.
 
-    `spent` gets each call, also where the context cannot be made. `result` is the plan of an earlier context of the
-    same request: nobody is asked twice. `begin` is awaited before each call of a planner or a summarizer.
+    `scope` says who asks, and gets each call, also where the context cannot be made. `result` is the plan of an earlier
+    context of the same request: nobody is asked twice. `begin` is awaited before each call of a planner or a
+    summarizer.
     """
 
     deployment: Deployment | None = None
-    spent: list[InternalCall] = field(default_factory=list)
+    scope: CallScope = field(default_factory=CallScope)
     result: PlanResult | None = None
     begin: Begin | None = None
 
@@ -173,10 +174,10 @@ class ContextPlanning:
             return None
         config = ModelConfig.from_request(request, self._settings)
         call_budget = CallBudget.of(self._settings, self._clock)
-        bill = OpenBill(access.spent, call_budget, access.begin)
+        bill = OpenBill(access.scope, call_budget, access.begin)
 
         def served(name: str) -> InternalModel | None:
-            return self._models.served(name, primary, request.caller, bill, chosen=name in config.chosen)
+            return self._models.served(name, primary, bill, chosen=name in config.chosen)
 
         planner = served(config.context_planner)
         return Planners(planner, served(config.summarizer), call_budget) if planner is not None else None

@@ -13,6 +13,7 @@ from gateway.models.conversation import ConversationMessage
 from gateway.models.exchange import ChatRequest, Deployment
 from gateway.models.internal import InternalModelFailed
 from gateway.models.tool_steps import RESULT_ROLES
+from gateway.models.upstream import CallScope
 from gateway.planning.processor import ModelConfig
 from gateway.planning.summaries import Summarizer
 from gateway.planning.summary_cache import SummaryCache
@@ -73,9 +74,10 @@ class TurnSummarizer:
             InternalModelFailed: nobody may be asked, or there is no usable answer; the message says why.
         """
         request, call_budget = turns.request, CallBudget.of(self._settings, self._clock)
-        config, bill = ModelConfig.from_request(request, self._settings), OpenBill(spent, call_budget)
+        config = ModelConfig.from_request(request, self._settings)
+        bill = OpenBill(CallScope(request.caller, request.request_id, calls=spent), call_budget)
         name = config.summarizer
-        model = self._models.served(name, turns.deployment, request.caller, bill, chosen=name in config.chosen)
+        model = self._models.served(name, turns.deployment, bill, chosen=name in config.chosen)
         if model is None:
             raise InternalModelFailed(NOBODY)
         call_budget.begin()

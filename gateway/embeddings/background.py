@@ -10,6 +10,7 @@ from gateway.embeddings.search import Wanted, key_of, portions
 from gateway.models.artifacts import cache_group
 from gateway.models.exchange import Caller
 from gateway.models.relevance import Vector
+from gateway.models.upstream import CallScope
 from gateway.ports import CacheBackend, Embedder
 from gateway.telemetry.logs import get_logger
 
@@ -81,7 +82,7 @@ class Afterwards:
                 await self._keep(pending, list(pending.made), holds)
                 for portion in portions(await self._unknown(pending), self._embedder.at_once):
                     await self._free.wait()
-                    found = await self._embedder.embed([each.text for each in portion], pending.caller)
+                    found = await self._embedder.embed([each.text for each in portion], CallScope(pending.caller))
                     if not await self._keep(pending, list(zip(portion, found.vectors, strict=True)), holds):
                         break
             except Exception as error:  # noqa: BLE001 - a vector that is not kept is made again; other requests must not wait

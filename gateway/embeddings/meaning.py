@@ -7,9 +7,8 @@ from typing import Any, Generic, TypeVar
 
 from gateway.embeddings.background import Afterwards, Holds, PendingVectors
 from gateway.embeddings.search import FAULT, Known, Search, Wanted, digest, fused, queries, wanted
-from gateway.models.bill import InternalCall
-from gateway.models.exchange import Caller
 from gateway.models.relevance import Passage, Query, Relevance, Source
+from gateway.models.upstream import CallScope
 from gateway.ports import CacheBackend, Clock, Embedder
 
 T = TypeVar("T")
@@ -88,9 +87,9 @@ class Meaning:
         """Whether calls of the model cost money."""
         return self._embedder.tariff() is not None
 
-    def of(self, caller: Caller, spent: list[InternalCall]) -> "RequestMeaning":
-        """Ranking for one request, whose calls of the model are added to `spent`."""
-        search = Search(self._embedder, self._cache, self._clock, self._timeout, caller, spent)
+    def of(self, scope: CallScope) -> "RequestMeaning":
+        """Ranking for one request, whose calls of the model are added to those of `scope`."""
+        search = Search(self._embedder, self._cache, self._clock, self._timeout, scope)
         return RequestMeaning(search, self._threads, self._afterwards)
 
     def later(self, remains: PendingVectors, holds: Holds) -> None:
@@ -150,7 +149,7 @@ class RequestMeaning:
         made = tuple((each, search.known[text]) for text, each in search.made.items())
         if not made and not missing:
             return None
-        return PendingVectors(search.caller, digest(f"conversation {conversation_id}"), made, missing)
+        return PendingVectors(search.scope.caller, digest(f"conversation {conversation_id}"), made, missing)
 
     async def _find(self, texts: list[Wanted]) -> Known:
         with self._afterwards.priority():

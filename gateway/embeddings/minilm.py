@@ -14,8 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from gateway.models.exchange import Caller
 from gateway.models.relevance import EmbeddingFault, Embeddings, Vector, packed
+from gateway.models.upstream import CallScope
 
 NAME = "all-MiniLM-L6-v2-onnx-int8"
 VOCABULARY = Path("embeddings", "data", NAME, "tokenizer.json")
@@ -54,7 +54,7 @@ class MiniLM:
         """None: its calls cost nothing."""
         return
 
-    async def embed(self, texts: Sequence[str], caller: Caller) -> Embeddings:
+    async def embed(self, texts: Sequence[str], scope: CallScope) -> Embeddings:
         """One vector for each text, in order."""
         loop = asyncio.get_running_loop()
         return Embeddings(await loop.run_in_executor(self._thread, self._embed, list(texts)))

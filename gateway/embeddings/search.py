@@ -9,8 +9,8 @@ from typing import Any
 
 from gateway.errors import GatewayError, UpstreamError
 from gateway.models.bill import InternalCall
-from gateway.models.exchange import Caller
 from gateway.models.relevance import EmbeddingFault, Embeddings, Passage, Query, Source, Tariff, Vector, similarities
+from gateway.models.upstream import CallScope
 from gateway.ports import CacheBackend, Clock, Embedder
 from gateway.telemetry.logs import get_logger
 
@@ -193,8 +193,7 @@ class Search:
     cache: CacheBackend
     clock: Clock
     seconds: float
-    caller: Caller
-    spent: list[InternalCall]
+    scope: CallScope
     until: float | None = None
     known: Known = field(default_factory=dict)
     made: dict[str, Wanted] = field(default_factory=dict)
@@ -214,7 +213,7 @@ class Search:
 
     async def _recall(self, texts: Sequence[Wanted]) -> None:
         unknown = list({each.digest for each in texts} - self.known.keys())
-        keys = [key_of(self.caller.tenant, self.embedder.name, digest) for digest in unknown]
+        keys = [key_of(self.scope.caller.tenant, self.embedder.name, digest) for digest in unknown]
         for digest, vector in zip(unknown, await self.cache.get_many(keys), strict=True):
             if vector is not None and vector and not len(vector) % 2:  # the cache is shared: check what comes out of it
                 self.known[digest] = vector
@@ -229,14 +228,14 @@ class Search:
         tariff = self.embedder.tariff()
         try:
             async with asyncio.timeout(left):
-                found = await self.embedder.embed(texts, self.caller)
+                found = await self.embedder.embed(texts, self.scope)
         except TimeoutError:
             await self._charge(tariff, texts)
             self.warnings.append(LATE)
             return False
         except asyncio.CancelledError:  # the client left; the call is paid for all the same
             if tariff is not None:
-                self.spent.append(_call(tariff, {"prompt_tokens": _roughly(texts), "completion_tokens": 0}, True))
+                self.scope.calls.append(_call(tariff, {"prompt_tokens": _roughly(texts), "completion_tokens": 0}, True))
             raise
         except (GatewayError, EmbeddingFault) as error:
             if isinstance(error, UpstreamError):  # any other was raised before a call
@@ -261,10 +260,10 @@ class Search:
         usage = found.usage if found else None
         prompt = usage.get("prompt_tokens") if usage else None
         if usage is not None and type(prompt) is int and 0 <= prompt <= MOST_TOKENS:
-            self.spent.append(_call(tariff, {**usage, "completion_tokens": 0}, False))
+            self.scope.calls.append(_call(tariff, {**usage, "completion_tokens": 0}, False))
             return
         counted = await asyncio.to_thread(tariff.count, texts) if texts else 0
-        self.spent.append(_call(tariff, {"prompt_tokens": counted, "completion_tokens": 0}, bool(texts)))
+        self.scope.calls.append(_call(tariff, {"prompt_tokens": counted, "completion_tokens": 0}, bool(texts)))
 
 
 def _call(tariff: Tariff, usage: dict[str, Any], estimated: bool) -> InternalCall:

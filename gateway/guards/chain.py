@@ -10,7 +10,7 @@ from gateway.config.files import ConfigurationError
 from gateway.config.guards import GuardEntry
 from gateway.errors import ContentRefused, GuardUnavailable
 from gateway.guards.api import GROUP, PASS, GuardedCall, Said, Verdict
-from gateway.models.guarding import SCOPE
+from gateway.models.upstream import CallScope
 from gateway.ports import Clock
 from gateway.telemetry.logs import get_logger
 
@@ -34,7 +34,7 @@ class RunningGuard:
         self._failures = 0
         self._rests_until = 0.0
 
-    async def asked(self, ask: Ask, *about: Any) -> Verdict:
+    async def asked(self, scope: CallScope, ask: Ask, *about: Any) -> Verdict:
         """What it decides; of one that fails, is late or rests, that all may pass where it is `open`.
 
         Raises:
@@ -49,7 +49,7 @@ class RunningGuard:
                 self._failures = 0
             except Exception as fault:  # noqa: BLE001 - code of others may fail in any way
                 self._failed(fault)
-        scope, name = SCOPE.get(), self.entry.name
+        name = self.entry.name
         if verdict is None:
             if self.entry.on_failure == "closed":
                 raise GuardUnavailable(f"The guard {name} cannot be asked; try again.")
@@ -81,7 +81,7 @@ class GuardChain:
         """Characters of a stream that are held until they are shown to the guards; 0: none looks at answers."""
         return min((guard.entry.hold for guard in self._after), default=0)
 
-    async def before(self, call: GuardedCall) -> Mapping[str, Any]:
+    async def before(self, call: GuardedCall, scope: CallScope) -> Mapping[str, Any]:
         """The body that is sent.
 
         Raises:
@@ -89,12 +89,12 @@ class GuardChain:
         """
         for guard in self._before:
             assert guard.before is not None
-            verdict = await guard.asked(guard.before, call)
+            verdict = await guard.asked(scope, guard.before, call)
             if verdict.body is not None:
                 call = GuardedCall(call.purpose, call.model, call.tenant, call.request_id, verdict.body)
         return call.body
 
-    async def after(self, call: GuardedCall, said: Said) -> str:
+    async def after(self, call: GuardedCall, said: Said, scope: CallScope) -> str:
         """The text that the client gets.
 
         Raises:
@@ -103,7 +103,7 @@ class GuardChain:
         for guard in self._after:
             assert guard.after is not None
             try:
-                verdict = await guard.asked(guard.after, call, said)
+                verdict = await guard.asked(scope, guard.after, call, said)
             except (ContentRefused, GuardUnavailable) as error:
                 error.may_be_charged = True
                 raise

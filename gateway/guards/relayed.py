@@ -11,7 +11,8 @@ from gateway.errors import ContentRefused
 from gateway.guards.masking.restoring import Restorer
 from gateway.guards.masking.vault import Vault
 from gateway.guards.upstream import Checkpoint
-from gateway.models.exchange import Deployment, Headers, RelayedCall
+from gateway.models.exchange import Deployment, Headers
+from gateway.models.upstream import RelayedCall, UpstreamRequest
 from gateway.upstream.openai.passthrough import Passthrough, RawAnswer
 
 ENCODINGS = (b"accept-encoding", b"content-encoding")
@@ -57,7 +58,9 @@ class GuardedPassthrough(Passthrough):
             if masker is not None and masker.refuses and (raw or packed or form):
                 raise ContentRefused("Nothing can be masked in this body, and such bodies are refused here.")
             return call, None
-        sent, _, vault = await self._checkpoint.passed(body, str(body.get("model") or deployment.provider_model))
+        request = UpstreamRequest(body, scope=call.scope)
+        passed, _, vault = await self._checkpoint.passed(request, str(body.get("model") or deployment.provider_model))
+        sent = passed.body
         if sent == body:
             return call, None
         headers = [pair for pair in call.headers if pair[0] not in (*ENCODINGS, b"content-length")]

@@ -10,6 +10,7 @@ from gateway.guards.chain import GuardChain
 from gateway.guards.masking.restoring import ChoiceRestorer
 from gateway.guards.masking.vault import Vault
 from gateway.models.exchange import ChunkStream, StreamAround
+from gateway.models.upstream import CallScope
 
 Json = dict[str, Any]
 Chunks = list[Json]
@@ -97,10 +98,11 @@ class LookedAtStream(Passing):
     """A stream whose text guards see before the client does: as soon as as much as they want has come, when something
     else comes, and at its end."""
 
-    def __init__(self, opened: ChunkStream, chain: GuardChain, call: GuardedCall) -> None:
+    def __init__(self, opened: ChunkStream, chain: GuardChain, call: GuardedCall, scope: CallScope) -> None:
         super().__init__(opened)
         self._chain = chain
         self._call = call
+        self._scope = scope
         self._held: dict[int, str] = {}
         self._told: dict[int, str] = {}
 
@@ -132,7 +134,7 @@ class LookedAtStream(Passing):
     async def _shown(self, index: int, *, is_last: bool) -> str:
         held, self._held[index] = self._held.get(index, ""), ""
         told = self._told.get(index, "")
-        text = await self._chain.after(self._call, Said(index, held, told, is_last))
+        text = await self._chain.after(self._call, Said(index, held, told, is_last), self._scope)
         self._told[index] = (told + text)[-SHOWN_BEFORE:]
         return text
 

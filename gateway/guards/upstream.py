@@ -12,12 +12,15 @@ from gateway.guards.masking.masker import Masker
 from gateway.guards.masking.restoring import answers_json, restored
 from gateway.guards.masking.vault import Vault
 from gateway.guards.streams import LookedAtStream, RestoredStream
-from gateway.models.exchange import Caller, ChunkStream, Deployment, JsonAnswer, StreamOpener
-from gateway.models.guarding import NOBODY, SCOPE, GuardScope
+from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer
 from gateway.models.relevance import EmbeddingFault, Embeddings, Tariff
+from gateway.models.upstream import CallScope, UpstreamRequest
 from gateway.ports import Embedder, Upstream
+from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper
 
 Json = dict[str, Any]
+NATIVE = "untranslated"
+"""Where guards are shown what a client said in the words of its own API alone."""
 
 
 class Checkpoint:
@@ -27,72 +30,90 @@ class Checkpoint:
         self.chain = chain
         self.masker = masker
 
-    async def passed(self, body: Json, model: str) -> tuple[Json, GuardedCall, Vault | None]:
-        """The body as it goes up, the call as guards know it, and what was masked in it.
+    async def passed(self, request: UpstreamRequest, model: str) -> tuple[UpstreamRequest, GuardedCall, Vault | None]:
+        """The request as it goes up, the call as guards know it, and what was masked in it.
 
         Raises:
             ContentRefused, GuardUnavailable, StorageUnavailable: it does not go up.
         """
-        scope = SCOPE.get()
-        call = GuardedCall(scope.purpose, model, scope.tenant, scope.request_id, body)
-        sent = body
+        scope, native = request.scope, request.native
+        shown = request.body if native is None else {**request.body, NATIVE: native}
+        call = GuardedCall(scope.purpose, model, scope.caller.tenant, scope.request_id, shown)
         if self.chain is not None:
-            sent = dict(await self.chain.before(call))
+            sent = dict(await self.chain.before(call, scope))
+            own = sent.pop(NATIVE, None) if native is not None else None
+            request = replace(request, body=sent, native=own if isinstance(own, dict) else None)
         if self.masker is None:
-            return sent, call, None
-        masked, vault = await self.masker.masked(sent, scope.tenant)
+            return request, call, None
+        masked, vault = await self.masker.masked(request)
         return masked, call, vault if vault.values else None
 
 
-class GuardedUpstream:
-    """An `Upstream` whose calls pass a checkpoint, and whose answers come back by it."""
+class GuardedUpstream(UpstreamWrapper):
+    """An `Upstream` whose calls pass a checkpoint, and whose answers come back by it.
 
-    def __init__(self, upstream: Upstream, checkpoint: Checkpoint) -> None:
-        self._upstream = upstream
+    Raises:
+        ContentRefused, GuardUnavailable: nothing was sent; or the answer is not for the client, and is charged.
+    """
+
+    def __init__(self, inner: Upstream, checkpoint: Checkpoint) -> None:
+        super().__init__(inner)
         self._checkpoint = checkpoint
 
-    async def complete(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> JsonAnswer:
-        """One whole answer.
+    @asynccontextmanager
+    async def passing(self, deployment: Deployment, request: UpstreamRequest) -> AsyncIterator[UpstreamPassage]:
+        """See `UpstreamWrapper`."""
+        sent, call, vault = await self._checkpoint.passed(request, deployment.provider_model)
+        yield _GuardedPassage(deployment, sent, self._checkpoint.chain, call, vault)
 
-        Raises:
-            ContentRefused, GuardUnavailable: nothing was sent; or the answer is not for the client, and is charged.
-        """
-        sent, call, vault = await self._checkpoint.passed(body, deployment.provider_model)
-        answer = await self._upstream.complete(deployment, sent, headers)
+
+class _GuardedPassage(UpstreamPassage):
+    """Puts back what was masked, and shows answers to guards that look at them."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        request: UpstreamRequest,
+        chain: GuardChain | None,
+        call: GuardedCall,
+        vault: Vault | None,
+    ) -> None:
+        super().__init__(deployment, request)
+        self._chain = chain if chain is not None and chain.hold else None
+        self._call = call
+        self._vault = vault
+
+    async def answered(self, answer: JsonAnswer) -> JsonAnswer:
         choices = answer.body.get("choices")
-        if vault is not None and isinstance(choices, list):
-            is_json = answers_json(sent)
-            choices = [_restored(choice, vault, is_json=is_json) for choice in choices]
-        if self._checkpoint.chain is not None and self._checkpoint.chain.hold and isinstance(choices, list):
+        if not isinstance(choices, list):
+            return answer
+        if self._vault is not None:
+            is_json = answers_json(self.request.body)
+            choices = [_restored(choice, self._vault, is_json=is_json) for choice in choices]
+        if self._chain is not None:
             try:
-                choices = [await self._looked_at(self._checkpoint.chain, call, choice) for choice in choices]
+                choices = [await self._looked_at(self._chain, choice) for choice in choices]
             except GatewayError as error:
                 usage = answer.body.get("usage")
                 error.usage = usage if isinstance(usage, dict) else None
                 raise
-        if choices is answer.body.get("choices"):
+        if choices is answer.body["choices"]:
             return answer
         return JsonAnswer({**answer.body, "choices": choices}, answer.headers)
 
-    def stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> StreamOpener:
-        """An answer in chunks."""
-        return self._stream(deployment, body, headers)
+    def opened(self, stream: ChunkStream) -> ChunkStream:
+        if self._vault is not None:
+            stream = RestoredStream(stream, self._vault, is_json=answers_json(self.request.body))
+        if self._chain is not None:
+            stream = LookedAtStream(stream, self._chain, self._call, self.request.scope)
+        return stream
 
-    @asynccontextmanager
-    async def _stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> AsyncIterator[ChunkStream]:
-        sent, call, vault = await self._checkpoint.passed(body, deployment.provider_model)
-        async with self._upstream.stream(deployment, sent, headers) as opened:
-            if vault is not None:
-                opened = RestoredStream(opened, vault, is_json=answers_json(sent))
-            if self._checkpoint.chain is not None and self._checkpoint.chain.hold:
-                opened = LookedAtStream(opened, self._checkpoint.chain, call)
-            yield opened
-
-    async def _looked_at(self, chain: GuardChain, call: GuardedCall, choice: Json) -> Json:
+    async def _looked_at(self, chain: GuardChain, choice: Json) -> Json:
         message = choice.get("message")
         if not isinstance(message, dict) or not isinstance(message.get("content"), str):
             return choice
-        text = await chain.after(call, Said(choice.get("index", 0), message["content"]))
+        said = Said(choice.get("index", 0), message["content"])
+        text = await chain.after(self._call, said, self.request.scope)
         return choice if text == message["content"] else {**choice, "message": {**message, "content": text}}
 
 
@@ -121,18 +142,14 @@ class GuardedEmbedder:
         """See `Embedder`."""
         return self._embedder.tariff()
 
-    async def embed(self, texts: Sequence[str], caller: Caller) -> Embeddings:
+    async def embed(self, texts: Sequence[str], scope: CallScope) -> Embeddings:
         """See `Embedder`; what may not be sent has no vectors."""
-        scope = SCOPE.get()
-        mine = GuardScope(caller.tenant) if scope is NOBODY else replace(scope, tenant=caller.tenant)
-        token = SCOPE.set(replace(mine, purpose="embedder"))
+        request = UpstreamRequest({"input": list(texts)}, scope=scope.made_for("embedder"))
         try:
-            sent, _, _ = await self._checkpoint.passed({"input": list(texts)}, self._embedder.name)
+            sent, _, _ = await self._checkpoint.passed(request, self._embedder.name)
         except (ContentRefused, GuardUnavailable, StorageUnavailable) as error:
             raise EmbeddingFault(error.message) from error
-        finally:
-            SCOPE.reset(token)
-        return await self._embedder.embed(_texts(sent.get("input"), len(texts)), caller)
+        return await self._embedder.embed(_texts(sent.body.get("input"), len(texts)), scope)
 
     def close(self) -> None:
         """See `Embedder`."""

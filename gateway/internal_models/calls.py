@@ -13,9 +13,9 @@ from gateway.internal_models.breaker import UnknownModelBreaker, is_unknown, mod
 from gateway.internal_models.budget import CallBudget
 from gateway.internal_models.formats import body_of, formats_of, is_cut, max_answer_tokens, refuses_format, text_of
 from gateway.models.bill import InternalCall, Purpose
-from gateway.models.exchange import Caller, Deployment, ModelFacts
-from gateway.models.guarding import made_for
+from gateway.models.exchange import Deployment, ModelFacts
 from gateway.models.internal import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
+from gateway.models.upstream import CallScope, UpstreamRequest
 from gateway.models.usage import is_figure
 from gateway.ports import Clock, Spans, TokenCounter, Upstream
 from gateway.tokens.counter import CounterRegistry
@@ -52,18 +52,16 @@ class InternalModels:
         self._breaker = UnknownModelBreaker(clock)
         self.spans: Spans = nullcontext
 
-    def served(
-        self, name: str, primary: Deployment, caller: Caller, bill: "OpenBill", *, chosen: bool
-    ) -> "BilledModel | None":
+    def served(self, name: str, primary: Deployment, bill: "OpenBill", *, chosen: bool) -> "BilledModel | None":
         """The model, if it may be asked (guarantee §5: in `model_list`, or at the primary's own upstream with the same
         key) and its upstream has not just said that it does not know it."""
-        deployment = self._router.internal(name, chosen, primary, caller)
+        deployment = self._router.internal(name, chosen, primary, bill.scope.caller)
         if deployment is None or self._breaker.is_open(deployment):
             return None
         deployment = replace(deployment, max_answer_bytes=MAX_ANSWER_BYTES)
         return BilledModel(self, deployment, self._router.facts(name, deployment), bill)
 
-    async def complete(self, deployment: Deployment, ask: InternalRequest) -> dict[str, Any]:
+    async def complete(self, deployment: Deployment, ask: InternalRequest, scope: CallScope) -> dict[str, Any]:
         """The answer's body, in the strictest format that the upstream takes; which that is, is remembered.
 
         Raises:
@@ -74,8 +72,10 @@ class InternalModels:
         first = min(self._formats.get(model, 0), len(formats) - 1)
         for number in range(first, len(formats)):
             try:
+                body = body_of(deployment, ask, formats[number])
                 with self.spans(ask.purpose):
-                    answer = await self._upstream.complete(deployment, body_of(deployment, ask, formats[number]), {})
+                    request = UpstreamRequest(body, scope=scope.made_for(ask.purpose))
+                    answer = await self._upstream.complete(deployment, request)
             except UpstreamRefused as refusal:
                 last = number + 1 == len(formats)
                 if last or not refuses_format(refusal):
@@ -97,7 +97,8 @@ class InternalModels:
 class OpenBill:
     """The calls of one request so far, and what they may use at most."""
 
-    calls: list[InternalCall]
+    scope: CallScope
+    """Who asks, and where the calls are noted."""
     budget: CallBudget
     begin: Begin | None = None
     """Awaited before each, with the call as its prompt alone."""
@@ -171,8 +172,7 @@ class BilledModel:
             if self.bill.begin is not None:
                 await self.bill.begin(self.call(ask.purpose, _usage(most.usage["prompt_tokens"], 0), estimated=True))
             async with asyncio.timeout(min(ask.timeout_seconds, left)):
-                with made_for(ask.purpose, self.bill.calls):
-                    body = await self.models.complete(self.deployment, ask)
+                body = await self.models.complete(self.deployment, ask, self.bill.scope)
         except TimeoutError:
             if left < ask.timeout_seconds:
                 raise OverBudget(f"{ask.purpose}_over_time_ceiling") from None
@@ -225,7 +225,7 @@ class BilledModel:
 
     async def _book(self, ask: InternalRequest, most: InternalCall, body: dict[str, Any] | None, charged: bool) -> None:
         call = await asyncio.to_thread(self.used, ask, body, charged=charged)
-        self.bill.calls.append(call)
+        self.bill.scope.calls.append(call)
         self.bill.budget.settle(most, call)
 
 

@@ -1,12 +1,12 @@
 """One exchange with a model: what is asked, of whom, and what came back."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from gateway.base.names import shown
 from gateway.errors import ModelNotAllowed
@@ -123,28 +123,6 @@ class KnownMessages:
 def stays() -> bool:
     """Of a client of which nothing is known: it is still there."""
     return False
-
-
-class _OwnKey(str):
-    """A key of a body that no client's field can be: it equals itself alone."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __ne__(self, other: object) -> bool:
-        return self is not other
-
-    __hash__ = object.__hash__
-
-    def __deepcopy__(self, _: object) -> "_OwnKey":
-        """A copy of a body has the same key."""
-        return self
-
-
-UNTRANSLATED: Final = _OwnKey("untranslated")
-"""Where an adapter of the request's own API finds `Native.fields` in a body; no client can send this key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,16 +388,3 @@ StreamOpener = AbstractAsyncContextManager[ChunkStream]
 
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case, values as they came."""
-
-
-@dataclass(frozen=True, slots=True)
-class RelayedCall:
-    """A request as it goes up. `target` is path and query below the upstream's base, percent-encoded as they came.
-
-    A body of bytes can be sent again if no connection came about; one in pieces is sent as it arrives.
-    """
-
-    method: str
-    target: str
-    headers: Headers = field(repr=False)
-    body: bytes | AsyncIterable[bytes] | None = field(repr=False)

@@ -10,11 +10,12 @@ from typing import Any, Protocol
 from gateway.models.allowed import Account, Leased, Window
 from gateway.models.calibration import Calibration
 from gateway.models.conversation import ConversationRef, Earlier, Lookup, StoredConversation
-from gateway.models.exchange import Caller, Deployment, JsonAnswer, StreamOpener
+from gateway.models.exchange import Deployment, JsonAnswer, StreamOpener
 from gateway.models.internal import InternalAnswer, InternalRequest
 from gateway.models.notes import MessageParts
 from gateway.models.relevance import Embeddings, Tariff
 from gateway.models.things import Phrases, Thing
+from gateway.models.upstream import CallScope, UpstreamRequest
 
 Spans = Callable[[str], AbstractContextManager[Any]]
 """Marks a step of a request, as in `with spans("rebuild"):`. Where nothing is traced, it is `contextlib.nullcontext`.
@@ -125,7 +126,7 @@ class Embedder(Protocol):
         """Name and prices of the model; None if its calls cost nothing."""
         ...
 
-    async def embed(self, texts: Sequence[str], caller: Caller) -> Embeddings:
+    async def embed(self, texts: Sequence[str], scope: CallScope) -> Embeddings:
         """One vector for each text.
 
         Raises:
@@ -193,7 +194,7 @@ class ClaimingCache(CacheBackend, Protocol):
 class Upstream(Protocol):
     """Calls a model: in OpenAI's protocol, or through litellm."""
 
-    async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
+    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
         """One answer.
 
         Raises:
@@ -201,7 +202,7 @@ class Upstream(Protocol):
         """
         ...
 
-    def stream(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> StreamOpener:
+    def stream(self, deployment: Deployment, request: UpstreamRequest) -> StreamOpener:
         """An answer in chunks; leaving the context closes the connection."""
         ...
 

@@ -1,21 +1,19 @@
 """What goes upstream of an exchange: its messages as the deployment takes them, and the whole body."""
 
-from typing import Any
-
 from gateway.assembly.body import has_blocks, request_body, with_output_limit, without_items
 from gateway.assembly.cache_breakpoints import TRANSLATED, wants_breakpoints, with_breakpoints
 from gateway.assembly.own_files import with_own_files
 from gateway.assembly.translated import Translated, as_upstream_takes
-from gateway.models.exchange import UNTRANSLATED
 from gateway.models.items import BOUND, OF_RESPONSES, SIGNED
 from gateway.models.recall import without_recall
+from gateway.models.upstream import UpstreamRequest
 from gateway.turn.bound_thinking import bound_messages, with_possible_thinking
 from gateway.turn.exchange import Exchange
 from gateway.upstream.routing.deployments import RESPONSES
 
 
-def body_of(exchange: Exchange) -> dict[str, Any]:
-    """The body that goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
+def upstream_request(exchange: Exchange, headers: dict[str, str]) -> UpstreamRequest:
+    """What goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
     request, recall = exchange.request, exchange.recall
     deployment, facts, budget, built = exchange.deployment, exchange.facts, exchange.budget, exchange.built
     messages, forward, native, _ = as_it_goes_up(exchange)
@@ -35,10 +33,9 @@ def body_of(exchange: Exchange) -> dict[str, Any]:
             refitted=exchange.refused_budget is not None,
         )
     body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=exchange.ask_usage)
-    if native is not None:
-        body[UNTRANSLATED] = native
-    is_managed = built is not None and request.options.mode != "off"
-    return with_possible_thinking(body) if is_managed and ("thinking" in body or UNTRANSLATED in body) else body
+    if built is not None and request.options.mode != "off":
+        body, native = with_possible_thinking(body, native)
+    return UpstreamRequest(body, native, headers, exchange.scope)
 
 
 def as_it_goes_up(exchange: Exchange) -> Translated:

@@ -9,7 +9,7 @@ as nothing before them is changed here.
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.models.exchange import UNTRANSLATED, ChatRequest
+from gateway.models.exchange import ChatRequest
 from gateway.models.items import BOUND
 from gateway.turn.exchange import Exchange
 from gateway.wire.anthropic.binding import (
@@ -56,15 +56,13 @@ def with_binding(answer: Json, exchange: Exchange) -> Json:
     return {**answer, BOUND: _end(exchange, exchange.sent)}
 
 
-def with_possible_thinking(body: Json) -> Json:
-    """A body with thinking left out where its provider would refuse it: in the middle of a tool loop whose last step
-    has no thought, as it left, or as another model took that step."""
-    native = body.get(UNTRANSLATED)
-    asked = [body.get("thinking"), native.get("thinking") if isinstance(native, dict) else None]
+def with_possible_thinking(body: Json, native: Json | None) -> tuple[Json, Json | None]:
+    """A body, and what stands beside it in words of its own API, with thinking left out where the provider would refuse
+    it: in the middle of a tool loop whose last step has no thought, as it left, or as another model took that step."""
+    asked = [fields.get("thinking") for fields in (body, native or {})]
     if not (any(map(is_enabled, asked)) and lacks_thoughts(body["messages"])):
-        return body
-    found = without_thinking(body)
-    return {**found, UNTRANSLATED: without_thinking(native)} if isinstance(native, dict) else found
+        return body, native
+    return without_thinking(body), without_thinking(native) if native is not None else None
 
 
 def _as_told(exchange: Exchange) -> set[str]:

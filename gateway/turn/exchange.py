@@ -19,6 +19,7 @@ from gateway.models.frames import KeptFrame
 from gateway.models.recall import RecallRounds
 from gateway.models.routing import Candidates
 from gateway.models.turn import TurnStatus
+from gateway.models.upstream import CallScope
 from gateway.window.budget import Budget
 
 LEFT_OUT = "hosted_tool_left_out"
@@ -109,6 +110,12 @@ class Exchange:
     """What calls of models have to say, such as that a guard failed."""
     surplus: int = 0
     """Tokens that the prompt has more than was counted, as placeholders stand in it; below 0: fewer."""
+
+    @property
+    def scope(self) -> CallScope:
+        """For whom models are called."""
+        request = self.request
+        return CallScope(request.caller, request.request_id, calls=self.internal, warnings=self.guard_warnings)
 
     @property
     def messages(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Requests whose calls of models pass guards and masking: who asks, and room for placeholders (guarantee §12.10).
+"""Requests whose calls of models pass guards and masking: room for placeholders (guarantee §12.10).
 
 Tokens are counted of what the client said. A placeholder may take more than what it stands for: where all of them
 together do not fit the budget any more, the context is made again for a smaller one.
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from gateway.context.report import BuiltContext
 from gateway.errors import ContextLengthExceeded
 from gateway.history.rebuild import completed_history
-from gateway.models.guarding import SCOPE, GuardScope
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange
 from gateway.window.budget import Budget
@@ -30,14 +29,6 @@ class GuardedTurns:
     def __init__(self, masker: "Masker | None", counters: CounterRegistry) -> None:
         self._masker = masker
         self._counters = counters
-
-    def enter(self, exchange: Exchange) -> None:
-        """From here on calls of models are made for this request, and what guards cost is on its bill."""
-        request = exchange.request
-        found = GuardScope(
-            request.caller.tenant, request.request_id, calls=exchange.internal, warnings=exchange.guard_warnings
-        )
-        SCOPE.set(found)
 
     async def make_room(self, exchange: Exchange, build: Build) -> None:
         """Makes the context again until it fits with its placeholders.

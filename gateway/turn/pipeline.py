@@ -183,8 +183,6 @@ class Pipeline:
             request.caller.check_models_of(fields)
         await self._router.learn(request.model, candidates.first)
         exchange = self._open_exchange(request, candidates, candidates.first)
-        if self.guarded is not None:
-            self.guarded.enter(exchange)
         if request.is_proxied:
             exchange.own = await passed_on(request, self._files)
             return exchange
@@ -288,7 +286,7 @@ class Pipeline:
         if request.options.what_if is not None:
             plan = plan_of_then(request.options.what_if, trusted=self._settings.trust_planner)
         begin = partial(self._settlement.open_calls.begin, exchange)
-        access = PlannerAccess(exchange.deployment, exchange.internal, plan, begin)
+        access = PlannerAccess(exchange.deployment, exchange.scope, plan, begin)
         build = self._context.build_for_agent if exchange.request.is_worded else self._context.build
         exchange.profile = profile = self._context.profile(exchange.request, exchange.history, exchange.facts)
         if profile is None:

@@ -19,7 +19,7 @@ from gateway.models.recall import never_offered, own_tools
 from gateway.models.routing import Attempt
 from gateway.ports import Upstream
 from gateway.telemetry.logs import get_logger
-from gateway.turn.body import body_of
+from gateway.turn.body import upstream_request
 from gateway.turn.echoes import without_echoes
 from gateway.turn.exchange import Exchange
 from gateway.turn.settlement import Settlement
@@ -80,7 +80,8 @@ class Sender:
         """
 
         async def opening(exchange: Exchange, attempt: Attempt) -> ChunkStream:
-            stream = self._upstream.stream(exchange.deployment, body_of(exchange), self._headers(exchange))
+            request = upstream_request(exchange, self._headers(exchange))
+            stream = self._upstream.stream(exchange.deployment, request)
             opened = await stack.enter_async_context(stream)
             stack.push(_ending(attempt, exchange))
             return opened
@@ -301,13 +302,14 @@ class Sender:
             raise overflow from None  # of two counts, the one that says so
 
     async def _complete(self, exchange: Exchange, attempt: Attempt) -> JsonAnswer:
-        request = exchange.request
-        answer = await self._upstream.complete(exchange.deployment, body_of(exchange), self._headers(exchange))
+        agent = exchange.request.agent
+        request = upstream_request(exchange, self._headers(exchange))
+        answer = await self._upstream.complete(exchange.deployment, request)
         attempt.answered()
         usage = answer.body.get("usage")
         written = usage.get("completion_tokens") if isinstance(usage, dict) else None
         attempt.ended(None, written if isinstance(written, int) else 0)
-        return without_echoes(answer) if request.agent is not None and request.agent.echoes else answer
+        return without_echoes(answer) if agent is not None and agent.echoes else answer
 
     def _headers(self, exchange: Exchange) -> dict[str, str]:
         """The client's headers, and where one deployment may be asked twice, what tells it that this is one request."""

@@ -8,6 +8,7 @@ import httpx
 from gateway.accounting.stream import StreamRecord
 from gateway.config.settings import Settings
 from gateway.models.exchange import Caller, Deployment
+from gateway.models.upstream import UpstreamRequest
 from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.routing.catalogue import Catalogue
@@ -34,13 +35,13 @@ def deployment(
 async def complete(at: Deployment, *messages: Json, **fields: Any) -> Any:
     async with httpx.AsyncClient() as client:
         body = {"model": at.provider_model, "messages": list(messages or (ASK,)), **at.parameters, **fields}
-        return await LitellmUpstream(client, LIBRARY).complete(at, body, {})
+        return await LitellmUpstream(client, LIBRARY).complete(at, UpstreamRequest(body))
 
 
 async def chunks(at: Deployment, *messages: Json, **fields: Any) -> AsyncIterator[Json]:
     async with httpx.AsyncClient() as client:
         body = {"model": at.provider_model, "messages": list(messages or (ASK,)), **at.parameters, **fields}
-        async with LitellmUpstream(client, LIBRARY).stream(at, body, {}) as stream:
+        async with LitellmUpstream(client, LIBRARY).stream(at, UpstreamRequest(body)) as stream:
             async for batch in stream.batches():
                 for chunk in batch:
                     yield chunk

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.errors import UpstreamInvalidResponse
 from gateway.models.exchange import Deployment
+from gateway.models.upstream import UpstreamRequest
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai import answers
 from gateway.upstream.openai.chat import HttpUpstream
@@ -26,7 +27,7 @@ async def told(called: tuple[HttpUpstream, Deployment]) -> int:
     """Chunks of a streamed answer."""
     http, deployment = called
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
-    async with http.stream(deployment, body, {}) as stream:
+    async with http.stream(deployment, UpstreamRequest(body)) as stream:
         return sum([len(batch) async for batch in stream.batches()])
 
 

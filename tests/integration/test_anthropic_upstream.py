@@ -21,7 +21,8 @@ from gateway.errors import (
     UpstreamRefused,
     UpstreamTimeout,
 )
-from gateway.models.exchange import UNTRANSLATED, Caller, Deployment, JsonAnswer, Native
+from gateway.models.exchange import Caller, Deployment, JsonAnswer, Native
+from gateway.models.upstream import UpstreamRequest
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.chat import HttpUpstream
@@ -77,10 +78,10 @@ async def ask(upstream: AnthropicUpstream, at: Deployment, stream: bool, **field
     """An answer's choice and usage, whole or put together from a stream."""
     body = {"model": at.provider_model, "messages": [ASK], "max_tokens": 100, **fields}
     if not stream:
-        answer: JsonAnswer = await upstream.complete(at, body, {})
+        answer: JsonAnswer = await upstream.complete(at, UpstreamRequest(body))
         return answer.body["choices"][0], answer.body["usage"]
     record = StreamRecord(1)
-    async with upstream.stream(at, {**body, "stream": True}, {}) as opened:
+    async with upstream.stream(at, UpstreamRequest({**body, "stream": True})) as opened:
         async for batch in opened.batches():
             for chunk in batch:
                 record.add(chunk)
@@ -152,11 +153,10 @@ async def test_s10_9_a_request(provider: MockProvider, upstream: AnthropicUpstre
         "parallel_tool_calls": False,
         "n": 1,
         "user": "u1",
-        UNTRANSLATED: own,
     }
     headers = {"openai-organization": "org-1", "traceparent": "00-1"}
     body = {"model": at.provider_model, "messages": messages, "max_tokens": 100, "tools": TOOLS, **fields}
-    await upstream.complete(at, body, headers)
+    await upstream.complete(at, UpstreamRequest(body, own, headers))
     record = provider.last
     assert record.path == "/v1/messages"
     assert record.headers["x-api-key"] == "sk-operators-own"

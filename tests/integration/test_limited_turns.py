@@ -20,6 +20,7 @@ from gateway.errors import BudgetExceeded, GatewayError, UpstreamRefused
 from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.exchange import Caller, ChatRequest, Deployment, JsonAnswer, ModelFacts
 from gateway.models.keys import KeyPolicy
+from gateway.models.upstream import UpstreamRequest
 from gateway.storage.quota.local import LocalRates
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.limited import LimitedPipeline, open_limited
@@ -44,7 +45,7 @@ class Slow:
         self.answered = 0
         self.written = 3
 
-    async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
+    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
         for _ in range(self.chance.randrange(6)):
             await asyncio.sleep(0)
         if self.chance.random() < 0.2:
@@ -54,7 +55,7 @@ class Slow:
         usage = {"prompt_tokens": 2, "completion_tokens": self.written, "total_tokens": 2 + self.written}
         return JsonAnswer({"id": "c", "object": "chat.completion", "choices": [choice], "usage": usage}, {})
 
-    def stream(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> Any:
+    def stream(self, deployment: Deployment, request: UpstreamRequest) -> Any:
         raise NotImplementedError
 
 

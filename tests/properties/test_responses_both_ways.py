@@ -6,7 +6,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.models.exchange import UNTRANSLATED
 from gateway.wire.responses.reading import read_request
 from gateway.wire.responses.sending import input_items, response_request
 
@@ -161,5 +160,5 @@ def test_s10_4_a_request_goes_up_as_it_came(choice: Any, strict: Json) -> None:
         "brand_new": {"x": 1},
     }
     read = read_request(body)
-    sent = response_request({**read.chat, UNTRANSLATED: dict(read.native.fields)})
+    sent = response_request(read.chat, read.native.fields)
     assert sent == body

@@ -32,6 +32,7 @@ from gateway.models.exchange import (
     StoredFile,
 )
 from gateway.models.routing import NO_HINT, Candidates, RouteHint
+from gateway.models.upstream import UpstreamRequest
 from gateway.ports import CacheBackend, Clock, Upstream
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.frames import FrameCache
@@ -90,7 +91,8 @@ class Function:
         self._answers = answers
         self.sent: list[Json] = []
 
-    async def complete(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> JsonAnswer:
+    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
+        body = request.body
         self.sent.append(body)
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         message = {"role": "assistant", **self._answers(body)}
@@ -98,9 +100,7 @@ class Function:
         choice = {"index": 0, "message": message, "finish_reason": reason}
         return JsonAnswer({"id": "c-1", "object": "chat.completion", "choices": [choice], "usage": usage}, {})
 
-    def stream(
-        self, deployment: Deployment, body: Json, headers: dict[str, str]
-    ) -> AbstractAsyncContextManager[ChunkStream]:
+    def stream(self, deployment: Deployment, request: UpstreamRequest) -> AbstractAsyncContextManager[ChunkStream]:
         raise NotImplementedError("this provider does not stream")
 
 

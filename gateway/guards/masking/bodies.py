@@ -10,7 +10,6 @@ from typing import Any
 from gateway.base import jsons
 from gateway.errors import ContentRefused
 from gateway.guards.masking.vault import Vault
-from gateway.models.exchange import UNTRANSLATED
 from gateway.models.items import ANTHROPIC_BLOCKS, SIGNED
 
 Json = dict[str, Any]
@@ -65,9 +64,6 @@ class BodyMasker:
             ContentRefused: it has a part that cannot be read.
         """
         found = dict(body)
-        own = found.get(UNTRANSLATED)
-        if isinstance(own, dict):
-            found[UNTRANSLATED] = self.masked(own)
         for name in WRITTEN:
             if name == "text" and not isinstance(found.get(name), str):  # how a response is to be formatted
                 continue

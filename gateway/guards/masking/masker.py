@@ -1,6 +1,7 @@
 """Masking as a process has it: the rules, and the secret that its placeholders are keyed with."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gateway.base.tasks import offload_if
@@ -9,6 +10,7 @@ from gateway.guards.masking.bodies import BodyMasker
 from gateway.guards.masking.finding import Finder
 from gateway.guards.masking.rules import rules_of
 from gateway.guards.masking.vault import Vault
+from gateway.models.upstream import UpstreamRequest
 from gateway.ports import TokenCounter
 
 LONG = 50_000
@@ -37,16 +39,21 @@ class Masker:
         """
         return Vault(self._finder, await self._secret(), tenant)
 
-    async def masked(self, body: Mapping[str, Any], tenant: str) -> tuple[dict[str, Any], Vault]:
-        """The body with placeholders, and what they stand for.
+    async def masked(self, request: UpstreamRequest) -> tuple[UpstreamRequest, Vault]:
+        """The request with placeholders, and what they stand for.
 
         Raises:
             ContentRefused: it has a part that cannot be read, and such are refused.
             StorageUnavailable: see `vault`.
         """
-        vault = await self.vault(tenant)
+        vault = await self.vault(request.scope.caller.tenant)
         masker = BodyMasker(vault, refuse=self.refuses)
-        return await offload_if(_is_long(body), masker.masked, body), vault
+
+        def masked() -> UpstreamRequest:
+            native = masker.masked(request.native) if request.native is not None else None
+            return replace(request, body=masker.masked(request.body), native=native)
+
+        return await offload_if(_is_long(request.body), masked), vault
 
     async def surplus(self, messages: list[dict[str, Any]], tenant: str, counter: TokenCounter) -> int:
         """Tokens that the placeholders of messages take more than what they stand for; below 0 where they take less.

@@ -4,7 +4,6 @@ from contextlib import nullcontext
 
 from gateway.config.settings import Settings
 from gateway.errors import MethodNotAllowed, NotRelayed, UpstreamError
-from gateway.guards.opening import guards_are_on
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send, note_fault, nothing_at
 from gateway.http.key_watch import KeyWatch
@@ -13,8 +12,7 @@ from gateway.http.relay.destination import Call, Destination, Destinations
 from gateway.http.relay.metering import MANAGED, Meter, Metering, marked, readable_only
 from gateway.http.relay.rules import OWN, PREFIX, QUERY, headers_down, headers_up, is_plain_path, named_calls, query_up
 from gateway.http.relay.upload import Upload
-from gateway.models.exchange import RelayedCall
-from gateway.models.guarding import SCOPE, GuardScope
+from gateway.models.upstream import CallScope, RelayedCall
 from gateway.quota.gate import Admitted
 from gateway.turn.limited import LimitedPipeline
 from gateway.turn.relayed_bills import RelayedBills
@@ -49,7 +47,6 @@ class Relay:
         self._watch = watch
         self._server = settings.server
         self._named = named_calls(settings.server.relay)
-        self.is_guarded = guards_are_on(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("latin-1")
@@ -57,8 +54,6 @@ class Relay:
             raise nothing_at(scope["path"])
         caller = await self._auth.caller(scope)
         scope["gateway"]["tenant"] = caller.tenant
-        if self.is_guarded:
-            SCOPE.set(GuardScope(caller.tenant, scope["gateway"]["request_id"], "relayed"))
         target = _target(scope, path)
         upload = Upload(scope, receive, self._server.max_body_bytes, self._server.receive_timeout)
         named = any(pattern.fits(scope["method"], path) for pattern in self._named)
@@ -86,7 +81,8 @@ class Relay:
         try:
             if meter is not None and admitted is not None and isinstance(found.body, bytes):
                 await admitted.reserve(*await meter.most(found))
-            relayed = RelayedCall(scope["method"], call.target, headers, found.body)
+            made_for = CallScope(call.caller, scope["gateway"]["request_id"], "relayed")
+            relayed = RelayedCall(scope["method"], call.target, headers, found.body, made_for)
             sent = meter.sent(found.deployment, admitted) if meter is not None else nullcontext()
             async with sent, self._upstream.open(found.deployment, relayed) as answer:
                 answer.headers = headers_down(answer.headers, operator=operator)

@@ -1,14 +1,15 @@
 """Calls of models with a span around each, `traceparent` on their way, and the client metrics of the conventions."""
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
-from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer, RelayedCall, StreamAround, StreamOpener
+from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer, StreamAround
+from gateway.models.upstream import RelayedCall, UpstreamRequest
 from gateway.ports import Upstream
 from gateway.telemetry.otel.attributes import (
     OPERATIONS,
@@ -23,6 +24,7 @@ from gateway.telemetry.otel.spans import CONTEXT, CURRENT, PARENTS, PURPOSE, Mod
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.passthrough import Passthrough, RawAnswer
+from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper
 
 Chunks = list[dict[str, Any]]
 Json = dict[str, Any]
@@ -67,29 +69,36 @@ class ModelCalls:
                 self._instruments.called(call, deployment)
 
 
-class TracedUpstream:
+class TracedUpstream(UpstreamWrapper):
     """An `Upstream` whose calls are told."""
 
     def __init__(self, inner: Upstream, calls: ModelCalls) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._calls = calls
 
-    async def complete(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> JsonAnswer:
-        """One whole answer."""
-        with self._calls.call(deployment, body) as call:
-            answer = await self._inner.complete(*_sent(deployment, body, headers, call.span))
-            call.answered(answer.body)
-            return answer
-
-    def stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> StreamOpener:
-        """An answer in chunks."""
-        return self._stream(deployment, body, headers)
-
     @contextlib.asynccontextmanager
-    async def _stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> AsyncIterator[ChunkStream]:
-        with self._calls.call(deployment, body) as call:
-            async with self._inner.stream(*_sent(deployment, body, headers, call.span)) as opened:
-                yield WatchedStream(opened, call)
+    async def passing(self, deployment: Deployment, request: UpstreamRequest) -> AsyncIterator[UpstreamPassage]:
+        """See `UpstreamWrapper`. `traceparent` goes with the call, to litellm as a header of the deployment."""
+        with self._calls.call(deployment, request.body) as call:
+            carrier = _carrier(call.span)
+            if carrier and deployment.protocol == "litellm":
+                deployment = replace(deployment, headers={**deployment.headers, **carrier})
+            yield _TracedPassage(deployment, replace(request, headers={**request.headers, **carrier}), call)
+
+
+class _TracedPassage(UpstreamPassage):
+    """Tells a call under way what it brings."""
+
+    def __init__(self, deployment: Deployment, request: UpstreamRequest, call: ModelCall) -> None:
+        super().__init__(deployment, request)
+        self._call = call
+
+    async def answered(self, answer: JsonAnswer) -> JsonAnswer:
+        self._call.answered(answer.body)
+        return answer
+
+    def opened(self, stream: ChunkStream) -> ChunkStream:
+        return WatchedStream(stream, self._call)
 
 
 class TracedHttp(HttpUpstream):
@@ -179,16 +188,6 @@ def _relayed(deployment: Deployment, call: RelayedCall) -> Attributes:
         if deployment.provider_model:
             found["gen_ai.request.model"] = deployment.provider_model
     return found
-
-
-def _sent(
-    deployment: Deployment, body: Json, headers: Mapping[str, str], span: Span
-) -> tuple[Deployment, Json, dict[str, str]]:
-    """What the call is made with: `traceparent` goes with it, to litellm as a header of the deployment."""
-    carrier = _carrier(span)
-    if carrier and deployment.protocol == "litellm":
-        deployment = replace(deployment, headers={**deployment.headers, **carrier})
-    return deployment, body, {**headers, **carrier}
 
 
 def _carrier(span: Span) -> dict[str, str]:

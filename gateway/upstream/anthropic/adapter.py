@@ -12,6 +12,7 @@ from typing import Any
 from gateway.base import jsons
 from gateway.errors import UpstreamError, UpstreamInvalidResponse
 from gateway.models.exchange import Deployment, JsonAnswer, StreamOpener
+from gateway.models.upstream import UpstreamRequest
 from gateway.ports import Clock
 from gateway.upstream.http.connection import Connection
 from gateway.upstream.openai.answers import HttpChunkStream, event_object
@@ -39,25 +40,26 @@ class AnthropicUpstream:
         self._http = http
         self._clock = clock
 
-    async def complete(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> JsonAnswer:
+    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
         """One whole answer."""
-        request, betas = messages_request(body)
-        deployment, headers = _headed(deployment, headers, betas)
-        answered = await self._http.whole(deployment, MESSAGES, request, headers)
+        body, betas = messages_request(request.body, request.native)
+        deployment, headers = _headed(deployment, request.headers, betas)
+        answered = await self._http.whole(deployment, MESSAGES, body, headers)
         message = answered.value
         if isinstance(message, dict) and message.get("error"):
             raise _fault(message, answered.raw, answered.headers, deployment)
         if not is_message(message):
             raise UpstreamInvalidResponse("The upstream's answer is no message.")
-        completion = whole_mended(completion_of(message, self._now()), body, deployment, answered.raw, answered.headers)
+        made = completion_of(message, self._now())
+        completion = whole_mended(made, request.body, deployment, answered.raw, answered.headers)
         return JsonAnswer(completion, relayed_headers(answered.headers))
 
-    def stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> StreamOpener:
+    def stream(self, deployment: Deployment, request: UpstreamRequest) -> StreamOpener:
         """An answer in chunks."""
-        request, betas = messages_request(body)
-        deployment, headers = _headed(deployment, headers, betas)
+        body, betas = messages_request(request.body, request.native)
+        deployment, headers = _headed(deployment, request.headers, betas)
         reader = partial(MessageStream, created=self._now())
-        return self._http.events(deployment, MESSAGES, request, headers, reader)
+        return self._http.events(deployment, MESSAGES, body, headers, reader)
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp())

@@ -11,6 +11,7 @@ import httpx
 
 from gateway.errors import GatewayError, InvalidRequest, UpstreamInterrupted
 from gateway.models.exchange import Deployment, JsonAnswer
+from gateway.models.upstream import UpstreamRequest
 from gateway.upstream.litellm.faults import gateway_error
 from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.wire import Wire, deadline
@@ -126,21 +127,19 @@ class LitellmUpstream:
         self._client = client
         self._library = library
 
-    async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
+    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
         """One whole answer."""
         async with self._call(deployment) as call:
-            response = await call.ask(body)
-            answer = whole_mended(whole(response), body, deployment, headers=call.wire.headers)
+            response = await call.ask(request.body)
+            answer = whole_mended(whole(response), request.body, deployment, headers=call.wire.headers)
             return JsonAnswer(answer, call.headers(response))
 
     @contextlib.asynccontextmanager
-    async def stream(
-        self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]
-    ) -> AsyncIterator["LitellmChunkStream"]:
+    async def stream(self, deployment: Deployment, request: UpstreamRequest) -> AsyncIterator["LitellmChunkStream"]:
         """An answer in chunks, once the first of them is there: litellm calls some providers only then."""
         async with self._call(deployment) as call:
-            response = await call.ask({**body, "stream": True, "stream_options": {"include_usage": True}})
-            stream = LitellmChunkStream(call, response, StreamMender(deployment, body))
+            response = await call.ask({**request.body, "stream": True, "stream_options": {"include_usage": True}})
+            stream = LitellmChunkStream(call, response, StreamMender(deployment, request.body))
             try:
                 await stream.begin()
                 yield stream

@@ -7,6 +7,7 @@ import httpx
 
 from gateway.errors import GatewayError
 from gateway.models.exchange import Deployment
+from gateway.models.upstream import UpstreamRequest
 from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
 
@@ -47,6 +48,6 @@ async def _call_nowhere(library: Library) -> None:
     body: dict[str, Any] = {"messages": [{"role": "user", "content": "rehearsal"}], "max_tokens": 1}
     async with httpx.AsyncClient(transport=Nowhere()) as client:
         try:
-            await LitellmUpstream(client, library).complete(nowhere, body, {})
+            await LitellmUpstream(client, library).complete(nowhere, UpstreamRequest(body))
         except GatewayError:  # it was refused, as it had to be
             return

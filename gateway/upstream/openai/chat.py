@@ -8,6 +8,7 @@ from typing import Any
 from gateway.base import jsons
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.models.exchange import Deployment, JsonAnswer, StreamOpener
+from gateway.models.upstream import UpstreamRequest
 from gateway.upstream.http.client import address, answering, request_head
 from gateway.upstream.http.connection import Connection
 from gateway.upstream.http.faults import Origin, translated
@@ -42,10 +43,10 @@ class HttpUpstream:
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
 
-    async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
+    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
         """One whole answer."""
-        answered = await self.whole(deployment, CHAT, body, headers)
-        answer = whole_mended(answered.value, body, deployment, answered.raw, answered.headers)
+        answered = await self.whole(deployment, CHAT, request.body, request.headers)
+        answer = whole_mended(answered.value, request.body, deployment, answered.raw, answered.headers)
         return JsonAnswer(answer, relayed_headers(answered.headers))
 
     async def whole(self, deployment: Deployment, path: str, body: dict[str, Any], headers: dict[str, str]) -> Answered:
@@ -77,9 +78,9 @@ class HttpUpstream:
         finally:
             connection.close()
 
-    def stream(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> StreamOpener:
+    def stream(self, deployment: Deployment, request: UpstreamRequest) -> StreamOpener:
         """An answer in chunks."""
-        return self.events(deployment, CHAT, body, headers, HttpChunkStream)
+        return self.events(deployment, CHAT, request.body, request.headers, HttpChunkStream)
 
     @contextlib.asynccontextmanager
     async def events(

@@ -10,6 +10,7 @@ from gateway.base import jsons
 from gateway.errors import UpstreamInvalidResponse
 from gateway.models.exchange import Caller, ModelFacts
 from gateway.models.relevance import EmbeddingFault, Embeddings, Tariff, packed
+from gateway.models.upstream import CallScope
 from gateway.ports import TokenCounter
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.routing.router import ConfiguredRouter
@@ -58,9 +59,9 @@ class UpstreamEmbedder:
         counter = self._counter(facts)
         return Tariff(self._route, facts.prices, lambda texts: sum(map(counter.text, texts)))
 
-    async def embed(self, texts: Sequence[str], caller: Caller) -> Embeddings:
+    async def embed(self, texts: Sequence[str], scope: CallScope) -> Embeddings:
         """One vector for each text; raises as an `Embedder` does."""
-        deployment = self._router.deployment(self._model, caller)
+        deployment = self._router.deployment(self._model, scope.caller)
         body = {**deployment.parameters, "model": deployment.provider_model, "input": list(texts)}
         max_bytes = MAX_BYTES_BESIDE + MAX_BYTES_PER_TEXT * len(texts)
         raw = await self._http.post(deployment, "embeddings", body, max_bytes)

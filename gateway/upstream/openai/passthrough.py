@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 import httpx
 
 from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamUnreachable
-from gateway.models.exchange import Deployment, Headers, RelayedCall
+from gateway.models.exchange import Deployment, Headers
+from gateway.models.upstream import RelayedCall
 from gateway.upstream.http.client import LENGTH, address, answering, request_head
 from gateway.upstream.http.connection import END, Connection
 from gateway.upstream.http.faults import translated

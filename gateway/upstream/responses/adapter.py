@@ -10,7 +10,8 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverflow, UpstreamRefused
-from gateway.models.exchange import UNTRANSLATED, ChunkStream, Deployment, JsonAnswer, StreamOpener
+from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer
+from gateway.models.upstream import UpstreamRequest
 from gateway.upstream.http.connection import Connection
 from gateway.upstream.openai.answers import HttpChunkStream, event_object
 from gateway.upstream.openai.chat import HttpUpstream
@@ -40,52 +41,50 @@ class ResponsesUpstream:
         self._unsealed: set[tuple[str, str]] = set()
         """Deployments that refused to seal thoughts."""
 
-    async def complete(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> JsonAnswer:
+    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
         """One whole answer."""
-        request = self._request(deployment, body)
+        body = self._body(deployment, request)
         while True:
             try:
-                answered = await self._http.whole(deployment, RESPONSES, request, headers)
+                answered = await self._http.whole(deployment, RESPONSES, body, request.headers)
                 response = answered.value
                 failed = failure_of(response) if isinstance(response, dict) else None
                 if failed is not None:
                     raise _fault(failed, answered.status, deployment)
                 break
             except UpstreamRefused as refused:
-                request = self._lighter(request, refused, deployment, body)
+                body = self._lighter(body, refused, deployment, request)
         if not isinstance(response, dict) or not isinstance(response.get("output"), list):
             raise UpstreamInvalidResponse("The upstream's response holds no output.")
         if response.get("status") in UNFINISHED:
             raise UpstreamInvalidResponse("The upstream's response is not finished.")
-        completion = whole_mended(completion_of(response), body, deployment, answered.raw, answered.headers)
+        made = completion_of(response)
+        completion = whole_mended(made, request.body, deployment, answered.raw, answered.headers)
         return JsonAnswer(completion, relayed_headers(answered.headers))
 
-    def stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> StreamOpener:
-        """An answer in chunks."""
-        return self._stream(deployment, body, headers)
-
     @asynccontextmanager
-    async def _stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> AsyncIterator[ChunkStream]:
-        request = self._request(deployment, body)
-        reader = partial(ResponseStream, as_items=UNTRANSLATED in body)
+    async def stream(self, deployment: Deployment, request: UpstreamRequest) -> AsyncIterator[ChunkStream]:
+        """An answer in chunks."""
+        body = self._body(deployment, request)
+        reader = partial(ResponseStream, as_items=request.native is not None)
         async with AsyncExitStack() as stack:
             while True:
-                call = self._http.events(deployment, RESPONSES, request, headers, reader)
+                call = self._http.events(deployment, RESPONSES, body, request.headers, reader)
                 try:
                     opened = await stack.enter_async_context(call)
                     break
                 except UpstreamRefused as refused:
-                    request = self._lighter(request, refused, deployment, body)
+                    body = self._lighter(body, refused, deployment, request)
             yield opened
 
-    def _request(self, deployment: Deployment, body: Json) -> Json:
-        request = response_request(body)
-        if (deployment.api_base, deployment.provider_model) in self._unsealed and not _asks(body):
-            return _without_seals(request)
-        return request
+    def _body(self, deployment: Deployment, request: UpstreamRequest) -> Json:
+        body = response_request(request.body, request.native)
+        if (deployment.api_base, deployment.provider_model) in self._unsealed and not _asks(request):
+            return _without_seals(body)
+        return body
 
-    def _lighter(self, request: Json, refused: UpstreamRefused, deployment: Deployment, body: Json) -> Json:
-        """The request without what was refused.
+    def _lighter(self, body: Json, refused: UpstreamRefused, deployment: Deployment, request: UpstreamRequest) -> Json:
+        """The body without what was refused.
 
         Raises:
             UpstreamRefused: this one, if it was something else.
@@ -94,13 +93,13 @@ class ResponsesUpstream:
         names_it = "encrypted" in said or error_object(refused.original).get("param") == "include"
         if isinstance(refused, UpstreamOverflow) or refused.status not in REFUSED or not names_it:
             raise refused
-        lighter = _without_thoughts(request)
-        if SEALED in request.get("include", ()) and not _asks(body) and "verif" not in said:
+        lighter = _without_thoughts(body)
+        if SEALED in body.get("include", ()) and not _asks(request) and "verif" not in said:
             if len(self._unsealed) >= MAX_REMEMBERED:
                 self._unsealed.clear()
             self._unsealed.add((deployment.api_base, deployment.provider_model))
             lighter = _without_seals(lighter)
-        if lighter == request:
+        if lighter == body:
             raise refused
         return lighter
 
@@ -136,9 +135,9 @@ def _fault(failed: Failure, status: int, deployment: Deployment) -> UpstreamErro
     return refusal(status if status >= 400 else named, jsons.dumps(error), {}, deployment)
 
 
-def _asks(body: Json) -> bool:
+def _asks(request: UpstreamRequest) -> bool:
     """Whether it is the client that asks for sealed thoughts."""
-    return SEALED in ((body.get(UNTRANSLATED) or {}).get("include") or ())
+    return SEALED in ((request.native or {}).get("include") or ())
 
 
 def _without_seals(request: Json) -> Json:

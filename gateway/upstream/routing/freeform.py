@@ -2,34 +2,43 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
-from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer, StreamAround, StreamOpener
-from gateway.ports import Upstream
+from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer, StreamAround
+from gateway.models.upstream import UpstreamRequest
 from gateway.upstream.routing.deployments import RESPONSES
 from gateway.upstream.routing.protocols import takes_freeform
+from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper
 from gateway.wire.freeform import FreeformChunks, names_of, with_freeform, without_freeform
 
 Json = dict[str, Any]
 
 
-class FreeformUpstream:
-    """Calls upstreams with functions in the place of freeform tools, where they have to be (an `Upstream`)."""
+class FreeformUpstream(UpstreamWrapper):
+    """Calls upstreams with functions in the place of freeform tools, where they have to be."""
 
-    def __init__(self, inner: Upstream) -> None:
-        self._inner = inner
+    @asynccontextmanager
+    async def passing(self, deployment: Deployment, request: UpstreamRequest) -> AsyncIterator[UpstreamPassage]:
+        """See `UpstreamWrapper`."""
+        body = _taken(deployment, request.body)
+        names = frozenset[str]() if takes_freeform(deployment) else names_of(request.body)
+        sent = request if body is request.body else replace(request, body=body)
+        yield _FreeformPassage(deployment, sent, names) if names else UpstreamPassage(deployment, sent)
 
-    async def complete(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> JsonAnswer:
-        """One whole answer."""
-        names = frozenset[str]() if takes_freeform(deployment) else names_of(body)
-        answer = await self._inner.complete(deployment, _taken(deployment, body), headers)
-        return JsonAnswer(with_freeform(answer.body, names), answer.headers) if names else answer
 
-    def stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> StreamOpener:
-        """An answer in chunks."""
-        opener = self._inner.stream(deployment, _taken(deployment, body), headers)
-        names = frozenset[str]() if takes_freeform(deployment) else names_of(body)
-        return _freeform(opener, names) if names else opener
+class _FreeformPassage(UpstreamPassage):
+    """Of a request with tools of these names."""
+
+    def __init__(self, deployment: Deployment, request: UpstreamRequest, names: frozenset[str]) -> None:
+        super().__init__(deployment, request)
+        self._names = names
+
+    async def answered(self, answer: JsonAnswer) -> JsonAnswer:
+        return JsonAnswer(with_freeform(answer.body, self._names), answer.headers)
+
+    def opened(self, stream: ChunkStream) -> ChunkStream:
+        return _FreeformStream(stream, self._names)
 
 
 def _taken(deployment: Deployment, body: Json) -> Json:
@@ -42,12 +51,6 @@ def _taken(deployment: Deployment, body: Json) -> Json:
     if not (chosen or names_of(body) or any("custom" in call for call in calls)):
         return body
     return without_freeform(body, keeps_allowed=deployment.protocol == RESPONSES)
-
-
-@asynccontextmanager
-async def _freeform(opener: StreamOpener, names: frozenset[str]) -> AsyncIterator[ChunkStream]:
-    async with opener as opened:
-        yield _FreeformStream(opened, names)
 
 
 class _FreeformStream(StreamAround):

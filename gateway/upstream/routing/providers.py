@@ -3,11 +3,10 @@
 The names are written down here since litellm, which knows them too, takes seconds to import.
 """
 
-from typing import Any
-
 from gateway.config.model_list import CLOUDS, ModelEntry
 from gateway.errors import UpstreamRefused
 from gateway.models.exchange import Deployment, JsonAnswer, StreamOpener
+from gateway.models.upstream import UpstreamRequest
 from gateway.ports import Upstream
 
 OPENAI_COMPATIBLE = {
@@ -121,13 +120,13 @@ class ProtocolUpstream:
     def __init__(self, **by_protocol: Upstream) -> None:
         self._by_protocol = by_protocol
 
-    async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
+    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
         """One whole answer."""
-        return await self._of(deployment).complete(deployment, body, headers)
+        return await self._of(deployment).complete(deployment, request)
 
-    def stream(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> StreamOpener:
+    def stream(self, deployment: Deployment, request: UpstreamRequest) -> StreamOpener:
         """An answer in chunks."""
-        return self._of(deployment).stream(deployment, body, headers)
+        return self._of(deployment).stream(deployment, request)
 
     def _of(self, deployment: Deployment) -> Upstream:
         """

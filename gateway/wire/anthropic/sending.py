@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.models.exchange import UNTRANSLATED
 from gateway.wire.anthropic.reading import BETA
 from gateway.wire.anthropic.turns import as_turns
 
@@ -13,7 +12,7 @@ DEFAULT_MAX_TOKENS = 4096
 SAME = ("model", "temperature", "top_p", "top_k", "thinking", "stream")
 TRANSLATED = frozenset(
     {
-        *(*SAME, UNTRANSLATED, "messages", "max_tokens", "max_completion_tokens", "stop", "tools", "functions"),
+        *(*SAME, "messages", "max_tokens", "max_completion_tokens", "stop", "tools", "functions"),
         *("tool_choice", "function_call", "parallel_tool_calls", "response_format", "reasoning_effort"),
         *("service_tier", "user"),
     }
@@ -32,16 +31,16 @@ BUDGETS = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096}
 """Tokens to think with, as LiteLLM has them for each effort."""
 
 
-def messages_request(body: Mapping[str, Any]) -> tuple[Json, list[str]]:
+def messages_request(body: Mapping[str, Any], native: Mapping[str, Any] | None = None) -> tuple[Json, list[str]]:
     """The request's body, and the names for its header `anthropic-beta`.
 
-    What the client said in Anthropic's own words (`body[UNTRANSLATED]`) goes up as it came.
+    What the client said in Anthropic's own words (`native`) goes up as it came.
 
     Raises:
         InvalidRequest: a message holds what no model of Anthropic's takes.
     """
-    native: Json = dict(body.get(UNTRANSLATED) or {})
-    betas = native.pop(BETA, None) or []
+    own: Json = dict(native or {})
+    betas = own.pop(BETA, None) or []
     found: Json = {name: body[name] for name in SAME if body.get(name) is not None}
     found["max_tokens"] = body.get("max_completion_tokens") or body.get("max_tokens") or DEFAULT_MAX_TOKENS
     system, found["messages"] = as_turns(body.get("messages") or ())
@@ -53,11 +52,11 @@ def messages_request(body: Mapping[str, Any]) -> tuple[Json, list[str]]:
         found["service_tier"] = TIERS[body["service_tier"]]
     if isinstance(body.get("user"), str):
         found["metadata"] = {"user_id": body["user"]}
-    _with_tools(found, body, native.pop("tools", None))
-    _with_format(found, body, native)
-    _with_effort(found, body, native)
+    _with_tools(found, body, own.pop("tools", None))
+    _with_format(found, body, own)
+    _with_effort(found, body, own)
     others = {k: v for k, v in body.items() if k not in TRANSLATED and k not in LEFT_OUT and v is not None}
-    return {**found, **others, **native}, [name for name in betas if isinstance(name, str)]
+    return {**found, **others, **own}, [name for name in betas if isinstance(name, str)]
 
 
 def _with_tools(found: Json, body: Mapping[str, Any], native: Any) -> None:

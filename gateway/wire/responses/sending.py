@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gateway.models.exchange import UNTRANSLATED
 from gateway.models.items import OWN_CALLS, input_parts, ordered, output_parts
 
 Json = dict[str, Any]
 SEALED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
 SPOKEN = "messages tools tool_choice response_format verbosity reasoning_effort max_tokens max_completion_tokens"
-TRANSLATED = frozenset((*SPOKEN.split(), "logprobs", "stream_options", UNTRANSLATED))
+TRANSLATED = frozenset((*SPOKEN.split(), "logprobs", "stream_options"))
 """Fields of a chat that a response has in other words. All others go up as they are; the upstream may refuse them."""
 NEUTRAL: Json = {"n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}, "stop": [], "functions": []}
 """What says nothing, where a response has no such field: SDKs send it all the same."""
@@ -23,13 +22,13 @@ Calls = dict[str, bool]
 """The ids of calls so far, and whether each is one of a custom tool."""
 
 
-def response_request(chat: Mapping[str, Any]) -> Json:
-    """The request that asks the same as a chat.
+def response_request(chat: Mapping[str, Any], native: Mapping[str, Any] | None = None) -> Json:
+    """The request that asks the same as a chat, with what the client said in words of Responses (`native`).
 
     Thoughts and hosted calls of earlier answers go back where they stood. Nothing is kept by the upstream unless the
     chat says so; then thoughts are asked for sealed, as the upstream has to be given them again.
     """
-    own: Json = chat.get(UNTRANSLATED) or {}
+    own: Json = dict(native or {})
     request = {name: value for name, value in chat.items() if name not in TRANSLATED and not _says_nothing(name, value)}
     request |= {name: value for name, value in own.items() if name not in (*JOINED, *OURS)}
     request.setdefault("store", False)
@@ -41,7 +40,7 @@ def response_request(chat: Mapping[str, Any]) -> Json:
     limit = chat.get("max_completion_tokens") or chat.get("max_tokens")
     if limit is not None:
         request["max_output_tokens"] = limit
-    tools = [_tool(tool, strict=None if UNTRANSLATED in chat else False) for tool in chat.get("tools") or ()]
+    tools = [_tool(tool, strict=None if native is not None else False) for tool in chat.get("tools") or ()]
     if tools or own.get("tools"):
         request["tools"] = [*tools, *(own.get("tools") or ())]
     if "tool_choice" not in own and chat.get("tool_choice") is not None:

@@ -7,8 +7,8 @@ from decimal import Decimal
 import numpy
 
 from gateway.embeddings.search import Wanted, digest
-from gateway.models.exchange import Caller
 from gateway.models.relevance import Embeddings, Tariff, packed
+from gateway.models.upstream import CallScope
 from tests.support.hand_clock import HandClock
 
 
@@ -29,7 +29,7 @@ class Scripted:
     def tariff(self) -> Tariff | None:
         return Tariff("openai/e", {"input_cost_per_token": Decimal(1)}, len) if self.paid else None
 
-    async def embed(self, texts: Sequence[str], caller: Caller) -> Embeddings:
+    async def embed(self, texts: Sequence[str], scope: CallScope) -> Embeddings:
         self.asked.append(list(texts))
         self.clock.seconds += self.takes
         if self.hangs:

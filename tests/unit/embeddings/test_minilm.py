@@ -11,9 +11,10 @@ from gateway.config.settings import ContextSettings, Settings
 from gateway.embeddings.minilm import MiniLM
 from gateway.models.exchange import Caller
 from gateway.models.relevance import similarities
+from gateway.models.upstream import CallScope
 from gateway.operations.warm_up import open_embedder
 
-CALLER = Caller("t")
+SCOPE = CallScope(Caller("t"))
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ async def model() -> AsyncIterator[MiniLM]:
 @pytest.mark.long
 async def test_what_means_the_same_is_near_without_a_word_in_common(model: MiniLM) -> None:
     texts = ["How do I reset my password?", "Recovering lost login credentials", "It rains a lot in Bergen."]
-    found = await model.embed(texts, CALLER)
+    found = await model.embed(texts, SCOPE)
     same, meant, other = similarities(found.vectors[0], found.vectors)
     assert same == pytest.approx(1, abs=0.01)
     assert meant > 0.5 > 0.2 > other
@@ -36,12 +37,12 @@ async def test_what_means_the_same_is_near_without_a_word_in_common(model: MiniL
 @pytest.mark.long
 async def test_a_vector_does_not_depend_on_what_is_asked_with_it(model: MiniLM) -> None:
     texts = ["yes", "", "no", "a longer text that says more than the others " * 90, "größe ✓ 好"]
-    together = (await model.embed(texts, CALLER)).vectors
-    alone = [(await model.embed([text], CALLER)).vectors[0] for text in texts]
+    together = (await model.embed(texts, SCOPE)).vectors
+    alone = [(await model.embed([text], SCOPE)).vectors[0] for text in texts]
     assert {len(vector) for vector in together} == {2 * 384}
     for one, other in zip(together, alone, strict=True):
         assert similarities(one, [other])[0] == pytest.approx(1, abs=0.002)
-    assert (await model.embed([], CALLER)).vectors == []
+    assert (await model.embed([], SCOPE)).vectors == []
 
 
 def test_without_its_packages_the_configuration_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:

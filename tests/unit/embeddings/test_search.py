@@ -7,6 +7,7 @@ import pytest
 from gateway.embeddings.search import MOST_WANTED, Search, Wanted, key_of, portions
 from gateway.errors import GatewayError, ModelNotFound, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
 from gateway.models.exchange import Caller
+from gateway.models.upstream import CallScope
 from gateway.storage.cache.memory import MemoryCache
 from tests.support.hand_clock import HandClock
 from tests.unit.embeddings.fakes import Scripted, texts
@@ -14,7 +15,7 @@ from tests.unit.embeddings.fakes import Scripted, texts
 
 def searching(embedder: Scripted, seconds: float = 1.0) -> Search:
     cache = MemoryCache(10_000, embedder.clock)
-    return Search(embedder, cache, embedder.clock, seconds, Caller("t"), [])
+    return Search(embedder, cache, embedder.clock, seconds, CallScope(Caller("t")))
 
 
 async def test_each_text_is_asked_for_once_in_portions_of_what_a_call_takes() -> None:
@@ -70,13 +71,13 @@ async def test_calls_are_billed_as_reported_or_else_by_count() -> None:
     await search.find(texts("a"))
     embedder.takes = 0.0
     await search.find(texts("b", "c"))
-    reported, counted = search.spent
+    reported, counted = search.scope.calls
     assert (reported.purpose, reported.route, reported.estimated) == ("embedder", "openai/e", False)
     assert dict(reported.usage) == {"prompt_tokens": 7, "completion_tokens": 0, "total_tokens": 7}
     assert (counted.usage["prompt_tokens"], counted.estimated) == (2, True)
     free = searching(Scripted(HandClock()))
     await free.find(texts("a"))
-    assert free.spent == []
+    assert free.scope.calls == []
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ async def test_a_fault_leaves_the_rest_without_vectors(fault: Exception, billed:
     assert await search.find(texts("a", "a text longer than one call")) == {}
     assert search.warnings == ["embedder_failed"]
     assert len(embedder.asked) == 1
-    assert [(each.usage["prompt_tokens"], each.estimated) for each in search.spent] == billed
+    assert [(each.usage["prompt_tokens"], each.estimated) for each in search.scope.calls] == billed
     assert isinstance(fault, GatewayError) or not billed
 
 
@@ -116,6 +117,6 @@ async def test_a_call_that_is_cut_off_is_billed_as_an_estimate(ends: str) -> Non
     else:
         assert await task == {}
         assert search.warnings == ["embedder_late"]
-    (call,) = search.spent
+    (call,) = search.scope.calls
     assert call.estimated
     assert call.usage["prompt_tokens"] == (1 if ends == "the deadline" else 4)

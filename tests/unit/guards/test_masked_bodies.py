@@ -7,7 +7,6 @@ import pytest
 
 from gateway.errors import ContentRefused
 from gateway.guards.masking.bodies import BodyMasker
-from gateway.models.exchange import UNTRANSLATED
 from tests.unit.guards.values import vault
 
 Json = dict[str, Any]
@@ -35,7 +34,7 @@ EVERYWHERE: list[Json] = [
     {"input": f"I am {MAIL}."},
     {"prompt": [f"I am {MAIL}."]},
     {"prediction": {"type": "content", "content": f"Dear {MAIL}"}},
-    {UNTRANSLATED: {"instructions": f"He is {MAIL}."}, "messages": []},
+    {"instructions": f"He is {MAIL}."},
     {"messages": [{"role": "assistant", "output_items": [{"type": "reasoning", "summary": [{"text": MAIL}]}]}]},
 ]
 

@@ -13,7 +13,7 @@ from gateway.config.guards import MaskingSettings
 from gateway.guards.masking.bodies import BodyMasker
 from gateway.guards.masking.masker import Masker
 from gateway.models.exchange import ModelFacts
-from gateway.models.guarding import NOBODY, SCOPE, GuardScope, made_for
+from gateway.models.upstream import CallScope
 from gateway.tokens.calibration import Margins
 from gateway.tokens.counter import CounterRegistry
 from tests.support.hand_clock import HandClock
@@ -24,28 +24,13 @@ USD = st.decimals(0, 1000, places=12, allow_nan=False)
 
 @given(USD)
 def test_a_guards_cost_is_exact_and_is_priced_again_as_it_was(usd: Decimal) -> None:
-    scope = GuardScope("a")
+    scope = CallScope()
     scope.charge("mine", usd)
     (call,) = map(price_internal, scope.calls)
     assert (call.total, call.purpose, call.model) == (usd, "guard", "guard/mine")
     assert total_cost((call,))[1].guard_cost == usd
     stored = replace(call, usage=jsons.loads_decimal(jsons.dumps(call.usage)))
     assert repriced(stored).total == usd
-
-
-def test_calls_are_marked_where_somebody_asks_alone() -> None:
-    calls: list[object] = []
-    with made_for("planner", calls):  # type: ignore[arg-type]
-        assert SCOPE.get() is NOBODY
-    token = SCOPE.set(GuardScope("a", "req_1"))
-    try:
-        with made_for("planner", calls):  # type: ignore[arg-type]
-            scope = SCOPE.get()
-            assert (scope.tenant, scope.request_id, scope.purpose) == ("a", "req_1", "planner")
-            assert scope.calls is calls
-        assert SCOPE.get().purpose == "primary"
-    finally:
-        SCOPE.reset(token)
 
 
 async def _secret() -> bytes:

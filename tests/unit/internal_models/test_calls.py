@@ -19,6 +19,7 @@ from gateway.internal_models.calls import COUNTED_CHARS, BilledModel, InternalMo
 from gateway.internal_models.formats import THINKING_TOKENS, text_of
 from gateway.models.exchange import Caller, Deployment, JsonAnswer, ModelFacts, StreamOpener
 from gateway.models.internal import InternalModelFailed, InternalRequest, OverBudget
+from gateway.models.upstream import CallScope, UpstreamRequest
 from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
 from gateway.upstream.openai import faults
@@ -51,7 +52,8 @@ class Upstream:
         self.reply = reply
         self.bodies: list[dict[str, Any]] = []
 
-    async def complete(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> JsonAnswer:
+    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
+        body = request.body
         self.bodies.append(body)
         if self.reply is None:
             await asyncio.sleep(60)
@@ -61,7 +63,7 @@ class Upstream:
             raise found
         return JsonAnswer(found, {})
 
-    def stream(self, deployment: Deployment, body: dict[str, Any], headers: dict[str, str]) -> StreamOpener:
+    def stream(self, deployment: Deployment, request: UpstreamRequest) -> StreamOpener:
         raise NotImplementedError
 
 
@@ -101,7 +103,7 @@ def open_bill(**limits: Any) -> OpenBill:
     """Nothing on it yet."""
     budget = CallBudget.of(ContextSettings.model_validate(limits), HandClock())
     budget.begin()
-    return OpenBill([], budget)
+    return OpenBill(CallScope(CALLER), budget)
 
 
 def internal_models(upstream: Upstream, router: Router, metrics: Metrics | None = None) -> InternalModels:
@@ -112,7 +114,7 @@ def internal_models(upstream: Upstream, router: Router, metrics: Metrics | None 
 def set_up(reply: Reply | None, metrics: Metrics | None = None) -> tuple[Upstream, InternalModels, BilledModel]:
     upstream = Upstream(reply)
     models = internal_models(upstream, Router(), metrics)
-    served = models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True)
+    served = models.served("cheap", PRIMARY, open_bill(), chosen=True)
     assert served is not None
     return upstream, models, served
 
@@ -123,7 +125,7 @@ async def test_s5_a_planner_is_asked_for_its_schema_and_billed_by_its_usage() ->
     (body,) = upstream.bodies
     assert body["response_format"] == {"type": "json_schema", "json_schema": SCHEMA}
     assert (body["max_tokens"], body["temperature"], body["model"]) == (100, 0, "cheap")
-    (call,) = model.bill.calls
+    (call,) = model.bill.scope.calls
     assert (call.purpose, call.route, price_internal(call).total) == ("planner", "openai/cheap", Decimal("0.00002"))
     assert not call.estimated
 
@@ -138,7 +140,7 @@ async def test_s5_an_upstream_without_schemas_is_asked_for_json_and_then_for_tex
         assert (await model.ask(PLAN)).text == "{}"
     kinds = [body.get("response_format", {}).get("type") for body in upstream.bodies]
     assert kinds == ["json_schema", "json_object", None, None]  # what was refused is not asked for again
-    assert len(model.bill.calls) == 2
+    assert len(model.bill.scope.calls) == 2
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ async def test_s6_a_call_that_was_refused_is_on_the_bill_and_costs_nothing(error
     _, _, model = set_up(lambda _: error)
     with pytest.raises(InternalModelFailed, match=reason):
         await model.ask(PLAN)
-    (call,) = model.bill.calls
+    (call,) = model.bill.scope.calls
     assert price_internal(call).total == 0
 
 
@@ -163,7 +165,7 @@ async def test_s5_a_call_that_is_late_or_cut_off_costs_its_prompt(reply: Reply |
     _, _, model = set_up(reply)
     with pytest.raises(InternalModelFailed, match=r"planner_(timeout|failed)"):
         await model.ask(PLAN)
-    (call,) = model.bill.calls
+    (call,) = model.bill.scope.calls
     assert call.estimated
     assert 5 < call.usage["prompt_tokens"] < 20
     assert (price_internal(call).total or 0) > 0
@@ -172,7 +174,7 @@ async def test_s5_a_call_that_is_late_or_cut_off_costs_its_prompt(reply: Reply |
 async def test_s6_what_reports_no_usage_is_counted() -> None:
     _, _, model = set_up(lambda _: says("one two three"))
     await model.ask(PLAN)
-    (call,) = model.bill.calls
+    (call,) = model.bill.scope.calls
     assert (call.estimated, call.usage["completion_tokens"]) == (True, 3)
 
 
@@ -206,7 +208,7 @@ async def test_s5_a_model_that_its_upstream_does_not_know_is_not_asked_for_a_whi
     _, models, _ = set_up(lambda _: replies.pop(0) if replies else refusal)
 
     def served() -> BilledModel | None:
-        return models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True)
+        return models.served("cheap", PRIMARY, open_bill(), chosen=True)
 
     async def refused_once() -> None:
         model = served()
@@ -250,14 +252,14 @@ async def test_s5_a_refusal_that_does_not_speak_of_the_model_is_a_call_that_fail
     _, models, model = set_up(lambda _: refusal)
     with pytest.raises(InternalModelFailed, match="planner_failed" if status >= 500 else "planner_refused"):
         await model.ask(PLAN)
-    assert models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True) is not None
+    assert models.served("cheap", PRIMARY, open_bill(), chosen=True) is not None
 
 
 async def test_s5_a_model_that_nobody_serves_is_none() -> None:
     models = InternalModels(
         Upstream(None), Router(None), CounterRegistry(), HandClock(), Metrics(()).internal_call_ended
     )
-    assert models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=False) is None
+    assert models.served("cheap", PRIMARY, open_bill(), chosen=False) is None
 
 
 async def test_s5_a_cancelled_call_is_on_the_bill() -> None:
@@ -267,7 +269,7 @@ async def test_s5_a_cancelled_call_is_on_the_bill() -> None:
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    assert len(model.bill.calls) == 1
+    assert len(model.bill.scope.calls) == 1
 
 
 LIMITED: list[tuple[dict[str, Any], str]] = [
@@ -282,23 +284,23 @@ async def test_s5_a_call_that_could_exceed_a_ceiling_is_not_made(limits: dict[st
     upstream = Upstream(lambda _: says("{}"))
     models = internal_models(upstream, Router())
     bill = open_bill(**limits)
-    model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
+    model = models.served("cheap", PRIMARY, bill, chosen=True)
     assert model is not None
     with pytest.raises(InternalModelFailed, match=reason):
         await model.ask(PLAN)
-    assert (upstream.bodies, bill.calls) == ([], [])
+    assert (upstream.bodies, bill.scope.calls) == ([], [])
 
 
 async def test_s5_what_a_call_did_not_use_is_there_for_the_next() -> None:
     upstream = Upstream(lambda _: says("{}", {"prompt_tokens": 10, "completion_tokens": 5}))
     models = internal_models(upstream, Router())
     bill = open_bill(planning_max_tokens=135)
-    model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
+    model = models.served("cheap", PRIMARY, bill, chosen=True)
     assert model is not None
     assert [(await model.ask(PLAN)).text for _ in range(2)] == ["{}", "{}"]
     with pytest.raises(InternalModelFailed, match="planner_over_token_ceiling"):
         await model.ask(PLAN)
-    assert len(bill.calls) == len(upstream.bodies) == 2
+    assert len(bill.scope.calls) == len(upstream.bodies) == 2
 
 
 @pytest.mark.parametrize(
@@ -310,7 +312,7 @@ async def test_s5_several_calls_are_allowed_together_or_not_at_all(limits: dict[
     upstream = Upstream(lambda _: says("{}", {"prompt_tokens": 10, "completion_tokens": 5}))
     models = internal_models(upstream, Router())
     bill = open_bill(**limits)
-    model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
+    model = models.served("cheap", PRIMARY, bill, chosen=True)
     assert model is not None
     asks = [replace(PLAN, max_tokens=1)] * 20
     if reason is None:
@@ -318,10 +320,10 @@ async def test_s5_several_calls_are_allowed_together_or_not_at_all(limits: dict[
     else:
         with pytest.raises(OverBudget, match=f"planner_over_{reason}"):
             await model.allow(asks)
-    assert (bill.calls, upstream.bodies) == ([], [])
+    assert (bill.scope.calls, upstream.bodies) == ([], [])
     await model.allow(asks[:1])
     await model.ask(asks[0])
-    assert len(bill.calls) == 1
+    assert len(bill.scope.calls) == 1
 
 
 async def test_s5_a_model_without_a_price_is_not_called_where_money_is_limited() -> None:
@@ -332,7 +334,7 @@ async def test_s5_a_model_without_a_price_is_not_called_where_money_is_limited()
     upstream = Upstream(lambda _: says("{}"))
     models = internal_models(upstream, Unpriced())
     for limits, answered in (({"planning_max_cost": "5"}, 0), ({}, 1)):
-        model = models.served("cheap", PRIMARY, CALLER, open_bill(**limits), chosen=True)
+        model = models.served("cheap", PRIMARY, open_bill(**limits), chosen=True)
         assert model is not None
         if answered:
             await model.ask(PLAN)
@@ -346,7 +348,7 @@ async def test_s5_when_the_time_for_planning_is_over_nothing_is_begun() -> None:
     upstream = Upstream(lambda _: says("{}"))
     models = internal_models(upstream, Router())
     bill = open_bill(planning_max_seconds=5)
-    model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
+    model = models.served("cheap", PRIMARY, bill, chosen=True)
     assert model is not None
     HandClock.time += 5
     with pytest.raises(InternalModelFailed, match="planner_over_time_ceiling"):
@@ -357,11 +359,11 @@ async def test_s5_when_the_time_for_planning_is_over_nothing_is_begun() -> None:
 async def test_s5_a_call_is_cut_off_when_the_time_for_planning_is_over() -> None:
     bill = open_bill(planning_max_seconds=0.05)
     models = internal_models(Upstream(None), Router())
-    model = models.served("cheap", PRIMARY, CALLER, bill, chosen=True)
+    model = models.served("cheap", PRIMARY, bill, chosen=True)
     assert model is not None
     with pytest.raises(InternalModelFailed, match="planner_over_time_ceiling"):
         await model.ask(PLAN)
-    (call,) = bill.calls
+    (call,) = bill.scope.calls
     assert call.estimated
 
 
@@ -369,7 +371,7 @@ async def test_s5_a_model_that_thinks_has_room_for_it() -> None:
     thinking = replace(CHEAP, provider_model="gpt-5-mini", parameters={"max_tokens": 5, "seed": 7})
     upstream = Upstream(lambda _: says("{}"))
     models = internal_models(upstream, Router(thinking))
-    model = models.served("cheap", PRIMARY, CALLER, open_bill(), chosen=True)
+    model = models.served("cheap", PRIMARY, open_bill(), chosen=True)
     assert model is not None
     await model.ask(PLAN)
     (body,) = upstream.bodies
@@ -381,7 +383,7 @@ async def test_s5_a_model_that_thinks_has_room_for_it() -> None:
 async def test_s6_an_absurdly_long_answer_is_counted_by_its_beginning() -> None:
     _, _, model = set_up(lambda _: says("word " * COUNTED_CHARS))
     await model.ask(PLAN)
-    (call,) = model.bill.calls
+    (call,) = model.bill.scope.calls
     assert call.usage["completion_tokens"] == pytest.approx(COUNTED_CHARS, rel=0.01)
 
 
@@ -410,7 +412,7 @@ async def test_a_cancelled_call_and_one_over_a_ceiling_are_counted_as_such() -> 
     metrics = Metrics(())
     models = internal_models(Upstream(None), Router(), metrics)
     for limits in ({}, {"planning_max_tokens": 100}):
-        model = models.served("cheap", PRIMARY, CALLER, open_bill(**limits), chosen=True)
+        model = models.served("cheap", PRIMARY, open_bill(**limits), chosen=True)
         assert model is not None
         asking = asyncio.ensure_future(model.ask(PLAN))
         await asyncio.sleep(0.05)

@@ -19,6 +19,7 @@ from gateway.config.telemetry import TelemetrySettings
 from gateway.models.bill import CallCost
 from gateway.models.exchange import Deployment, JsonAnswer
 from gateway.models.turn import LedgerEntry
+from gateway.models.upstream import UpstreamRequest
 from gateway.telemetry.otel import calls as otel_calls
 from gateway.telemetry.otel import spans as otel_spans
 from gateway.telemetry.otel.calls import ModelCalls, TracedUpstream
@@ -44,15 +45,15 @@ class Upstream:
         self.sent: list[tuple[Deployment, Json, dict[str, str]]] = []
         self.answered: asyncio.Event | None = None
 
-    async def complete(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> JsonAnswer:
-        self.sent.append((deployment, body, headers))
+    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
+        self.sent.append((deployment, request.body, request.headers))
         if self.fault is not None:
             raise self.fault
         if self.answered is not None:
             await self.answered.wait()
         return JsonAnswer({"id": "up-1", "choices": [{"finish_reason": "stop"}]}, {})
 
-    def stream(self, deployment: Deployment, body: Json, headers: dict[str, str]) -> Any:
+    def stream(self, deployment: Deployment, request: UpstreamRequest) -> Any:
         raise NotImplementedError
 
 
@@ -91,7 +92,7 @@ async def test_spans_wait_for_a_bill_that_comes_after_the_answer(monkeypatch: py
     tasks = []
 
     async def app(scope: Json, receive: Any, send: Any) -> None:
-        await world.upstream.complete(deployment(), {}, {})
+        await world.upstream.complete(deployment(), UpstreamRequest({}))
         tasks.append(asyncio.ensure_future(bill()))
 
     await world.tracing.app(app)(dict(SCOPE), None, None)
@@ -110,7 +111,7 @@ async def test_spans_whose_bill_does_not_come_end_all_the_same(monkeypatch: pyte
     monkeypatch.setattr(otel_spans, "BILL_SECONDS", 0)
 
     async def app(scope: Json, receive: Any, send: Any) -> None:
-        await world.upstream.complete(deployment(), {}, {})
+        await world.upstream.complete(deployment(), UpstreamRequest({}))
 
     await world.tracing.app(app)(dict(SCOPE), None, None)
     await asyncio.sleep(0.01)
@@ -130,7 +131,7 @@ async def test_a_call_that_goes_on_without_its_client_is_waited_for(monkeypatch:
 
     async def call() -> None:
         world.inner.answered = goes_on
-        await world.upstream.complete(deployment(), {}, {})
+        await world.upstream.complete(deployment(), UpstreamRequest({}))
         current = CURRENT.get()
         assert current is not None
         current.billed(BILL)
@@ -157,7 +158,7 @@ async def test_of_a_request_that_nobody_traces_nothing_is_made() -> None:
 
     async def app(scope: Json, receive: Any, send: Any) -> None:
         with world.tracing.step("rebuild"):
-            await world.upstream.complete(deployment(), {}, {})
+            await world.upstream.complete(deployment(), UpstreamRequest({}))
 
     await world.tracing.app(app)(scope, None, None)
     assert not world.ended
@@ -170,9 +171,9 @@ async def test_the_purpose_of_a_call_is_that_of_its_step() -> None:
     """Calls of internal models wait for no bill."""
     world = World()
     with world.tracing.step("planner"):
-        await world.upstream.complete(deployment(), {}, {})
+        await world.upstream.complete(deployment(), UpstreamRequest({}))
     assert world.ended["chat m"].attributes["gateway.purpose"] == "planner"
-    await world.upstream.complete(deployment(), {}, {})
+    await world.upstream.complete(deployment(), UpstreamRequest({}))
     purposes = [span.attributes["gateway.purpose"] for span in world.exporter.get_finished_spans() if span.attributes]
     assert purposes == ["planner", "primary"]
 
@@ -180,7 +181,7 @@ async def test_the_purpose_of_a_call_is_that_of_its_step() -> None:
 async def test_an_error_has_no_words_on_a_span() -> None:
     world = World(ValueError("words"))
     with pytest.raises(ValueError, match="words"), world.tracing.step("plan"):
-        await world.upstream.complete(deployment(), {}, {})
+        await world.upstream.complete(deployment(), UpstreamRequest({}))
     for name in ("plan", "chat m"):
         span = world.ended[name]
         assert span.attributes["error.type"] == "ValueError"
@@ -190,7 +191,7 @@ async def test_an_error_has_no_words_on_a_span() -> None:
 
 async def test_litellm_is_told_of_the_trace_by_a_header_of_the_deployment() -> None:
     world = World()
-    await world.upstream.complete(deployment(protocol="litellm", headers={"x-own": "1"}), {}, {})
+    await world.upstream.complete(deployment(protocol="litellm", headers={"x-own": "1"}), UpstreamRequest({}))
     ((sent, _, _),) = world.inner.sent
     span = world.ended["chat m"].context
     assert set(sent.headers) == {"x-own", "traceparent"}
@@ -204,15 +205,14 @@ async def test_a_fault_of_telemetry_costs_no_answer(monkeypatch: pytest.MonkeyPa
     def fault(*_: Any, **__: Any) -> Any:
         raise RuntimeError("of telemetry")
 
-    for place in ("of_request", "of_answer"):
-        monkeypatch.setattr(otel_calls, place, fault)
-    for place in ("of_bill", "endpoint_of"):
+    monkeypatch.setattr(otel_calls, "of_request", fault)
+    for place in ("of_answer", "of_bill", "endpoint_of"):
         monkeypatch.setattr(otel_spans, place, fault)
     monkeypatch.setattr(otel_spans.CONTEXT, "inject", fault)
     answered = []
 
     async def app(scope: Json, receive: Any, send: Any) -> None:
-        answered.append(await world.upstream.complete(deployment(), {}, {}))
+        answered.append(await world.upstream.complete(deployment(), UpstreamRequest({})))
 
     await world.tracing.app(app)(dict(SCOPE), None, None)
     assert answered[0].body["id"] == "up-1"

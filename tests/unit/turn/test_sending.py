@@ -14,6 +14,7 @@ from gateway.config.routing import RoutingSettings
 from gateway.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamTimeout, UpstreamUnreachable
 from gateway.models.bill import CallCost
 from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
+from gateway.models.upstream import UpstreamRequest
 from gateway.telemetry.metrics import Metrics
 from gateway.turn.exchange import Exchange
 from gateway.turn.sending import Sender
@@ -65,13 +66,13 @@ class Script:
         self._errors = list(errors)
         self.asked: list[str] = []
 
-    async def complete(self, deployment: Deployment, body: Any, headers: dict[str, str]) -> JsonAnswer:
+    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
         self.asked.append(deployment.id)
         if self._errors:
             raise self._errors.pop(0)
         return ANSWER
 
-    def stream(self, deployment: Deployment, body: Any, headers: dict[str, str]) -> Any:
+    def stream(self, deployment: Deployment, request: UpstreamRequest) -> Any:
         raise NotImplementedError
 
 
@@ -218,7 +219,7 @@ async def test_s12_6_an_outage_is_not_hammered() -> None:
     gate, most = asyncio.Event(), 0
 
     class Down(Script):
-        async def complete(self, deployment: Deployment, body: Any, headers: dict[str, str]) -> JsonAnswer:
+        async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
             self.asked.append(deployment.id)
             await asyncio.sleep(0)
             raise DOWN
@@ -268,7 +269,7 @@ def test_s12_6_never_more_tries_than_allowed(errors: list[GatewayError], retries
 
 async def test_a_stream_that_does_not_open_holds_nothing() -> None:
     class Refusing(Script):
-        def stream(self, deployment: Deployment, body: Any, headers: dict[str, str]) -> Any:
+        def stream(self, deployment: Deployment, request: UpstreamRequest) -> Any:
             raise DOWN
 
     sender, _ = sender_of(Refusing())

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from gateway.accounting.stream import StreamRecord
 from gateway.errors import InvalidRequest
 from gateway.models.conversation import ConversationMessage
-from gateway.models.exchange import UNTRANSLATED
 from gateway.models.items import items_of
 from gateway.wire.anthropic.chunks import MessageChunks
 from gateway.wire.anthropic.content import MessageReader
@@ -208,10 +207,8 @@ def test_s10_9_limits_and_choices() -> None:
     body: Json = {"model": "c", "messages": [USER], "tools": tools, "tool_choice": {"function": {"name": "f"}}}
     body |= {"stream_options": {"include_usage": True}, "seed": 1, "stop": ["a"], "top_k": 5}
     body |= {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}}
-    body[UNTRANSLATED] = {
-        "tools": [{"type": "web_search_20250305", "name": "web_search"}, {"name": "f", "input_schema": {}}]
-    }
-    found, betas = messages_request(body)
+    native: Json = {"tools": [{"type": "web_search_20250305", "name": "web_search"}, {"name": "f", "input_schema": {}}]}
+    found, betas = messages_request(body, native)
     assert betas == []
     assert found["max_tokens"] == 4096
     assert [tool["name"] for tool in found["tools"]] == ["web_search", "f", "shell"]
@@ -226,10 +223,7 @@ def test_s10_9_effort() -> None:
     body: Json = {"model": "c", "messages": [USER], "reasoning_effort": "medium", "max_tokens": 8000}
     assert messages_request(body)[0]["thinking"] == {"type": "enabled", "budget_tokens": 2048}
     assert "thinking" not in messages_request({**body, "max_tokens": 100})[0]
-    assert (
-        messages_request({**body, UNTRANSLATED: {"thinking": {"type": "disabled"}}})[0]["thinking"]["type"]
-        == "disabled"
-    )
+    assert messages_request(body, {"thinking": {"type": "disabled"}})[0]["thinking"]["type"] == "disabled"
 
 
 @pytest.mark.parametrize("value", [None, [], {}, {"content": "a"}, {"content": [1]}, {"content": [{"text": "a"}]}])

@@ -1,0 +1,50 @@
+"""What stands around an upstream: one base for guards, telemetry and whatever else changes or watches calls."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer
+from gateway.models.upstream import UpstreamRequest
+from gateway.ports import Upstream
+
+
+class UpstreamPassage:
+    """One call on its way through a wrapper: what is sent on, and what becomes of its answer. This one changes
+    nothing."""
+
+    def __init__(self, deployment: Deployment, request: UpstreamRequest) -> None:
+        self.deployment = deployment
+        self.request = request
+
+    async def answered(self, answer: JsonAnswer) -> JsonAnswer:
+        """The whole answer as it comes out."""
+        return answer
+
+    def opened(self, stream: ChunkStream) -> ChunkStream:
+        """The stream as it comes out."""
+        return stream
+
+
+class UpstreamWrapper:
+    """An `Upstream` around another. A subclass says by `passing` what a call goes through."""
+
+    def __init__(self, inner: Upstream) -> None:
+        self._inner = inner
+
+    def passing(self, deployment: Deployment, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamPassage]:
+        """The passage of one call, for as long as the call lasts."""
+        raise NotImplementedError
+
+    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
+        """One whole answer."""
+        async with self.passing(deployment, request) as way:
+            return await way.answered(await self._inner.complete(way.deployment, way.request))
+
+    @asynccontextmanager
+    async def stream(self, deployment: Deployment, request: UpstreamRequest) -> AsyncIterator[ChunkStream]:
+        """An answer in chunks."""
+        async with (
+            self.passing(deployment, request) as way,
+            self._inner.stream(way.deployment, way.request) as opened,
+        ):
+            yield way.opened(opened)
