@@ -5,6 +5,7 @@ is made as new for each test: `upstream` is cleared, and a gateway that a test h
 """
 
 import gc
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,10 @@ LONGEST = (
     "tests/unit/window/test_invariants.py",
 )
 """Files that take a processor for long: begun first, so that no worker is left alone with one at the end."""
+HANGS_AFTER = 300.0
+"""Seconds after which a test fails where it stands: one that hangs would keep a whole run from its end."""
+PATIENTLY = ("chaos", "compat", "browser")
+"""Marks of tests that may take longer."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -68,6 +73,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker("long")
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Ends a test that hangs."""
+    if not any(map(item.get_closest_marker, PATIENTLY)):
+        signal.signal(signal.SIGALRM, lambda *_: pytest.fail(f"it hangs: not done within {HANGS_AFTER:g} s"))
+        signal.setitimer(signal.ITIMER_REAL, HANGS_AFTER)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def pytest_collection_finish() -> None:

@@ -46,6 +46,11 @@ def ask(gateway: GatewayProcess, number: int = 60, token: str = "sk-tenant-a", *
     return found
 
 
+def differently(times: int) -> list[list[Json]]:
+    """The question in so many words that each has a plan of its own: equal plans at once are asked for once."""
+    return [[user(f"What is kept, for the {number}th time?")] for number in range(times)]
+
+
 def stats(answer: Json) -> tuple[int, int]:
     """Hits and misses."""
     found = answer["response_metadata"]["context_utilization"]["cache_stats"]
@@ -139,10 +144,11 @@ def test_s5_requests_at_once_for_one_summary_pay_once(
     gateway, gate = start_planning(), threading.Event()
     models.summarizer = lambda text: Reply(text=SUMMARY, gate=gate)
     with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(ask, gateway) for _ in range(8)]
-        while not models.summarized or len(models.planned) < 8:
-            pass
-        gate.set()
+        asked = [pool.submit(ask, gateway, messages=each) for each in differently(8)]
+        try:
+            wait_until(lambda: bool(models.summarized) and len(models.planned) == 8, "all are planned")
+        finally:
+            gate.set()
         answers = [each.result() for each in asked]
     assert len(models.summarized) == 1
     assert sorted(map(stats, answers)) == [(0, 1), *[(1, 0)] * 7]
@@ -161,8 +167,7 @@ def test_s5_two_processes_that_need_one_summary_at_once_pay_once(
     gateways = [one, start_gateway({**config, "storage": one.config["storage"]})]  # its secret is in the cache's keys
     models.summarizer = lambda text: Reply(text=SUMMARY, gate=gate)
     with ThreadPoolExecutor(20) as pool:
-        said = [[user(f"What is kept, for the {number}th time?")] for number in range(20)]  # so that each has its plan
-        asked = [pool.submit(ask, gateways[number % 2], messages=each) for number, each in enumerate(said)]
+        asked = [pool.submit(ask, gateways[n % 2], messages=each) for n, each in enumerate(differently(20))]
         try:
             wait_until(lambda: bool(models.summarized) and len(models.planned) == 20, "all are planned")
         finally:

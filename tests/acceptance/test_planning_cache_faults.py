@@ -72,7 +72,7 @@ def test_s5_when_a_payers_process_is_killed_another_pays_within_seconds(
     with ThreadPoolExecutor(4) as pool:
         payer = pool.submit(traffic.ask, gateways[0], 1)
         wait_until(lambda: bool(traffic.models.summarized), "the payer's call")
-        waiting = [pool.submit(traffic.ask, gateways[1], 1) for _ in range(3)]
+        waiting = [pool.submit(traffic.ask, gateways[1], 1, said=f"Again {n}.") for n in range(3)]
         wait_until(lambda: len(traffic.models.planned) == 4, "the others' plans")
         gateways[0].kill9()
         found = [each.result(20) for each in waiting]

@@ -140,7 +140,8 @@ class KillLoop:
         talk.acknowledged.append((question, answer))
 
     def _listed(self, talk: Talk) -> list[str]:
-        """The answers of a conversation's completions; none for a new conversation whose only turn was lost."""
+        """The answers of a conversation's completions; none for a new conversation whose only turn was lost. What was
+        killed while its model was asked has a bill there, without an answer (§6.10)."""
         address = f"{self.gateway.base_url}/chat/completions"
         found = httpx.get(address, params={"conversation": str(talk.conversation_id)}, trust_env=False)
         if found.status_code == 404 and not talk.acknowledged:
@@ -148,10 +149,13 @@ class KillLoop:
             return []
         assert found.status_code == 200, found.text
         data = found.json()["data"]
-        for each in data:
+        killed = [each for each in data if each["status"] == "failed"]
+        assert not any(each.get("choices") for each in killed)
+        complete = [each for each in data if each["status"] != "failed"]
+        for each in complete:
             assert each["status"] == "complete"
             assert each["response_metadata"]["usage"]["completion_tokens"] > 0
-        return [each["choices"][0]["message"]["content"] for each in data]
+        return [each["choices"][0]["message"]["content"] for each in complete]
 
     def _follow_up(self, talk: Talk, question: str) -> tuple[list[dict[str, Any]], str]:
         self.upstream.clear()

@@ -33,11 +33,12 @@ class SummaryTraffic:
     def __post_init__(self) -> None:
         self.models.summarizer = self._summarized
 
-    def ask(self, gateway: GatewayProcess, document: int, tenant: str = "a") -> Json:
-        """The context's part of the bill, with the milliseconds that planning took as `plan_ms`."""
+    def ask(self, gateway: GatewayProcess, document: int, tenant: str = "a", said: str = "") -> Json:
+        """The context's part of the bill, with the milliseconds that planning took as `plan_ms`. Another `said` before
+        the question needs another plan."""
         asked = {
             "model": "small",
-            "messages": [{"role": "user", "content": f"What is in document {document}, asks {tenant}?"}],
+            "messages": [{"role": "user", "content": f"{said} What is in document {document}, asks {tenant}?"}],
             "attachments": [{"title": "Lamps", "content": f"Document {document}. {FILLING}"}],
         }
         with httpx.Client(base_url=gateway.base_url, trust_env=False, timeout=60) as client:
