@@ -64,7 +64,7 @@ def assemble(material: Material, selection: Selection) -> Forwarded:
         messages.append(body)
         indexes.append(index)
     in_full = tuple(r.artifact.block_name for r in in_block if r.strategy is ProcessingStrategy.INCLUDE_FULL)
-    return Forwarded(messages, indexes, text, rendered, in_full, memory, pages)
+    return Forwarded(messages, indexes, text, rendered, in_full, memory, pages, material.things)
 
 
 def without_items(rendered: dict[str, Any], numbers: frozenset[int]) -> dict[str, Any]:

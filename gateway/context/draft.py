@@ -15,7 +15,6 @@ from gateway.base.tasks import offload_if
 from gateway.config.settings import ContextSettings
 from gateway.context.collect import ContextInput
 from gateway.embeddings.meaning import RequestMeaning
-from gateway.errors import ContextLengthExceeded
 from gateway.models.relevance import Relevance
 from gateway.models.window import Fitted, Material, ShownPages, Unreduced
 from gateway.planning.decision import Decision, facts_of, should_use_llm_planning
@@ -127,10 +126,7 @@ def make_draft(measured: Measured, settings: ContextSettings, has_planner: bool)
     bare = measured.without_things(settings)
     if measured.unreduced.new_pass and not bare.unreduced.new_pass:
         return _fitted_draft(bare, settings, has_planner)
-    try:
-        draft = _fitted_draft(measured, settings, has_planner)
-    except ContextLengthExceeded:
-        return _fitted_draft(bare, settings, has_planner)
+    draft = _fitted_draft(measured, settings, has_planner)
     if not draft.fitted.new_pass or bare.unreduced.new_pass:
         return draft
     without = _fitted_draft(bare, settings, has_planner)

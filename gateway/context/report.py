@@ -114,12 +114,13 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
     sent = included + len(material.instructions)
     utilization = measured_utilization(request, source.budget, fitted, sent, warning_threshold)
     utilization.strategy = _strategy(material, fitted)
-    is_more = history.restored_count or history.unread or material.things or material.cites or material.pages
+    things = fitted.forwarded.things
+    is_more = history.restored_count or history.unread or things or material.cites or material.pages
     if is_more and utilization.strategy == "passthrough":
         utilization.strategy = "simple"
     if any(each.metadata.get(UNINDEXED) for each in history.attachments):
         utilization.warnings.append("document_index_unfinished")
-    utilization.things = [{"memory_id": thing.memory_id, "type": thing.type} for thing in material.things]
+    utilization.things = [{"memory_id": thing.memory_id, "type": thing.type} for thing in things]
     utilization.pages = [
         {"artifact_id": each.artifact.artifact_id, "source": each.artifact.source, "pages": list(each.numbers)}
         for each in material.pages

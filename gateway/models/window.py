@@ -329,6 +329,7 @@ class Forwarded:
         pages: the parts behind the block that are pages of PDFs.
         shown_in_full: `Artifact.block_name` of each artifact that the block shows in full, in its order.
         memory: the memory message, where there is one.
+        things: the remembered things that the block names.
     """
 
     messages: list[dict[str, Any]]
@@ -338,6 +339,7 @@ class Forwarded:
     shown_in_full: tuple[str, ...] = ()
     memory: MemoryMessage | None = None
     pages: tuple[dict[str, Any], ...] = ()
+    things: tuple[Thing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ def fit(
     unreduced: Unreduced | None = None,
 ) -> Fitted:
     """The best selection that fits. What was forwarded before stays as it was while everything new fits behind it; else
-    one pass decides everything anew and frees enough for several turns (guarantee §4 I5, I7).
+    one pass decides everything anew and frees enough for several turns (guarantee §4 I5, I7). Remembered things stand
+    beside what it kept where they have room (guarantee §11.14).
 
     Args:
         planned: a plan to follow for artifacts that are forwarded for the first time, and for all once something has
@@ -46,12 +47,10 @@ def fit(
         return replace(as_it_is, moved=material.moves)
     fitted = _everything_kept(fitting, everything, limits.usable)
     if fitted is None:
-        compact = fitting.compacted("placed", "restored", "attached")
-        fitted = (
-            (None if material.has_memory_due else _all_compacted(compact, everything.selection))  # a block may quote it
-            or _old_blocks_gone(compact)
-            or reduced(compact.compacted("recallable"))
-        )
+        bare = replace(fitting, material=replace(material, things=())) if material.things else fitting
+        fitted = _decided_anew(bare, everything.selection)
+        if material.things:
+            fitted = fitting.fitted_within(limits.usable, fitted.selection) or fitted
         fitted = replace(fitted, new_pass=True)
     return replace(fitted, guarded=guarded(fitting, fitted)) if planned else fitted
 
@@ -88,6 +87,16 @@ def _everything_kept(fitting: Fitting, everything: Unreduced, tokens: int) -> Fi
     fitted = fitting.fitted_within(tokens, everything.selection, everything.forwarded)
     kept = with_recalled(fitting, fitted) if fitted else None
     return replace(followed(fitting, kept), moved=fitting.material.moves) if kept else None
+
+
+def _decided_anew(fitting: Fitting, frozen: Selection) -> Fitted:
+    """One pass, which loses as little as it can."""
+    compact = fitting.compacted("placed", "restored", "attached")
+    return (
+        (None if fitting.material.has_memory_due else _all_compacted(compact, frozen))  # a block may quote it
+        or _old_blocks_gone(compact)
+        or reduced(compact.compacted("recallable"))
+    )
 
 
 def _all_compacted(fitting: Fitting, frozen: Selection) -> Fitted | None:
