@@ -23,6 +23,9 @@ instructions are often as long as documents. Chosen by hand."""
 BEFORE_SHARE = 0.5
 """Share of the goal for what was said directly before the current message, where no tool step has come yet: people may
 talk among themselves for long before they ask. Chosen by hand."""
+FREE_SHARE = 0.25
+"""Share of the room beside all that cannot leave that a pass fills at least, also above the low-water mark: long
+instructions, or a block that is fixed, would leave no word of earlier steps else. Chosen by hand."""
 MOST_NAMED = 20
 """Attached documents that are named in the block although nothing of them is shown."""
 NO_SHORTER = "System messages, the current message and its latest tool step cannot be made shorter"
@@ -50,6 +53,7 @@ class Minimum:
         for artifact in self._material.placed:
             self._inside[artifact.place.message or 0].append(artifact)
         self._budget, self._goal = fitting.limits.tokens or 0, fitting.limits.goal
+        self._old_goal, self._fixed = fitting.limits.old_goal, 0
         self.first, self.is_cut, self._before = self._material.current, False, said_before(self._material)
         self._for_fresh = self._tokens_for_fresh()
         self.left_out = self._material.left
@@ -69,6 +73,7 @@ class Minimum:
         if may_spare:
             self.pointers |= self._task_in_full()
         self._take_before()
+        self._raise_goal()
         selection, tokens = self._reached()
         if may_spare and (self._spare_current() or self._spare_fresh()):
             selection = self._selection(self.first, self.pointers)
@@ -127,6 +132,19 @@ class Minimum:
                 text = (limits.budget or Budget(limits.tokens, None)).overflow(tokens)
                 why = self._sizes(selection) if self._material.pinned else NO_SHORTER
                 raise ContextLengthExceeded(f"{text} {why}; their budget is {self._budget} tokens.", param="messages")
+
+    def _raise_goal(self) -> None:
+        """Leaves room above a low-water mark that what cannot leave takes nearly all of."""
+        limits = self._fitting.limits
+        if limits.low_water is None:
+            return
+        stays, usable = self.left_out, limits.usable or 0
+        self.left_out |= {index for step in self._steps()[:-1] for index in range(step.start, step.end)}
+        self._fixed = fixed = self._fitting.tokens(self._selection(self.first, self.pointers))
+        self.left_out = stays
+        self._old_goal = max(self._old_goal, min(usable, int(fixed + FREE_SHARE * (usable - fixed))))
+        self._goal = min(self._old_goal + limits.fresh, usable)
+        self._for_fresh = self._tokens_for_fresh()
 
     def _take_before(self) -> None:
         """Takes what was said directly before the current message, the latest first, as far as it has room."""
@@ -231,14 +249,15 @@ class Minimum:
     def _tokens_for_latest(self, step: Turn) -> float:
         """Tokens kept for the results of the latest step as long as older steps can leave."""
         chars = sum(len(a.content) for at in range(step.start, step.end) for a in self._inside.get(at, ()))
-        return max(min(chars / CHARS_PER_TOKEN, self._goal * LATEST_SHARE), self._for_fresh)
+        return max(min(chars / CHARS_PER_TOKEN, (self._goal - self._fixed) * LATEST_SHARE), self._for_fresh)
 
     def _tokens_for_fresh(self) -> int:
-        """Tokens that a pass down to the low-water mark keeps for what the model has not seen yet: all of it, where
-        `OLD_SHARE` is left for what is old; else what the mark leaves."""
+        """Tokens that a pass down to the low-water mark keeps for what the model has not seen yet: all of it, where it
+        fits in full and `OLD_SHARE` is left for what is old; else what the mark leaves."""
         limits = self._fitting.limits
-        above = self._goal - limits.old_goal
-        return limits.fresh if above and limits.fresh <= self._goal * (1 - OLD_SHARE) else above
+        above = self._goal - self._old_goal
+        most = min(self._goal * (1 - OLD_SHARE), (limits.usable or 0) - self._fixed)
+        return limits.fresh if above and limits.fresh <= most else above
 
     def _leave_out(self, steps: list[Turn], excess: float) -> None:
         """Takes steps out of `steps`, oldest first, until `excess` tokens have left; the last one stays."""

@@ -59,6 +59,23 @@ async def test_s4_i7_at_first_sight_all_of_the_budget_is_filled() -> None:
     assert 0.95 * 3000 < built.fitted.tokens <= 3000
 
 
+@pytest.mark.parametrize("latest", ["There is no other.", DOCUMENT], ids=["short", "too long to stand in full"])
+@pytest.mark.parametrize("steps", [2, 30])
+async def test_s4_i7_what_cannot_leave_takes_no_room_below_the_low_water_mark_from_what_the_question_needs(
+    steps: int, latest: str
+) -> None:
+    """Long instructions alone may be above it: then a pass would leave no word of what was found a step ago. No step
+    leaves for what is cut all the same."""
+    found = [*LINES[:100], "The keeper of lamp 83 is called Ann.", *LINES[100:200]]
+    said = [system("Be as brief as you can. " * 250), user("Who is the keeper of lamp 83?")]
+    for n in range(steps):
+        said += [assistant(None, f"c{n}"), tool(f"c{n}", DOCUMENT if n < steps - 1 else "\n".join(found))]
+    built = await of_latest([*said, assistant(None, "latest"), tool("latest", latest)], 3000)
+    assert any("is called Ann" in str(message["content"]) for message in built.fitted.forwarded.messages)
+    most = 3000 if latest == DOCUMENT else 0.75 * 3000  # the next steps have room
+    assert prompt_tokens(built.fitted.forwarded.messages) <= most
+
+
 UNSEEN = {
     "a result": [assistant(None, "latest"), tool("latest", DOCUMENT)],
     "results": [assistant(None, "a", "b"), tool("a", DOCUMENT[:20_000]), tool("b", DOCUMENT[20_000:])],
