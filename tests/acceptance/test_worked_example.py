@@ -7,8 +7,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support import worked_example as example
 from tests.support.answers import exact
 from tests.support.documents import tokens
@@ -22,7 +20,6 @@ PAGE, AUDIT = ((Path(__file__).parents[2] / "docs" / name).read_text() for name 
 SUMMED = (("usage", "prompt_tokens"), ("cost", "total_cost"))
 
 
-@pytest.mark.xfail(strict=True, reason="the page is of a first window that was filled to 40 %; it is filled whole now")
 def test_the_example_of_the_page(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
     """§6.2, §6.3: a summary, an extract and an artifact that a plan could not leave out, each with its source; the next
     question finds all of it decided."""

@@ -22,7 +22,8 @@ from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply
 
 QUESTION = "Order 4411 came late. Why, and what does the contract owe the customer for it?"
-BUDGET = 3200
+BUDGET, LATER = 2400, 2800
+"""Tokens of the first prompt, which fills them, and of the next, which has room behind it."""
 SEARCHES = (
     "Order 4411 arrived late; it waited at the depot of Brennick",
     "For each day of delay the supplier credits the customer a part of the price",
@@ -161,7 +162,7 @@ def follow_up(first: Json) -> Json:
         "conversation": first["conversation"]["id"],
         "messages": [{"role": "user", "content": "Thank you. And was anything damaged?"}],
         "tools": TOOLS,
-        "context": {"max_input_tokens": BUDGET},
+        "context": {"max_input_tokens": LATER},
     }
 
 
