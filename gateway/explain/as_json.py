@@ -31,7 +31,7 @@ Json = dict[str, Any]
 def conversation_json(found: ExplainedConversation) -> Json:
     """A page of a conversation's turns, its branches and sums. Costs are USD, as everywhere: of the calls that have a
     price."""
-    outline, sums = found.outline, found.outline.sums
+    outline = found.outline
     return {
         "object": "conversation.explanation",
         "conversation": {"id": outline.conversation_id},
@@ -40,15 +40,7 @@ def conversation_json(found: ExplainedConversation) -> Json:
         "created_at": int(outline.created_at.timestamp()),
         "updated_at": int(outline.updated_at.timestamp()),
         "forgotten_at": int(outline.forgotten_at.timestamp()) if outline.forgotten_at else None,
-        "sums": {
-            "requests": sums.requests,
-            "prompt_tokens": sums.prompt_tokens,
-            "completion_tokens": sums.completion_tokens,
-            "cost": sums.cost,
-            "planning_cost": sums.planning_cost,
-            "unpriced": sums.unpriced,
-            "estimated": sums.estimated,
-        },
+        "sums": asdict(outline.sums),
         "branch": found.branch_id,
         "is_current": found.is_current,
         "turns_in_all": found.turns,

@@ -278,9 +278,9 @@ class CallersFiles:
 
     async def check(self, file_id: str, caller: Caller) -> None:
         """Whether it is there (`ports.documents.FileStore`)."""
-        if await self.is_here(file_id, caller):
+        if self._serves(caller):
             await self._files.find(caller.tenant, file_id)
-        else:
+        elif not await self.is_here(file_id, caller):
             await self._upstream.check(file_id, caller)
 
     async def fetch(self, file_id: str, caller: Caller) -> StoredFile:

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
 
-from gateway.models.bill import PICO
 from gateway.models.memory import SummarySegment
+from gateway.models.report_lists import NO_SUMS, KeptSums
 from gateway.models.turn import LedgerEntry
 
 
@@ -39,30 +38,6 @@ class OutlinedReplay:
 
 
 @dataclass(frozen=True, slots=True)
-class ConversationSums:
-    """What all requests of a conversation took, dry runs and failed ones included. Costs are whole picodollars of the
-    calls that have a price; `unpriced` counts requests without a total."""
-
-    requests: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost_picousd: int = 0
-    planning_cost_picousd: int = 0
-    unpriced: int = 0
-    estimated: int = 0
-
-    @property
-    def cost(self) -> Decimal:
-        """USD, planning included."""
-        return self.cost_picousd * PICO
-
-    @property
-    def planning_cost(self) -> Decimal:
-        """USD of internal models, a part of `cost`."""
-        return self.planning_cost_picousd * PICO
-
-
-@dataclass(frozen=True, slots=True)
 class ConversationOutline:
     """All messages of a conversation, oldest first, and what else is kept of it. `is_whole` is False where it has more
     messages than are read. `head_id` ends the current branch."""
@@ -81,7 +56,7 @@ class ConversationOutline:
     pinned: frozenset[str] = frozenset()
     segments: tuple[SummarySegment, ...] = ()
     replays: tuple[OutlinedReplay, ...] = ()
-    sums: ConversationSums = ConversationSums()
+    sums: KeptSums = NO_SUMS
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,9 @@ class KeptSums:
         return bool(self.cost) or self.unpriced < self.requests
 
 
+NO_SUMS = KeptSums(0, 0, 0, Decimal(0), Decimal(0), 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class ConversationChoice:
     """Which conversations. `tenant` None: of all tenants. `id`: an id or how one begins. `user`, `model`: of the latest

@@ -1,5 +1,6 @@
 """Conversations and requests of a list, as commands write them."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,7 +15,6 @@ COST_STYLE, PLANNING_STYLE, ID_STYLE, WHO_STYLE, FAINT = "bold", "magenta", "cya
 
 def conversation_json(line: ConversationLine) -> Json:
     """A conversation; `cost` is of the calls that have a price, `unpriced` counts requests that had others."""
-    sums = line.sums
     return {
         "id": line.id,
         "object": "conversation",
@@ -25,13 +25,7 @@ def conversation_json(line: ConversationLine) -> Json:
         "model": line.model,
         "created_at": int(line.created_at.timestamp()),
         "updated_at": int(line.updated_at.timestamp()),
-        "requests": sums.requests,
-        "prompt_tokens": sums.prompt_tokens,
-        "completion_tokens": sums.completion_tokens,
-        "cost": sums.cost,
-        "planning_cost": sums.planning_cost,
-        "unpriced": sums.unpriced,
-        "estimated": sums.estimated,
+        **asdict(line.sums),
     }
 
 

@@ -46,13 +46,10 @@ class OneConversation:
         here = (found.first - 1) // PAGE + 1
         if here > pages:
             raise NotFound("No such page.", param="page")
-        sums = found.outline.sums
         return await page.render(
             "conversation.html",
             found=found,
             outline=found.outline,
-            cost=sums.cost,
-            planning=sums.planning_cost,
             pages=pages,
             here=here,
             newer=page.link(page=str(here + 1)) if here < pages else None,

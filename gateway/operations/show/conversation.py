@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from gateway.base.printing import cost_text, usd_text
 from gateway.explain.conversation import BranchRun, ExplainedConversation, ExplainedTurn
-from gateway.models.report_lists import KeptSums, RequestLine
+from gateway.models.report_lists import RequestLine
 from gateway.operations.listed import (
     COST_STYLE,
     FAINT,
@@ -100,16 +100,7 @@ def _head(screen: Screen, found: ExplainedConversation) -> None:
         screen.line("session ", (outline.session, WHO_STYLE))
     began = when_text(outline.created_at)
     screen.line(f"began {began}, last active {when_text(outline.updated_at)} (UTC), {found.turns} turns")
-    kept = outline.sums
-    sums = KeptSums(
-        kept.requests,
-        kept.prompt_tokens,
-        kept.completion_tokens,
-        kept.cost,
-        kept.planning_cost,
-        kept.unpriced,
-        kept.estimated,
-    )
+    sums = outline.sums
     tokens = f"{sums.requests} requests, {sums.prompt_tokens} tokens in, {sums.completion_tokens} out: "
     estimated = f", {sums.estimated} estimated" if sums.estimated else ""
     cost = f", of that planning {usd_text(sums.planning_cost)}{estimated}"

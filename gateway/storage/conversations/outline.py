@@ -11,15 +11,11 @@ import sqlalchemy as sa
 from gateway.base import jsons
 from gateway.errors import ConversationNotFound, NotFound
 from gateway.models.artifacts import Artifact
+from gateway.models.bill import PICO
 from gateway.models.frames import Frame
-from gateway.models.outline import (
-    ConversationOutline,
-    ConversationSums,
-    OutlinedMessage,
-    OutlinedPage,
-    OutlinedReplay,
-)
+from gateway.models.outline import ConversationOutline, OutlinedMessage, OutlinedPage, OutlinedReplay
 from gateway.models.past_turns import ConversationPath
+from gateway.models.report_lists import KeptSums
 from gateway.models.turn import LedgerEntry, StoredCompletion
 from gateway.storage import rows
 from gateway.storage.conversations.path import read_path
@@ -164,8 +160,8 @@ def _messages(connection: sa.Connection, conversation_id: str) -> list[OutlinedM
     ]
 
 
-def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> ConversationSums:
-    """What an audit of the conversation adds up."""
+def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> KeptSums:
+    """What an audit of the conversation adds up, dry runs and failed requests included."""
     table = LEDGER.c
     total = table.total_cost_picousd
     known = sa.case((total.is_not(None), total), else_=sa.func.coalesce(table.known_cost_picousd, 0))
@@ -174,7 +170,8 @@ def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> Conve
     figures = [table.prompt_tokens, table.completion_tokens, *sums]
     query = sa.select(sa.func.count(), *(sa.func.sum(each) for each in figures))
     row = connection.execute(query.where(table.tenant == tenant, table.conversation_id == conversation_id)).one()
-    return ConversationSums(*(int(value or 0) for value in row))
+    requests, prompt, completion, cost, planning, unpriced, estimated = (int(value or 0) for value in row)
+    return KeptSums(requests, prompt, completion, cost * PICO, planning * PICO, unpriced, estimated)
 
 
 def _bills(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> dict[str, LedgerEntry]:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,20 +12,18 @@ from gateway.errors import NotFound
 from gateway.http.mcp import words
 from gateway.models.conversation import new_message
 from gateway.models.past_texts import ConversationTexts
-from gateway.models.report_lists import ConversationLine, KeptSums
+from gateway.models.report_lists import NO_SUMS, ConversationLine
 from gateway.models.things import Thing
 from gateway.past.artifact import EXTRACT_CHARS, MOST_CHARS
 from gateway.past.reader import LOOKED_THROUGH, MOST_CONVERSATIONS, READ_BYTES, SEARCHED_BYTES, Past
 from gateway.past.search import EXCERPT_CHARS, MOST_EXCERPTS
 from tests.unit.making import NOW, assistant, tool, user
 
-SUMS = KeptSums(0, 0, 0, Decimal(0), Decimal(0), 0, 0)
-
 
 def line(number: int, question: str | None = None) -> ConversationLine:
     """The conversation of that number; the higher, the later it was active."""
     time = NOW + timedelta(minutes=number)
-    return ConversationLine(f"conv_{number:032d}", "red", (), question, None, None, time, time, SUMS)
+    return ConversationLine(f"conv_{number:032d}", "red", (), question, None, None, time, time, NO_SUMS)
 
 
 class Shelf:
