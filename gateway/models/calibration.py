@@ -1,8 +1,10 @@
 """By how much a model's own count of tokens differs from the gateway's, learned from upstream's reports (ADR 13)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import ceil
+from typing import Any
 
 LEAST_MARGIN, MOST_MARGIN = 0.5, 3.0
 LEAST_PLAUSIBLE, MOST_PLAUSIBLE = 0.4, 4.0
@@ -21,6 +23,10 @@ MAX_ADDED = 16
 """Tokens that an upstream may put around a message beyond those that are known. More is no frame."""
 MAX_TEXT_PER_MESSAGE = 60
 """Tokens of a message up to which its frame is told apart from another tokenizer's count of its text."""
+SMALL_CHARS, MESSAGE_CHARS = 4000, 3 * MAX_TEXT_PER_MESSAGE
+"""Characters of a small prompt, and of each of its messages on average: about as much text as a frame shows beside."""
+MAX_SMALL = 8
+"""Small prompts of a model that a process counts for nothing but what they teach."""
 CONSISTENT = 8
 """Reports in a row that have to show that calls take fewer tokens than is known."""
 
@@ -91,6 +97,19 @@ class Report:
     def is_large(self) -> bool:
         """Whether the texts of the prompt make up most of it."""
         return self.counted >= min(LARGE, LARGE_SHARE * (self.window or self.budget))
+
+
+def is_small(messages: Sequence[dict[str, Any]]) -> bool:
+    """Whether a prompt is text alone, and so little of it that what frames its messages shows in a count of it."""
+    room = min(SMALL_CHARS, MESSAGE_CHARS * len(messages))
+    for message in messages:
+        content = message.get("content")
+        texts = [part.get("text") for part in content] if isinstance(content, list) else [content]
+        said = [text for text in texts if isinstance(text, str)]
+        room -= sum(map(len, said))
+        if message.get("tool_calls") or len(said) < len(texts) or room < 0:
+            return False
+    return bool(messages)
 
 
 def calibrated(known: Calibration, report: Report, now: datetime, *, exact: bool = False) -> Calibration:

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import hashlib
 from collections import OrderedDict
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
 from gateway.errors import StorageUnavailable
-from gateway.models.calibration import Calibration, Report, calibrated, merged
+from gateway.models.calibration import MAX_SMALL, Calibration, Report, calibrated, is_small, merged
 from gateway.models.exchange import ModelFacts
 from gateway.ports import CalibrationStore, Clock
 from gateway.telemetry.logs import get_logger
@@ -36,6 +38,7 @@ class Margins:
         self._known: OrderedDict[str, Calibration] = OrderedDict()
         self._stored: dict[str, Calibration] = {}
         self._changed: set[str] = set()
+        self._small: OrderedDict[str, int] = OrderedDict()
         self._looked_up = asyncio.Event()
         self._told = asyncio.Event()
 
@@ -52,6 +55,18 @@ class Margins:
     def known(self, facts: ModelFacts, counted_by: str) -> Calibration | None:
         """All that was learned of the model."""
         return self._known.get(key_of(facts.name, facts.served_at, facts.tokenizer, counted_by))
+
+    def takes_small(self, facts: ModelFacts, messages: Sequence[dict[str, Any]], counted_by: str) -> bool:
+        """Whether these are one more small prompt that is to be counted: in each process the first few of a model show
+        what frames its messages."""
+        key = key_of(facts.name, facts.served_at, facts.tokenizer, counted_by)
+        number = self._small.get(key, 0)
+        if number >= MAX_SMALL or not is_small(messages):
+            return False
+        self._small[key] = number + 1
+        if len(self._small) > MAX_REMEMBERED:
+            self._small.popitem(last=False)
+        return True
 
     def learn(self, facts: ModelFacts, report: Report, counted_by: str, *, exact: bool) -> None:
         """One more report.

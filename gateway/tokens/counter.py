@@ -92,6 +92,10 @@ class CounterRegistry:
         _encoding(name)
         self._loaded.add(name)
 
+    def takes_small(self, facts: ModelFacts, messages: Sequence[dict[str, Any]]) -> bool:
+        """See `Margins.takes_small`."""
+        return self._margins.takes_small(facts, messages, COUNTED_BY)
+
     def learn(self, facts: ModelFacts, report: Report) -> None:
         """Calibrates the estimate for a model by what its upstream reported (guarantee §4 I1)."""
         _, exact = encoding_name(facts)

@@ -5,8 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.accounting.cost import price_call, usage_of
+from gateway.base.tasks import BackgroundTasks
 from gateway.models.bill import FAILED_TRY, CallCost
 from gateway.models.calibration import Report
+from gateway.models.exchange import ModelFacts
 from gateway.models.usage import cache_tokens, is_figure
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.exchange import Exchange, Outcome
@@ -18,6 +20,7 @@ class UsageCount:
 
     def __init__(self, counters: CounterRegistry) -> None:
         self._counters = counters
+        self._tasks = BackgroundTasks()
 
     async def of(self, exchange: Exchange, outcome: Outcome) -> tuple[dict[str, Any], bool]:
         """The usage, and whether it was counted here because upstream did not report it."""
@@ -56,14 +59,21 @@ class UsageCount:
         built, budget = exchange.built, exchange.budget.tokens
         if exchange.surplus:  # what was sent is not what was counted
             return
-        if built is None or built.counting is None or not built.fitted.exact or budget is None or exchange.rounds:
+        if built is None or budget is None or exchange.rounds or built.utilization.cleared:
             return
-        if built.utilization.cleared:
+        forward = exchange.request.forward
+        has_tools = any(forward.get(name) for name in ("tools", "functions", "response_format"))
+        if not built.fitted.exact:
+            is_plain = not (has_tools or cached or exchange.refused_budget)
+            if is_plain and self._counters.takes_small(exchange.facts, built.fitted.forwarded.messages):
+                messages = exchange.messages
+                report = Report(0, reported, budget, exchange.budget.context_window, messages=len(messages))
+                self._tasks.start(self._learn_small(exchange.facts, report, messages))
             return
-        if any(map(_has_media, exchange.messages)):
+        if built.counting is None or any(map(_has_media, exchange.messages)):
             return
         calls = sum(len(message.get("tool_calls") or ()) for message in exchange.messages)
-        number, forward = len(exchange.messages), exchange.request.forward
+        number = len(exchange.messages)
         tokens = built.fitted.tokens - built.counting.added_per_message * number
         counted = round(tokens / built.counting.margin) + built.counting.saved_per_call * calls
         report = Report(
@@ -75,9 +85,21 @@ class UsageCount:
             refused=exchange.refused_budget is not None,
             messages=number,
             calls=calls,
-            has_tools=any(forward.get(name) for name in ("tools", "functions", "response_format")),
+            has_tools=has_tools,
         )
         self._counters.learn(exchange.facts, report)
+
+    async def _learn_small(self, facts: ModelFacts, report: Report, messages: list[dict[str, Any]]) -> None:
+        """Calibrates by a small prompt that surely fitted, so that nobody has counted it. Nothing waits for that: it
+        shows what upstream adds to each message, for prompts that are to come."""
+
+        def counted() -> int:
+            counter = self._counters.counter(facts)
+            return REPLY_TOKENS + sum(counter.plain(message) or 0 for message in messages)
+
+        report = replace(report, counted=await asyncio.to_thread(counted))
+        if not report.is_large:
+            self._counters.learn(facts, report)
 
     def _counted(self, exchange: Exchange, outcome: Outcome, reported: dict[str, Any]) -> dict[str, Any]:
         """Usage with what upstream did not report counted here; nothing of a prompt, or of an answer that says

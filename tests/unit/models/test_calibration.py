@@ -2,12 +2,13 @@
 
 import random
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.models.calibration import Calibration, Report, calibrated, merged
+from gateway.models.calibration import Calibration, Report, calibrated, is_small, merged
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)
@@ -74,6 +75,27 @@ def test_a_small_prompt_teaches_what_each_message_adds(
 ) -> None:
     learned = calibrated(known, report, LATER, exact=exact)
     assert (learned.added_per_message, learned.margin) == (added, known.margin)
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "https://x"}}
+
+
+@pytest.mark.parametrize(
+    ("messages", "small"),
+    [
+        ([{"role": "user", "content": "hello"}], True),
+        ([{"role": "user", "content": [{"type": "text", "text": "hello"}]}], True),
+        ([{"role": "user", "content": "x" * 181}], False),
+        ([{"role": "user", "content": "x" * 181}, {"role": "assistant", "content": "y"}], True),
+        ([{"role": "user", "content": "x" * 180}] * 30, False),
+        ([{"role": "user", "content": [PICTURE]}], False),
+        ([{"role": "user", "content": None}], False),
+        ([{"role": "assistant", "content": "", "tool_calls": [{}]}], False),
+        ([], False),
+    ],
+)
+def test_a_small_prompt_is_a_little_text_alone(messages: list[dict[str, Any]], small: bool) -> None:
+    assert is_small(messages) is small
 
 
 def test_what_messages_add_is_no_margin() -> None:

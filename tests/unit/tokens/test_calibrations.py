@@ -7,7 +7,7 @@ import pytest
 
 from gateway.base.clock import SystemClock
 from gateway.errors import StorageUnavailable
-from gateway.models.calibration import Calibration, Report
+from gateway.models.calibration import MAX_SMALL, Calibration, Report
 from gateway.models.exchange import ModelFacts
 from gateway.tokens.calibration import Margins, keep_calibrated, key_of
 from tests.support.calibrations import MemoryCalibrations
@@ -128,3 +128,12 @@ def test_only_so_many_names_are_kept() -> None:
         margins.learn(ModelFacts(f"made up {number}"), OVER, "o200k", exact=False)
     assert margins.of(FACTS, "o200k") == 1.0
     assert margins.of(ModelFacts("made up 1099"), "o200k") > 1
+
+
+def test_a_few_small_prompts_of_each_model_are_counted_and_no_more() -> None:
+    margins, hello = learner(), [{"role": "user", "content": "hello"}]
+    assert not margins.takes_small(FACTS, [{"role": "user", "content": "long " * 1000}], "o200k")
+    assert [margins.takes_small(FACTS, hello, "o200k") for _ in range(MAX_SMALL + 2)] == [True] * MAX_SMALL + [
+        False
+    ] * 2
+    assert margins.takes_small(ModelFacts("another"), hello, "o200k")
