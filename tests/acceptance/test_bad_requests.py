@@ -1,14 +1,18 @@
 """Bad input is a 4xx that names the field; it is never a 5xx, nothing goes up and nothing is stored (guarantee §7)."""
 
+import itertools
 import json
 from typing import Any
 
 import pytest
 
+from gateway.storage.database import schema
+from tests.chaos.audit import rows
 from tests.support.answers import Json, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.process import free_port
 
 ASK = [user("hello")]
 PDF = {"filename": "a.pdf", "file_data": "data:application/pdf;base64,%%%"}
@@ -219,3 +223,80 @@ def test_s7_bad_input_is_told_what_is_allowed(one_gateway: GatewayProcess, chang
     assert answer.status_code == 400
     assert all(word in message for word in allowed), message
     assert "Request" not in message
+
+
+KEYS: dict[str, Json] = {
+    "free": {},
+    "expired": {"expires_at": "2020-01-01T00:00:00Z"},
+    "narrow": {"models": ["gpt-4o-mini"]},
+    "poor": {"budgets": [{"usd": "0.000000000001"}]},
+    "limited": {"limits": {"rpm": 5}},
+}
+APIS: dict[str, Json] = {
+    "/chat/completions": {"messages": ASK},
+    "/responses": {"input": ASK},
+    "/messages": {"messages": ASK, "max_tokens": 100},
+}
+REFUSALS: dict[str, tuple[int, str, Json]] = {
+    "an unknown key": (401, "nobody", {}),
+    "a key that has expired": (401, "expired", {}),
+    "another model": (403, "narrow", {}),
+    "an unknown model": (404, "free", {"model": "nobodys"}),
+    "too large": (413, "free", {"metadata": {"a": "x" * 20_000}}),
+    "a used up budget": (429, "poor", {}),
+    "a limiter that is down": (503, "limited", {}),
+    "a wrong field": (400, "free", {"conversation": 7}),
+    "a wrong field of ours": (400, "free", {"context": {"mode": "fast"}}),
+    "a prompt that cannot fit": (400, "free", {"context": {"max_input_tokens": 1}}),
+    "an unknown conversation": (404, "free", {"conversation": "conv_unknown"}),
+}
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def module_refusing(module_start_gateway: GatewayFactory, request: pytest.FixtureRequest) -> GatewayProcess:
+    storage = {} if request.param == "sqlite" else {"url": request.getfixturevalue("postgres").new_database()}
+    keys = [{"key": f"gw-{name}-key", "tenant": name, **said} for name, said in KEYS.items()]
+    return module_start_gateway(
+        {
+            "auth": {"keys": keys},
+            "limits": {"when_down": "closed"},
+            "cache": {"url": f"redis://127.0.0.1:{free_port()}/0"},
+            "server": {"max_body_bytes": 10_000},
+            "storage": storage,
+        }
+    )
+
+
+def stored(gateway: GatewayProcess) -> dict[str, list[str]]:
+    """All rows of all tables, but for the signs of life of the process, and the key that it makes once for its
+    storage."""
+    assert gateway.config is not None
+    url = gateway.config["storage"]["url"]
+    tables = [table.name for table in schema.metadata.sorted_tables if table.name not in ("processes", "secrets")]
+    return {name: sorted(map(repr, rows(url, f"SELECT * FROM {name}"))) for name in tables}
+
+
+@pytest.mark.parametrize("why", [*REFUSALS, "no JSON"])
+def test_s6_10_a_refused_request_leaves_no_row(
+    module_refusing: GatewayProcess, upstream: MockUpstream, why: str
+) -> None:
+    """In no table, in any API, whole or streamed: neither content nor a bill."""
+    status, key, wrong = REFUSALS.get(why, (400, "free", {}))
+    before = stored(module_refusing)
+    with http(module_refusing, f"gw-{key}-key") as client:
+        for path, stream in itertools.product(APIS, (False, True)):
+            body = json.dumps({"model": "gpt-4o", **APIS[path], "stream": stream, **wrong})
+            answer = client.post(path, content=body[:-1] if why == "no JSON" else body)
+            assert answer.status_code == status, answer.text
+    assert stored(module_refusing) == before
+    assert not upstream.chats
+
+
+def test_s6_10_an_answered_request_leaves_its_rows(module_refusing: GatewayProcess, upstream: MockUpstream) -> None:
+    """Those of which a refused one leaves none."""
+    before = stored(module_refusing)
+    with http(module_refusing, "gw-free-key") as client:
+        assert client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK}).status_code == 200
+    after = stored(module_refusing)
+    added = {name for name in after if len(after[name]) > len(before[name])}
+    assert {"conversations", "messages", "ledger", "ledger_calls"} <= added

@@ -1,7 +1,6 @@
 """Labels and the one block of reference material (guarantee §4 I6)."""
 
 import re
-import time
 from dataclasses import replace
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from gateway.assembly.block import ELISION, as_data, block, block_without, extract_text, file_part, in_place
 from gateway.models.artifacts import Artifact, ArtifactType, Place, ProcessingStrategy, ToolCall
 from gateway.models.window import Excerpt, Recalled, Rendering
+from tests.support.growth import is_linear
 
 FULL, EXTRACT, NOTHING = ProcessingStrategy.INCLUDE_FULL, ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.EXCLUDE
 
@@ -305,8 +305,6 @@ def test_s4_i6_a_title_cannot_end_its_label() -> None:
     assert "</context_data>" not in label
 
 
-def test_s4_i6_forgery_is_looked_for_in_linear_time() -> None:
-    for piece in ("<", "< \u200b", "[ ", "\u200b", "\n \u200b", "<a", "[left "):
-        began = time.perf_counter()
-        as_data(piece * (400_000 // len(piece)))
-        assert time.perf_counter() - began < 3, piece
+@pytest.mark.parametrize("piece", ["<", "< \u200b", "[ ", "\u200b", "\n \u200b", "<a", "[left "])
+def test_s4_i6_forgery_is_looked_for_in_linear_time(piece: str) -> None:
+    assert is_linear(lambda size: as_data(piece * (size // len(piece))), 400_000)
