@@ -31,25 +31,27 @@ class ContextLengthExceeded(InvalidRequest):
 
 
 def overflow_text(limit: int | None, tokens: int | None, reserved: int = 0) -> str:
-    """OpenAI's words for a prompt that is too long, which clients look for: the limit that was broken and what the
-    messages take, as far as they are known, always more than the limit (guarantee §7).
+    """OpenAI's words for a prompt that is too long, which clients look for: the limit that was broken and what was
+    asked for, as far as they are known, always more than the limit (guarantee §7).
 
     Args:
-        reserved: tokens of the model's window that the answer may take, where `limit` is what they leave of it.
+        limit: of messages and answer together.
+        tokens: of the messages.
+        reserved: tokens of the limit that the answer may take.
     """
     if limit is None:
         found = "more" if tokens is None else tokens
         return f"This model's maximum context length is exceeded: your messages resulted in {found} tokens."
-    took, aside = str(tokens), "."
-    if tokens is None or tokens <= limit:  # counted otherwise than by who says that it is too long
-        took = "more"
-    elif tokens > limit + reserved:
-        limit += reserved
-    elif reserved:
+    text = f"This model's maximum context length is {limit} tokens. However, "
+    if tokens is not None and tokens > limit:
+        return f"{text}your messages resulted in {tokens} tokens."
+    if tokens is not None and tokens + reserved > limit:
         parts = f"{tokens} in the messages, {reserved} in the completion"
-        aside = f". You requested {tokens + reserved} tokens ({parts}) of a window of {limit + reserved}."
-    text = f"This model's maximum context length is {limit} tokens. However, your messages resulted in {took} tokens"
-    return f"{text}{aside}"
+        return f"{text}you requested {tokens + reserved} tokens ({parts})."
+    # counted otherwise than by who says that it is too long
+    if reserved:
+        return f"{text}you requested more tokens ({reserved} in the completion)."
+    return f"{text}your messages resulted in more tokens."
 
 
 class ContentRefused(InvalidRequest):

@@ -116,7 +116,8 @@ class UpstreamOverflow(UpstreamRefused):
         is_openais = OPENAIS_OVERFLOW.match(self.message)
         limit, reported = self.told_window, None if OF_CHARACTERS.search(self.message) else self.reported
         text = self.message if is_openais else overflow_text(limit or self.window, reported or self.counted)
-        told = {"message": text, "type": "invalid_request_error", "param": "messages"}
+        told = {"message": text, "type": "invalid_request_error", "param": self.param or "messages"}
         if is_openais and isinstance(error, dict) and error.get("code") == "context_length_exceeded":
-            return {**self.original, "error": {**told, **error}}
+            named = {"param": told["param"]} if error.get("param") == "messages" else {}
+            return {**self.original, "error": {**told, **error, **named}}
         return {"error": {**told, "code": "context_length_exceeded", "upstream": self.original}}

@@ -117,7 +117,8 @@ def _flat(kinds: list[Any]) -> list[Any]:
 
 def renamed(error: GatewayError, own_name: Naming) -> None:
     """An error of the inner form, in place, under the name by which its client knows the field. An upstream's own error
-    stays as it is; one that something is not there names no field in its text."""
+    stays as it is; one that something is not there names no field in its text. A field whose name is a word of English
+    is named at the beginning of a text: further on it is that word."""
     if isinstance(error, UpstreamOverflow):
         error.param = own_name("messages")
     if not isinstance(error, InvalidRequest) or error.param is None:
@@ -127,7 +128,8 @@ def renamed(error: GatewayError, own_name: Naming) -> None:
         return
     error.message = OF_A_MESSAGE.sub(lambda found: own_name(found[0]), error.message)
     if not OF_A_MESSAGE.match(before):
-        error.message = error.message.replace(before, error.param)
+        begins = r"\A" if before.isalpha() else r"(?<![\w.])"
+        error.message = re.sub(rf"{begins}{re.escape(before)}(?!\w)", lambda _: own_name(before), error.message)
     error.args = (error.message,)
 
 

@@ -9,6 +9,8 @@ from gateway.models.exchange import ModelFacts
 
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
 """The fields with which a request names how long its answer may be."""
+WHOSE = ("The model's max_input_tokens", "The request's max_input_tokens", "The gateway's context.max_input_tokens")
+"""Who limits a prompt beside the window."""
 OUTPUT_DIVISOR = 4
 """If the request names no output limit, at most one fourth of the window is reserved for the answer."""
 USABLE_SHARE = 0.99
@@ -45,18 +47,23 @@ class TurnBound:
 class Budget:
     """`tokens` for prompt, tools and schema; None if the window is unknown and no limit was named. `reserve_named`:
     the request names `reserved_output` itself; else it is this gateway's own choice. `turns` bounds the window beside
-    tokens, also where these are not known."""
+    tokens, also where these are not known. `max_input`: the least other limit of a prompt, and whose it is."""
 
     tokens: int | None
     context_window: int | None
     reserved_output: int = 0
     reserve_named: bool = False
     turns: TurnBound | None = None
+    max_input: tuple[int, str] | None = None
 
     def overflow(self, tokens: int | None) -> str:
-        """What a client is told whose messages take more than this."""
-        is_of_window = self.context_window is not None and self.tokens == self.context_window - self.reserved_output
-        return overflow_text(self.tokens, tokens, self.reserved_output if is_of_window else 0)
+        """What a client is told whose messages take more than this: by the model's window, or by another limit that is
+        less than what the answer leaves of it."""
+        window, reserved = self.context_window, self.reserved_output
+        if self.max_input is not None and (window is None or self.max_input[0] < window - reserved):
+            limit, whose = self.max_input
+            return f"{overflow_text(limit, tokens)} {whose} sets this limit."
+        return overflow_text(self.tokens if window is None else window, tokens, reserved if window else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +121,9 @@ def budget_for(facts: ModelFacts, forward: dict[str, Any], requested: int | None
         ContextLengthExceeded: the output that the request reserves leaves nothing for a prompt.
     """
     window = facts.context_window or facts.max_input_tokens
-    limits = [limit for limit in (facts.max_input_tokens, requested, settings.max_input_tokens) if limit]
+    given = zip((facts.max_input_tokens, requested, settings.max_input_tokens), WHOSE, strict=True)
+    max_input = min(((limit, whose) for limit, whose in given if limit), default=None)
+    limits = [max_input[0]] if max_input is not None else []
     field, reserved = output_limit(forward)
     if window:
         if field is None:
@@ -125,7 +134,8 @@ def budget_for(facts: ModelFacts, forward: dict[str, Any], requested: int | None
             text = f"This model's maximum context length is {window} tokens. However, {why}."
             raise ContextLengthExceeded(text, param=field)
         limits.append(window - reserved)
-    return Budget(min(limits) if limits else None, window, reserved if window else 0, field is not None)
+    tokens = min(limits) if limits else None
+    return Budget(tokens, window, reserved if window else 0, field is not None, max_input=max_input)
 
 
 def output_limit(forward: dict[str, Any]) -> tuple[str | None, int]:

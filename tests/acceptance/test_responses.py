@@ -167,7 +167,7 @@ def test_s10_1_what_does_not_fit(one_gateway: GatewayProcess, upstream: MockUpst
     asked = len(upstream.chats)
     error = refused(one_gateway, {**body, "truncation": "disabled"})
     assert (error["code"], error["param"]) == ("context_length_exceeded", "input")
-    assert error["message"].startswith("This model's maximum context length is 3584 tokens")
+    assert error["message"].startswith("This model's maximum context length is 4096 tokens. However, you requested")
     assert len(upstream.chats) == asked
     upstream.reply(text="Now.", usage=usage_of(1, 1))
     found = create(one_gateway, {"model": "small", "input": "short", "truncation": "disabled"})

@@ -135,7 +135,7 @@ def test_s4_i1_what_cannot_fit_is_refused(client: OpenAI, upstream: MockUpstream
         (5, {"messages": [user("one two three four five six")], "context": {"max_input_tokens": 5}}),
         (500, {"messages": [user(prose(1, 1200))], "context": {"max_input_tokens": 500}}),
         (4096, {"messages": [{"role": "system", "content": prose(1, 4000)}, user("hi")]}),
-        (96, {"messages": [{"role": "system", "content": prose(1, 400)}, user("hi")], "max_tokens": 4000}),
+        (4096, {"messages": [{"role": "system", "content": prose(1, 400)}, user("hi")], "max_tokens": 4000}),
         (4096, {"messages": [user("hi")], "max_tokens": 5000}),
     ]
     for limit, case in cases:

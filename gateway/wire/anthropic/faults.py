@@ -18,7 +18,9 @@ TYPES = {
     529: "overloaded_error",
 }
 """By status; of others a 4xx is an `invalid_request_error`, and all else an `api_error`."""
-OPENAIS = re.compile(r"maximum context length is (\d+) tokens(?:\. However, your messages resulted in (\d+) tokens)?")
+OPENAIS = re.compile(
+    r"maximum context length is (\d+) tokens(?:\. However, (?:your messages resulted in|you requested) (\d+) tokens)?"
+)
 
 
 def error_body(error: GatewayError, request_id: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter
 from pydantic_core._pydantic_core import list_all_errors
 
-from gateway.errors import ConversationNotFound, InvalidRequest, UpstreamRefused, invalid
+from gateway.errors import ContextLengthExceeded, ConversationNotFound, InvalidRequest, UpstreamRefused, invalid
 from gateway.http.conversations.import_check import EXPORT
 from gateway.http.fields import read, renamed, rule_of
 from gateway.http.inner.validation import CHAT, LIMIT, MODE
@@ -79,6 +79,15 @@ def test_errors_name_fields_as_their_client_knows_them() -> None:
     pair = InvalidRequest("messages[2].tool_call_id is not that of messages[1].", param="messages[2].tool_call_id")
     renamed(pair, own_name)
     assert (pair.param, pair.message) == ("input[2].tool_call_id", "input[2].tool_call_id is not that of input[1].")
+    for said, told in (
+        ("messages must be a list.", "own_messages must be a list."),
+        ("Your messages took more. System messages stay.", "Your messages took more. System messages stay."),
+    ):
+        renamed(listed := InvalidRequest(said, param="messages"), own_name)
+        assert (listed.param, listed.message) == ("own_messages", told)
+    length = ContextLengthExceeded("It is too long (max_tokens), as max_tokens_2 says.", param="max_tokens")
+    renamed(length, own_name)
+    assert length.message == "It is too long (own_max_tokens), as max_tokens_2 says."
     gone = ConversationNotFound("No such conversation.", param="conversation")
     renamed(gone, own_name)
     assert (gone.param, gone.message) == ("own_conversation", "No such conversation.")

@@ -1,5 +1,6 @@
 """How many tokens a prompt may have (guarantee §4 I1)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,32 +84,47 @@ def test_an_answer_that_leaves_no_room_for_a_prompt_is_an_error_that_names_its_f
 
 
 NEITHER = "This model's maximum context length is {} tokens. However, your messages resulted in {} tokens."
+TOGETHER = "This model's maximum context length is 4096 tokens. However, you requested {} in the completion)."
+SETS = " {} sets this limit."
+WINDOW, LONG_ANSWER = {"context_window": 4096}, {"max_tokens": 1000}
 
 
 @pytest.mark.parametrize(
     ("facts", "forward", "requested", "tokens", "said"),
     [
-        ({"context_window": 4096}, {"max_tokens": 1000}, 2000, 3000, NEITHER.format(2000, 3000)),
-        ({"context_window": 4096}, {"max_tokens": 1000}, 2000, 5000, NEITHER.format(2000, 5000)),
-        ({"context_window": 4096}, {"max_tokens": 1000}, None, 4097, NEITHER.format(4096, 4097)),
+        (WINDOW, LONG_ANSWER, 2000, 3000, NEITHER.format(2000, 3000) + SETS.format("The request's max_input_tokens")),
+        (WINDOW, LONG_ANSWER, 2000, 5000, NEITHER.format(2000, 5000) + SETS.format("The request's max_input_tokens")),
+        (WINDOW, LONG_ANSWER, 3096, 4000, TOGETHER.format("5000 tokens (4000 in the messages, 1000")),
+        (WINDOW, LONG_ANSWER, None, 4097, NEITHER.format(4096, 4097)),
+        (WINDOW, LONG_ANSWER, None, 4000, TOGETHER.format("5000 tokens (4000 in the messages, 1000")),
+        (WINDOW, {}, None, 4000, TOGETHER.format("5024 tokens (4000 in the messages, 1024")),
+        (WINDOW, {"max_tokens": 96}, None, 4000, TOGETHER.format("more tokens (96")),
+        (WINDOW, LONG_ANSWER, None, None, TOGETHER.format("more tokens (1000")),
         (
-            {"context_window": 4096},
-            {"max_tokens": 1000},
+            {"context_window": 9000, "max_input_tokens": 2000},
+            {},
+            None,
+            3000,
+            NEITHER.format(2000, 3000) + SETS.format("The model's max_input_tokens"),
+        ),
+        (
+            {"max_input_tokens": 4096},
+            LONG_ANSWER,
             None,
             4000,
-            f"{NEITHER.format(3096, 4000)} You requested 5000 tokens (4000 in the messages, 1000 in the completion) of "
-            "a window of 4096.",
+            TOGETHER.format("5000 tokens (4000 in the messages, 1000"),
         ),
-        ({"context_window": 9000, "max_input_tokens": 2000}, {}, None, 3000, NEITHER.format(2000, 3000)),
-        ({"context_window": 4096}, {"max_tokens": 96}, None, 4000, NEITHER.format(4000, "more")),
-        ({}, {}, 50, None, NEITHER.format(50, "more")),
+        ({}, {}, 50, None, NEITHER.format(50, "more") + SETS.format("The request's max_input_tokens")),
+        ({}, {}, 7000, 7500, NEITHER.format(6000, 7500) + SETS.format("The gateway's context.max_input_tokens")),
     ],
 )
 def test_s7_5_an_overflow_names_the_limit_that_was_broken(
     facts: dict[str, int], forward: dict[str, Any], requested: int | None, tokens: int | None, said: str
 ) -> None:
-    budget = budget_for(ModelFacts("m", **facts), forward, requested, ContextSettings())  # type: ignore[arg-type]
+    settings = ContextSettings(max_input_tokens=6000)
+    budget = budget_for(ModelFacts("m", **facts), forward, requested, settings)  # type: ignore[arg-type]
     assert budget.overflow(tokens) == said
+    assert replace(budget, tokens=7).overflow(tokens) == said, "a budget that is tightened is no other limit"
 
 
 @pytest.mark.parametrize(

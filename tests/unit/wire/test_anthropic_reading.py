@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.assembly.translated import as_upstream_takes, with_marks
-from gateway.errors import ContextLengthExceeded, InvalidRequest, UpstreamRefused
+from gateway.errors import ContextLengthExceeded, InvalidRequest, UpstreamRefused, overflow_text
 from gateway.http.fields import renamed
 from gateway.models.exchange import CacheMark, Deployment
 from gateway.wire.anthropic.edits import edits_of, limit_of, thinking_turns, without_old_thoughts
@@ -150,7 +150,7 @@ def test_errors_in_anthropics_words() -> None:
     """One of Anthropic's own is as it came."""
     own = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}, "request_id": "req_theirs"}
     assert error_body(UpstreamRefused(529, own, {}), "req_1") == own
-    text = "This model's maximum context length is 100 tokens. However, your messages resulted in 120 tokens."
-    told = error_body(ContextLengthExceeded(f"{text} More.", param="messages"), "req_1")
-    assert told["error"]["message"] == "prompt is too long: 120 tokens > 100 maximum"
+    for text in (overflow_text(100, 120), overflow_text(100, 90, 30)):
+        told = error_body(ContextLengthExceeded(f"{text} More.", param="messages"), "req_1")
+        assert told["error"]["message"] == "prompt is too long: 120 tokens > 100 maximum"
     assert told["request_id"] == "req_1"
