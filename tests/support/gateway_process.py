@@ -33,10 +33,11 @@ class GatewayProcess(ChildProcess, Closing):
         port: int | None = None,
         program: Sequence[str] = GATEWAY,
         fork_server: ForkServer | None = None,
+        python: str = sys.executable,
     ) -> None:
         """`config` is what the config file will hold (None: no `--config` at all), `env` goes on top of the
         scrubbed environment, `directory` is for config, log and working files (default: a temporary one),
-        `program` is what Python runs as the `gateway` command. A `fork_server` forks it where that is the same.
+        `program` is what `python` runs as the `gateway` command. A `fork_server` forks it where that is the same.
         """
         self._own_directory = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="gateway-")) if directory is None else directory
@@ -47,6 +48,7 @@ class GatewayProcess(ChildProcess, Closing):
         self.config_path = self.directory / "config.yaml"
         self.program = tuple(program)
         self._fork_server = fork_server
+        self._python = python
 
     def __enter__(self) -> Self:
         self.start()
@@ -81,7 +83,7 @@ class GatewayProcess(ChildProcess, Closing):
             with self.log.open("ab") as output:
                 self._child = self._fork_server.fork(args, self.env, self.directory, output)
         else:
-            self.spawn([sys.executable, *self.program, *args], env=self.env, cwd=self.directory)
+            self.spawn([self._python, *self.program, *args], env=self.env, cwd=self.directory)
 
     def terminate(self, timeout: float = 20.0) -> int:
         """SIGTERM, and the exit code; ProcessError if the server outlives `timeout` seconds."""

@@ -1,0 +1,38 @@
+"""The command `gateway` with ids that are random but alike to a tokenizer: of digits, which it takes three by three.
+
+It stands by itself: a checkout's own Python runs it, with that checkout's gateway. Ids stand in prompts, and with
+letters in them the same prompt has a few tokens more or less each time.
+"""
+
+import os
+import random
+import time
+
+from gateway.base import ids
+from gateway.cli import main
+
+
+class _Time:
+    """In the place of `time` where ids are made."""
+
+    @staticmethod
+    def time_ns() -> int:
+        """Nanoseconds whose milliseconds, in hex, are those that it is now, in decimal."""
+        return int(str(time.time_ns() // 1_000_000)[-12:], 16) * 1_000_000
+
+
+class _Os:
+    """In the place of `os`."""
+
+    register_at_fork = staticmethod(os.register_at_fork)
+
+    @staticmethod
+    def urandom(size: int) -> bytes:
+        """Bytes whose hex has digits alone."""
+        return bytes.fromhex("".join(random.choices("0123456789", k=2 * size)))
+
+
+vars(ids).update(time=_Time, os=_Os)
+
+if __name__ == "__main__":
+    raise SystemExit(main())
