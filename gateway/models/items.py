@@ -5,13 +5,26 @@ message's own, so that they stay the same, whatever else of the message is delet
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from gateway.base import jsons
 from gateway.base.ids import content_digest
 from gateway.models.conversation import ConversationMessage
+from gateway.models.tool_steps import text_of
+from gateway.models.typed_tools import (
+    LOCAL_SHELL,
+    OUTPUT,
+    PATCH,
+    SHELL,
+    TYPED,
+    TYPED_CALLS,
+    is_hosted_shell,
+    result_item,
+    status_of,
+    typed_item,
+)
 
 Part = dict[str, Any]
 
@@ -81,7 +94,10 @@ holds all of an answer's."""
 ANTHROPIC_EVENTS = "native_events"
 """The field of a delta with events of Anthropic's that a chat has no words for. It is for a stream's client alone: what
 they bring stands in `native_blocks`, too, which is kept."""
-ITEM_ID = re.compile(r"(msg|rs|fc|ctc|fco|ctco)_(sys)?([0-9A-Za-z-]{1,60})(_[0-9a-f]{12})?")
+FUNCTION, CUSTOM = "function_call", "custom_tool_call"
+PREFIXES = {FUNCTION: "fc", CUSTOM: "ctc", LOCAL_SHELL: "lsh", SHELL: "sh", PATCH: "apc"}
+"""How the ids of calls begin; those of their results have one letter more."""
+ITEM_ID = re.compile(rf"(msg|rs|(?:{'|'.join(PREFIXES.values())})o?)_(sys)?([0-9A-Za-z-]{{1,60}})(_[0-9a-f]{{12}})?")
 INSTRUCTION_PREFIX = "msg_sys"
 SIGNED = "thinking_blocks"
 """The field with thoughts that their provider signed."""
@@ -101,30 +117,34 @@ messages as they are, all else by its type, calls with their ids, too. What else
 OF_RESPONSES = frozenset({"reasoning_items", "output_items", "phase", ITEM_ORDER})
 """Fields of an assistant's message that only an upstream that speaks Responses takes back."""
 WORDS = frozenset({"content", "refusal", "annotations", "audio"})
-OWN_CALLS = ("function_call", "custom_tool_call")
-"""Calls that the client answers."""
+OWN_CALLS = frozenset(PREFIXES)
+"""Calls that the client answers, but for shells in a container."""
 BETWEEN = "\n\n"
 """Between texts that are items of their own, or parts of a summary."""
 OF_MESSAGE = frozenset(("type", "role", "status", "content", "phase"))
 OF_CALL = frozenset(("type", "status", "call_id"))
+IN_CALL = ("name", "namespace", "arguments", "input", "action", "operation", "environment")
 """Fields of items that a chat's message tells in words of its own."""
 
 
-def items_of(message: ConversationMessage, custom: Collection[str] = ()) -> list[Item]:
+NO_CALLS: Mapping[str, str] = {}
+
+
+def items_of(message: ConversationMessage, calls: Mapping[str, str] = NO_CALLS) -> list[Item]:
     """The items that a stored message is, at least one; each `pinned` where it is.
 
     Args:
-        custom: the ids of custom tool calls that a tool's message may answer.
+        calls: those that a tool's message may answer, as `call_kinds` has them.
     """
-    items = _items_of(message, custom)
+    items = _items_of(message, calls)
     return [{**item, "pinned": True} for item in items] if message.pinned else items
 
 
-def _items_of(message: ConversationMessage, custom: Collection[str]) -> list[Item]:
+def _items_of(message: ConversationMessage, calls: Mapping[str, str]) -> list[Item]:
     status = "incomplete" if message.status == "partial" else "completed"
     stem = (message.message_id or "").removeprefix("msg_")
     if message.role in ("tool", "function"):
-        return [_output(message.body, stem, status, custom)]
+        return [_output(message.body, stem, status, calls)]
     if message.role == "assistant":
         items = _answer(message, stem, status)
         return items if message.agent is None else [{**item, "agent": message.agent} for item in items]
@@ -148,10 +168,29 @@ def message_id_of(item_id: str) -> str | None:
     return f"msg_{parts.group(3)}" if parts and not parts.group(2) else None
 
 
-def custom_calls(message: ConversationMessage) -> frozenset[str]:
-    """The ids of a message's custom tool calls."""
-    calls = message.body.get("tool_calls") or ()
-    return frozenset(str(call.get("id")) for call in calls if isinstance(call.get("custom"), dict))
+def call_kinds(message: ConversationMessage) -> dict[str, str]:
+    """The types of a message's calls as items, by their ids; without those of functions."""
+    found = {str(call.get("id")): call_kind(call) for call in message.body.get("tool_calls") or ()}
+    return {call_id: kind for call_id, kind in found.items() if kind != FUNCTION}
+
+
+def call_kind(call: Mapping[str, Any]) -> str:
+    """The type of the item that a call is."""
+    if isinstance(call.get("custom"), dict):
+        return CUSTOM
+    typed = call.get(TYPED)
+    return typed if isinstance(typed, str) and typed in TYPED_CALLS else FUNCTION
+
+
+def is_own_call(item: Mapping[str, Any]) -> bool:
+    """Whether an item is a call that the client answers."""
+    return item.get("type") in OWN_CALLS and not is_hosted_shell(item)
+
+
+def answered_kind(item_id: str) -> str:
+    """The type of the call to which the item of a result of that id belongs."""
+    prefix = item_id.partition("_")[0].removesuffix("o")
+    return next((kind for kind, known in PREFIXES.items() if known == prefix), FUNCTION)
 
 
 def without(message: ConversationMessage, item_id: str) -> ConversationMessage | None:
@@ -221,11 +260,12 @@ def item_order(items: Sequence[Item]) -> list[Item]:
             entry, place = {"role": "assistant", **_rest(item, "pinned", "agent")}, 2
             is_simple = entry.keys() <= OF_MESSAGE and (isinstance(item["content"], str) or len(item["content"]) == 1)
             is_simple = is_simple and last < 2
-        elif kind in OWN_CALLS:
-            entry, place = _rest(item, "name", "namespace", "arguments", "input", "pinned", "agent"), 3
+        elif is_own_call(item):
+            entry, place = _rest(item, *IN_CALL, "pinned", "agent"), 3
             is_simple = entry.keys() <= OF_CALL
         else:
-            entry, place, is_simple = {"type": kind}, int(kind != "reasoning"), True
+            where = {"environment": item["environment"]} if kind == SHELL else {}
+            entry, place, is_simple = {"type": kind, **where}, int(kind != "reasoning"), True
         exact, last = exact and is_simple and place >= last, place
         found.append(entry)
     return [] if exact else found
@@ -247,14 +287,14 @@ def ordered(
     if messages and _tells(messages, body):
         said = [apart(entry, number) for number, entry in enumerate(messages)]
     others, calls = list(kept), list(calls)
-    are_all = len(calls) == sum(entry.get("type") in OWN_CALLS for entry in order)
+    are_all = len(calls) == sum(map(is_own_call, order))
     found: list[Any] = []
     for entry in order:
         kind = _kind(entry)
         if kind == "message":
             found += said[:1]
             said = said[1:]
-        elif kind in OWN_CALLS:
+        elif is_own_call(entry):
             fits = (n for n, call in enumerate(calls) if are_all or call["call_id"] == entry.get("call_id"))
             found += [{**entry, **calls.pop(n)} for n in [*fits][:1]]
         else:
@@ -350,10 +390,10 @@ def numbered_id(stem: str, number: int, prefix: str = "rs_") -> str:
     return f"{prefix}{stem}" if number == 0 else f"{prefix}{stem}_{content_digest(str(number))[:12]}"
 
 
-def call_item_id(stem: str, call_id: str, before: int, *, custom: bool) -> str:
-    """The id of the item of a tool call; `before`: how many calls of the message before it have the same id."""
+def call_item_id(stem: str, call_id: str, before: int, kind: str) -> str:
+    """The id of the item of a tool call of that type; `before`: how many calls before it in its message have its id."""
     mark = content_digest(f"{call_id}\n{before}")[:12]
-    return f"{'ctc' if custom else 'fc'}_{stem}_{mark}"
+    return f"{PREFIXES[kind]}_{stem}_{mark}"
 
 
 def _calls(body: dict[str, Any], stem: str) -> list[tuple[dict[str, Any], str]]:
@@ -371,28 +411,29 @@ def _calls(body: dict[str, Any], stem: str) -> list[tuple[dict[str, Any], str]]:
     seen: list[str] = []
     for call in calls:
         call_id = str(call.get("id"))
-        custom = isinstance(call.get("custom"), dict)
-        found.append((call, call_item_id(stem, call_id, seen.count(call_id), custom=custom)))
+        found.append((call, call_item_id(stem, call_id, seen.count(call_id), call_kind(call))))
         seen.append(call_id)
     return found
 
 
 def _call(call: dict[str, Any], item_id: str, status: str) -> Item:
-    custom = call.get("custom")
-    shared = {"id": item_id, "call_id": str(call.get("id")), "status": status}
-    if isinstance(custom, dict):
-        return {**shared, "type": "custom_tool_call", "name": custom.get("name"), "input": custom.get("input", "")}
-    function = call.get("function") or {}
-    arguments = function.get("arguments", "")
-    return {**shared, "type": "function_call", "name": function.get("name"), "arguments": arguments}
+    kind, custom, function = call_kind(call), call.get("custom") or {}, call.get("function") or {}
+    shared = {"id": item_id, "call_id": str(call.get("id")), "status": status_of(kind, status)}
+    if kind in TYPED_CALLS:
+        return {**shared, **typed_item(kind, function.get("arguments"))}
+    if kind == CUSTOM:
+        return {**shared, "type": kind, "name": custom.get("name"), "input": custom.get("input", "")}
+    return {**shared, "type": kind, "name": function.get("name"), "arguments": function.get("arguments", "")}
 
 
-def _output(body: dict[str, Any], stem: str, status: str, custom: Collection[str]) -> Item:
+def _output(body: dict[str, Any], stem: str, status: str, calls: Mapping[str, str]) -> Item:
     call_id = str(body.get("tool_call_id") or body.get("name"))
-    content = body.get("content")
-    output = content if isinstance(content, str) else input_parts(content)
-    kind, prefix = ("custom_tool_call_output", "ctco") if call_id in custom else ("function_call_output", "fco")
-    return {"id": f"{prefix}_{stem}", "type": kind, "call_id": call_id, "output": output, "status": status}
+    content, kind = body.get("content"), calls.get(call_id, FUNCTION)
+    output = {"output": content if isinstance(content, str) else input_parts(content)}
+    if kind in TYPED_CALLS:
+        output = result_item(kind, text_of(content))
+    shared = {"id": f"{PREFIXES[kind]}o_{stem}", "type": kind + OUTPUT, "call_id": call_id}
+    return {**shared, "status": status, **output}
 
 
 PDF_START = "JVBERi"

@@ -31,7 +31,7 @@ _gateway() {
 %(values)s    *) case "$at" in
 %(words)s    esac ;;
   esac
-  if [[ -n "$words_here" ]]; then compadd -- ${=words_here}; else _files; fi
+  compadd -- ${=words_here} || _files
 }
 if [[ "$funcstack[1]" == _gateway ]]; then _gateway "$@"; else compdef _gateway gateway; fi
 """

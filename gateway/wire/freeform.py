@@ -1,13 +1,17 @@
-"""Freeform tools for upstreams that have functions alone: each goes up as one with a single text, and its calls come
-back as what they were (guarantee §1.11).
+"""Tools that clients run and are no functions, for upstreams that have functions alone: each goes up as one, and its
+calls come back as what they were (guarantee §1.11).
 
-OpenAI's chats call them `custom` tools; `apply_patch` of coding agents is one. Grammars become part of descriptions.
+Freeform tools, which OpenAI's chats call `custom`, get a single text; `apply_patch` of coding agents is one. Grammars
+become part of descriptions. Those of types of their own are functions already; their calls are told whole.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from gateway.models.items import CUSTOM
+from gateway.models.typed_tools import TYPED, arguments_of, typed_kind
 
 Json = dict[str, Any]
 INPUT = "input"
@@ -18,21 +22,36 @@ HALF = re.compile(r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})\Z")
 """The first half of a character at the end of a text: what it is, the second half tells."""
 
 
-def names_of(body: Mapping[str, Any]) -> frozenset[str]:
-    """The names of a request's freeform tools."""
-    tools = body.get("tools")
-    return frozenset(str(tool["custom"].get("name")) for tool in tools if _custom(tool)) if tools else frozenset()
+Names = Mapping[str, str]
+"""The types of the calls of tools, by the names of these."""
+
+
+def names_of(body: Mapping[str, Any]) -> dict[str, str]:
+    """A request's tools that are no functions."""
+    found: dict[str, str] = {}
+    for tool in body.get("tools") or ():
+        if _custom(tool):
+            found[str(tool["custom"].get("name"))] = CUSTOM
+        elif kind := typed_kind(tool):
+            found[str(_name(tool))] = kind
+    return found
+
+
+def without_typed(body: Json) -> Json:
+    """The body with functions alone in the place of tools of types of their own, and of their calls."""
+    found = {**body, "messages": [_message(message, _bare) for message in body["messages"]]}
+    return {**found, "tools": [*map(_bare, body["tools"])]} if body.get("tools") else found
 
 
 def without_freeform(body: Json, *, keeps_allowed: bool) -> Json:
-    """The body with functions in the place of freeform tools, of the choice of one, and of their calls.
+    """The body with functions in the place of all such tools, of the choice of one, and of their calls.
 
     Args:
         keeps_allowed: the upstream takes a choice of `allowed_tools`; else only those are offered.
     """
-    found = {**body, "messages": [_message(message) for message in body["messages"]]}
-    if body.get("tools"):
-        found["tools"] = [_function(tool["custom"]) if _custom(tool) else tool for tool in body["tools"]]
+    found = without_typed({**body, "messages": [_message(message, _as_function) for message in body["messages"]]})
+    if found.get("tools"):
+        found["tools"] = [_function(tool["custom"]) if _custom(tool) else tool for tool in found["tools"]]
     choice = body.get("tool_choice")
     if isinstance(choice, dict):
         found["tool_choice"] = choice = _choice(choice)
@@ -78,33 +97,43 @@ def _choice(choice: Json) -> Json:
     return {"type": "function", "function": {"name": choice["custom"].get("name")}}
 
 
-def _message(message: Json) -> Json:
+def _message(message: Json, made: Callable[[Json], Json]) -> Json:
     calls = message.get("tool_calls")
-    if not calls or not any(map(_custom, calls)):
-        return message
-    return {**message, "tool_calls": [_as_function(call) if _custom(call) else call for call in calls]}
+    return {**message, "tool_calls": [*map(made, calls)]} if calls else message
+
+
+def _bare(tool: Any) -> Any:
+    """A tool, or a call, without the note of its type."""
+    return {k: v for k, v in tool.items() if k != TYPED} if isinstance(tool, dict) and TYPED in tool else tool
 
 
 def _as_function(call: Json) -> Json:
+    if not _custom(call):
+        return call
     arguments = json.dumps({INPUT: call["custom"].get(INPUT) or ""}, ensure_ascii=False)
     kept = {name: value for name, value in call.items() if name != "custom"}
     return {**kept, "type": "function", "function": {"name": call["custom"].get("name"), "arguments": arguments}}
 
 
-def with_freeform(completion: Json, names: Iterable[str]) -> Json:
-    """A completion whose calls of these tools are freeform again."""
+def with_freeform(completion: Json, names: Names) -> Json:
+    """A completion whose calls of these tools are what they were."""
     choices = []
     for choice in completion.get("choices") or ():
         message = choice.get("message") or {}
         if calls := message.get("tool_calls"):
-            made = [_as_custom(call) if _name(call) in names else call for call in calls]
+            made = [_as_own(call, names.get(str(_name(call)))) for call in calls]
             choice = {**choice, "message": {**message, "tool_calls": made}}
         choices.append(choice)
     return {**completion, "choices": choices}
 
 
-def _as_custom(call: Json) -> Json:
+def _as_own(call: Json, kind: str | None) -> Json:
+    if kind is None:
+        return call
     function = call["function"]
+    if kind != CUSTOM:
+        arguments = arguments_of(kind, function.get("arguments"))
+        return {**call, "function": {**function, "arguments": arguments}, TYPED: kind}
     kept = {name: value for name, value in call.items() if name != "function"}
     return {**kept, "type": "custom", "custom": {"name": function["name"], INPUT: input_of(function.get("arguments"))}}
 
@@ -124,15 +153,15 @@ def input_of(arguments: Any) -> str:
 
 
 class FreeformChunks:
-    """Makes freeform calls of the functions in a stream: their text is told as it comes."""
+    """Makes such calls of the functions in a stream: a freeform text is told as it comes, all else at its end."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names = frozenset(names)
-        self._inputs: dict[tuple[Any, Any], _Input] = {}
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._inputs: dict[tuple[Any, Any], _Input | _Whole] = {}
         """By the index of the choice and that of the call; those of functions are not among them."""
 
     def of(self, chunk: Json) -> Json:
-        """The chunk with freeform calls; what was held back of them stands where their choice ends."""
+        """The chunk with its calls as they were; what was held back of them stands where their choice ends."""
         choices = []
         for choice in chunk.get("choices") or ():
             delta, index = choice.get("delta") or {}, choice.get("index")
@@ -155,20 +184,50 @@ class FreeformChunks:
         if function.get("name") and (known is None or (piece.get("id") and piece["id"] != known.call_id)):
             rest = self._rest(key)
             if function["name"] in self._names:
-                self._inputs[key] = known = _Input(piece.get("id"))
-                begun = {"name": function["name"], INPUT: known.add(function.get("arguments"))}
-                kept = {name: value for name, value in piece.items() if name != "function"}
-                return [*rest, {**kept, "type": "custom", "custom": begun}]
+                kind = self._names[function["name"]]
+                self._inputs[key] = known = _Input(piece.get("id")) if kind == CUSTOM else _Whole(piece.get("id"), kind)
+                return [*rest, known.begun(piece, function)]
             known = None
         if known is None:
             return [*rest, piece]
         text = known.add(function.get("arguments"))
-        return [{"index": key[1], "custom": {INPUT: text}}] if text else []
+        return [{"index": key[1], **known.piece(text)}] if text else []
 
     def _rest(self, key: tuple[Any, Any]) -> list[Json]:
         known = self._inputs.pop(key, None)
         text = known.rest() if known is not None else ""
-        return [{"index": key[1], "custom": {INPUT: text}}] if text else []
+        return [{"index": key[1], **known.piece(text)}] if known is not None and text else []
+
+
+class _Whole:
+    """The arguments of a call that is told at its end."""
+
+    def __init__(self, call_id: Any, kind: str) -> None:
+        self.call_id = call_id
+        self._kind = kind
+        self._said: list[str] = []
+
+    def begun(self, piece: Json, function: Json) -> Json:
+        """The first piece of the call."""
+        self.add(function.get("arguments"))
+        return {**piece, "function": {**function, "arguments": ""}, TYPED: self._kind}
+
+    def piece(self, text: str) -> Json:
+        """A piece with that text."""
+        return {"function": {"arguments": text}}
+
+    def add(self, piece: Any) -> str:
+        """More of the arguments; nothing can be told by now."""
+        self._said.append(_text(piece))
+        return ""
+
+    def rest(self) -> str:
+        """All of them when the call is over."""
+        return arguments_of(self._kind, "".join(self._said))
+
+
+def _text(piece: Any) -> str:
+    return piece if isinstance(piece, str) else json.dumps(piece) if piece else ""
 
 
 class _Input:
@@ -180,9 +239,19 @@ class _Input:
         """What has not been told."""
         self._has_begun = False
 
+    def begun(self, piece: Json, function: Json) -> Json:
+        """The first piece of the call."""
+        kept = {name: value for name, value in piece.items() if name != "function"}
+        said = {"name": function["name"], INPUT: self.add(function.get("arguments"))}
+        return {**kept, "type": "custom", "custom": said}
+
+    def piece(self, text: str) -> Json:
+        """A piece with that text."""
+        return {"custom": {INPUT: text}}
+
     def add(self, piece: Any) -> str:
         """More of the arguments; returns what can be told by now."""
-        self._said += piece if isinstance(piece, str) else json.dumps(piece) if piece else ""
+        self._said += _text(piece)
         if not self._has_begun:
             begins = BEGINS.match(self._said)
             if begins is None:

@@ -4,8 +4,9 @@ import json
 from typing import Any
 
 import httpx
+import pytest
 
-from tests.support.answers import chat, exact, stored, usage_of, user
+from tests.support.answers import Json, chat, exact, stored, usage_of, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -213,6 +214,88 @@ def test_s10_1_thoughts_and_custom_calls_come_back(one_gateway: GatewayProcess, 
         "reasoning_content": "Run it.",
         "tool_calls": [called],
     }
+
+
+EXITED = {"type": "exit", "exit_code": 1}
+FAILED = [{"stdout": "a.txt", "stderr": "no b", "outcome": EXITED}]
+SHELLS_AND_PATCHES: dict[str, tuple[Json, Json, str]] = {
+    "local_shell": (
+        {"command": ["ls"]},
+        {"action": {"type": "exec", "command": ["ls"], "env": {}}, "output": "a.txt"},
+        "a.txt",
+    ),
+    "shell": (
+        {"commands": ["ls", "ls b"], "timeout_ms": 50},
+        {"action": {"commands": ["ls", "ls b"], "timeout_ms": 50}, "output": FAILED},
+        json.dumps(FAILED, separators=(",", ":")),
+    ),
+    "apply_patch": (
+        {"type": "update_file", "path": "a.txt", "diff": "@@\n-a\n+b"},
+        {
+            "operation": {"type": "update_file", "path": "a.txt", "diff": "@@\n-a\n+b"},
+            "status": "failed",
+            "output": "no a",
+        },
+        '{"status":"failed","output":"no a"}',
+    ),
+}
+"""By their types: what a model writes, what the client gets and says, and what the model reads of that."""
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("tool", SHELLS_AND_PATCHES)
+def test_s1_11_shells_and_patches_are_functions_before_a_chat(
+    one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory, tool: str, streamed: bool
+) -> None:
+    """Their calls come as items of their own types, and what came of them goes up as a tool's result; kept, listed and
+    sent again they are the same."""
+    arguments, held, read = SHELLS_AND_PATCHES[tool]
+    kind, field = f"{tool}_call", "operation" if "operation" in held else "action"
+    call_id = f"call_{tool}_{streamed}"
+    function = {"name": tool, "arguments": json.dumps(arguments)}
+    upstream.reply(tool_calls=[{"id": call_id, "type": "function", "function": function}], usage=usage_of(5, 5))
+    asked: Any = [{"role": "user", "content": f"Do it with {call_id}"}]
+    choice: Any = "required" if tool == "local_shell" else {"type": tool}  # which the SDK cannot choose
+    body: Json = {"model": "small", "input": asked, "tools": [{"type": tool}], "tool_choice": choice}
+    if streamed:
+        told = events(one_gateway, body)
+        first = told[-1]["response"]
+        assert [event["item"] for event in told if event["type"] == "response.output_item.done"] == first["output"]
+    else:
+        first = create(one_gateway, body)
+    sent = upstream.last.body
+    assert [each["function"]["name"] for each in sent["tools"]] == [tool]
+    assert sent["tool_choice"] == (choice if choice == "required" else {"type": "function", "function": {"name": tool}})
+    assert {*arguments} <= sent["tools"][0]["function"]["parameters"]["properties"].keys()
+    assert first["response_metadata"].get("warnings", []) == []
+    (call,) = first["output"]
+    assert (call["type"], call["call_id"], call["status"], call[field]) == (kind, call_id, "completed", held[field])
+    client = make_client(one_gateway)
+    assert client.responses.retrieve(first["id"]).output[0].to_dict() == call
+    named = "id" if tool == "local_shell" else "call_id"
+    result = {"type": f"{kind}_output", named: call_id, **{k: v for k, v in held.items() if k != field}}
+    upstream.reply(text="done", usage=usage_of(1, 1))
+    second = create(one_gateway, {**body, "input": [result], "previous_response_id": first["id"]})
+    calls = upstream.last.body["messages"][1]["tool_calls"]
+    assert calls == [
+        {
+            "id": call_id,
+            "type": "function",
+            "function": {"name": tool, "arguments": json.dumps(arguments, separators=(",", ":"))},
+        }
+    ]
+    assert upstream.last.body["messages"][2] == {"role": "tool", "tool_call_id": call_id, "content": read}
+    (listed,) = client.responses.input_items.list(second["id"]).data
+    kept = listed.to_dict()
+    assert {**kept, **result} == {**kept, "id": result.get("id", kept["id"])}
+    upstream.reply(text="well", usage=usage_of(1, 1))
+    again = [*asked, call, result, *second["output"], {"role": "user", "content": "And?"}]
+    third = create(one_gateway, {**body, "input": again})
+    assert third["conversation"] == first["conversation"]
+    assert upstream.last.body["messages"][1]["tool_calls"] == calls
+    assert upstream.last.body["messages"][2]["content"] == read
+    items = client.conversations.items.list(first["conversation"]["id"], order="asc").data
+    assert [item.type for item in items] == ["message", kind, f"{kind}_output", "message", "message", "message"]
 
 
 def test_s10_1_a_dry_run_asks_no_model(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:

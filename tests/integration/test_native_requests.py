@@ -12,11 +12,13 @@ from gateway.models.exchange import Native
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.responses.adapter import ResponsesUpstream
+from gateway.upstream.routing.freeform import FreeformUpstream
 from gateway.upstream.routing.providers import ProtocolUpstream
+from gateway.wire.responses.reading import read_request
 from tests.support.answers import Json, user
 from tests.support.factory import SMALL_MODEL_INFO, sqlite_url
 from tests.support.in_process import InProcess
-from tests.support.mock_responses import MockResponses, call, thought, web_search, words
+from tests.support.mock_responses import TYPED, MockResponses, call, thought, typed_call, web_search, words
 from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply
 
@@ -39,7 +41,7 @@ async def house(upstream: MockUpstream, tmp_path: Path) -> AsyncIterator[InProce
     pool = ConnectionPool(10)
     over_http = HttpUpstream(pool)
     upstreams = ProtocolUpstream(openai=over_http, responses=ResponsesUpstream(over_http))
-    made = await InProcess(settings, {}, lambda body: {}, upstream=upstreams).prepare()
+    made = await InProcess(settings, {}, lambda body: {}, upstream=FreeformUpstream(upstreams)).prepare()
     yield made
     await made.close()
     await pool.aclose()
@@ -105,6 +107,41 @@ async def test_s10_4_hosted_calls_go_back_where_they_stood(house: InProcess, ups
     await house.ask(body, native=HOSTED)
     assert mock.last["input"][1:4] == made
     assert mock.last["input"][4]["content"] == [{"type": "output_text", "text": "found", "annotations": []}]
+
+
+@pytest.mark.parametrize("kind", TYPED)
+async def test_s1_11_shells_and_patches_stay_what_they_are_where_they_are_known(
+    house: InProcess, upstream: MockUpstream, kind: str
+) -> None:
+    """Tool, choice, call and result; an upstream that speaks Responses and is not known to have them gets functions, of
+    which the same conversation's earlier calls are, too."""
+    mock, tool = MockResponses(upstream), {"type": kind.removesuffix("_call")}
+    made = typed_call(kind, call_id="c")
+    exited = {"stdout": "a", "stderr": "b", "outcome": {"type": "exit", "exit_code": 1}}
+    output = {"shell_call": [exited]}.get(kind, "a")
+    failed = {"status": "failed"} if kind == "apply_patch_call" else {}
+    limit = {"max_output_length": 99} if kind == "shell_call" else {}
+    result = {"type": f"{kind}_output", "call_id": "c", "output": output, **failed}
+    asked = read_request({"model": "m", "input": "q", "tools": [tool], "tool_choice": tool})
+    mock.reply(thought("", "sealed"), made)
+    first = await house.ask({**asked.chat, "model": "speaks"}, native=asked.native)
+    assert (mock.last["tools"], mock.last["tool_choice"]) == ([tool], tool)
+    assert first["choices"][0]["finish_reason"] == "tool_calls"
+    again = read_request({"model": "m", "input": [result], "tools": [tool]})
+    body = {**again.chat, "conversation": first["conversation"]["id"]}
+    mock.reply(words("done"))
+    await house.ask({**body, "model": "speaks"}, native=again.native)
+    _, _, sent, answer = mock.last["input"]
+    assert {**sent, "id": made["id"]} == made
+    named = {"id": "c"} if kind == "local_shell_call" else {"call_id": "c"}
+    assert answer == {**{k: v for k, v in result.items() if k != "call_id"}, **named, **limit}
+    mock.reply(words("done"))
+    more = read_request({"model": "m", "input": "and?", "tools": [tool]})
+    await house.ask({**body, **more.chat, "model": "unknown"}, native=more.native)
+    assert [each["type"] for each in mock.last["tools"]] == ["function"]
+    kinds = [item.get("type") for item in mock.last["input"]]
+    assert kinds[-4:-1] == ["function_call", "function_call_output", None]
+    assert "typed_tool" not in str(mock.last)
 
 
 async def test_s10_4_an_upstream_that_is_known_to_speak_it_is_asked_again(

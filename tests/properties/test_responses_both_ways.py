@@ -128,7 +128,8 @@ def _plain(item: Json) -> Json:
 
 
 CHOICES: list[Any] = [
-    *("auto", {"type": "function", "name": "f"}, {"type": "custom", "name": "g"}),
+    *("auto", {"type": "function", "name": "f"}, {"type": "custom", "name": "g"}, {"type": "shell"}),
+    {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "apply_patch"}]},
     {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
 ]
 
@@ -146,6 +147,8 @@ def test_s10_4_a_request_goes_up_as_it_came(choice: Any, strict: Json) -> None:
         "tools": [
             {"type": "function", "name": "f", "parameters": {"type": "object"}, **strict},
             {"type": "custom", "name": "g", "format": grammar},
+            {"type": "shell", "environment": {"type": "local"}},
+            {"type": "apply_patch"},
             {"type": "web_search"},
         ],
         "reasoning": {"effort": "low", "summary": "auto"},

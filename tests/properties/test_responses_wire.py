@@ -19,6 +19,7 @@ from gateway.wire.responses.sending import input_items, response_request
 from gateway.wire.responses.wording import ENCRYPTED, echo
 from gateway.wire.responses.wording import response_of as worded
 from tests.support.mock_responses import (
+    TYPED,
     Script,
     call,
     custom_call,
@@ -26,6 +27,7 @@ from tests.support.mock_responses import (
     refusal,
     response_of,
     thought,
+    typed_call,
     violations,
     web_search,
     words,
@@ -53,6 +55,7 @@ OUTPUT = st.lists(
     | WORDS
     | CALLS
     | st.builds(custom_call, TEXTS, TEXTS)
+    | st.builds(typed_call, st.sampled_from([*TYPED]))
     | st.builds(web_search, TEXTS)
     | st.builds(refusal, TEXTS),
     max_size=6,
@@ -127,7 +130,7 @@ def test_s10_18_an_answer_goes_back_as_it_was(output: list[Json]) -> None:
     sent = input_items([{"role": "user", "content": "q"}, message, *results])
     assert not violations({"input": sent, "store": False})
     assert [*map(bare, sent[1 : len(sent) - len(results)])] == [*map(bare, output)]
-    answered = [item["call_id"] for item in sent if item.get("type", "").endswith("_output")]
+    answered = [item.get("call_id") or item["id"] for item in sent if item.get("type", "").endswith("_output")]
     assert answered == [each["id"] for each in message.get("tool_calls", ())]
 
 

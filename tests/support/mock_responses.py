@@ -16,7 +16,8 @@ from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import JsonDict, Reply, count_words, error_body
 
 PATH = "/v1/responses"
-OWN_KINDS = {"message", "function_call", "custom_tool_call", "reasoning"}
+CALLS = ("function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call")
+OWN_KINDS = {"message", "reasoning", *CALLS}
 OF_CHATS = ("messages", "max_tokens", "max_completion_tokens", "response_format", "reasoning_effort", "logprobs")
 _CREATED = 1_700_000_000
 _numbers = itertools.count(1)
@@ -57,6 +58,22 @@ def custom_call(name: str, text: str, call_id: str | None = None) -> JsonDict:
     """A call of a custom tool."""
     item = {"id": f"ctc_{next(_numbers)}", "type": "custom_tool_call", "status": "completed"}
     return {**item, "call_id": call_id or f"call_{next(_numbers)}", "name": name, "input": text}
+
+
+TYPED: dict[str, tuple[str, JsonDict]] = {
+    "local_shell_call": ("action", {"type": "exec", "command": ["ls", "-a"], "env": {"A": "1"}, "timeout_ms": 5}),
+    "shell_call": ("action", {"commands": ["ls", "cd x"], "timeout_ms": 1000, "max_output_length": 99}),
+    "apply_patch_call": ("operation", {"type": "create_file", "path": "a.py", "diff": "+x = 1\n+"}),
+}
+"""Calls with items of their own: the field that says what to do, and an example of it."""
+
+
+def typed_call(kind: str, held: JsonDict | None = None, call_id: str | None = None) -> JsonDict:
+    """A call of a shell or of a patch."""
+    field_name, example = TYPED[kind]
+    where = {"environment": {"type": "local"}} if kind == "shell_call" else {}
+    item = {"id": f"x_{next(_numbers)}", "type": kind, "status": "completed", **where}
+    return {**item, "call_id": call_id or f"call_{next(_numbers)}", field_name: held or example}
 
 
 def web_search(query: str) -> JsonDict:
@@ -136,10 +153,11 @@ def violations(body: JsonDict) -> list[str]:
             found.append(f"{where}.role is {item.get('role')!r}")
         if kind == "reasoning" and not item.get("encrypted_content") and not body.get("store", True):
             found.append(f"{where}: Item {item.get('id')!r} not found. Items are not persisted when `store` is false.")
-        if kind in ("function_call", "custom_tool_call"):
+        if kind in CALLS:
             calls.add(item["call_id"])
-        if kind.endswith("_call_output") and item["call_id"] not in calls:
-            found.append(f"{where}: No tool call found for function call output with call_id {item['call_id']}.")
+        answered = item["id" if kind == "local_shell_call_output" else "call_id"] if kind.endswith("_output") else None
+        if answered is not None and answered not in calls:
+            found.append(f"{where}: No tool call found for function call output with call_id {answered}.")
         if {"tool_calls", "reasoning_content", "reasoning_items", "annotations"} & item.keys():
             found.append(f"{where} has fields of a chat")
     for index, tool in enumerate(body.get("tools") or ()):

@@ -16,7 +16,7 @@ from gateway.base.ids import content_digest, new_id
 from gateway.errors import ConversationNotFound, InvalidRequest, ItemNotFound
 from gateway.models.chain import START, ChainDigest, Run, following
 from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
-from gateway.models.items import INSTRUCTION_PREFIX, Item, custom_calls, instruction_items, items_of, message_id_of
+from gateway.models.items import INSTRUCTION_PREFIX, Item, call_kinds, instruction_items, items_of, message_id_of
 from gateway.models.records import ItemPage, ItemQuery
 from gateway.models.tool_steps import RESULT_ROLES
 from gateway.storage import rows
@@ -97,10 +97,10 @@ def instructions_in_force(connection: sa.Connection, row: Any) -> list[dict[str,
     return list(jsons.loads_stored(body)) if body else []
 
 
-def calls_before(connection: sa.Connection, message_id: str | None) -> frozenset[str]:
-    """The ids of the custom tool calls that a result behind this message may answer."""
+def calls_before(connection: sa.Connection, message_id: str | None) -> dict[str, str]:
+    """The calls that a result behind this message may answer, as `call_kinds` has them."""
     step = open_step(connection, message_id)
-    return custom_calls(step[0]) if step else frozenset()
+    return call_kinds(step[0]) if step else {}
 
 
 def open_step(connection: sa.Connection, message_id: str | None) -> tuple[ConversationMessage, ...]:
@@ -145,14 +145,12 @@ def _onwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[Item
 
 def _items(connection: sa.Connection, row: Any, found: Sequence[Any]) -> list[Item]:
     """The items of these messages, which follow each other; `row` is that of their conversation."""
-    custom: frozenset[str] = frozenset()
-    if found and found[0].role in RESULT_ROLES:
-        custom = calls_before(connection, found[0].id)
+    calls = calls_before(connection, found[0].id) if found and found[0].role in RESULT_ROLES else {}
     items: list[Item] = []
     for message in marked(list(map(_message, found)), pinned_ids(connection, row)):
         if message.role not in RESULT_ROLES:
-            custom = custom_calls(message)
-        items += items_of(message, custom)
+            calls = call_kinds(message)
+        items += items_of(message, calls)
     return items
 
 
@@ -212,7 +210,7 @@ def add(
     links: list[dict[str, Any]] = []
     run: Run | None = None
     step = open_step(connection, head)
-    custom = custom_calls(step[0]) if step else frozenset()
+    calls = call_kinds(step[0]) if step else {}
     for message in messages:
         message_id = message.message_id or new_id("msg_")
         found = message_row(message, message_id, head, number + len(values), now)
@@ -222,8 +220,8 @@ def add(
             links += link_rows(conversation_id, message_id, before, chain)
             found |= digest_columns(chain)
         values.append({**found, **shared, "status": message.status, "restored": restored})
-        custom = custom_calls(message) if message.role != "tool" else custom
-        made += items_of(replace(message, message_id=message_id), custom)
+        calls = call_kinds(message) if message.role != "tool" else calls
+        made += items_of(replace(message, message_id=message_id), calls)
         head = message_id
     pairs = list(zip(messages, values, strict=True))
     steps = step_rows(step, pairs, apart=results_apart(connection))

@@ -1,4 +1,4 @@
-"""Freeform tools at upstreams that are not known to take them (guarantee §1.11)."""
+"""Tools that are no functions at upstreams that are not known to take them (guarantee §1.11)."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -6,23 +6,25 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer, StreamAround
+from gateway.models.items import CUSTOM
+from gateway.models.typed_tools import TYPED
 from gateway.models.upstream import UpstreamRequest
 from gateway.upstream.routing.deployments import RESPONSES
 from gateway.upstream.routing.protocols import takes_freeform
 from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper
-from gateway.wire.freeform import FreeformChunks, names_of, with_freeform, without_freeform
+from gateway.wire.freeform import FreeformChunks, Names, names_of, with_freeform, without_freeform, without_typed
 
 Json = dict[str, Any]
 
 
 class FreeformUpstream(UpstreamWrapper):
-    """Calls upstreams with functions in the place of freeform tools, where they have to be."""
+    """Calls upstreams with functions in the place of other tools, where they have to be."""
 
     @asynccontextmanager
     async def passing(self, deployment: Deployment, request: UpstreamRequest) -> AsyncIterator[UpstreamPassage]:
         """See `UpstreamWrapper`."""
         body = _taken(deployment, request.body)
-        names = frozenset[str]() if takes_freeform(deployment) else names_of(request.body)
+        names = _translated(deployment, request.body)
         sent = request if body is request.body else replace(request, body=body)
         yield _FreeformPassage(deployment, sent, names) if names else UpstreamPassage(deployment, sent)
 
@@ -30,7 +32,7 @@ class FreeformUpstream(UpstreamWrapper):
 class _FreeformPassage(UpstreamPassage):
     """Of a request with tools of these names."""
 
-    def __init__(self, deployment: Deployment, request: UpstreamRequest, names: frozenset[str]) -> None:
+    def __init__(self, deployment: Deployment, request: UpstreamRequest, names: Names) -> None:
         super().__init__(deployment, request)
         self._names = names
 
@@ -41,22 +43,34 @@ class _FreeformPassage(UpstreamPassage):
         return _FreeformStream(stream, self._names)
 
 
+def _translated(deployment: Deployment, body: Json) -> Names:
+    """The tools that go up as functions: chats that take freeform tools still have none of types of their own."""
+    names = names_of(body)
+    if not names or not takes_freeform(deployment):
+        return names
+    return {} if deployment.protocol == RESPONSES else {n: kind for n, kind in names.items() if kind != CUSTOM}
+
+
 def _taken(deployment: Deployment, body: Json) -> Json:
-    """The body as the upstream takes it: the same one where it says nothing of freeform tools."""
-    if takes_freeform(deployment) or "messages" not in body:
+    """The body as the upstream takes it: the same one where it says nothing of such tools."""
+    takes = takes_freeform(deployment)
+    if (takes and deployment.protocol == RESPONSES) or "messages" not in body:
         return body
     choice = body.get("tool_choice")
-    calls = (call for message in body["messages"] for call in message.get("tool_calls") or ())
+    calls = [call for message in body["messages"] for call in message.get("tool_calls") or ()]
+    typed = any(TYPED in each for each in (*calls, *(body.get("tools") or ())))
+    if takes:
+        return without_typed(body) if typed else body
     chosen = isinstance(choice, dict) and choice.get("type") != "function"
-    if not (chosen or names_of(body) or any("custom" in call for call in calls)):
+    if not (typed or chosen or names_of(body) or any("custom" in call for call in calls)):
         return body
     return without_freeform(body, keeps_allowed=deployment.protocol == RESPONSES)
 
 
 class _FreeformStream(StreamAround):
-    """A stream whose calls of these tools are freeform again."""
+    """A stream whose calls of these tools are what they were."""
 
-    def __init__(self, opened: ChunkStream, names: frozenset[str]) -> None:
+    def __init__(self, opened: ChunkStream, names: Names) -> None:
         super().__init__(opened)
         self._chunks = FreeformChunks(names)
 

@@ -75,7 +75,7 @@ def _with_tools(found: Json, body: Mapping[str, Any], native: Any) -> None:
     if isinstance(asked, str) and asked in CHOICES:
         choice = {"type": CHOICES[asked]}
     elif isinstance(asked, dict):
-        named = asked.get("function") or asked.get("custom") or asked
+        named = asked.get("function") or asked
         choice = {"type": "tool", "name": named.get("name")}
     parallel = body.get("parallel_tool_calls")
     if isinstance(parallel, bool) and (choice or {}).get("type") != "none":
@@ -85,17 +85,11 @@ def _with_tools(found: Json, body: Mapping[str, Any], native: Any) -> None:
 
 
 def _tool(tool: Json) -> Json:
-    """A chat's function, or its custom tool, whose one argument is a text."""
-    custom = tool.get("custom")
-    if isinstance(custom, dict):
-        schema: Any = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-        made = {"name": custom.get("name"), "description": custom.get("description"), "input_schema": schema}
-    else:
-        function = tool.get("function") or {}
-        schema = function.get("parameters") or {"type": "object", "properties": {}}
-        made = {"name": function.get("name"), "description": function.get("description"), "input_schema": schema}
-        made["strict"] = function.get("strict")
-    made["cache_control"] = tool.get("cache_control")
+    """A chat's function. Others are functions by now (guarantee §1.11)."""
+    function = tool.get("function") or {}
+    schema = function.get("parameters") or {"type": "object", "properties": {}}
+    made = {"name": function.get("name"), "description": function.get("description"), "input_schema": schema}
+    made |= {"strict": function.get("strict"), "cache_control": tool.get("cache_control")}
     return {name: value for name, value in made.items() if value is not None}
 
 

@@ -117,7 +117,7 @@ def _is_signed(block: Block) -> bool:
 
 def _call(call: Json, ids: _CallIds) -> Block:
     custom, function = call.get("custom"), call.get("function") or {}
-    if isinstance(custom, dict):
+    if isinstance(custom, dict):  # which goes up as a function, and is read here for what thoughts are bound to
         name, given = custom.get("name"), {"input": custom.get("input") or ""}
     else:
         name, given = function.get("name"), arguments_of(function.get("arguments"))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.models.items import BETWEEN, ITEM_ORDER, OWN_CALLS
+from gateway.models.typed_tools import TYPED_CALLS
 from gateway.wire.responses.receiving import (
     chat_call,
     chat_token,
@@ -126,7 +127,7 @@ class ResponseChunks:
             return None
         opened = self._open[place] = _Item(kind)
         opened.phase = item.get("phase")
-        if kind not in OWN_CALLS:
+        if kind not in OWN_CALLS or kind in TYPED_CALLS:  # which are told whole
             return {} if not self._role_sent else None
         opened.index, self._calls = self._calls, self._calls + 1
         call = chat_call(item)

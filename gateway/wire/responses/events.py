@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.base.ids import MESSAGE
 from gateway.errors import GatewayError
-from gateway.models.items import BETWEEN, ITEM_ORDER, numbered_id, ordered, output_parts
+from gateway.models.items import BETWEEN, ITEM_ORDER, call_kind, numbered_id, ordered, output_parts
 from gateway.wire.responses.chunks import ITEM_DONE, MESSAGE_AT, SUMMARY
 from gateway.wire.responses.namespaces import names_apart
 from gateway.wire.responses.parts import Call, Hosted, Open, Thought, Words
@@ -200,7 +200,7 @@ class ResponseEvents:
                 before = sum(each.call_id == str(call_id or "") for each in self._of_calls())
                 name = str(said.get("name") or "")
                 own = self._names.get(name, {"name": name})
-                known = Call(self._stem, str(call_id or ""), before, own, custom=isinstance(custom, dict))
+                known = Call(self._stem, str(call_id or ""), before, own, call_kind(piece))
                 events = self._opened(known)
             call = self._calls[index] = known
         return [*events, *call.add(str(said.get("arguments") or said.get("input") or ""))]

@@ -5,11 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import invalid, missing
+from gateway.models.items import is_own_call
+from gateway.models.typed_tools import LOCAL_SHELL, OUTPUT, PATCH, SHELL, TYPED, TYPED_CALLS, arguments_of, result_text
 from gateway.wire.responses.content import answer_content, chat_content, input_content
 from gateway.wire.responses.namespaces import NAMESPACE, joined
 
 ROLES = ("user", "assistant", "system", "developer")
 STATUSES = ("completed", "incomplete", "in_progress")
+PATCHED = ("completed", "failed")
+"""Statuses of what a patch came to."""
 Item = dict[str, Any]
 
 
@@ -41,6 +45,10 @@ class ItemReader:
         self._reasoning: list[Item] = []
         """Reasoning of which the message has not come yet."""
         self._reasoning_at = ""
+        self._call_ids: dict[str, str] = {}
+        """The calls of local shells by the ids of their items, by which a result may name them."""
+        self._hosted: set[str] = set()
+        """The calls of shells that the client does not run."""
         self._kinds: dict[str, Callable[[Item, str], None]] = {
             "message": self._message,
             "function_call": self._function_call,
@@ -48,6 +56,8 @@ class ItemReader:
             "custom_tool_call": self._custom_call,
             "custom_tool_call_output": self._output,
             "reasoning": self._thought,
+            **dict.fromkeys(TYPED_CALLS, self._typed_call),
+            **{kind + OUTPUT: self._typed_output for kind in TYPED_CALLS},
         }
 
     def read(self, item: Any, where: str) -> None:
@@ -63,11 +73,12 @@ class ItemReader:
             kind = "message"
         if not isinstance(kind, str):
             raise invalid(f"{where}.type", "must be a string")
-        if kind not in self._kinds:
+        if kind not in self._kinds or self._is_hosted(item, kind):
             self.read_other(item, kind, where)
             return
-        if item.get("status") is not None and item["status"] not in STATUSES:
-            raise invalid(f"{where}.status", f"must be one of {', '.join(STATUSES)}")
+        statuses = PATCHED if kind == PATCH + OUTPUT else STATUSES
+        if item.get("status") is not None and item["status"] not in statuses:
+            raise invalid(f"{where}.status", f"must be one of {', '.join(statuses)}")
         pinned = item.get("pinned", False)
         if not isinstance(pinned, bool):
             raise invalid(f"{where}.pinned", "must be true or false")
@@ -123,6 +134,37 @@ class ItemReader:
     def _custom_call(self, item: Item, where: str) -> None:
         custom = {"name": tool_name(item, where), "input": text_of(item, "input", where)}
         self._add_call({"id": filled(item, "call_id", where), "type": "custom", "custom": custom}, where)
+
+    def _typed_call(self, item: Item, where: str) -> None:
+        kind, call_id = item["type"], filled(item, "call_id", where)
+        typed = TYPED_CALLS[kind]
+        if not isinstance(item.get(typed.holds), dict):
+            raise invalid(f"{where}.{typed.holds}", "must be an object")
+        self._call_ids[str(item.get("id"))] = call_id
+        function = {"name": typed.tool, "arguments": arguments_of(kind, item[typed.holds])}
+        self._add_call({"id": call_id, "type": "function", "function": function, TYPED: kind}, where)
+
+    def _typed_output(self, item: Item, where: str) -> None:
+        kind = item["type"].removesuffix(OUTPUT)
+        named = "id" if kind == LOCAL_SHELL and item.get("call_id") is None else "call_id"
+        call_id = filled(item, named, where)
+        output = item.get("output")
+        if output is None and kind != PATCH:
+            raise missing(f"{where}.output")
+        if kind == SHELL:
+            if not isinstance(output, list) or not all(isinstance(each, dict) for each in output):
+                raise invalid(f"{where}.output", "must be a list of objects")
+        elif output is not None:
+            text_of(item, "output", where)
+        call_id = self._call_ids.get(call_id, call_id) if named == "id" else call_id
+        self.add({"role": "tool", "tool_call_id": call_id, "content": result_text(kind, item)}, where)
+
+    def _is_hosted(self, item: Item, kind: str) -> bool:
+        """Whether this is of a shell that whoever answers runs."""
+        if kind == SHELL and not is_own_call(item):
+            self._hosted.add(str(item.get("call_id")))
+            return True
+        return kind == SHELL + OUTPUT and str(item.get("call_id")) in self._hosted
 
     def _add_call(self, call: dict[str, Any], where: str) -> None:
         answer = self.answer(where)

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from gateway.models.items import call_item_id, flat_annotation, numbered_id
+from gateway.models.items import CUSTOM, call_item_id, flat_annotation, numbered_id
+from gateway.models.typed_tools import TYPED_CALLS, status_of, typed_item
 from gateway.wire.responses.wording import whole_logprobs
 
 Json = dict[str, Any]
@@ -209,40 +210,44 @@ def _token(token: Json) -> Json:
 
 
 class Call(Open):
-    """A call of a function or of a custom tool."""
+    """A call of a tool that the client runs. Those that have items of their own come whole: no events tell of their
+    pieces."""
 
-    def __init__(self, stem: str, call_id: str, before: int, name: Json, *, custom: bool) -> None:
-        """`name`: the tool's, and its namespace if it has one."""
-        super().__init__(call_item_id(stem, call_id, before, custom=custom))
+    def __init__(self, stem: str, call_id: str, before: int, name: Json, kind: str) -> None:
+        """`name`: the tool's, and its namespace if it has one. `kind`: the type of the item."""
+        super().__init__(call_item_id(stem, call_id, before, kind))
         self.call_id = call_id
         self._name = name
-        self._custom = custom
+        self._kind = kind
+        self._field = "input" if kind == CUSTOM else "arguments"
         self._pieces: list[str] = []
 
-    @property
-    def _field(self) -> str:
-        return "input" if self._custom else "arguments"
-
     def first(self) -> Json:
-        return {**self.item("in_progress"), self._field: ""}
+        return self._shown("in_progress", "")
 
     def item(self, status: str = "completed") -> Json:
-        kind = "custom_tool_call" if self._custom else "function_call"
-        shown = {"id": self.item_id, "call_id": self.call_id, "status": status, "type": kind, **self._name}
-        return {**shown, self._field: "".join(self._pieces)}
+        return self._shown(status, "".join(self._pieces))
+
+    def _shown(self, status: str, text: str) -> Json:
+        shared = {"id": self.item_id, "call_id": self.call_id, "status": status_of(self._kind, status)}
+        if self._kind in TYPED_CALLS:
+            return {**shared, **typed_item(self._kind, text)}
+        return {**shared, "type": self._kind, **self._name, self._field: text}
 
     def add(self, piece: str) -> Events:
         """More of its arguments."""
         self._pieces.append(piece)
-        return [self.event(f"{self._kind}.delta", delta=piece)] if piece else []
+        return [self.event(f"{self._event}.delta", delta=piece)] if piece and self._kind not in TYPED_CALLS else []
 
     @property
-    def _kind(self) -> str:
-        return "custom_tool_call_input" if self._custom else "function_call_arguments"
+    def _event(self) -> str:
+        return f"{self._kind}_{self._field}"
 
     def closing(self) -> Events:
-        name = {} if self._custom else {"name": self._name["name"]}
-        return [self.event(f"{self._kind}.done", **{self._field: "".join(self._pieces)}, **name)]
+        if self._kind in TYPED_CALLS:
+            return []
+        name = {} if self._kind == CUSTOM else {"name": self._name["name"]}
+        return [self.event(f"{self._event}.done", **{self._field: "".join(self._pieces)}, **name)]
 
 
 class Hosted(Open):

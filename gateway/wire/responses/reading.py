@@ -8,6 +8,7 @@ from typing import Any
 from gateway.errors import InvalidRequest, invalid
 from gateway.models.exchange import Native
 from gateway.models.items import named_file, part_at
+from gateway.models.typed_tools import typed_kind
 from gateway.wire.responses.input import read_input
 from gateway.wire.responses.items import ReadMessage
 from gateway.wire.responses.sending import INSTRUCTIONS
@@ -179,7 +180,7 @@ def _tools(body: Mapping[str, Any], chat: Json, native: Json, run: list[tuple[st
     """
     own, hosted = chat_tools(body.get("tools"))
     given = body.get("tool_choice")
-    choice = chat_tool_choice(given)
+    choice = chat_tool_choice(given, [tool["function"]["name"] for tool in own if typed_kind(tool)])
     run += [(f"tools[{index}]", str(tool["type"])) for index, tool in hosted]
     if own:
         chat["tools"] = own

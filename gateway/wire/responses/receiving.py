@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.base import jsons
-from gateway.models.items import BETWEEN, ITEM_ORDER, OWN_CALLS, item_order
+from gateway.models.items import BETWEEN, CUSTOM, ITEM_ORDER, is_own_call, item_order
+from gateway.models.typed_tools import TYPED, TYPED_CALLS, arguments_of
 
 Json = dict[str, Any]
 OF_A_RESPONSE = frozenset(
@@ -59,7 +60,7 @@ def message_of(items: Sequence[Json]) -> Json:
     """The items of an answer as an assistant's message: its words, its calls, its thoughts, and what no chat has."""
     message: Json = {"role": "assistant", "content": None}
     texts = [text for item in items if item.get("type") == "message" if (text := _text(item))]
-    calls = [chat_call(item) for item in items if item.get("type") in OWN_CALLS]
+    calls = [chat_call(item) for item in items if is_own_call(item)]
     refusal = "".join(str(part.get("refusal") or "") for part in _said(items) if part.get("type") == "refusal")
     message["content"] = BETWEEN.join(texts) or (None if calls or refusal else "")
     message["refusal"] = refusal or None
@@ -143,7 +144,11 @@ def chat_usage(usage: Any) -> Json | None:
 def chat_call(item: Json) -> Json:
     """A call that the client answers."""
     call_id, name = str(item.get("call_id") or item.get("id") or ""), item.get("name")
-    if item.get("type") == "custom_tool_call":
+    kind = str(item.get("type"))
+    if typed := TYPED_CALLS.get(kind):
+        function = {"name": typed.tool, "arguments": arguments_of(kind, item.get(typed.holds))}
+        return {"id": call_id, "type": "function", "function": function, TYPED: kind}
+    if kind == CUSTOM:
         return {"id": call_id, "type": "custom", "custom": {"name": name, "input": as_text(item.get("input"))}}
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": as_text(item.get("arguments"))}}
 
@@ -190,7 +195,7 @@ def is_whole(item: Json) -> bool:
 
 
 def _is_chats(item: Json) -> bool:
-    return item.get("type") == "message" or item.get("type") in OWN_CALLS
+    return item.get("type") == "message" or is_own_call(item)
 
 
 def _said(items: Sequence[Json]) -> list[Json]:

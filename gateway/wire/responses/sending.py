@@ -1,9 +1,20 @@
 """A chat of the inner form as a request for a response."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from gateway.models.items import OWN_CALLS, input_parts, ordered, output_parts
+from gateway.models.items import CUSTOM, FUNCTION, call_kind, input_parts, is_own_call, ordered, output_parts
+from gateway.models.tool_steps import text_of
+from gateway.models.typed_tools import (
+    LOCAL_SHELL,
+    OUTPUT,
+    SHELL,
+    TYPED,
+    TYPED_CALLS,
+    result_item,
+    typed_item,
+    typed_kind,
+)
 
 Json = dict[str, Any]
 SEALED = "reasoning.encrypted_content"
@@ -18,8 +29,8 @@ OURS = ("previous_response_id", "conversation")
 INSTRUCTIONS = "instructions"
 JOINED = ("text", "reasoning", "tools", "include", INSTRUCTIONS)
 """Fields to which both a chat's words and the request's own add."""
-Calls = dict[str, bool]
-"""The ids of calls so far, and whether each is one of a custom tool."""
+Calls = dict[str, Json]
+"""The items of calls so far by their ids."""
 
 
 def response_request(chat: Mapping[str, Any], native: Mapping[str, Any] | None = None) -> Json:
@@ -44,7 +55,8 @@ def response_request(chat: Mapping[str, Any], native: Mapping[str, Any] | None =
     if tools or own.get("tools"):
         request["tools"] = [*tools, *(own.get("tools") or ())]
     if "tool_choice" not in own and chat.get("tool_choice") is not None:
-        request["tool_choice"] = _tool_choice(chat["tool_choice"])
+        typed = {tool["function"]["name"] for tool in chat.get("tools") or () if typed_kind(tool)}
+        request["tool_choice"] = _tool_choice(chat["tool_choice"], typed)
     include = [*(own.get("include") or ())]
     if chat.get("logprobs"):
         include.append(LOGPROBS)
@@ -83,6 +95,8 @@ def _tool(tool: Any, *, strict: bool | None) -> Any:
     strict and a response's are."""
     if not isinstance(tool, dict):
         return tool
+    if typed_kind(tool):
+        return tool[TYPED]
     kind = tool.get("type")
     inner = tool.get(str(kind))
     if kind not in ("function", "custom") or not isinstance(inner, dict):
@@ -98,7 +112,8 @@ def _tool(tool: Any, *, strict: bool | None) -> Any:
     return found
 
 
-def _tool_choice(choice: Any) -> Any:
+def _tool_choice(choice: Any, typed: Container[str]) -> Any:
+    """`typed`: the names of functions that are tools of types of their own."""
     if not isinstance(choice, dict):
         return choice
     kind = choice.get("type")
@@ -106,8 +121,9 @@ def _tool_choice(choice: Any) -> Any:
     if not isinstance(inner, dict):
         return choice
     if kind == "allowed_tools":
-        return {"type": kind, **inner, "tools": [_tool_choice(tool) for tool in inner.get("tools") or ()]}
-    return {"type": kind, "name": inner.get("name")}
+        return {"type": kind, **inner, "tools": [_tool_choice(tool, typed) for tool in inner.get("tools") or ()]}
+    name = inner.get("name")
+    return {"type": name} if name in typed else {"type": kind, "name": name}
 
 
 def input_items(messages: list[Json], *, keeps: bool = False) -> list[Json]:
@@ -144,8 +160,12 @@ def _answer(message: Json, calls: Calls, *, keeps: bool) -> list[Json]:
 
 def unnamed(items: Iterable[Json]) -> list[Json]:
     """The items, messages and calls without their ids."""
-    kinds = (None, "message", *OWN_CALLS)
-    return [{k: v for k, v in each.items() if k != "id" or each.get("type") not in kinds} for each in items]
+    return [
+        {k: v for k, v in each.items() if k != "id"}
+        if each.get("type") in (None, "message") or (is_own_call(each) and each["type"] != LOCAL_SHELL)
+        else each
+        for each in items
+    ]
 
 
 def _apart(entry: Json, number: int) -> Json:
@@ -182,18 +202,27 @@ def _says_something(part: Json) -> bool:
 
 
 def _call(call: Json, calls: Calls) -> Json:
-    call_id, custom = str(call.get("id")), call.get("custom")
-    calls[call_id] = isinstance(custom, dict)
-    if isinstance(custom, dict):
-        text = custom.get("input") or ""
-        return {"type": "custom_tool_call", "call_id": call_id, "name": custom.get("name"), "input": text}
-    function = call.get("function") or {}
-    arguments = function.get("arguments") or "{}"
-    return {"type": "function_call", "call_id": call_id, "name": function.get("name"), "arguments": arguments}
+    call_id, kind = str(call.get("id")), call_kind(call)
+    custom, function = call.get("custom") or {}, call.get("function") or {}
+    if kind in TYPED_CALLS:
+        found = {"call_id": call_id, "status": "completed", **typed_item(kind, function.get("arguments"))}
+        found |= {"id": f"lsh_{call_id}"} if kind == LOCAL_SHELL else {}  # which must have one
+    elif kind == CUSTOM:
+        found = {"type": kind, "call_id": call_id, "name": custom.get("name"), "input": custom.get("input") or ""}
+    else:
+        arguments = function.get("arguments") or "{}"
+        found = {"type": kind, "call_id": call_id, "name": function.get("name"), "arguments": arguments}
+    calls[call_id] = found
+    return found
 
 
 def _output(message: Json, calls: Calls) -> Json:
     call_id, content = str(message.get("tool_call_id") or message.get("name")), message.get("content")
-    kind = "custom_tool_call_output" if calls.get(call_id) else "function_call_output"
-    output = input_parts(content) if isinstance(content, list) else content or ""
-    return {"type": kind, "call_id": call_id, "output": output}
+    call = calls.get(call_id) or {}
+    kind = call.get("type", FUNCTION)
+    if kind not in TYPED_CALLS:
+        output = input_parts(content) if isinstance(content, list) else content or ""
+        return {"type": kind + OUTPUT, "call_id": call_id, "output": output}
+    found = {"id" if kind == LOCAL_SHELL else "call_id": call_id, "type": kind + OUTPUT}
+    limit = call["action"].get("max_output_length") if kind == SHELL else None  # which is to be told again
+    return {**found, **result_item(kind, text_of(content)), **({"max_output_length": limit} if limit else {})}

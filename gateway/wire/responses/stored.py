@@ -6,7 +6,7 @@ from typing import Any
 from gateway.base.ids import content_digest
 from gateway.models.agents import CHAT
 from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
-from gateway.models.items import custom_calls, items_of
+from gateway.models.items import answered_kind, call_kinds, items_of
 from gateway.models.tool_steps import calls_of
 from gateway.models.turn import OWN_INSTRUCTIONS, is_own
 from gateway.wire.responses.wording import ECHOED, ENCRYPTED, echo, with_sealed
@@ -64,14 +64,14 @@ def input_of(asked: Mapping[str, Any] | None, found: Sequence[Named], include: S
         brought = said[len(said) - min(asked[BROUGHT], len(said)) :]
         own = is_own(asked, [body for _, body in system])
         system = system[own:] if asked.get(SYSTEM_TOO) else []
-    custom: set[str] = set()
+    calls: dict[str, str] = {}
     items: list[Json] = []
     for name, body in said[: len(said) - len(brought)]:
-        custom |= custom_calls(ConversationMessage(body["role"], body, message_id=name))
+        calls |= call_kinds(ConversationMessage(body["role"], body, message_id=name))
     for name, body in (*system, *brought):
         message = ConversationMessage(body["role"], body, message_id=name)
-        custom |= custom_calls(message)
-        found_items = items_of(message, custom)
+        calls |= call_kinds(message)
+        found_items = items_of(message, calls)
         items += with_sealed(found_items, body) if ENCRYPTED in include else found_items
     return items
 
@@ -79,6 +79,6 @@ def input_of(asked: Mapping[str, Any] | None, found: Sequence[Named], include: S
 def referred(message: ConversationMessage, item_id: str) -> Json | None:
     """The item of a stored message that has this id, with all that its maker wants back; None if there is none."""
     call_id = str(message.body.get("tool_call_id"))
-    items = items_of(message, {call_id} if item_id.startswith("ctco_") else ())
+    items = items_of(message, {call_id: answered_kind(item_id)})
     found = next((item for item in with_sealed(items, message.body) if item["id"] == item_id), None)
     return None if found is None else {name: value for name, value in found.items() if name != "agent"}

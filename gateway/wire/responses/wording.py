@@ -7,6 +7,7 @@ from gateway.base.ids import RESPONSE, answer_id
 from gateway.errors import GatewayError
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import items_of
+from gateway.models.typed_tools import status_of
 from gateway.models.usage import cache_tokens, without_cache
 from gateway.wire.responses.namespaces import names_apart
 
@@ -137,7 +138,7 @@ def with_sealed(items: list[Json], body: Mapping[str, Any]) -> list[Json]:
 
 def as_incomplete(item: Json) -> Json:
     """The item in which an answer broke off."""
-    return {**item, "status": "incomplete"}
+    return {**item, "status": status_of(item.get("type"), "incomplete")}
 
 
 def failed(error: GatewayError) -> Json:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest
 from gateway.http.conversations.items import parse_items
 from gateway.models.conversation import ConversationMessage
-from gateway.models.items import custom_calls, items_of, without
+from gateway.models.items import call_kinds, items_of, without
 
 Json = dict[str, Any]
 OWN = ("id", "status")
@@ -77,10 +77,10 @@ def read(*items: Json) -> list[ConversationMessage]:
 def shown(messages: list[ConversationMessage]) -> list[Json]:
     """The items of messages that follow each other, without the fields that are the gateway's own."""
     found: list[Json] = []
-    custom: frozenset[str] = frozenset()
+    calls: dict[str, str] = {}
     for message in messages:
-        custom = custom if message.role == "tool" else custom_calls(message)
-        found += items_of(message, custom)
+        calls = calls if message.role == "tool" else call_kinds(message)
+        found += items_of(message, calls)
     return [{name: value for name, value in item.items() if name not in OWN} for item in found]
 
 

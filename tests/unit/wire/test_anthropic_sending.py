@@ -200,10 +200,7 @@ def test_s10_9_a_users_blocks_go_up_as_they_came(block: Json, inside: bool) -> N
 
 def test_s10_9_limits_and_choices() -> None:
     """§10.9: a limit is always named; a chat's other words have Anthropic's in their place, or none."""
-    tools = [
-        {"type": "function", "function": {"name": "f", "description": "d", "strict": True}},
-        {"type": "custom", "custom": {"name": "shell"}},
-    ]
+    tools = [{"type": "function", "function": {"name": name, "strict": True}} for name in ("f", "shell")]
     body: Json = {"model": "c", "messages": [USER], "tools": tools, "tool_choice": {"function": {"name": "f"}}}
     body |= {"stream_options": {"include_usage": True}, "seed": 1, "stop": ["a"], "top_k": 5}
     body |= {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}}

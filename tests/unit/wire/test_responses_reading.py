@@ -148,6 +148,12 @@ def test_what_no_chat_has_is_kept_for_who_has_it() -> None:
         ({"input": [{"role": "user", "content": [{"type": "output_audio"}]}]}, "input[0].content[0].type"),
         ({"input": [CALL, {**OUTPUT, "output": None}]}, "input[1].output"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
+        ({"input": [{"type": "shell_call", "call_id": "c", "action": []}]}, "input[0].action"),
+        ({"input": [{"type": "apply_patch_call", "call_id": "c"}]}, "input[0].operation"),
+        ({"input": [{"type": "local_shell_call_output", "id": "c"}]}, "input[0].output"),
+        ({"input": [{"type": "shell_call_output", "call_id": "c", "output": "x"}]}, "input[0].output"),
+        ({"input": [{"type": "apply_patch_call_output", "call_id": "c", "status": "x"}]}, "input[0].status"),
+        ({"input": [{"type": "apply_patch_call_output", "call_id": "c", "output": []}]}, "input[0].output"),
         ({"instructions": ["x"]}, "instructions"),
         ({"tools": {}}, "tools"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
@@ -164,6 +170,39 @@ def test_bad_input_names_its_field(fields: Json, param: str) -> None:
         read_request({"model": "m", "input": "hi", **fields})
     assert caught.value.param == param
     assert param in caught.value.message
+
+
+SHELL_CALL: Json = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}
+DONE: Json = {"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}
+ANSWER: Json = {"type": "shell_call_output", "call_id": "c", "output": [DONE]}
+
+
+def test_s1_11_a_shell_that_its_answerer_runs_is_none_of_the_clients() -> None:
+    """§1.11: such calls, and what came of them, are kept for whoever ran them."""
+    container = {"environment": {"type": "container_reference", "container_id": "x"}}
+    tool = {"type": "shell", "environment": {"type": "container_auto"}}
+    found = read([{"role": "user", "content": "x"}, {**SHELL_CALL, **container}, ANSWER], tools=[tool])
+    assert [kind for _, kind in found.native.hosted] == ["shell_call", "shell_call_output", "shell"]
+    assert "tools" not in found.chat
+    assert found.chat["messages"][1]["output_items"] == [{**SHELL_CALL, **container}, ANSWER]
+    both = read("x", tools=[{"type": "shell"}, {"type": "function", "name": "shell", "parameters": {}}])
+    assert [tool["function"]["name"] for tool in both.chat["tools"]] == ["shell"]
+    assert both.native.hosted == (("tools[0]", "shell"),)
+
+
+def test_s1_11_a_local_shells_result_names_its_call_by_any_of_its_ids() -> None:
+    """§1.11: OpenAI's models name it `id`, its guides `call_id`."""
+    action = {"type": "exec", "command": ["ls"], "env": {}}
+    call = {"type": "local_shell_call", "id": "lsh_1", "call_id": "c", "action": action, "status": "completed"}
+    for name, value in (("id", "c"), ("id", "lsh_1"), ("call_id", "c")):
+        (_, result) = messages([call, {"type": "local_shell_call_output", name: value, "output": "a"}])
+        assert result == {"role": "tool", "tool_call_id": "c", "content": "a"}
+
+
+def test_s1_11_skills_of_a_local_shell_are_told() -> None:
+    skill = {"name": "pdf", "description": "Reads PDFs.", "path": "/skills/pdf"}
+    found = read("x", tools=[{"type": "shell", "environment": {"type": "local", "skills": [skill]}}])
+    assert found.chat["tools"][0]["function"]["description"].endswith("pdf (/skills/pdf): Reads PDFs.")
 
 
 def test_errors_of_a_chat_are_told_in_the_words_of_the_request() -> None:

@@ -1,13 +1,15 @@
 """What is shown and sent again is what it was, and a stream says what a whole answer says."""
 
+import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.accounting.stream import StreamRecord
 from gateway.models.conversation import ConversationMessage
-from gateway.models.items import items_of
+from gateway.models.items import call_kinds, items_of
+from gateway.models.typed_tools import TYPED, TYPED_CALLS, arguments_of, result_item, result_text
 from gateway.wire.responses.events import ResponseEvents
 from gateway.wire.responses.reading import read_request
 from gateway.wire.responses.wording import echo, response_of
@@ -20,7 +22,30 @@ FUNCTION = st.builds(
     lambda i, n, a: {"id": i, "type": "function", "function": {"name": n, "arguments": a}}, IDS, IDS, st.text()
 )
 CUSTOM = st.builds(lambda i, n, a: {"id": i, "type": "custom", "custom": {"name": n, "input": a}}, IDS, IDS, st.text())
-CALLS = st.lists(st.one_of(FUNCTION, CUSTOM), min_size=1, max_size=3, unique_by=lambda call: call["id"])
+HELD = {
+    "local_shell_call": st.fixed_dictionaries(
+        {"command": st.lists(st.text(), max_size=3)},
+        optional={"env": st.dictionaries(IDS, st.text(), min_size=1, max_size=2), "timeout_ms": st.integers(1, 99)},
+    ),
+    "shell_call": st.fixed_dictionaries(
+        {"commands": st.lists(st.text(), max_size=3)}, optional={"max_output_length": st.integers(1, 99)}
+    ),
+    "apply_patch_call": st.fixed_dictionaries(
+        {"type": st.sampled_from(["create_file", "update_file"]), "path": st.text(), "diff": st.text()}
+    )
+    | st.fixed_dictionaries({"type": st.just("delete_file"), "path": st.text()}),
+}
+
+
+@st.composite
+def typed(draw: st.DrawFn) -> Json:
+    """A call with an item of its own."""
+    kind = draw(st.sampled_from([*TYPED_CALLS]))
+    function = {"name": TYPED_CALLS[kind].tool, "arguments": arguments_of(kind, draw(HELD[kind]))}
+    return {"id": draw(IDS), "type": "function", "function": function, TYPED: kind}
+
+
+CALLS = st.lists(st.one_of(FUNCTION, CUSTOM, typed()), min_size=1, max_size=3, unique_by=lambda call: call["id"])
 
 
 @st.composite
@@ -50,14 +75,38 @@ def conversations(draw: st.DrawFn) -> list[Json]:
 @given(conversations())
 def test_a_conversation_that_is_shown_as_items_is_read_as_itself(messages: list[Json]) -> None:
     items: list[Json] = []
-    custom: set[str] = set()
+    calls: dict[str, str] = {}
     for number, body in enumerate(messages):
-        custom |= {call["id"] for call in body.get("tool_calls", ()) if "custom" in call}
-        items += items_of(ConversationMessage(body["role"], body, message_id=f"msg_{number:032x}"), custom)
+        message = ConversationMessage(body["role"], body, message_id=f"msg_{number:032x}")
+        calls |= call_kinds(message)
+        items += items_of(message, calls)
     read = read_request({"model": "m", "input": items}).chat["messages"]
     for message in read:
         message.pop("reasoning_items", None)
     assert read == messages
+
+
+OUTCOME = st.builds(lambda code: {"type": "exit", "exit_code": code}, st.integers(0, 2)) | st.just({"type": "timeout"})
+CHUNK = st.builds(lambda out, err, end: {"stdout": out, "stderr": err, "outcome": end}, TEXTS, st.text(), OUTCOME)
+LISTS = st.lists(CHUNK, max_size=2)
+ENDED = st.builds(
+    lambda status, output: {"status": status, "output": output},
+    st.sampled_from(["completed", "failed"]),
+    st.none() | st.text() | LISTS.map(json.dumps),
+)
+PLAIN = {"stdout": "a\nb", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}
+
+
+@example({"output": [PLAIN]})
+@example({"output": [{**PLAIN, "stdout": json.dumps([PLAIN])}]})
+@given(LISTS.map(lambda chunks: {"output": chunks}) | ENDED)
+def test_s1_11_results_of_shells_and_patches_are_texts_that_lose_nothing(said: Json) -> None:
+    """§1.11: what a tool wrote is a text as it is where that tells all of it."""
+    kind = "apply_patch_call" if "status" in said else "shell_call"
+    text = result_text(kind, said)
+    assert result_item(kind, text) == said
+    if said == {"output": [PLAIN]}:
+        assert text == "a\nb"
 
 
 def cut(draw: st.DrawFn, text: str) -> list[str]:
