@@ -79,7 +79,7 @@ def arguments_of(kind: str, held: Any) -> str:
 
 
 def _shell(kind: str, given: Json) -> Json:
-    found = {
+    found: Json = {
         name: int(value)
         for name in ("timeout_ms", "max_output_length")
         if isinstance(value := given.get(name), int | float) and 0 < value < MOST

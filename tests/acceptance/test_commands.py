@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -381,17 +382,33 @@ def test_s13_9_a_reader_who_has_seen_enough(shop: Shop, arguments: tuple[str, ..
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def completed(directory: Path, line: str) -> list[str]:
-    """What bash offers behind a line, with the script of `gateway completion bash`."""
-    script = gateway_command("completion", "bash", directory=directory)
+ASKED = {
+    "bash": "%s\nCOMP_WORDS=({words}); COMP_CWORD={number}; _gateway; printf '%%s\\n' \"${{COMPREPLY[@]}}\"",
+    "zsh": 'compdef() {{ }}; _files() {{ }}; compadd() {{ shift; print -l -- "$@"; (( $# )) }}\n%s\n'
+    "words=({words}); CURRENT={number}+1; _gateway",
+    "fish": "%s\ncomplete -C '{line}'",
+}
+"""What makes each shell say what it would offer; that of zsh has no terminal here."""
+
+
+def completed(shell: str, directory: Path, line: str) -> list[str]:
+    """What a shell offers behind a line, with the script of `gateway completion`."""
+    script = gateway_command("completion", shell, directory=directory)
     assert (script.returncode, script.stderr) == (0, "")
     words = " ".join(f"'{word}'" for word in line.split(" "))
-    ask = f"COMP_WORDS=({words}); COMP_CWORD={line.count(' ')}; _gateway; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    done = subprocess.run(["bash", "-c", script.stdout + ask], capture_output=True, text=True, check=True)
+    ask = ASKED[shell].format(words=words, number=line.count(" "), line=line) % script.stdout
+    done = subprocess.run([shell, "-c", ask], capture_output=True, text=True, check=True, cwd=directory)
     assert done.stderr == ""
-    return done.stdout.split()
+    begun = line.rpartition(" ")[2]
+    return [word for word in done.stdout.split() if word.startswith(begun)]
 
 
+def shells() -> list[Any]:
+    """Those for which there are scripts; who has not one of them leaves it out."""
+    return [pytest.param(name, marks=pytest.mark.skipif(not which(name), reason=f"no {name} here")) for name in ASKED]
+
+
+@pytest.mark.parametrize("shell", shells())
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
@@ -399,16 +416,19 @@ def completed(directory: Path, line: str) -> list[str]:
         ("gateway keys re", ["revoke"]),
         ("gateway keys update key_1 --cl", ["--clear"]),
         ("gateway keys update key_1 --clear ro", ["roles"]),
-        ("gateway completion ", ["bash", "zsh", "fish", "--help"]),
+        ("gateway completion b", ["bash"]),
+        ("gateway completion --", ["--help"]),
         ("gateway trail list --c", ["--config", "--csv"]),
         ("gateway ls --config ", []),
         ("gateway ls conv_1 --us", ["--user"]),
         ("gateway serve nothing-", []),
     ],
 )
-def test_s13_9_a_shell_completes_what_the_parser_takes(tmp_path: Path, line: str, offered: list[str]) -> None:
+def test_s13_9_a_shell_completes_what_the_parser_takes(
+    tmp_path: Path, shell: str, line: str, offered: list[str]
+) -> None:
     """Commands, options, their choices; what is a file or a free word is left to the shell."""
-    assert sorted(completed(tmp_path, line)) == sorted(offered)
+    assert sorted(completed(shell, tmp_path, line)) == sorted(offered)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
