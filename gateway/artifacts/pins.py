@@ -32,20 +32,21 @@ def pinned_messages(
     older_files: Mapping[FilePlace, str],
     restored: Sequence[Artifact] = (),
 ) -> tuple[Pinned, ...]:
-    """All that is pinned, the oldest first. System messages are in any window of which they were read.
+    """All that is pinned, the oldest first. System messages are in any window as what they are.
 
     Args:
-        files: texts of `file` parts that are not forwarded as they are; `older_files` of `history.older_pins`.
+        files: texts of `file` parts that are not forwarded as they are; `older_files` of `history.older_kept`.
         restored: tool results that cannot be messages of this request.
     """
     older: tuple[ConversationMessage, ...] = ()
-    if history.older_pins:
-        older = with_whole_steps(replace(history, messages=history.older_pins)).messages
-    return (
+    if history.older_kept:
+        older = with_whole_steps(replace(history, messages=history.older_kept)).messages
+    found = (
         *(replace(each, index=None) for each in _pinned(older, older_files)),
         *(_as_text(artifact) for artifact in restored if artifact.pinned),
-        *(each for each in _pinned(history.messages, files) if each.body["role"] not in INSTRUCTION_ROLES),
+        *_pinned(history.messages, files),
     )
+    return tuple(each for each in found if each.body["role"] not in INSTRUCTION_ROLES)
 
 
 def _pinned(messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str]) -> Iterator[Pinned]:

@@ -20,7 +20,7 @@ from gateway.artifacts.in_messages import own_words
 from gateway.artifacts.pins import pinned_messages, with_in_full
 from gateway.artifacts.steps_as_text import StepsAsText
 from gateway.context.repeated import repeats_of
-from gateway.models.conversation import INLINE_MESSAGES, Context, Earlier, History
+from gateway.models.conversation import INLINE_MESSAGES, INSTRUCTION_ROLES, Context, Earlier, History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.models.memory import SUMMARY
 from gateway.models.repeats import NO_REPEATS
@@ -102,7 +102,7 @@ def collect(source: ContextInput, document_min_chars: int) -> Material:
     if files.sent or files.native_contents:
         repeats = repeats_of(context, files.native_contents, pinned)
     return Material(
-        instructions=history.instructions,
+        instructions=(*history.instructions, *(m.body for m in history.older_kept if m.role in INSTRUCTION_ROLES)),
         messages=context.conversation_history,
         current=context.current,
         placed=context.placed,

@@ -101,7 +101,7 @@ def for_agent(
     prompt = new_message(_prompt(delivery, made), 0)
     shown = replace(history, instructions=instructions, messages=(prompt, *_new(delivery.steps)), stored=0)
     as_read = replace(shown, restored_count=0, unread=0, read_from=None, earlier=None, frame=None)
-    as_read = replace(as_read, segments=(), older_pins=(), spoken=_spoken(delivery, made))
+    as_read = replace(as_read, segments=(), older_kept=(), spoken=_spoken(delivery, made))
     excluded = len(history.messages) + history.unread - kept - pinned - 1 - len(delivery.steps)
     return ForAgent(as_read, max(0, excluded), words.warnings)
 

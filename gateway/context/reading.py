@@ -63,7 +63,7 @@ class InputReader:
         steps = steps.with_documents(as_text)
         older = (steps.history.earlier or NO_EARLIER).messages
         earlier, kept_earlier = await _texts(natives, older, Arrived(len(older), request.messages))
-        pins = steps.history.older_pins
+        pins = steps.history.older_kept
         pinned, kept_pinned = await _texts(natives, pins, Arrived(len(pins), request.messages))
         cached = tuple(dict.fromkeys((*kept, *kept_as_text, *kept_earlier, *kept_pinned, *natives.digests)))
         files = Files(sent, earlier, cached, pinned, native, natives.contents(native) if native else {})

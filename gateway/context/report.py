@@ -125,7 +125,8 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
         {"artifact_id": each.artifact.artifact_id, "source": each.artifact.source, "pages": list(each.numbers)}
         for each in material.pages
     ]
-    utilization.messages_excluded = len(material.messages) - included + history.unread + source.steps.removed
+    unread = history.unread - (len(material.instructions) - len(history.instructions))
+    utilization.messages_excluded = len(material.messages) - included + unread + source.steps.removed
     turns = material.turns_before + len(turn_starts(message.role for message in material.messages))
     if source.budget.turns is not None and turns > source.budget.turns.most and utilization.messages_excluded:
         utilization.left_by = MAX_TURNS

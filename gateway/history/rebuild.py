@@ -209,8 +209,10 @@ def _rebuilt(
     if request.conversation.branch is not None:
         return replace(_delta(sent, stored, options), at_head=False)
     if request.conversation.is_point and not stored.resume_point.kept:
-        kept = () if _says_more(request, sent) else stored.instructions
-        return replace(_delta(sent, stored, options), at_head=False, instructions=(*sent.instructions, *kept))
+        replaces = _says_more(request, sent)
+        kept = () if replaces else stored.instructions
+        made = _delta(sent, stored, options, replaces=replaces)
+        return replace(made, at_head=False, instructions=(*sent.instructions, *kept))
     if lookup is None or (lookup.maybe_delta and not stored.resume_point.kept):
         if sent.delivered and is_end_of(stored.path, sent.bodies):
             sent = replace(sent, bodies=(), digests=(), pinned=frozenset())
@@ -272,14 +274,21 @@ def _continued_unchanged(sent: SentChain, stored: StoredConversation, options: R
     )
 
 
-def _delta(sent: SentChain, stored: StoredConversation, options: RebuildOptions) -> History:
-    """New messages, appended to the whole path (guarantee §3.1)."""
+def _delta(
+    sent: SentChain, stored: StoredConversation, options: RebuildOptions, *, replaces: bool | None = None
+) -> History:
+    """New messages, appended to the whole path (guarantee §3.1).
+
+    Args:
+        replaces: the system messages that were sent replace the stored ones; None: wherever there are any.
+    """
     path, whole = _in_turns(stored)
     base = [*path[:whole], *forwardable(path[whole:])]
     if not (sent.bodies and sent.bodies[0]["role"] in RESULT_ROLES):
         base = without_open_calls(base)
-    if sent.instructions:
-        base = [message for message in base if message.role not in INSTRUCTION_ROLES]
+    older = stored.older_kept
+    if replaces or (replaces is None and sent.instructions):
+        base, older = _without_instructions(base), tuple(_without_instructions(older))
     messages = [*base, *_new_messages(sent, 0, _next_number(stored))]
     check_pairs(messages, len(base), len(sent.instructions))
     return History(
@@ -302,7 +311,7 @@ def _delta(sent: SentChain, stored: StoredConversation, options: RebuildOptions)
         team_task=stored.team_task,
         profile=stored.profile,
         segments=stored.segments,
-        older_pins=stored.older_pins,
+        older_kept=older,
     )
 
 
@@ -328,6 +337,12 @@ def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions
     if not (new and new[0].role in RESULT_ROLES):
         base = without_open_calls(base, known.left_out)
     base = _pinned_now(base, sent, point.kept)
+    older = stored.older_kept
+    if known.before is not None:
+        older = (*known.before, *_without_instructions(older))
+    elif sent.instructions and not same:  # they replace those that are older than what was sent
+        base = [m for m in base if m.role not in INSTRUCTION_ROLES or m.message_id not in known.left_out]
+        older = tuple(_without_instructions(older))
     messages = [*base, *new]
     check_pairs(messages, len(base), offset + point.kept, whole)
     restored = sum(message.message_id in known.left_out for message in base) if known.left_out else 0
@@ -356,8 +371,12 @@ def _resent(sent: SentChain, stored: StoredConversation, options: RebuildOptions
         team_task=stored.team_task,
         profile=stored.profile,
         segments=stored.segments,
-        older_pins=stored.older_pins,
+        older_kept=older,
     )
+
+
+def _without_instructions(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
+    return [message for message in messages if message.role not in INSTRUCTION_ROLES]
 
 
 def _pinned_now(base: list[ConversationMessage], sent: SentChain, kept: int) -> list[ConversationMessage]:

@@ -137,11 +137,13 @@ def recognition_keys(sent: SentChain, keys: ChainKeys) -> tuple[ChainKey, ...]:
 class MergedPath:
     """The stored messages of a chain that was sent again, and the ids of those that the client left out.
 
-    System messages between them are those that were sent this time.
+    System messages between them are those that were sent this time; `before` are those sent before what was read of
+    the path, None where nothing was.
     """
 
     messages: tuple[ConversationMessage, ...]
     left_out: frozenset[str]
+    before: tuple[ConversationMessage, ...] | None = None
 
 
 def merge_path(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any]], *, beyond: bool) -> MergedPath:
@@ -177,12 +179,14 @@ def merge_path(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any
             at -= count
         else:
             left_out.add(message.message_id or "")
-            if message.role in INSTRUCTION_ROLES:
+            if message.role in INSTRUCTION_ROLES and at >= 0:
                 continue
         found.append(message)
+    before = tuple(new_message(body) for body in sent[: at + 1] if body["role"] in INSTRUCTION_ROLES)
+    messages = tuple(reversed(found))
     if path and not path[0].sequence_number:  # the whole chain was read
-        found += [new_message(body) for body in reversed(sent[: at + 1]) if body["role"] in INSTRUCTION_ROLES]
-    return MergedPath(tuple(reversed(found)), frozenset(left_out))
+        return MergedPath((*before, *messages), frozenset(left_out))
+    return MergedPath(messages, frozenset(left_out), before if at >= 0 else None)
 
 
 def _prefilled_step(message: ConversationMessage, sent: Sequence[dict[str, Any]], at: int) -> int:

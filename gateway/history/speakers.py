@@ -48,10 +48,10 @@ def deliver(history: History, window: int, *, prefills: bool = False) -> Deliver
         prefills: an assistant message at the end of the request is the beginning of the answer.
     """
     said = [message for message in history.messages if message.role not in INSTRUCTION_ROLES]
-    inside = tuple(m.body for m in history.messages if m.role in INSTRUCTION_ROLES)
+    inside = tuple(m.body for m in (*history.older_kept, *history.messages) if m.role in INSTRUCTION_ROLES)
     at = _current(said, prefilled=prefills and bool(history.new_messages))
     current = said[at] if at is not None else None
-    older = [message for message in history.older_pins if message.pinned and message.role not in INSTRUCTION_ROLES]
+    older = [message for message in history.older_kept if message.pinned and message.role not in INSTRUCTION_ROLES]
     before = [*older, *said[:at]] if at is not None else []
     context = _window(before, window)
     text = without_markers(text_of(current.content)) if current is not None else ""

@@ -219,9 +219,9 @@ NOWHERE = ResumePoint(None)
 class StoredConversation:
     """What a request needs of a stored conversation: the point where it resumes, and the end of the path that leads
     there, oldest message first. `instructions` are the system messages in force there, `segments` the summaries of
-    the path's old turns, oldest first, `older_pins` the pinned messages before what was read of it. `read` is False
-    where the path was not needed. `frame` is what the model was sent of it before, where that is something else.
-    `notes` are those of the path."""
+    the path's old turns, oldest first, `older_kept` the system messages and the pinned ones before what was read of
+    it. `read` is False where the path was not needed. `frame` is what the model was sent of it before, where that is
+    something else. `notes` are those of the path."""
 
     conversation_id: str
     head_id: str | None
@@ -236,7 +236,7 @@ class StoredConversation:
     team_task: str | None = None
     profile: str | None = None
     segments: tuple[SummarySegment, ...] = ()
-    older_pins: tuple[ConversationMessage, ...] = ()
+    older_kept: tuple[ConversationMessage, ...] = ()
     retention_days: float | None = None
     """The fewest that the keys say with which it was made or continued."""
 
@@ -266,8 +266,8 @@ class History:
 
     `unread` messages are older than the stored message `read_from`, the first that was read; `earlier` are those of
     them in which something to be recalled is sought, None if nobody has read them. `notes` are those of the stored
-    path, `segments` the summaries of its old turns, oldest first. `older_pins` are pinned messages among the unread
-    ones, each result behind the message with its call. `things` are what the current question names of what
+    path, `segments` the summaries of its old turns, oldest first. `older_kept` are system and pinned messages among
+    the unread, each result behind the message with its call. `things` are what the current question names of what
     is remembered (guarantee §11). `spoken` is where the current message has what was said, as start and end in its
     first text, if an agent reads it in sections: the words around it are those of the sections.
     `unrecognised`: no later request of its client will be known to go on with it; `planned`: a planner was asked at an
@@ -300,7 +300,7 @@ class History:
     team_task: str | None = None
     profile: str | None = None
     segments: tuple[SummarySegment, ...] = ()
-    older_pins: tuple[ConversationMessage, ...] = ()
+    older_kept: tuple[ConversationMessage, ...] = ()
     things: tuple[Thing, ...] = ()
     spoken: tuple[int, int] | None = None
     unrecognised: bool = False

@@ -126,6 +126,34 @@ def test_s11_12_a_pin_far_behind_what_is_read_is_found(
 
 
 ROLES = ("user", "assistant")
+RULE = "From now on, answer in Latin."
+
+
+def test_s11_12_a_system_message_far_behind_what_is_read_is_in_every_later_request(
+    start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory, storage_url: str
+) -> None:
+    """§11.12: of a stored conversation of two thousand messages, in its place behind the first ones, once: in what is
+    added, after a restart, in a branch, and where that goes on."""
+    gateway = start_gateway({"storage": {"url": storage_url}})
+    chat = Chat(make_client(gateway), upstream)
+    talk = [{"role": role, "content": f"{n}: {prose(n, 6)}"} for n in range(1000) for role in ROLES]
+    talk.insert(5, {"role": "system", "content": RULE})
+    chat.say({"role": "system", "content": "Be brief."}, *talk, user("And now?"))
+    chat.talk(range(3))
+    gateway.restart()
+    chat.talk(range(3, 5))
+    known = chat.fields.pop("conversation")
+    begun = [{"role": "system", "content": "Be brief."}, *talk, user("And now?")]
+    chat.say(*begun, {"role": "assistant", "content": "I see."}, user("And then?"))
+    assert chat.fields["conversation"] == known
+    chat.talk(range(5, 8))
+    for messages in chat.forwarded:
+        assert [each["content"] for each in messages if each["role"] == "system"] == ["Be brief.", RULE]
+        assert messages[1]["content"] == RULE
+        assert prompt_tokens({"messages": messages}) <= MOST
+    assert len(breaks(chat.forwarded[:6])) <= 2, "the beginning stays between passes"
+    left = [bill["messages_excluded"] + bill["messages_included"] for bill in chat.bills]
+    assert left == [2003, *range(2005, 2015, 2), 2005, *range(2007, 2013, 2)]
 
 
 def test_s11_12_only_pins_of_the_branch_count(chat: Chat) -> None:

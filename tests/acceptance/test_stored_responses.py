@@ -56,6 +56,10 @@ def test_s10_5_instructions_hold_for_one_response_and_system_messages_stay(
     asked = [{"role": "system", "content": "new"}, {"role": "user", "content": "two"}]
     ask(one_gateway, upstream, asked, "y", previous_response_id=first["id"], store=False)
     assert said(upstream)[:2] == [("system", "new"), ("user", "one")]
+    asked = [{"role": "user", "content": "two"}, {"role": "developer", "content": "amid"}]
+    amid = ask(one_gateway, upstream, asked, "z", previous_response_id=first["id"], instructions="Be long.")
+    ask(one_gateway, upstream, "three", "w", previous_response_id=amid["id"], instructions="Be short.")
+    assert [words for _, words in said(upstream)] == ["Be short.", "kept", "one", "first", "two", "amid", "z", "three"]
 
 
 def test_s10_5_a_chat_is_gone_on_from_and_the_other_way_round(

@@ -1,6 +1,6 @@
 """`build_llm_messages()` on a real store: where a request continues, and what comes back (guarantee §3, ADR 8)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from gateway.base.ids import new_id
 from gateway.errors import ConversationNotFound, InvalidRequest
 from gateway.history.rebuild import RebuildOptions, build_llm_messages
 from gateway.models.chain import START, ChainKeys, chain_digests
-from gateway.models.conversation import ConversationRef, History, new_message
+from gateway.models.conversation import INSTRUCTION_ROLES, ConversationRef, History, new_message
 from gateway.models.exchange import Caller
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
@@ -316,3 +316,53 @@ async def test_store_false_reads_the_conversation_and_leaves_none(store: Convers
     history = await build_llm_messages(request, store, RebuildOptions(remembers=False))
     assert bodies(history) == [*PATH, user("q3")]
     assert history.conversation_id is None
+
+
+def told(history: History) -> list[Json]:
+    """The system messages of a history, in the order in which they are forwarded."""
+    inside = (*history.older_kept, *history.messages)
+    return [*history.instructions, *(message.body for message in inside if message.role in INSTRUCTION_ROLES)]
+
+
+def without_steps(path: list[Json]) -> list[Json]:
+    return [body for body in path if body["role"] != "tool" and not body.get("tool_calls")]
+
+
+def changed(path: list[Json], role: str, text: str) -> list[Json]:
+    return [{**body, "content": text.format(body["content"])} if body["role"] == role else body for body in path]
+
+
+SENT: dict[str, Callable[[list[Json]], list[Json]]] = {
+    "a delta": lambda path: [user("new")],
+    "a delta with system messages of its own": lambda path: [system("other"), user("new")],
+    "a resend": lambda path: [*path, user("new")],
+    "a resend without steps": lambda path: [*without_steps(path), user("new")],
+    "a resend in other white space": lambda path: [*changed(path, "user", " {}\n"), user("new")],
+    "a resend with other notes": lambda path: [*changed(path, "system", "other {}"), user("new")],
+    "a resend without notes": lambda path: [*(body for body in path if body["role"] != "system"), user("new")],
+    "an edited end": lambda path: [*path[:-2], user("edited")],
+    "a run": lambda path: [*path[-2:], user("new")],
+    "a run with a system message": lambda path: [system("other"), *path[-2:], user("new")],
+}
+notes = st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=3, max_size=6)
+
+
+@settings(FEW, max_examples=100)
+@given(turns=notes, name=st.sampled_from(list(SENT)), named=st.booleans())
+async def test_s11_12_how_much_is_read_makes_no_difference_to_system_messages(
+    store: ConversationStore, tenant: str, turns: list[tuple[bool, ...]], name: str, named: bool
+) -> None:
+    """§11.12: wherever they stand in the conversation, whatever of it is sent, and whichever way it is known again."""
+    path: list[Json] = []
+    for number, (before, steps, behind) in enumerate(turns):
+        path += [user(f"{tenant} {new_id('q')}"), *([system(f"note {number}")] if before else ())]
+        path += [assistant(None, f"c{number}"), tool(f"c{number}", "result")] if steps else []
+        path += [*([system(f"rule {number}")] if behind else ()), assistant("x" * 250)]
+    path += [user("last"), assistant("end")]
+    ref = await grown(store, tenant, path)
+    asked, sent = ref if named else ConversationRef(), SENT[name](path)
+    whole, part = [await rebuild(store, tenant, asked, sent, budget_tokens=each) for each in (None, 1)]
+    assert told(part) == told(whole)
+    if named and name in ("a delta", "a run"):  # nothing was sent that could replace them
+        assert part.unread
+        assert told(part) == [body for body in path if body["role"] == "system"]

@@ -7,10 +7,21 @@ import pytest
 import sqlalchemy as sa
 
 from gateway.base import jsons
+from gateway.base.clock import SystemClock
 from gateway.base.ids import new_id
-from gateway.models.conversation import ConversationRef, new_message
+from gateway.config.settings import CacheSettings
+from gateway.models.conversation import (
+    INSTRUCTION_ROLES,
+    ConversationMessage,
+    ConversationRef,
+    StoredConversation,
+    new_message,
+)
+from gateway.storage.cache.memory import open_cache
+from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
+from gateway.storage.lookup.pins import INSTRUCTIONS
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, contents, in_force, listed, message, turn
 
@@ -250,3 +261,65 @@ async def test_an_edit_by_two_at_once_in_other_white_space_stays_as_each_was_sen
         await store.commit(turn(tenant, conversation, answers=["ok"], new_messages=new, **place))
     found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
     assert contents(found) == ["q1", "a1", " edit\n", "ok"]
+
+
+def told(found: StoredConversation | None) -> list[str]:
+    """The system messages of a path, also those before what was read of it."""
+    assert found is not None
+    return [str(m.content) for m in (*found.older_kept, *found.path) if m.role in INSTRUCTION_ROLES]
+
+
+async def test_s11_12_system_messages_before_what_is_read_are_those_of_the_path(
+    store: ConversationStore, transactions: Transactions, tenant: str
+) -> None:
+    """§11.12: not those of other branches, of failed turns, or that were deleted, wherever numbers are missing then."""
+    name = "conv_" + tenant
+    clock = SystemClock()
+    records = ConversationRecords(transactions, clock, open_cache(CacheSettings(), clock))
+    ends: dict[str, str] = {}
+
+    async def told_in(branch: str) -> list[str]:
+        ref = ConversationRef(at=ends[branch])
+        part, whole = [await store.find_conversation(tenant, ref, max_bytes=each) for each in (8, None)]
+        assert part is not None
+        assert part.unread
+        assert told(part) == told(whole)
+        return told(part)
+
+    first = turn(tenant, name, new_messages=(message("user", "q"), message("system", "all")), created=True)
+    await store.commit(first)
+    assert first.turn is not None
+    shared = first.turn.answers[0].message.message_id
+    rule: dict[str, ConversationMessage] = {}
+    for branch in "ab":
+        behind, rule[branch] = shared, message("developer", branch)
+        for number in range(4):
+            new = (message("user", f"{branch}{number}"), *((rule[branch],) if number == 1 else ()))
+            await store.commit(turn(tenant, name, new_messages=(message("system", "lost"),), status="failed"))
+            made = turn(tenant, name, new_messages=new, at_head=False, parent_id=behind)
+            await store.commit(made)
+            assert made.turn is not None
+            behind = ends[branch] = str(made.turn.answers[0].message.message_id)
+    assert [await told_in(branch) for branch in "ab"] == [["all", "a"], ["all", "b"]]
+    await records.delete_item(tenant, name, str(rule["a"].message_id))
+    assert [await told_in(branch) for branch in "ab"] == [["all"], ["all", "b"]]
+
+
+async def test_s11_12_system_messages_are_found_by_an_index_of_them_alone(
+    store: ConversationStore, transactions: Transactions, tenant: str
+) -> None:
+    """§11.12: however long the conversation, in the query that looks for them no message of another role is read."""
+    many = tuple(message("user", f"q{number}") for number in range(300))
+    await store.commit(turn(tenant, "conv_" + tenant, new_messages=(message("system", "s"), *many), created=True))
+
+    def plan(connection: sa.Connection) -> str:
+        where = {"conversation": "conv_" + tenant, "below": 200}
+        options = {"dialect": connection.dialect, "compile_kwargs": {"literal_binds": True}}
+        explain = "EXPLAIN QUERY PLAN " if connection.dialect.name == "sqlite" else "EXPLAIN "
+        return "\n".join(
+            map(str, connection.exec_driver_sql(explain + str(INSTRUCTIONS.params(**where).compile(**options))))
+        )
+
+    if transactions.remote:
+        await transactions.run(lambda c: c.exec_driver_sql("ANALYZE messages"), write=True)
+    assert "ix_messages_instructions" in await transactions.run(plan)

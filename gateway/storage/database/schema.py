@@ -37,8 +37,10 @@ from gateway.storage.database.large import document_regions as document_regions
 from gateway.storage.database.large import large_documents as large_documents
 from gateway.storage.encryption.columns import Content, Withheld
 
-REVISION = "0012"
+REVISION = "0013"
 """The Alembic revision that this version of the code needs."""
+OF_INSTRUCTIONS = "role IN ('system', 'developer')"
+"""Which messages are system messages, in the words of their index: a query that has the same words uses it."""
 
 secrets = Table(
     "secrets",
@@ -130,6 +132,7 @@ messages = Table(
     Column("tokens", Text),
     Column("agent", Text),
     Index(None, "conversation_id", "sequence_number"),
+    index_where("ix_messages_instructions", "conversation_id", "sequence_number", where=OF_INSTRUCTIONS),
 )
 """`body` is empty where `reasoning_events` has it. `reasoning_events` was filled by the version before. `restored` has
 three values. True: what the client does not send comes back in this branch. False: tool calls of a

@@ -30,7 +30,7 @@ from gateway.storage.lookup.earlier import EarlierPath, kept_earlier
 from gateway.storage.lookup.frames import read_frame
 from gateway.storage.lookup.locate import CHAIN_COLUMNS, locate, resume_behind
 from gateway.storage.lookup.path_cache import PathCache
-from gateway.storage.lookup.pins import with_pins
+from gateway.storage.lookup.pins import with_kept
 from gateway.storage.lookup.recognise import recognised
 from gateway.storage.lookup.segments import read_segments
 from gateway.storage.lookup.walk import MESSAGES, Condition, messages_of, upwards
@@ -97,8 +97,8 @@ def find(
         found = replace(found, frame=frame)
     if row.summarized:
         found = replace(found, segments=read_segments(connection, row.id, found.path))
-    if row.pins:
-        found = with_pins(connection, row, found)
+    if found.unread or (row.pins and found.path):
+        found = with_kept(connection, row, found)
     return replace(found, updated_at=rows.utc(row.updated_at), retention_days=row.retention_days)
 
 
