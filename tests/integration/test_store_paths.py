@@ -314,11 +314,10 @@ async def test_s11_12_system_messages_are_found_by_an_index_of_them_alone(
 
     def plan(connection: sa.Connection) -> str:
         where = {"conversation": "conv_" + tenant, "below": 200}
-        options = {"dialect": connection.dialect, "compile_kwargs": {"literal_binds": True}}
-        explain = "EXPLAIN QUERY PLAN " if connection.dialect.name == "sqlite" else "EXPLAIN "
-        return "\n".join(
-            map(str, connection.exec_driver_sql(explain + str(INSTRUCTIONS.params(**where).compile(**options))))
-        )
+        query = INSTRUCTIONS.params(**where)
+        text = query.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})
+        explain = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
+        return "\n".join(map(str, connection.exec_driver_sql(f"{explain} {text}")))
 
     if transactions.remote:
         await transactions.run(lambda c: c.exec_driver_sql("ANALYZE messages"), write=True)

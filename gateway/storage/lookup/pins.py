@@ -112,7 +112,7 @@ def _count(connection: sa.Connection, conversation_id: str) -> None:
     connection.execute(CONVERSATIONS.update().where(CONVERSATIONS.c.id == conversation_id).values(pins=count))
 
 
-def _kept_query(*which: sa.ColumnElement[bool]) -> sa.Select[Any]:
+def _kept_query(*which: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Messages before the number `:below`, whole, and whether others have their number (`rivals`)."""
     other = MESSAGES.alias("other")
     same = (other.c.conversation_id == MESSAGES.c.conversation_id, other.c.id != MESSAGES.c.id)
@@ -133,7 +133,7 @@ _PINS = sa.select(PINS.c.message_id).where(PINS.c.conversation_id == sa.bindpara
 _PINNED = _kept_query(MESSAGES.c.id.in_(_PINS), MESSAGES.c.role.not_in(INSTRUCTION_ROLES))
 INSTRUCTIONS = _kept_query(
     MESSAGES.c.conversation_id == sa.bindparam("conversation", type_=sa.String),
-    sa.text(f"messages.{schema.OF_INSTRUCTIONS}"),
+    sa.literal_column(f"messages.{schema.OF_INSTRUCTIONS}"),
 )
 _ON_PATH = _on_path_query()
 _STEP = messages_of(upwards(MESSAGES.c.role, onwards=lambda chain: chain.c.role.in_(RESULT_ROLES)))
