@@ -117,7 +117,7 @@ messages as they are, all else by its type, calls with their ids, too. What else
 OF_RESPONSES = frozenset({"reasoning_items", "output_items", "phase", ITEM_ORDER})
 """Fields of an assistant's message that only an upstream that speaks Responses takes back."""
 WORDS = frozenset({"content", "refusal", "annotations", "audio"})
-OWN_CALLS = frozenset(PREFIXES)
+OWN_CALLS = tuple(PREFIXES)
 """Calls that the client answers, but for shells in a container."""
 BETWEEN = "\n\n"
 """Between texts that are items of their own, or parts of a summary."""

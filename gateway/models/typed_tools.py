@@ -47,7 +47,7 @@ OUTPUT = "_output"
 
 def typed_kind(tool: Any) -> str | None:
     """The type of the calls of an inner function that stands for such a tool; None of any other tool."""
-    typed = tool.get(TYPED) if isinstance(tool, dict) else None
+    typed = tool.get(TYPED) if isinstance(tool, dict) and isinstance(tool.get("function"), dict) else None
     return TYPED_TOOLS.get(str(typed.get("type"))) if isinstance(typed, dict) else None
 
 

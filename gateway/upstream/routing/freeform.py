@@ -58,7 +58,7 @@ def _taken(deployment: Deployment, body: Json) -> Json:
         return body
     choice = body.get("tool_choice")
     calls = [call for message in body["messages"] for call in message.get("tool_calls") or ()]
-    typed = any(TYPED in each for each in (*calls, *(body.get("tools") or ())))
+    typed = any(isinstance(each, dict) and TYPED in each for each in (*calls, *(body.get("tools") or ())))
     if takes:
         return without_typed(body) if typed else body
     chosen = isinstance(choice, dict) and choice.get("type") != "function"

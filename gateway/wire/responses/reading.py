@@ -180,7 +180,7 @@ def _tools(body: Mapping[str, Any], chat: Json, native: Json, run: list[tuple[st
     """
     own, hosted = chat_tools(body.get("tools"))
     given = body.get("tool_choice")
-    choice = chat_tool_choice(given, [tool["function"]["name"] for tool in own if typed_kind(tool)])
+    choice = chat_tool_choice(given, [tool["function"].get("name") for tool in own if typed_kind(tool)])
     run += [(f"tools[{index}]", str(tool["type"])) for index, tool in hosted]
     if own:
         chat["tools"] = own

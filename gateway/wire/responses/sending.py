@@ -55,7 +55,7 @@ def response_request(chat: Mapping[str, Any], native: Mapping[str, Any] | None =
     if tools or own.get("tools"):
         request["tools"] = [*tools, *(own.get("tools") or ())]
     if "tool_choice" not in own and chat.get("tool_choice") is not None:
-        typed = {tool["function"]["name"] for tool in chat.get("tools") or () if typed_kind(tool)}
+        typed = [tool["function"].get("name") for tool in chat.get("tools") or () if typed_kind(tool)]
         request["tool_choice"] = _tool_choice(chat["tool_choice"], typed)
     include = [*(own.get("include") or ())]
     if chat.get("logprobs"):

@@ -67,7 +67,7 @@ def chat_tools(value: Any) -> tuple[list[Json], list[tuple[int, Json]]]:
         raise invalid("tools", "must be a list")
     own: list[Json] = []
     hosted: list[tuple[int, Json]] = []
-    named = {tool.get("name") for tool in value if isinstance(tool, dict)}
+    named = [tool.get("name") for tool in value if isinstance(tool, dict)]
     for index, tool in enumerate(value):
         where = f"tools[{index}]"
         if not isinstance(tool, dict):

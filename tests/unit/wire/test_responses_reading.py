@@ -157,6 +157,7 @@ def test_what_no_chat_has_is_kept_for_who_has_it() -> None:
         ({"instructions": ["x"]}, "instructions"),
         ({"tools": {}}, "tools"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"tools": [{"type": "function", "name": ["x"]}, {"type": "shell"}]}, "tools[0].name"),
         ({"tool_choice": "some"}, "tool_choice"),
         ({"tool_choice": {"type": "allowed_tools", "mode": "auto"}}, "tool_choice.tools"),
         ({"text": "x"}, "text"),
