@@ -40,7 +40,7 @@ LONGEST = (
     "tests/unit/window/test_invariants.py",
 )
 """Files that take a processor for long: begun first, so that no worker is left alone with one at the end."""
-HANGS_AFTER = 300.0
+HANGS_AFTER = 600.0
 """Seconds after which a test fails where it stands: one that hangs would keep a whole run from its end."""
 PATIENTLY = ("chaos", "compat", "browser")
 """Marks of tests that may take longer."""
