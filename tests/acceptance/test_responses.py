@@ -363,10 +363,10 @@ def test_s10_1_an_upstreams_refusal_is_relayed(one_gateway: GatewayProcess, upst
             timeout=30,
         )
         assert (answer.status_code, answer.json(), answer.headers["retry-after"]) == (429, slow, "7")
-    for _ in range(2):
-        upstream.reply(status=400, json=long)
-    error = refused(one_gateway, {"model": "small", "input": "x"})
-    assert (error["code"], error["message"][:39]) == (
-        "context_length_exceeded",
-        "This model's maximum context length is ",
-    )
+    text = "This model's maximum context length is 4096 tokens. However, your messages resulted in 9000 tokens."
+    openais = {"message": text, "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}
+    for said in (long, {"error": openais}):
+        for _ in range(2):
+            upstream.reply(status=400, json=said)
+        error = refused(one_gateway, {"model": "small", "input": "x"})
+        assert (error["code"], error["param"], error["message"]) == ("context_length_exceeded", "input", text)
