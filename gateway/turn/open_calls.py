@@ -63,9 +63,10 @@ class OpenCalls:
         else:
             calls.append(priced_prompt(exchange.deployment.route, _prompt_tokens(exchange), exchange.facts.prices))
         request, key = exchange.asked, exchange.asked.caller
+        is_new = exchange.history is not None and exchange.history.created  # then there is none that a bill could name
         facts = {
             "tenant": key.tenant,
-            "conversation_id": exchange.conversation_id,
+            "conversation_id": None if is_new else exchange.conversation_id,
             "completion_id": exchange.completion_id,
             "model": request.model,
             "stream": request.stream,

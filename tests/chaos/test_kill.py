@@ -1,5 +1,6 @@
 """`kill -9` between any two moments of a turn, on each storage (guarantee §3.6)."""
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,9 +11,13 @@ import pytest
 from tests.chaos.audit import broken_rules, rows
 from tests.chaos.kill_loop import MOMENTS, KillLoop
 from tests.support.answers import http, user
+from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
+from tests.support.internal_models import InternalModels, Shown, every
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
+from tests.support.relayed import completion_events
+from tests.support.reply import Reply
 
 MANY = 30
 
@@ -88,3 +93,81 @@ def test_s6_10_twelve_streams_of_a_killed_process_leave_twelve_bills(
     (ledger,) = rows(storage_url, "SELECT SUM(total_cost_picousd) AS sum, COUNT(*) AS number FROM ledger")
     (days,) = rows(storage_url, "SELECT SUM(cost_picousd) AS sum FROM usage_days")
     assert (ledger["number"], ledger["sum"]) == (13, days["sum"])
+
+
+KINDS = ("planner", "summarizer", "primary")
+"""Whose call is out, the others before it answered."""
+RELAYED = ("embeddings", "completions", "images/generations")
+
+
+def of_kind(kind: str, stored: bool) -> dict[str, Any]:
+    """A request of which a planner is asked, about a document of its own."""
+    name = f"{kind} {stored}"
+    document = {"title": name, "content": f"{name}\n\n{lamps(60)}"}
+    return {
+        "model": "small",
+        "messages": [user(f"Who is the keeper of lamp 41? {name}")],
+        "attachments": [document],
+        "user": name,
+        "store": stored,
+    }
+
+
+def test_s6_10_internal_and_relayed_calls_of_a_killed_process_are_billed(
+    start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str
+) -> None:
+    """§6.10: a planner's call, a summarizer's, the primary's behind a plan, stored or not, and relayed calls, whole and
+    streamed: each request has one bill, with its user, and with what had been asked of whom."""
+    gateway, gate = start_gateway({"storage": {"url": storage_url}, "context": {"planning": "auto"}}), threading.Event()
+
+    def out(text: str) -> Reply:
+        return Reply(text=text, gate=gate)
+
+    def plan(artifacts: list[Shown]) -> Reply:
+        kind = artifacts[0].source.rpartition(":")[2].split()[0]
+        answers = {"planner": lambda _: out("{}"), "summarizer": every("summarize"), "primary": every("rag_extract")}
+        return answers[kind](artifacts)
+
+    upstream.handler = InternalModels(plan, summarizer=out, primary=lambda _: out("answer"))
+    for path in RELAYED:
+        upstream.routes[f"POST /v1/{path}"] = Reply(json={"data": []}, gate=gate)
+    upstream.routes["POST /v1/completions"] = Reply(raw_sse=completion_events(), stall_after=9)
+    fields = {"model": "gpt-4o", "input": "some words", "prompt": "some words"}
+    asked = [("/chat/completions", of_kind(kind, stored)) for kind in KINDS for stored in (True, False)]
+    asked += [(f"/{path}", {**fields, "stream": path == "completions"}) for path in RELAYED]
+
+    def ask(path: str, body: dict[str, Any]) -> None:
+        with http(gateway) as client:
+            client.post(path, json=body)
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        answers = [pool.submit(ask, path, body) for path, body in asked]
+        wait_until(lambda: upstream.in_flight == len(asked), "a call of each")
+        gateway.kill9()
+        gate.set()
+        upstream.release()
+        assert all(isinstance(each.exception(20), httpx.TransportError) for each in answers)
+    gateway.start()
+    killed = "SELECT * FROM ledger WHERE error_code = 'process_killed'"
+    wait_until(lambda: len(rows(storage_url, killed)) == len(asked), "a bill of each")
+    calls = rows(
+        storage_url,
+        "SELECT l.end_user, l.endpoint, c.* FROM ledger l JOIN ledger_calls c ON c.request_id = l.request_id"
+        " WHERE l.error_code = 'process_killed' ORDER BY l.end_user, l.endpoint, c.number",
+    )
+    found: dict[str, list[tuple[str, bool]]] = {}
+    for call in calls:
+        usage = json.loads(call["usage"])
+        answered = (call["purpose"], usage["completion_tokens"] > 0)
+        found.setdefault(call["end_user"] or call["endpoint"], []).append(answered)
+        assert call["estimated"], call
+        assert usage["prompt_tokens"] > 0, call
+        assert call["prompt_cost_picousd"] > 0, call
+    whole = {name: [("planner", True), (name, False)] for name in KINDS[1:]} | {"planner": [("planner", False)]}
+    expected = {f"{kind} {stored}": whole[kind] for kind in KINDS for stored in (True, False)}
+    assert found == expected | {key: [("primary", False)] for key in ("embeddings", "completions", "images")}
+    assert not rows(storage_url, "SELECT * FROM open_calls")
+    assert broken_rules(storage_url) == {}
+    (ledger,) = rows(storage_url, "SELECT SUM(total_cost_picousd) AS sum FROM ledger")
+    (days,) = rows(storage_url, "SELECT SUM(cost_picousd) AS sum FROM usage_days")
+    assert ledger["sum"] == days["sum"]
