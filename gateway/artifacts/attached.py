@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from gateway.base.tasks import offload_if
-from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
+from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
 from gateway.documents.process import DocumentReader
 from gateway.documents.recognize import encoded_document, sent_document, stored_document
 from gateway.errors import InvalidRequest, NotFound
@@ -18,8 +18,8 @@ from gateway.ports.documents import FileStore
 
 INLINE_CHARS = 100_000
 """A longer content is decoded in a thread."""
-Kept = Callable[[DocumentFile, str], Awaitable[tuple[Reading, str]]]
-"""`FileReader.best`: what a tenant's document says, from the cache if it is there."""
+Kept = Callable[[DocumentFile, DocumentOwner], Awaitable[tuple[Reading, str]]]
+"""`FileReader.best`: what a document says, from the cache if it is there."""
 
 
 async def with_contents(request: ChatRequest, files: FileStore, documents: DocumentReader, kept: Kept) -> ChatRequest:
@@ -33,15 +33,16 @@ async def with_contents(request: ChatRequest, files: FileStore, documents: Docum
         InvalidRequest: an attachment is no readable document, or has no text; names its field.
     """
     found = []
+    owner = DocumentOwner(request.caller.tenant, keeps=False)
     for index, attachment in enumerate(request.attachments):
         where = f"attachments[{index}]"
         if attachment.file_data is not None:
-            found.append(await _sent(attachment, f"{where}.file_data", documents))
+            found.append(await _sent(attachment, f"{where}.file_data", documents, owner))
         elif attachment.content is None:
             by = "attachment_id" if attachment.attachment_id is not None else "file_id"
             found.append(await _fetched(attachment, f"{where}.{by}", request, files, documents, kept))
         else:
-            found.append(await _decoded(attachment, f"{where}.content", documents))
+            found.append(await _decoded(attachment, f"{where}.content", documents, owner))
     return replace(request, attachments=tuple(found))
 
 
@@ -62,25 +63,29 @@ async def _fetched(
         raise NotFound(error.message, param=where, code="attachment_not_found") from error
     except UnreadableDocument as error:
         raise _unreadable(f"The file {file_id!r} of {where}", error, where) from error
-    tenant = request.caller.tenant if file.own and request.store else None
-    text = await _text(document, f"The file {file_id!r} of {where}", where, documents, tenant, kept)
+    owner = DocumentOwner(request.caller.tenant, keeps=file.own and request.store)
+    text = await _text(document, f"The file {file_id!r} of {where}", where, documents, owner, kept)
     title = attachment.title or attachment.filename or file.name
     return attachment.model_copy(update={"content": text, "title": title, "file_id": file_id if file.own else None})
 
 
-async def _sent(attachment: RequestAttachment, where: str, documents: DocumentReader) -> RequestAttachment:
+async def _sent(
+    attachment: RequestAttachment, where: str, documents: DocumentReader, owner: DocumentOwner
+) -> RequestAttachment:
     """The attachment with the text of the file that was sent with it; its bytes are not kept."""
     data, name = attachment.file_data or "", attachment.filename or attachment.title or ""
     try:
         document = await offload_if(len(data) > INLINE_CHARS, sent_document, data, name)
     except UnreadableDocument as error:
         raise _unreadable(where, error, where) from error
-    text = await _text(document, where, where, documents)
+    text = await _text(document, where, where, documents, owner)
     title = attachment.title or attachment.filename
     return attachment.model_copy(update={"content": text, "title": title, "file_data": None})
 
 
-async def _decoded(attachment: RequestAttachment, where: str, documents: DocumentReader) -> RequestAttachment:
+async def _decoded(
+    attachment: RequestAttachment, where: str, documents: DocumentReader, owner: DocumentOwner
+) -> RequestAttachment:
     """The attachment itself, if its content is text as it is."""
     content = attachment.content or ""
     hints = (attachment.attachment_type, attachment.title or attachment.filename or "")
@@ -91,7 +96,7 @@ async def _decoded(attachment: RequestAttachment, where: str, documents: Documen
     titled = {} if attachment.title or not attachment.filename else {"title": attachment.filename}
     if document is None:
         return attachment.model_copy(update=titled) if titled else attachment
-    return attachment.model_copy(update={"content": await _text(document, where, where, documents), **titled})
+    return attachment.model_copy(update={"content": await _text(document, where, where, documents, owner), **titled})
 
 
 async def _text(
@@ -99,14 +104,14 @@ async def _text(
     what: str,
     where: str,
     documents: DocumentReader,
-    tenant: str | None = None,
+    owner: DocumentOwner,
     kept: Kept | None = None,
 ) -> str:
     try:
-        if kept is not None and tenant is not None:
-            reading, _ = await kept(document, tenant)
+        if kept is not None and owner.keeps:
+            reading, _ = await kept(document, owner)
         else:
-            reading = await documents.read(document)
+            reading = await documents.read(document, owner.tenant)
     except UnreadableDocument as error:
         raise _unreadable(what, error, where) from error
     if reading.pages and len(reading.empty) == len(reading.pages):

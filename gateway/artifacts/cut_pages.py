@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.base.tasks import offload_if
-from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
+from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
 from gateway.documents.process import DocumentReader
 from gateway.errors import Overloaded
 from gateway.models.artifacts import cache_group
@@ -70,28 +70,27 @@ class PageCutter:
         return None if raw is None else await offload_if(len(raw) > INLINE_CHARS, _cut_of, raw)
 
     async def cut(
-        self, document: DocumentFile, reading: Reading, numbers: Sequence[int], name: str, tenant: str | None
+        self, document: DocumentFile, reading: Reading, numbers: Sequence[int], name: str, owner: DocumentOwner
     ) -> CutPages | None:
         """The pages; None if they cannot be cut out, or are too large.
 
         Args:
             reading: what was read of the whole PDF.
             name: the id of their reference.
-            tenant: for whom the cache keeps them; None: nothing may outlive the request.
         """
         if not numbers or max(numbers) > len(reading.pages):
             return None
         try:
-            data = await self._documents.cut(document, numbers)
+            data = await self._documents.cut(document, owner.tenant, numbers)
         except (UnreadableDocument, Overloaded):
             return None
         if len(data) > MOST_BYTES:
             return None
         found = CutPages(reading.of_pages(numbers), data)
-        if tenant is not None:
+        if owner.keeps:
             raw = await offload_if(len(data) > INLINE_CHARS, _raw_of, found)
-            group = cache_group(tenant, document.digest)
-            await self._cache.set(_key(name, tenant), raw, self._ttl, group=group)
+            group = cache_group(owner.tenant, document.digest)
+            await self._cache.set(_key(name, owner.tenant), raw, self._ttl, group=group)
         return found
 
 

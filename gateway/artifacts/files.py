@@ -13,7 +13,14 @@ from gateway.artifacts.cut_pages import PageCutter
 from gateway.base import jsons
 from gateway.base.tasks import offload_if
 from gateway.config.documents_settings import DocumentSettings
-from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument, document_digest
+from gateway.documents.document import (
+    DocumentFile,
+    DocumentOwner,
+    Reading,
+    ReadOptions,
+    UnreadableDocument,
+    document_digest,
+)
 from gateway.documents.kinds import is_slow
 from gateway.documents.kinds import read as read_document
 from gateway.documents.process import DocumentReader, Progress
@@ -122,21 +129,17 @@ class FileReader:
                 kept |= dict.fromkeys((digest, file_id) if keep else ())
         for place, document in slow.items():
             with reported(place):
-                texts[place], digest = await self._told(document, caller.tenant if keep else None, known)
+                texts[place], digest = await self._told(document, DocumentOwner(caller.tenant, keeps=keep), known)
                 kept |= {digest: None} if keep else {}
         return texts, tuple(kept)
 
-    async def pdf(self, data: dict[str, Any], tenant: str | None, known: Known) -> tuple[Reading | None, str]:
+    async def pdf(self, data: dict[str, Any], owner: DocumentOwner, known: Known) -> tuple[Reading | None, str]:
         """The pages of a `file` part's PDF that a model reads itself, and the digest under which the cache keeps it;
-        None if it cannot be read: then the provider will say so.
-
-        Args:
-            tenant: None: nothing may outlive the request.
-        """
+        None if it cannot be read: then the provider will say so."""
         try:
             size = len(str(data.get("file_data") or ""))
             document = await offload_if(size > INLINE_CHARS, lambda: inline_file(data, decode_pdf=True))
-            return (None, "") if document is None else await self._reading(document, tenant, known)
+            return (None, "") if document is None else await self._reading(document, owner, known)
         except UnreadableDocument:
             return None, ""
 
@@ -163,32 +166,29 @@ class FileReader:
             "pdf", found.digest
         )
 
-    async def _told(self, document: DocumentFile, tenant: str | None, known: Known | None) -> tuple[str, str]:
+    async def _told(self, document: DocumentFile, owner: DocumentOwner, known: Known | None) -> tuple[str, str]:
         """What the document says, with the notes on it; and its digest."""
-        reading, digest = await self.best(document, tenant, known)
+        reading, digest = await self.best(document, owner, known)
         return reading.told, digest
 
     async def best(
         self,
         document: DocumentFile,
-        tenant: str | None,
+        owner: DocumentOwner,
         known: Known | None = None,
         progress: Progress | None = None,
     ) -> tuple[Reading, str]:
         """What the document says, its pictures of text too, and its digest.
-
-        Args:
-            tenant: for whom the cache keeps it; None: nothing may outlive the request.
 
         Raises:
             UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`.
         """
         may_recognize = self.documents.options.ocr and document.kind == "pdf"
         first = _part_of(progress, 0.0, BEFORE_OCR) if may_recognize else progress
-        reading, digest = await self._reading(document, tenant, known, progress=first)
+        reading, digest = await self._reading(document, owner, known, progress=first)
         if reading.empty and self.documents.options.ocr:
             rest = _part_of(progress, BEFORE_OCR, 1 - BEFORE_OCR)
-            reading, digest = await self._reading(document, tenant, known, ocr=True, progress=rest)
+            reading, digest = await self._reading(document, owner, known, ocr=True, progress=rest)
         return reading, digest
 
     def _own(self, parts: dict[FilePlace, dict[str, Any]], caller: Caller) -> list[tuple[FilePlace, str]]:
@@ -212,7 +212,7 @@ class FileReader:
         document = await asyncio.to_thread(stored_document, file.name, file.media_type, file.content)
         if keep:
             return await self.read_and_keep(document, file_id, caller.tenant, known)
-        return await self._told(document, None, known)
+        return await self._told(document, DocumentOwner(caller.tenant, keeps=False), known)
 
     async def read_and_keep(
         self,
@@ -227,7 +227,8 @@ class FileReader:
         Raises:
             UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`.
         """
-        reading, digest = await self.best(document, tenant, known, progress)
+        owner = DocumentOwner(tenant, keeps=True)
+        reading, digest = await self.best(document, owner, known, progress)
         await self._cache.set(_named(file_id, tenant), digest.encode(), self._ttl, group=cache_group(tenant, file_id))
         return reading.told, digest
 
@@ -242,7 +243,7 @@ class FileReader:
     async def _reading(
         self,
         document: DocumentFile,
-        tenant: str | None,
+        owner: DocumentOwner,
         known: Known | None,
         *,
         ocr: bool = False,
@@ -254,10 +255,10 @@ class FileReader:
         found = known.get((way, digest)) if known is not None else None
         if found is None:
             options = replace(self.documents.options, ocr=ocr)
-            if tenant is None:
-                found = await self.documents.read(document, options, progress)
+            if owner.keeps:
+                found = await self._kept_reading(document, digest, owner.tenant, options, progress)
             else:
-                found = await self._kept_reading(document, digest, tenant, options, progress)
+                found = await self.documents.read(document, owner.tenant, options, progress)
         if known is not None:
             known[way, digest] = found
         return found, digest
@@ -272,7 +273,7 @@ class FileReader:
             self.hits += found is not None
             self.misses += found is None
             if found is None:
-                found = await self.documents.read(document, options, progress)
+                found = await self.documents.read(document, tenant, options, progress)
                 raw = jsons.dumps(found.as_json())
                 await self._cache.set(key, raw, self._ttl, group=cache_group(tenant, digest))
             return found

@@ -1,12 +1,9 @@
 """Who waits for what is shared: one of each tenant by turns, so that none waits for all the work of another (§12)."""
 
 import asyncio
-from contextvars import ContextVar
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-TENANT: ContextVar[str] = ContextVar("gateway_tenant", default="")
-"""For whom work is done; "" where it is nobody's."""
 
 
 class ByTurns(Generic[T]):
@@ -45,7 +42,7 @@ class ByTurns(Generic[T]):
 
 
 class SharedRoom:
-    """Room that is taken and given back, in turns of `TENANT` where it is short.
+    """Room that is taken and given back, where it is short in turns of tenants.
 
     Args:
         room: how much there is; what is larger gets it alone.
@@ -56,7 +53,7 @@ class SharedRoom:
         self._used = 0
         self._waiting = ByTurns[tuple[int, asyncio.Future[None]]]()
 
-    async def acquire(self, size: int = 1, patience: float | None = None) -> None:
+    async def acquire(self, tenant: str, size: int = 1, patience: float | None = None) -> None:
         """Waits until there is room.
 
         Raises:
@@ -65,7 +62,7 @@ class SharedRoom:
         if not self._waiting and self._has_room(size):
             self._used += size
             return
-        tenant, waits = TENANT.get(), (size, asyncio.get_running_loop().create_future())
+        waits = (size, asyncio.get_running_loop().create_future())
         self._waiting.add(tenant, waits)
         try:
             async with asyncio.timeout(patience):

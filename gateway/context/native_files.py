@@ -14,6 +14,7 @@ from gateway.artifacts.collect import current_turn
 from gateway.artifacts.files import HOLDERS, FilePlace, FileReader, Known
 from gateway.base.tasks import offload_if
 from gateway.context.draft import Draft
+from gateway.documents.document import DocumentOwner
 from gateway.errors import ContextLengthExceeded
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.exchange import Caller, ModelFacts
@@ -75,6 +76,11 @@ class NativeFiles:
         return {place: content_id for place, content_id in found if content_id is not None}
 
     @property
+    def owner(self) -> DocumentOwner:
+        """Whose PDFs they are."""
+        return DocumentOwner(self.caller.tenant, keeps=self.tenant is not None)
+
+    @property
     def _holders(self) -> Sequence[str]:
         return HOLDERS if self.in_results else HOLDERS[:1]
 
@@ -97,7 +103,7 @@ class NativeFiles:
         keep = self.tenant is not None
         file, digest = await self.files.own_pdf(file_id, self.caller, keep=keep)
         if file is not None and counted and not self.counters.has_read(self.facts, file_id):
-            reading, digest = await self.files.pdf(file, self.tenant, self.known)
+            reading, digest = await self.files.pdf(file, self.owner, self.known)
             if reading is None:
                 return None
             chars, data = len(reading.text), str(file["file_data"])
@@ -117,7 +123,7 @@ class NativeFiles:
             data = pdf_data(part)
             if data is None or self.counters.has_read(self.facts, data):
                 continue
-            reading, digest = await self.files.pdf(part["file"], self.tenant, self.known)
+            reading, digest = await self.files.pdf(part["file"], self.owner, self.known)
             if reading is not None:
                 chars = len(reading.text)
                 await offload_if(chars > INLINE_CHARS, self.counters.note_pdf, self.facts, data, reading)

@@ -218,7 +218,7 @@ async def _read(part: Part, natives: NativeFiles) -> tuple[DocumentFile, Reading
             file, _ = await natives.files.own_pdf(file_id, natives.caller, keep=keep)
         if file is None:
             return None
-        reading, digest = await natives.files.pdf(file, natives.tenant, natives.known)
+        reading, digest = await natives.files.pdf(file, natives.owner, natives.known)
     except (StorageUnavailable, Overloaded):
         return None
     if reading is None or not reading.pages:
@@ -239,7 +239,7 @@ async def _cut(chosen: _Chosen, natives: NativeFiles) -> ShownPages | None:
     name = part["file"]["file_id"]
     cutter, tenant = natives.files.pages, natives.tenant
     found = await cutter.kept(name, tenant) if tenant is not None else None
-    found = found or await cutter.cut(chosen.document, chosen.reading, numbers, name, tenant)
+    found = found or await cutter.cut(chosen.document, chosen.reading, numbers, name, natives.owner)
     if found is None:
         return None
     _note(name, numbers, found, natives)
@@ -268,7 +268,7 @@ async def _fill(part: Part, history: History, natives: NativeFiles) -> bool:
     cutter, tenant = natives.files.pages, natives.tenant
     cut = await cutter.kept(name, tenant) if tenant is not None else None
     if cut is None and (read := await _source(digest, history, natives)) is not None:
-        cut = await cutter.cut(*read, numbers, name, tenant)
+        cut = await cutter.cut(*read, numbers, name, natives.owner)
     if cut is None:
         return False
     natives.digests |= {digest: None} if tenant is not None else {}

@@ -111,6 +111,15 @@ def document_digest(kind: str, sha256: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentOwner:
+    """Whose document it is: that tenant's turn it is read in. `keeps`: what it says may outlive the request, in the
+    cache."""
+
+    tenant: str
+    keeps: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentFile:
     """A document's bytes, the kind of document that they claim to be (a key of `kinds.KINDS`), and its name."""
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import orjson
 
 import gateway
-from gateway.base.turns import TENANT, SharedRoom
+from gateway.base.turns import SharedRoom
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.folders import own_folder
 from gateway.documents.kinds import is_slow, read
@@ -82,14 +82,13 @@ class BytesAtOnce:
         self._of = Counter[str]()
 
     @contextlib.contextmanager
-    def of(self, size: int, most: int) -> Iterator[None]:
+    def of(self, tenant: str, size: int, most: int) -> Iterator[None]:
         """So many more, for as long as it lasts. What is larger than `most` is let through alone. A tenant may hold
         half of it, and one thing that is larger.
 
         Raises:
             Overloaded: with them it is more than `most`, or its half for this tenant.
         """
-        tenant = TENANT.get()
         own = self._of[tenant]
         if (self._held and self._held + size > most) or (own and own + size > most // 2):
             raise Overloaded
@@ -119,11 +118,12 @@ class DocumentReader:
         self._told = False
 
     async def read(
-        self, file: DocumentFile, options: ReadOptions | None = None, progress: Progress | None = None
+        self, file: DocumentFile, tenant: str, options: ReadOptions | None = None, progress: Progress | None = None
     ) -> Reading:
         """What the document says.
 
         Args:
+            tenant: whose turn it is read in.
             options: other than this reader's own.
 
         Raises:
@@ -133,14 +133,14 @@ class DocumentReader:
         options = options or self.options
         if not is_slow(file):
             return await asyncio.to_thread(read, file, options)
-        with self._waiting.of(len(file.raw), WAITING_BYTES):
-            await self._slots.acquire()
+        with self._waiting.of(tenant, len(file.raw), WAITING_BYTES):
+            await self._slots.acquire(tenant)
             try:
                 return await self._read_apart(file, options, progress)
             finally:
                 self._slots.release()
 
-    async def cut(self, file: DocumentFile, numbers: Sequence[int]) -> str:
+    async def cut(self, file: DocumentFile, tenant: str, numbers: Sequence[int]) -> str:
         """A PDF of some pages of a PDF, in base64.
 
         Args:
@@ -149,7 +149,7 @@ class DocumentReader:
         Raises:
             UnreadableDocument, Overloaded: as `read`; also where its pages cannot be cut out.
         """
-        return (await self.read(file, ReadOptions(cut=tuple(numbers)))).text
+        return (await self.read(file, tenant, ReadOptions(cut=tuple(numbers)))).text
 
     async def _read_apart(self, file: DocumentFile, options: ReadOptions, progress: Progress | None) -> Reading:
         async with own_folder() as folder:

@@ -10,7 +10,7 @@ import random
 
 from gateway.artifacts.files import FileReader
 from gateway.base.tasks import BackgroundTasks
-from gateway.base.turns import TENANT, ByTurns
+from gateway.base.turns import ByTurns
 from gateway.documents.document import DocumentFile, UnreadableDocument, document_digest
 from gateway.documents.recognize import stored_document
 from gateway.errors import FileNotFound, GatewayError, StorageUnavailable
@@ -86,7 +86,6 @@ class ReadingFiles:
                     self._waiting.add(*named)
                 continue
             tenant, file_id = self._waiting.take()
-            TENANT.set(tenant)
             await self._read(tenant, file_id)
 
     async def _read(self, tenant: str, file_id: str) -> None:

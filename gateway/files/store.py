@@ -175,7 +175,7 @@ class Files:
         for is_last in (False, True):
             record, pieces = await self.content(tenant, file_id)
             try:
-                with self._fetched.of(record.size, FETCHED_BYTES):
+                with self._fetched.of(tenant, record.size, FETCHED_BYTES):
                     content = b"".join([piece async for piece in pieces])
             except StorageUnavailable:
                 if is_last:

@@ -29,9 +29,9 @@ class LargeBodies(SharedRoom):
         self._patience = patience
         self._give_back = _giving_back()
 
-    def place(self) -> "Place":
-        """A place for one body, which is given back at the end of a `with` block."""
-        return Place(self)
+    def place(self, tenant: str) -> "Place":
+        """A place for one body of a tenant's, which is given back at the end of a `with` block."""
+        return Place(self, tenant)
 
     @contextlib.contextmanager
     def occupied(self, size: int) -> Iterator[None]:
@@ -45,14 +45,14 @@ class LargeBodies(SharedRoom):
         finally:
             self.release(size)
 
-    async def admitted(self, size: int) -> None:
+    async def admitted(self, tenant: str, size: int) -> None:
         """Waits until there is room for `size` bytes.
 
         Raises:
             Overloaded: there is none after `patience` seconds.
         """
         try:
-            await self.acquire(size, self._patience)
+            await self.acquire(tenant, size, self._patience)
         except TimeoutError:
             raise Overloaded from None
 
@@ -67,8 +67,9 @@ class LargeBodies(SharedRoom):
 class Place:
     """What one body holds of the budget: nothing as long as it is small."""
 
-    def __init__(self, bodies: LargeBodies) -> None:
+    def __init__(self, bodies: LargeBodies, tenant: str) -> None:
         self._bodies = bodies
+        self._tenant = tenant
         self._size = 0
 
     async def grow(self, size: int, expected: int) -> None:
@@ -82,7 +83,7 @@ class Place:
             Overloaded: it is large, and there is no room for it.
         """
         if not self._size and size >= LARGE_BYTES:
-            await self._bodies.admitted(expected)
+            await self._bodies.admitted(self._tenant, expected)
             self._size = expected
 
     def release(self) -> None:

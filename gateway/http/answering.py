@@ -4,13 +4,12 @@ What differs between APIs is a `Dialect`: how a request is read into the inner f
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
 from gateway.base.tasks import BackgroundTasks, offload_if
-from gateway.base.turns import TENANT
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StorageUnavailable
 from gateway.http.admission import LargeBodies, Place
@@ -70,27 +69,27 @@ class StreamWriter(Protocol):
         ...
 
 
-class Refers(Exception):
-    """A body refers to what is stored: it is read again once the dialect has looked that up."""
+Instead = Callable[[Scope, Send], Awaitable[None]]
+"""Answers a request in the place of a model."""
 
 
 class Dialect(Protocol):
     """An API's words for requests and answers."""
 
-    def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
-        """The request that a body holds, in the inner form. It may run in a thread.
+    def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest | None:
+        """The request that a body holds, in the inner form; None: it refers to what is stored, which is to be looked up
+        before it is read again. It may run in a thread.
 
         Args:
             headers: those that `_is_told` lets through, in lower case.
 
         Raises:
             InvalidRequest: a field breaks a rule; `param` names it.
-            Refers: `look_up` has to come before.
         """
         ...
 
-    async def look_up(self, caller: Caller) -> None:
-        """Reads what the body that was read refers to.
+    async def look_up(self, caller: Caller) -> Instead | None:
+        """Reads what the body that was read refers to. What it gives back answers in the place of a model.
 
         Raises:
             GatewayError: it is not there; or the body breaks a rule.
@@ -164,13 +163,15 @@ class Answering:
         at, started = self.clock.now(), self.clock.monotonic()
         key, brings_key = keyed(scope), caller is None
         caller = caller or await self._auth.caller(scope)
-        TENANT.set(caller.tenant)
-        with self._large_bodies.place() as place:
+        with self._large_bodies.place(caller.tenant) as place:
             raw = await read_body(scope, receive, self._max_body_bytes, place)
             facts, client = scope["gateway"], scope.get(CLIENT)
             has_left = stays if client is None else client.has_left
             arrival = Arrival(facts["request_id"], at, started, len(raw), facts, has_left)
             request = await self._read(raw, scope, caller, arrival, dialect)
+            if not isinstance(request, ChatRequest):
+                await request(scope, send)
+                return
             identity = await identify(key, caller.tenant, raw, self._store) if key else None
             way = _Way(request, dialect, scope, receive, send, place)
             with dialect.holding(raw, request):
@@ -206,16 +207,16 @@ class Answering:
             SIGNS.reset(signs)
             kept.close()
 
-    async def _read(self, raw: bytes, scope: Scope, caller: Caller, arrival: Arrival, dialect: Dialect) -> ChatRequest:
-        def read() -> ChatRequest:
+    async def _read(
+        self, raw: bytes, scope: Scope, caller: Caller, arrival: Arrival, dialect: Dialect
+    ) -> ChatRequest | Instead:
+        def read() -> ChatRequest | None:
             return dialect.read(raw, told_headers(scope), caller, arrival)
 
         is_large = len(raw) >= LARGE_BODY
-        try:
-            request = await offload_if(is_large, read)
-        except Refers:
-            await dialect.look_up(caller)
-            request = await offload_if(is_large, read)
+        while (request := await offload_if(is_large, read)) is None:
+            if (instead := await dialect.look_up(caller)) is not None:
+                return instead
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")
         scope["gateway"].update(model=request.model, stream=request.stream, tenant=caller.tenant)

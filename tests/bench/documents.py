@@ -92,7 +92,7 @@ def read_apart(path: Path) -> dict[str, object]:
     file = stored_document(path.name, "", path.read_bytes())
     began = time.perf_counter()
     try:
-        reading = asyncio.run(DocumentReader().read(file))
+        reading = asyncio.run(DocumentReader().read(file, "t"))
         told: object = f"{len(reading.text):,} characters"
     except UnreadableDocument as error:
         told = str(error)

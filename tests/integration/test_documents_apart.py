@@ -50,7 +50,7 @@ def listening() -> Iterator[int]:
 
 
 async def run(program: str, reader: DocumentReader | None = None) -> str:
-    return (await (reader or DocumentReader(seconds=20)).read(DocumentFile(program.encode(), "docx"))).text
+    return (await (reader or DocumentReader(seconds=20)).read(DocumentFile(program.encode(), "docx"), "t")).text
 
 
 def ends(pid: int) -> bool:
@@ -193,7 +193,7 @@ for page in range(1, 6):
 found = "read"
 """
     reader = DocumentReader(seconds=20)
-    reading: Reading = await reader.read(DocumentFile(program.encode(), "docx"), progress=told.append)
+    reading: Reading = await reader.read(DocumentFile(program.encode(), "docx"), "t", progress=told.append)
     assert reading.text == "read"
     assert told
     assert told == sorted(told)
@@ -204,10 +204,10 @@ async def test_s14_4_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(process, "WAITING_BYTES", 10_000)
     reader = DocumentReader()
     file = DocumentFile(docx(["x" * 50]) + bytes(6000), "docx")
-    first, second = await asyncio.gather(reader.read(file), reader.read(file), return_exceptions=True)
+    first, second = await asyncio.gather(reader.read(file, "t"), reader.read(file, "t"), return_exceptions=True)
     assert not isinstance(first, Overloaded)
     assert isinstance(second, Overloaded)
-    assert "keeper" in (await reader.read(DocumentFile(docx(["the keeper"]), "docx"), ReadOptions())).text
+    assert "keeper" in (await reader.read(DocumentFile(docx(["the keeper"]), "docx"), "t", ReadOptions())).text
 
 
 CRASHES_IN_PDFIUM = """
@@ -228,7 +228,7 @@ async def test_s14_1_a_pdf_that_crashes_its_reader_is_read_by_another(
     monkeypatch.setattr(process, "PROGRAM", CRASHES_IN_PDFIUM)
     raw = pdf(["the keeper"])
     file = DocumentFile(zipped({"a.pdf": raw, "b.txt": b"of the lamp"}), "zip") if packed else DocumentFile(raw, "pdf")
-    read = await DocumentReader(seconds=20).read(file)
+    read = await DocumentReader(seconds=20).read(file, "t")
     assert "[page 1]\nthe keeper" in read.text
     assert ("of the lamp" in read.text) is packed
 
@@ -237,7 +237,7 @@ async def test_s14_4_what_crashes_every_reader_is_refused(monkeypatch: pytest.Mo
     everything = CRASHES_IN_PDFIUM.replace("pdf._opened", "pdf._by_pypdf = pdf._opened")
     monkeypatch.setattr(process, "PROGRAM", everything)
     with pytest.raises(UnreadableDocument, match="time or memory"):
-        await DocumentReader(seconds=20).read(DocumentFile(pdf(["the keeper"]), "pdf"))
+        await DocumentReader(seconds=20).read(DocumentFile(pdf(["the keeper"]), "pdf"), "t")
 
 
 async def test_s14_4_readers_tell_how_far_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ async def test_s14_4_readers_tell_how_far_they_are(monkeypatch: pytest.MonkeyPat
     told: list[float] = []
     always = process.PROGRAM.replace("sys.exit(", "import gateway.documents.apart as a; a.TOLD_SECONDS = 0; sys.exit(")
     monkeypatch.setattr(process, "PROGRAM", always)
-    await DocumentReader().read(DocumentFile(packed.getvalue(), "zip"), progress=told.append)
+    await DocumentReader().read(DocumentFile(packed.getvalue(), "zip"), "t", progress=told.append)
     assert told
     assert told == sorted(told)
     assert set(told) <= {0, 0.25, 0.5, 0.75}

@@ -38,7 +38,7 @@ def swollen() -> bytes:
 
 async def test_what_takes_too_long_is_ended_and_others_do_not_wait() -> None:
     reader = DocumentReader(seconds=1)
-    reading = asyncio.ensure_future(reader.read(DocumentFile(operators(), "pdf")))
+    reading = asyncio.ensure_future(reader.read(DocumentFile(operators(), "pdf"), "t"))
     others = 0
     while not reading.done():
         await asyncio.sleep(0.01)
@@ -46,12 +46,12 @@ async def test_what_takes_too_long_is_ended_and_others_do_not_wait() -> None:
     with pytest.raises(UnreadableDocument, match="too much time or memory"):
         await reading
     assert others > 5, "the loop went on while the document was read"
-    assert "keeper" in (await DocumentReader().read(DocumentFile(pdf(["the keeper"]), "pdf"))).text
+    assert "keeper" in (await DocumentReader().read(DocumentFile(pdf(["the keeper"]), "pdf"), "t")).text
 
 
 async def test_who_no_longer_waits_leaves_no_process_behind() -> None:
     reader = DocumentReader()
-    waiting = [asyncio.ensure_future(reader.read(DocumentFile(operators(), "pdf"))) for _ in range(6)]
+    waiting = [asyncio.ensure_future(reader.read(DocumentFile(operators(), "pdf"), "t")) for _ in range(6)]
     await asyncio.sleep(0.5)
     for each in waiting:
         each.cancel()
@@ -59,7 +59,7 @@ async def test_who_no_longer_waits_leaves_no_process_behind() -> None:
         isinstance(found, asyncio.CancelledError) for found in await asyncio.gather(*waiting, return_exceptions=True)
     )
     async with asyncio.timeout(10):  # every place is free again
-        assert "keeper" in (await reader.read(DocumentFile(docx(["the keeper"]), "docx"))).text
+        assert "keeper" in (await reader.read(DocumentFile(docx(["the keeper"]), "docx"), "t")).text
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ async def test_who_no_longer_waits_leaves_no_process_behind() -> None:
 )
 async def test_what_cannot_be_read_says_so(make: Callable[[], bytes], kind: str) -> None:
     with pytest.raises(UnreadableDocument):
-        await DocumentReader(seconds=20).read(DocumentFile(make(), kind))
+        await DocumentReader(seconds=20).read(DocumentFile(make(), kind), "t")
 
 
 async def test_a_page_tree_in_a_circle_has_an_end() -> None:
-    assert len((await DocumentReader(seconds=20).read(DocumentFile(loop(), "pdf"))).pages) == 1
+    assert len((await DocumentReader(seconds=20).read(DocumentFile(loop(), "pdf"), "t")).pages) == 1

@@ -33,7 +33,7 @@ class Slow(DocumentReader):
         self.lets = asyncio.Event()
 
     async def read(
-        self, file: DocumentFile, options: ReadOptions | None = None, progress: Progress | None = None
+        self, file: DocumentFile, tenant: str, options: ReadOptions | None = None, progress: Progress | None = None
     ) -> Reading:
         self.begun.append(file.name)
         self.at_once += 1

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
-from gateway.http.answering import Answering, Refers, StreamWriter
+from gateway.http.answering import Answering, StreamWriter
 from gateway.http.edge import SENDING, Receive, Scope, Send, named_event
 from gateway.http.fields import MAX_SESSION_CHARS
 from gateway.http.inner.messages import plain_messages
@@ -64,12 +64,12 @@ class MessagesDialect:
         self._reading: Reading | None = None
         self._resolved: Resolved | None = None
 
-    def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
+    def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest | None:
         """The request in the inner form; one with a compaction block is read with what that stands for."""
         if self._resolved is None:
             self._body = json_body(raw)
             if any(mark in raw for mark in MARKS):
-                raise Refers
+                return None
         body, ref = self._body, ConversationRef()
         if self._resolved is not None:
             body, ref = self._resolved.body, self._resolved.ref

@@ -35,15 +35,6 @@ FEW_BYTES = 2000
 """Of a stored path, where only its end is wanted."""
 
 
-class Triggered(Exception):
-    """A request whose last item is a trigger. `body` is the rest of it."""
-
-    def __init__(self, body: Json, caller: Caller) -> None:
-        super().__init__(TRIGGER)
-        self.body = body
-        self.caller = caller
-
-
 class Resolved(NamedTuple):
     """A body with what its items stand for in their place; and the stored message behind which it goes on, where that
     was compacted."""
@@ -85,14 +76,14 @@ class Compaction:
         }
         await send_json(send, 200, answer)
 
-    async def answer(self, triggered: Triggered, scope: Scope, send: Send) -> None:
-        """A response that is a compaction item and nothing else, whole or as a stream."""
-        body = triggered.body
-        item = await self.item(body, triggered.caller, 0)
+    async def answer(self, body: Json, caller: Caller, scope: Scope, send: Send) -> None:
+        """A response that is a compaction item and nothing else, whole or as a stream. `body` is the request without
+        its trigger."""
+        item = await self.item(body, caller, 0)
         made = {"id": new_id(COMPLETION), "created": int(self._clock.now().timestamp()), "model": body.get("model")}
         begins = begun(made, echo(body, store=False))
         response = ended(begins, [item], None, {}, {})
-        scope["gateway"]["tenant"] = triggered.caller.tenant
+        scope["gateway"]["tenant"] = caller.tenant
         if not body.get("stream"):
             await send_json(send, 200, response)
             return

@@ -3,18 +3,19 @@
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gateway.base import jsons
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError
 from gateway.http.alive import comment
-from gateway.http.answering import Answering, Refers, StreamWriter
+from gateway.http.answering import Answering, Instead, StreamWriter
 from gateway.http.edge import Receive, Scope, Send, named_event
 from gateway.http.inner.resends import LEAST_BYTES, Resends, read_chat_request
 from gateway.http.inner.validation import Arrival, check_spelling, parse_chat_request
 from gateway.http.receive import json_body
-from gateway.http.responses.compact import Compaction, Resolved, Triggered, triggered
+from gateway.http.responses.compact import Compaction, Resolved, triggered
 from gateway.http.responses.references import refers
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest, ContextOptions
@@ -37,10 +38,7 @@ class Responses:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         dialect = ResponsesDialect(self._settings, self._resends, self._compaction)
-        try:
-            await self._answering.answer(scope, receive, send, dialect)
-        except Triggered as asked:
-            await self._compaction.answer(asked, scope, send)
+        await self._answering.answer(scope, receive, send, dialect)
 
 
 class ResponsesDialect:
@@ -60,12 +58,12 @@ class ResponsesDialect:
         self._include: tuple[str, ...] = ()
         self._reading: Reading | None = None
 
-    def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
+    def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest | None:
         """The request as a chat; one that refers to something is read with that in its place."""
         if self._resolved is None:
             self._body = json_body(raw)
             if refers(self._body):
-                raise Refers
+                return None
         body, at, before, sealer = self._resolved or Resolved(self._body)
         check_spelling(body, self._settings)
         self._reading = reading = read_request(body)
@@ -95,15 +93,12 @@ class ResponsesDialect:
             asked=asked_of(body, request.messages),
         )
 
-    async def look_up(self, caller: Caller) -> None:
-        """Puts what items stand for in their place.
-
-        Raises:
-            Triggered: a compaction is asked for, and no answer.
-        """
+    async def look_up(self, caller: Caller) -> Instead | None:
+        """Puts what items stand for in their place; where a compaction is asked for, and no answer, that is made."""
         if (rest := triggered(self._body)) is not None:
-            raise Triggered(rest, caller)
+            return partial(self._compaction.answer, rest, caller)
         self._resolved = await self._compaction.resolved(self._body, caller.tenant)
+        return None
 
     def own_name(self, path: str) -> str:
         """As the client knows it, once the request has been read."""

@@ -134,4 +134,4 @@ async def test_a_sheet_that_claims_to_be_endless_ends_its_own_process_alone() ->
     name_space = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
     files["xl/worksheets/sheet1.xml"] = sheet.replace("<worksheet>", f"<worksheet {name_space}>")
     with pytest.raises(UnreadableDocument, match="too much"):
-        await DocumentReader(seconds=30).read(DocumentFile(zipped(files), "xlsx"))
+        await DocumentReader(seconds=30).read(DocumentFile(zipped(files), "xlsx"), "t")

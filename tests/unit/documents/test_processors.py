@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.base.turns import TENANT
 from gateway.documents import process
 from gateway.documents.document import (
     MIN_UNPACKED,
@@ -46,8 +45,8 @@ async def test_s12_16_documents_of_tenants_take_turns(monkeypatch: pytest.Monkey
     """§12.16: a tenant with a hundred documents keeps nobody waiting for all, and fills no more than half."""
     order: list[str] = []
 
-    async def apart(_self: DocumentReader, *_args: object) -> Reading:
-        order.append(TENANT.get())
+    async def apart(_self: DocumentReader, file: DocumentFile, *_args: object) -> Reading:
+        order.append(file.name)
         await asyncio.sleep(0)
         return Reading("x")
 
@@ -55,8 +54,7 @@ async def test_s12_16_documents_of_tenants_take_turns(monkeypatch: pytest.Monkey
     reader = DocumentReader()
 
     async def read(tenant: str, size: int = 1) -> None:
-        TENANT.set(tenant)
-        await reader.read(DocumentFile(bytes(size), "pdf"))
+        await reader.read(DocumentFile(bytes(size), "pdf", tenant), tenant)
 
     await asyncio.gather(*(read(name) for name in (*["busy"] * 100, "other")))
     assert order.index("other") <= MOST_AT_ONCE

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from gateway.base.turns import TENANT
 from gateway.errors import Overloaded
 from gateway.http.admission import LARGE_BYTES, LargeBodies, Place
 
@@ -17,7 +16,7 @@ async def admitted(place: Place, size: int = LARGE_BYTES) -> None:
 
 async def test_small_bodies_never_wait() -> None:
     bodies = LargeBodies(BUDGET, 60)
-    with bodies.place() as large, bodies.place() as small:
+    with bodies.place("") as large, bodies.place("") as small:
         await admitted(large, BUDGET)
         await small.grow(LARGE_BYTES - 1, 10 * BUDGET)
 
@@ -26,11 +25,11 @@ async def test_large_ones_wait_for_room_and_come_in_their_order() -> None:
     bodies, order = LargeBodies(BUDGET, 60), []
 
     async def work(name: str, size: int) -> None:
-        with bodies.place() as place:
+        with bodies.place("") as place:
             await admitted(place, size)
             order.append(name)
 
-    with bodies.place() as first:
+    with bodies.place("") as first:
         await admitted(first, BUDGET - LARGE_BYTES)
         waiting = [
             asyncio.ensure_future(work(name, size)) for name, size in (("large", BUDGET), ("would fit", LARGE_BYTES))
@@ -48,13 +47,12 @@ async def test_s12_16_of_tenants_each_has_its_turn(number: int) -> None:
     others = [f"other {n}" for n in range(number)]
 
     async def work(tenant: str) -> None:
-        TENANT.set(tenant)
-        with bodies.place() as place:
+        with bodies.place(tenant) as place:
             await admitted(place)
             order.append(tenant)
             await asyncio.sleep(0)
 
-    with bodies.place() as first:
+    with bodies.place("") as first:
         await admitted(first)
         waiting = [asyncio.ensure_future(work(name)) for name in (*["busy"] * 20, *others)]
         await asyncio.sleep(0)
@@ -67,44 +65,44 @@ async def test_s12_16_of_tenants_each_has_its_turn(number: int) -> None:
 
 async def test_one_larger_than_the_budget_is_worked_on_alone() -> None:
     bodies = LargeBodies(BUDGET, 0.01)
-    with bodies.place() as place:
+    with bodies.place("") as place:
         await admitted(place, 2 * BUDGET)
-        with bodies.place() as other, pytest.raises(Overloaded):
+        with bodies.place("") as other, pytest.raises(Overloaded):
             await admitted(other)
 
 
 async def test_who_waits_too_long_or_leaves_takes_no_room() -> None:
     bodies = LargeBodies(BUDGET, 0.01)
-    with bodies.place() as first:
+    with bodies.place("") as first:
         await admitted(first, BUDGET)
-        with bodies.place() as late, pytest.raises(Overloaded) as refused:
+        with bodies.place("") as late, pytest.raises(Overloaded) as refused:
             await admitted(late)
         assert (refused.value.status, refused.value.headers["retry-after"]) == (503, "5")
-        with bodies.place() as left:
+        with bodies.place("") as left:
             leaving = asyncio.ensure_future(admitted(left))
             await asyncio.sleep(0)
             leaving.cancel()
             await asyncio.wait({leaving})
-    with bodies.place() as next_one:
+    with bodies.place("") as next_one:
         await admitted(next_one, BUDGET)
 
 
 async def test_who_is_admitted_as_he_leaves_gives_the_room_back() -> None:
     bodies = LargeBodies(BUDGET, 60)
-    with bodies.place() as left:
-        with bodies.place() as first:
+    with bodies.place("") as left:
+        with bodies.place("") as first:
             await admitted(first, BUDGET)
             leaving = asyncio.ensure_future(admitted(left, BUDGET))
             await asyncio.sleep(0)
         leaving.cancel()
         await asyncio.wait({leaving})
-        with bodies.place() as next_one:
+        with bodies.place("") as next_one:
             await admitted(next_one, BUDGET)
 
 
 async def test_a_place_may_be_given_back_before_its_block_ends() -> None:
     bodies = LargeBodies(BUDGET, 0.01)
-    with bodies.place() as answered, bodies.place() as other:
+    with bodies.place("") as answered, bodies.place("") as other:
         await admitted(answered, BUDGET)
         answered.release()
         answered.release()
@@ -116,7 +114,7 @@ async def test_a_large_answer_never_waits_and_requests_wait_for_it() -> None:
     bodies, order = LargeBodies(BUDGET, 60), []
 
     async def work() -> None:
-        with bodies.place() as place:
+        with bodies.place("") as place:
             await admitted(place)
             order.append("request")
 

@@ -44,6 +44,7 @@ def answered(resends: Resends, body: Json | bytes) -> ChatRequest:
     dialect = ResponsesDialect(SETTINGS, resends, NOBODY)
     arrival = Arrival("req_1", datetime(2026, 11, 23, tzinfo=UTC), 0.0, len(raw))
     request = dialect.read(raw, {}, Caller("one"), arrival)
+    assert request is not None
     sent_chain(request)
     with dialect.holding(raw, request):
         return request
