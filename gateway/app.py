@@ -4,11 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from starlette.routing import Router
-
 from gateway.artifacts.files import FileReader
 from gateway.base.clock import SystemClock, fewest_days
-from gateway.config.exposure import operators_keys
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager
 from gateway.context.planner import ContextPlanning
@@ -31,14 +28,11 @@ from gateway.http.conversations.memory import Memories
 from gateway.http.conversations.replay import Replays
 from gateway.http.conversations.transfer import ExportedConversation, ImportedConversations
 from gateway.http.conversations.turns import Turns
-from gateway.http.cors import CrossOrigin, Preflights
-from gateway.http.edge import App, Direct, Draining, Edge
 from gateway.http.files.endpoint import FileEndpoints
 from gateway.http.inner.resends import Resends
 from gateway.http.mcp.endpoint import McpEndpoint
 from gateway.http.messages.counting import CountTokens, ListedModels
 from gateway.http.messages.endpoint import Messages
-from gateway.http.near import OnlyNear
 from gateway.http.operations import Models
 from gateway.http.relay.endpoint import Relay
 from gateway.http.runtime_keys import RuntimeKeys
@@ -51,7 +45,6 @@ from gateway.planning.loops import ToolLoops
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import PLAN_SECONDS, SummaryCache
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
-from gateway.routes import posted, route_table
 from gateway.storage.cache.frames import FrameCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
@@ -114,28 +107,6 @@ CALIBRATED_WITHIN = 1.0
 """Seconds that a start waits for what was learned of models; requests that come before that are estimated without."""
 
 
-def create_app(settings: Settings, draining: Draining | None = None, shared: SharedCounts | None = None) -> App:
-    """The gateway as an ASGI application. It connects to nothing before its lifespan begins.
-
-    Args:
-        shared: where it counts, if it is one of several workers.
-
-    Raises:
-        ConfigurationError: the configured embedder, or OpenTelemetry, cannot be used.
-    """
-    draining = draining or Draining()
-    gateway = Gateway(settings, shared)
-    routes = route_table(gateway, draining)
-    others = Router(routes, redirect_slashes=False, default=gateway.relay, lifespan=gateway.lifespan)
-    app: App = Direct(posted(gateway, routes), others, routes)
-    origins = settings.server.cors_origins
-    if operators_keys(settings) and settings.auth.mode != "open":
-        app = OnlyNear(app, origins)
-    served = Edge(Preflights(app, origins) if origins else app, draining, gateway.metrics)
-    traced = gateway.telemetry.app(served)
-    return CrossOrigin(traced, origins) if origins else traced
-
-
 class Gateway:
     """All parts, wired once and in sight."""
 
@@ -159,16 +130,21 @@ class Gateway:
         self.indexes = ContentIndexes(settings.cache.index_bytes, settings.cache.document_ttl, clock)
         self.backend = open_cache(settings.cache, clock, open_vault(settings.storage))
         self.cache = IndexedCache(self.backend, self.indexes)
-        days = settings.conversation.retention_days
-        kept = (settings.cache.conversation_bytes // 2, clock, settings.cache.conversation_ttl)
-        self.paths, self.resends = PathCache(*kept), Resends(*kept)
-        self.paths.also_forget.append(self.resends.forget)
-        users = settings.accounting.users
-        chars = settings.documents.index_chars
-        self.store = ConversationStore(self.transactions, clock, self.cache, days, self.paths, users, chars)
+        half, ttl = settings.cache.conversation_bytes // 2, settings.cache.conversation_ttl
+        self.resends = Resends(half, clock, ttl)
+        self.paths = PathCache(half, clock, ttl, also_forget=self.resends.forget)
         self.large = LargeDocuments(self.transactions, clock)
         self.indexing = Indexing(self.large)
-        self.store.large_stored = self.indexing.wake
+        self.store = ConversationStore(
+            self.transactions,
+            clock,
+            cache=self.cache,
+            retention_days=settings.conversation.retention_days,
+            paths=self.paths,
+            users=settings.accounting.users,
+            index_chars=settings.documents.index_chars,
+            large_stored=self.indexing.wake,
+        )
         self.things = ThingMemory(self.transactions, clock, self.store.secret, self.paths)
         self.retention = Retention(self.transactions, clock, self.cache, self.paths)
         claims = ClaimStore(self.transactions, clock)
@@ -202,7 +178,8 @@ class Gateway:
             self.meaning = Meaning(self.embedder, cache, clock, seconds, ttl)
         summaries = SummaryCache(cache, clock, settings.cache.summary_ttl, settings.context.planning_max_seconds)
         count = self.metrics.internal_call_ended
-        internal = InternalModels(self.upstream, self.router, self.counters, clock, count)
+        spans = self.telemetry.spans
+        internal = InternalModels(self.upstream, self.router, self.counters, clock, count, spans)
         self.rest = PlannerRest(cache, clock)
         turn_summarizer = TurnSummarizer(settings.context, internal, summaries, clock)
         due = settings.memory.model_copy(update={"max_turns": settings.max_turns})
@@ -213,7 +190,20 @@ class Gateway:
         documents = settings.documents
         if refuses_files(settings):  # what is read of a PDF goes up as text, which can be masked
             documents = documents.model_copy(update={"native_pages": 0})
-        self.files = reader = FileReader(cache, settings.cache.document_ttl, documents)
+        rows = FileRows(self.transactions, clock, cache, self.paths)
+        self.reading = ReadingFiles(rows)
+        self.kept_files = open_files(
+            settings=settings,
+            transactions=self.transactions,
+            rows=rows,
+            clock=clock,
+            client=self.client,
+            added=self.reading.add,
+        )
+        self.serves = FilesHere(settings, self.router, clock)
+        upstreams = UpstreamFiles(self.client, self.router)
+        self.callers_files = CallersFiles(self.kept_files, upstreams, self.serves)
+        self.files = reader = FileReader(cache, settings.cache.document_ttl, documents, store=self.callers_files)
         self.context = ContextManager(
             settings.context,
             self.counters,
@@ -227,28 +217,31 @@ class Gateway:
             self.large,
         )
         self.context.loops = self.loops
-        self.telemetry.watch(internal, self.context)
+        self.telemetry.watch(self.context)
 
     def _wire_warm_up(self) -> None:
-        parts = self.catalogue, self.counters, self.pool, self.library, self.embedder, self.clock
-        self.warm_up = WarmUp(pieces(self.settings, self.router, *parts), self.clock)
+        found = pieces(
+            self.settings,
+            self.router,
+            catalogue=self.catalogue,
+            counters=self.counters,
+            pool=self.pool,
+            library=self.library,
+            embedder=self.embedder,
+            clock=self.clock,
+        )
+        self.warm_up = WarmUp(found, self.clock)
 
     def _wire_endpoints(self) -> None:
         settings, store, clock = self.settings, self.store, self.clock
         match, max_bytes = settings.conversation.match, settings.server.max_body_bytes
         self.settlement = Settlement(store, self.counters, clock, self.metrics, match, self.hooks)
         self.settlement.loops = self.loops
-        rows = FileRows(self.transactions, clock, self.cache, self.paths)
-        self.kept_files = open_files(settings, self.transactions, rows, clock, self.client)
-        self.reading = ReadingFiles(self.kept_files, rows, self.files)
-        self.kept_files.added = self.reading.add
-        serves = FilesHere(settings, self.router, clock)
-        self.files.store = files = CallersFiles(self.kept_files, UpstreamFiles(self.client, self.router), serves)
         self.pipeline = pipeline = Pipeline(
             self.router,
             self.upstream,
             store,
-            files,
+            self.callers_files,
             self.context,
             self.settlement,
             settings.context,
@@ -276,13 +269,22 @@ class Gateway:
         self.count_tokens = CountTokens(pipeline, auth, settings, clock)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
-        self.conversations = Conversations(records, store, auth, max_bytes, self.hooks, serves)
+        self.conversations = Conversations(records, store, auth, max_bytes, self.hooks, self.serves)
         self.attachments = Attachments(records, auth)
         self.window = ConversationContext(records, auth)
-        kept = (self.paths, self.resends, self.indexes, self.backend, self.files)
-        observed = Observed(*kept, self.settlement.running, self.hooks, self.rest, self.router.health)
-        self.metrics.observed = observed.counts
-        self.statistics = Statistics(observed, self.metrics, auth, settings)
+        self.observed = Observed(
+            metrics=self.metrics,
+            paths=self.paths,
+            resends=self.resends,
+            indexes=self.indexes,
+            cache=self.backend,
+            documents=self.files,
+            running=self.settlement.running,
+            hooks=self.hooks,
+            resting=self.rest,
+            deployments=self.router.health,
+        )
+        self.statistics = Statistics(self.observed, auth, settings)
         self.stored = Stored(self.things, records, store, self.paths, self.resends)
         self.past = past = PastTurns(self.transactions)
         replays = ReplayStore(self.transactions, clock)
@@ -303,7 +305,9 @@ class Gateway:
         passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
         self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited, self.answering.watch)
         largest = settings.files.max_bytes
-        self.file_endpoints = FileEndpoints(self.kept_files, files, auth, self.relay, serves, largest)
+        self.file_endpoints = FileEndpoints(
+            self.kept_files, self.callers_files, auth, self.relay, self.serves, max_bytes=largest
+        )
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
@@ -330,11 +334,11 @@ class Gateway:
             asyncio.ensure_future(probe_for_ever(self.router.health, self.client, settings.routing.probe)),
         ]
         if self.shared is not None:
-            running.append(asyncio.ensure_future(keep_shared(self.shared, self.metrics)))
+            running.append(asyncio.ensure_future(keep_shared(self.shared, self.observed.snapshot)))
         running.append(asyncio.ensure_future(self._expire_for_ever()))
-        self.reading.start()
+        self.reading.start(self.kept_files, self.files)
         self.hooks.start()
-        self.telemetry.start()
+        self.telemetry.start(self.observed.snapshot)
         await self.margins.looked_up(CALIBRATED_WITHIN)
         try:
             yield

@@ -1,16 +1,19 @@
 """Every path that the gateway serves itself, and what serves it."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from starlette.routing import Route
+from starlette.routing import Route, Router
 
 from gateway.accounting.relayed import ENDPOINTS
-from gateway.config.exposure import has_page
+from gateway.app import Gateway
+from gateway.config.exposure import has_page, operators_keys
+from gateway.config.settings import Settings
 from gateway.http.classic.chat import ClassicChat
 from gateway.http.classic.endpoint import ClassicConversations, ClassicHealth, MemoryStatistics, PromptInfo
-from gateway.http.edge import CHAT_PATH, App, Draining
+from gateway.http.cors import CrossOrigin, Preflights
+from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
 from gateway.http.keys.endpoint import key_routes
+from gateway.http.near import OnlyNear
 from gateway.http.openapi.document import About, Description
 from gateway.http.operations import Live, MetricsPage, Ready
 from gateway.http.organization.endpoint import organization_routes
@@ -20,15 +23,35 @@ from gateway.http.ui.entrance import Entrance
 from gateway.http.ui.parts import PageParts
 from gateway.models.trail import actor_of
 from gateway.storage.trail.append import recorder
-
-if TYPE_CHECKING:
-    from gateway.app import Gateway
+from gateway.telemetry.shared_counts import SharedCounts
 
 MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"
 ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_id}"
 
 
-def route_table(gateway: "Gateway", draining: Draining) -> list[Route]:
+def create_app(settings: Settings, draining: Draining | None = None, shared: SharedCounts | None = None) -> App:
+    """The gateway as an ASGI application. It connects to nothing before its lifespan begins.
+
+    Args:
+        shared: where it counts, if it is one of several workers.
+
+    Raises:
+        ConfigurationError: the configured embedder, or OpenTelemetry, cannot be used.
+    """
+    draining = draining or Draining()
+    gateway = Gateway(settings, shared)
+    routes = route_table(gateway, draining)
+    others = Router(routes, redirect_slashes=False, default=gateway.relay, lifespan=gateway.lifespan)
+    app: App = Direct(posted(gateway, routes), others, routes)
+    origins = settings.server.cors_origins
+    if operators_keys(settings) and settings.auth.mode != "open":
+        app = OnlyNear(app, origins)
+    served = Edge(Preflights(app, origins) if origins else app, draining, gateway.metrics)
+    traced = gateway.telemetry.app(served)
+    return CrossOrigin(traced, origins) if origins else traced
+
+
+def route_table(gateway: Gateway, draining: Draining) -> list[Route]:
     """Every path that the gateway serves itself; all others are relayed."""
     conversations, memories, models = gateway.conversations, gateway.memories, gateway.models
     ready = Ready(gateway.store, draining, gateway.statistics)
@@ -86,8 +109,14 @@ def route_table(gateway: "Gateway", draining: Draining) -> list[Route]:
         Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["POST"]),
         Route("/v1/conversations/{conversation_id}/items/{item_id}", conversations.item, methods=["DELETE"]),
     ]
-    stored = (gateway.resends, gateway.store, gateway.auth, gateway.relay)
-    found += response_routes(gateway.answering, gateway.settings, *stored)
+    found += response_routes(
+        gateway.answering,
+        gateway.settings,
+        resends=gateway.resends,
+        store=gateway.store,
+        auth=gateway.auth,
+        relay=gateway.relay,
+    )
     found += organization_routes(gateway.transactions, gateway.auth, gateway.clock, gateway.trail)
     found += trail_routes(gateway.transactions, gateway.auth, gateway.trail)
     found += key_routes(gateway.keys, gateway.auth, lambda caller, _: recorder(actor_of(caller), gateway.clock))
@@ -97,18 +126,18 @@ def route_table(gateway: "Gateway", draining: Draining) -> list[Route]:
     found += [Route("/ui", page), Route("/ui/{page:path}", page)]
     if server.metrics != "off":
         is_open = server.metrics == "open"
-        counts = MetricsPage(gateway.metrics, gateway.auth, open_to_all=is_open, shared=gateway.shared)
+        counts = MetricsPage(gateway.observed.snapshot, gateway.auth, open_to_all=is_open, shared=gateway.shared)
         found.append(Route("/metrics", counts, methods=["GET"]))
     return found
 
 
-def posted(gateway: "Gateway", routes: Iterable[Route]) -> dict[str, App]:
+def posted(gateway: Gateway, routes: Iterable[Route]) -> dict[str, App]:
     """The endpoints of whole paths to which is posted, those among them that are relayed and ask a model."""
     found = {each.path: each.app for each in routes if "{" not in each.path and "POST" in (each.methods or ())}
     return {**{f"/v1/{path}": gateway.relay for path in ENDPOINTS}, **found}
 
 
-def _page_parts(gateway: "Gateway", ready: Ready) -> PageParts:
+def _page_parts(gateway: Gateway, ready: Ready) -> PageParts:
     return PageParts(
         settings=gateway.settings,
         clock=gateway.clock,
@@ -117,6 +146,7 @@ def _page_parts(gateway: "Gateway", ready: Ready) -> PageParts:
         store=gateway.store,
         past=gateway.past,
         metrics=gateway.metrics,
+        snapshot=gateway.observed.snapshot,
         ready=ready,
         statistics=gateway.statistics,
         chat=gateway.chat,
@@ -128,7 +158,7 @@ def _page_parts(gateway: "Gateway", ready: Ready) -> PageParts:
     )
 
 
-def _classic_routes(gateway: "Gateway", ready: Ready) -> list[Route]:
+def _classic_routes(gateway: Gateway, ready: Ready) -> list[Route]:
     """The classic API: other names for what is served below `/v1/`."""
     chat, streamed = (ClassicChat(gateway.chat, gateway.settings, stream=each) for each in (False, True))
     conversations = ClassicConversations(gateway.stored, gateway.conversations, gateway.auth)

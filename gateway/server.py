@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from gateway import __version__
-from gateway.app import create_app
 from gateway.base.printing import in_short
 from gateway.config.exposure import has_page, operators_keys, refusal
 from gateway.config.loading import ConfigurationError
@@ -28,6 +27,7 @@ from gateway.config.settings import Settings
 from gateway.http.edge import Draining
 from gateway.http.protocol import limited
 from gateway.operations.workers import Supervisor, Worker
+from gateway.routes import create_app
 from gateway.telemetry import logs
 
 TICK_SECONDS = 0.05

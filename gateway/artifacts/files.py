@@ -62,12 +62,15 @@ class Arrived(NamedTuple):
 class FileReader:
     """Texts of documents by (message, part). `hits` and `misses` count the texts that were looked for in the cache."""
 
-    def __init__(self, cache: CacheBackend, ttl: float, settings: DocumentSettings = DEFAULTS) -> None:
+    def __init__(
+        self, cache: CacheBackend, ttl: float, settings: DocumentSettings = DEFAULTS, store: FileStore | None = None
+    ) -> None:
+        """`store`: where files are kept here, if they are."""
         options = ReadOptions(settings.ocr == "auto", settings.ocr_languages, settings.seconds)
         self.documents = DocumentReader(settings.seconds, options, settings.memory_bytes)
         self.pages = PageCutter(self.documents, cache, ttl)
         self.most_pages = settings.native_pages
-        self.store: FileStore | None = None
+        self.store = store
         self._cache = cache
         self._ttl = ttl
         self.hits = self.misses = 0

@@ -6,7 +6,7 @@ from typing import Any
 from gateway.config.settings import Settings
 from gateway.errors import ModelNotFound
 from gateway.files.disk import DiskContents
-from gateway.files.store import Files
+from gateway.files.store import Added, Files, added_unread
 from gateway.models.exchange import Caller, Deployment
 from gateway.ports import Clock
 from gateway.ports.documents import ContentStore
@@ -34,11 +34,18 @@ def open_stores(settings: Settings, transactions: Transactions, client: Any) -> 
     return stores
 
 
-def open_files(settings: Settings, transactions: Transactions, rows: FileRows, clock: Clock, client: Any) -> Files:
+def open_files(
+    settings: Settings,
+    transactions: Transactions,
+    rows: FileRows,
+    clock: Clock,
+    client: Any,
+    added: Added = added_unread,
+) -> Files:
     """The store of files; `client` speaks HTTP to a bucket. What other stores than the current
-    one hold can still be read, where they are known."""
+    one hold can still be read, where they are known. `added` is told of each file that is to be read."""
     kept, stores = settings.files, open_stores(settings, transactions, client)
-    return Files(rows, stores, store_of(settings), kept, clock, open_vault(settings.storage))
+    return Files(rows, stores, store_of(settings), kept, clock, open_vault(settings.storage), added)
 
 
 def store_of(settings: Settings) -> str:

@@ -7,6 +7,8 @@ read yet, is read by whoever looks next: at its start, and with each upkeep.
 import asyncio
 import contextlib
 import random
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from gateway.artifacts.files import FileReader
 from gateway.base.tasks import BackgroundTasks
@@ -28,15 +30,14 @@ NOTED_SECONDS = 1.0
 ALMOST = 0.99
 """The most that is told of a file that is not wholly read."""
 MOST_DETAILS = 300
+Read = Callable[[str, str], Awaitable[None]]
 
 
 class ReadingFiles:
     """`add` tells of a file that is to be read."""
 
-    def __init__(self, files: Files, rows: FileRows, reader: FileReader, noted_seconds: float = NOTED_SECONDS) -> None:
-        self._files = files
+    def __init__(self, rows: FileRows, noted_seconds: float = NOTED_SECONDS) -> None:
         self._rows = rows
-        self._reader = reader
         self._noted_seconds = noted_seconds
         self._waiting = ByTurns[str]()
         self._looks = True
@@ -56,18 +57,18 @@ class ReadingFiles:
         self._looks = True
         self._woken.set()
 
-    def start(self) -> None:
+    def start(self, files: Files, reader: FileReader) -> None:
         """Reads from now on, first what was left behind."""
-        self._tasks.start(self._run())
+        self._tasks.start(self._run(partial(self._read, files, reader)))
 
     async def close(self) -> None:
         """Ends it. What is not read by now is read after the next start, or when it is asked about."""
         await self._tasks.cancel()
 
-    async def _run(self) -> None:
+    async def _run(self, read: Read) -> None:
         while True:
             try:
-                await self._read_all()
+                await self._read_all(read)
             except GatewayError as error:
                 log.warning("file_reading_postponed", reason=error.message)
             except Exception as fault:  # noqa: BLE001 - one file must not end the reading of all others
@@ -76,7 +77,7 @@ class ReadingFiles:
                 await self._woken.wait()
             self._woken.clear()
 
-    async def _read_all(self) -> None:
+    async def _read_all(self, read: Read) -> None:
         while self._waiting or self._looks:
             if not self._waiting:
                 self._looks = False
@@ -85,25 +86,24 @@ class ReadingFiles:
                 for named in left:
                     self._waiting.add(*named)
                 continue
-            tenant, file_id = self._waiting.take()
-            await self._read(tenant, file_id)
+            await read(*self._waiting.take())
 
-    async def _read(self, tenant: str, file_id: str) -> None:
+    async def _read(self, files: Files, reader: FileReader, tenant: str, file_id: str) -> None:
         """Reads one file, unless it is gone or was read meanwhile."""
         try:
-            if (await self._files.find(tenant, file_id)).status != UPLOADED:
+            if (await files.find(tenant, file_id)).status != UPLOADED:
                 return
-            record, content = await self._files.whole(tenant, file_id)
+            record, content = await files.whole(tenant, file_id)
         except FileNotFound:
             return
-        status, details, groups = await self._outcome(tenant, record, content)
+        status, details, groups = await self._outcome(reader, tenant, record, content)
         progress = 1.0 if status == PROCESSED else None
         if not await self._rows.note_reading(tenant, file_id, status, details, progress):
             await self._rows.forget_read(*groups)  # it was deleted meanwhile
         log.info("file_read", file=file_id, status=status)
 
     async def _outcome(
-        self, tenant: str, record: FileRecord, content: bytes
+        self, reader: FileReader, tenant: str, record: FileRecord, content: bytes
     ) -> tuple[str, str | None, tuple[str, ...]]:
         """Status, its details, and the groups of what the cache keeps now."""
         own = cache_group(tenant, record.id)
@@ -113,13 +113,13 @@ class ReadingFiles:
             return PROCESSED, None, (own,)
         groups = (own, cache_group(tenant, document_digest(document.kind, record.digest.hex())))
         try:
-            await self._noted(tenant, record.id, document)
+            await self._noted(reader, tenant, record.id, document)
         except UnreadableDocument as error:
             told = str(error).replace("\x00", "")[:MOST_DETAILS]
             return FAILED, f"The file cannot be read: {told}.", groups
         return PROCESSED, None, groups
 
-    async def _noted(self, tenant: str, file_id: str, document: DocumentFile) -> None:
+    async def _noted(self, reader: FileReader, tenant: str, file_id: str, document: DocumentFile) -> None:
         """Reads and keeps what the document says; how far it is stands in its row meanwhile."""
         done = noted = 0.0
 
@@ -127,7 +127,7 @@ class ReadingFiles:
             nonlocal done
             done = max(done, min(fraction, ALMOST))
 
-        work = asyncio.ensure_future(self._reader.read_and_keep(document, file_id, tenant, progress=tell))
+        work = asyncio.ensure_future(reader.read_and_keep(document, file_id, tenant, progress=tell))
         try:
             while not (await asyncio.wait({work}, timeout=self._noted_seconds))[0]:
                 if done > noted:

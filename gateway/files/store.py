@@ -79,6 +79,13 @@ class Said:
     expires_after: float | None = None
 
 
+Added = Callable[[str, str], None]
+
+
+def added_unread(tenant: str, file_id: str) -> None:
+    """Nobody reads files behind their upload."""
+
+
 class Files:
     """`current` is the name of the store that new contents go to."""
 
@@ -90,7 +97,9 @@ class Files:
         settings: FileSettings,
         clock: Clock,
         vault: Vault | None,
+        added: Added = added_unread,
     ) -> None:
+        """`added` is told tenant and id of each file that is to be read."""
         self._rows = rows
         self._stores = stores
         self._current = current
@@ -98,8 +107,7 @@ class Files:
         self._clock = clock
         self._vault = vault
         self._fetched = BytesAtOnce()
-        self.added: Callable[[str, str], None] = lambda _tenant, _id: None
-        """Is told tenant and id of each file that is to be read."""
+        self._added = added
 
     async def add(self, caller: Caller, pieces: AsyncIterator[bytes], said: Callable[[], Said]) -> FileRecord:
         """Keeps a file. `said` is asked once all pieces have come; what it raises leaves nothing.
@@ -129,7 +137,7 @@ class Files:
         if found != place:
             await self._discard(place)
         if record.status == UPLOADED:
-            self.added(caller.tenant, record.id)
+            self._added(caller.tenant, record.id)
         return record
 
     async def find(self, tenant: str, file_id: str) -> FileRecord:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from gateway.http.statistics import Statistics
 from gateway.storage.database.schema import REVISION
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.families import families
-from gateway.telemetry.metrics import Counts, Metrics
+from gateway.telemetry.metrics import Counts
 from gateway.telemetry.shared_counts import SharedCounts
 from gateway.upstream.openai.resources import UpstreamModels
 
@@ -108,11 +108,16 @@ class MetricsPage:
     """Open to anyone who reaches the port, or with `server.metrics: key` to holders of a key."""
 
     def __init__(
-        self, metrics: Metrics, auth: Authenticator, *, open_to_all: bool, shared: SharedCounts | None = None
+        self,
+        snapshot: Callable[[], Counts],
+        auth: Authenticator,
+        *,
+        open_to_all: bool,
+        shared: SharedCounts | None = None,
     ) -> None:
-        """`shared`: the counts of all workers, where there are several."""
+        """`snapshot`: the counts of this process; `shared`: the counts of all workers, where there are several."""
         self._shared = shared
-        self._metrics = metrics
+        self._snapshot = snapshot
         self._auth = auth
         self._open_to_all = open_to_all
 
@@ -120,7 +125,7 @@ class MetricsPage:
         if not self._open_to_all:
             await self._auth.caller(scope)
         # In a thread: loading the library and writing thousands of lines would hold up running streams.
-        content, kind = await asyncio.to_thread(self._page, self._metrics.snapshot(), header(scope, b"accept") or "")
+        content, kind = await asyncio.to_thread(self._page, self._snapshot(), header(scope, b"accept") or "")
         await send_start(send, 200, {"content-type": kind, "content-length": str(len(content))})
         await send({"type": "http.response.body", "body": content})
 

@@ -4,7 +4,7 @@ without content."""
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.artifacts.files import FileReader
@@ -20,7 +20,7 @@ from gateway.relevance.index_cache import ContentIndexes
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.telemetry.hooks import Hooks
-from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.metrics import Counts, Metrics
 from gateway.turn.running import RunningTurns
 from gateway.upstream.routing.health import Health
 
@@ -29,6 +29,7 @@ from gateway.upstream.routing.health import Health
 class Observed:
     """The parts of the gateway that are told of."""
 
+    metrics: Metrics
     paths: PathCache
     resends: Resends
     indexes: ContentIndexes
@@ -39,8 +40,11 @@ class Observed:
     resting: PlannerRest
     deployments: Health
 
-    def counts(self) -> Mapping[str, Any]:
-        """Those fields of `telemetry.metrics.Counts` that these parts count themselves."""
+    def snapshot(self) -> Counts:
+        """A copy of the counts, for another thread, with those that these parts count themselves."""
+        return replace(self.metrics.snapshot(), **self._counts())
+
+    def _counts(self) -> Mapping[str, Any]:
         reads = {
             ("paths", "hit"): self.paths.hits,
             ("paths", "miss"): self.paths.misses,
@@ -73,9 +77,8 @@ class Observed:
 class Statistics:
     """Says who may see them, and what they are: those of this process, of several workers the one that was asked."""
 
-    def __init__(self, observed: Observed, metrics: Metrics, auth: Authenticator, settings: Settings) -> None:
+    def __init__(self, observed: Observed, auth: Authenticator, settings: Settings) -> None:
         self._observed = observed
-        self._metrics = metrics
         self._auth = auth
         self._settings = settings
 
@@ -92,7 +95,7 @@ class Statistics:
 
     def as_json(self) -> dict[str, Any]:
         """All of them."""
-        seen, counts, cache = self._observed, self._metrics.snapshot(), self._settings.cache
+        seen, counts, cache = self._observed, self._observed.snapshot(), self._settings.cache
         summaries = {kind: counts.summaries[(kind,)] for kind in ("hit", "miss")}
         half = cache.conversation_bytes // 2
         return {
@@ -123,7 +126,7 @@ class Statistics:
             },
             "hooks": {"listening": seen.hooks.is_listening, "waiting": seen.hooks.waiting, "lost": seen.hooks.lost},
             "planners_resting": counts.planners_resting,
-            "windows": self._metrics.windows(),
+            "windows": self._observed.metrics.windows(),
         }
 
 

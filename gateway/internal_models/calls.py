@@ -43,6 +43,7 @@ class InternalModels:
         counters: CounterRegistry,
         clock: Clock,
         count_outcome: CountOutcome,
+        spans: Spans = nullcontext,
     ) -> None:
         self._upstream = upstream
         self._router = router
@@ -50,7 +51,7 @@ class InternalModels:
         self.count_outcome = count_outcome
         self._formats: dict[str, int] = {}
         self._breaker = UnknownModelBreaker(clock)
-        self.spans: Spans = nullcontext
+        self._spans = spans
 
     def served(self, name: str, primary: Deployment, bill: "OpenBill", *, chosen: bool) -> "BilledModel | None":
         """The model, if it may be asked (guarantee §5: in `model_list`, or at the primary's own upstream with the same
@@ -73,7 +74,7 @@ class InternalModels:
         for number in range(first, len(formats)):
             try:
                 body = body_of(deployment, ask, formats[number])
-                with self.spans(ask.purpose):
+                with self._spans(ask.purpose):
                     request = UpstreamRequest(body, scope=scope.made_for(ask.purpose))
                     answer = await self._upstream.complete(deployment, request)
             except UpstreamRefused as refusal:

@@ -80,11 +80,13 @@ class ConversationStore:
         paths: PathCache | None = None,
         users: Users = "plain",
         index_chars: int | None = None,
+        large_stored: Callable[[], None] | None = None,
     ) -> None:
         """`paths`: where paths that were read lately are kept. `users`: how a request's user stands in its bill.
-        `index_chars`: from how many characters an attachment is a large document; None: none is."""
+        `index_chars`: from how many characters an attachment is a large document; None: none is.
+        `large_stored` is called once one is stored."""
         self._index_chars = index_chars
-        self.large_stored: Callable[[], None] = _nothing
+        self._large_stored = large_stored
         self._transactions = transactions
         self._clock = clock
         self._cache = cache
@@ -211,8 +213,8 @@ class ConversationStore:
         for commit in commits:
             if self._paths is not None and commit.turn is not None and commit.turn.counts:
                 self._paths.recount(commit.turn.conversation_id)  # its messages are kept without these counts
-            if _has_large(commit):
-                self.large_stored()
+            if self._large_stored is not None and _has_large(commit):
+                self._large_stored()
 
     async def open_call(self, call: OpenCall) -> None:
         """Writes that a request is about to ask a model, or that it asked none, in one transaction with others that do,
@@ -429,10 +431,6 @@ def _marked(artifact: Artifact, chars: int) -> Artifact:
     if artifact.size_chars < chars or artifact.is_excerpt:
         return artifact
     return replace(artifact, metadata={**artifact.metadata, LARGE: content_digest(artifact.content)})
-
-
-def _nothing() -> None:
-    pass
 
 
 def _without_names(turn: StoredTurn | None) -> StoredTurn | None:

@@ -196,8 +196,6 @@ class Metrics:
         self._recent: deque[WindowUse] = deque(maxlen=MAX_RECENT)
         self._troubles: dict[str, Trouble] = {}
         self._last_troubles: dict[str, Trouble] = {}
-        self.observed: Callable[[], Mapping[str, Any]] = _nothing_observed
-        """Tells those fields of `Counts` that others count: what is kept, and what is under way."""
 
     def began(self) -> None:
         """A request has come."""
@@ -308,7 +306,6 @@ class Metrics:
         now = self._counts
         return replace(
             now,
-            **self.observed(),
             requests=now.requests.copy(),
             durations={key: each.copy() for key, each in now.durations.items()},
             first_chunks={key: each.copy() for key, each in now.first_chunks.items()},
@@ -394,11 +391,6 @@ def _count_few(counter: Counter[tuple[str]], reason: str) -> None:
     """Counts a reason, no more than `MOST_REASONS` of them under names of their own."""
     known = (reason,) in counter or len(counter) < MOST_REASONS
     counter[(reason if known else OTHER,)] += 1
-
-
-def _nothing_observed() -> Mapping[str, Any]:
-    labelled = *HELD, "cache_reads", "deployment_failures"
-    return {name: Counter[tuple[str, ...]]() for name in labelled}
 
 
 def endpoint_of(path: str) -> str:

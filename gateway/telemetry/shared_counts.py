@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from decimal import Decimal
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.telemetry.logs import get_logger
-from gateway.telemetry.metrics import HELD, OF_THE_MOMENT, Counts, Histogram, Metrics
+from gateway.telemetry.metrics import HELD, OF_THE_MOMENT, Counts, Histogram
 
 SERVED = "served"
 """The file that says that a worker has accepted connections."""
@@ -119,14 +119,14 @@ def _locked(folder: Path, how: int) -> Iterator[None]:
         os.close(lock)
 
 
-async def keep_shared(shared: SharedCounts, metrics: Metrics) -> None:
+async def keep_shared(shared: SharedCounts, snapshot: Callable[[], Counts]) -> None:
     """Writes the counts each `WRITE_SECONDS` until it is cancelled, and then once more."""
     try:
         while True:
             await asyncio.sleep(WRITE_SECONDS)
-            shared.write(metrics.snapshot())
+            shared.write(snapshot())
     finally:
-        shared.write(metrics.snapshot())
+        shared.write(snapshot())
 
 
 def added(all_counts: Iterable[Counts]) -> Counts:

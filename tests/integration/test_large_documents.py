@@ -100,10 +100,10 @@ async def made(large: LargeDocuments, tenant: str) -> None:
 
 
 async def test_s14_7_the_turn_stores_the_text_once_and_the_index_is_made_behind_it(
-    keeping: ConversationStore, large: LargeDocuments, transactions: Transactions, tenant: str
+    large: LargeDocuments, transactions: Transactions, tenant: str
 ) -> None:
     woken: list[bool] = []
-    keeping.large_stored = lambda: woken.append(True)
+    keeping = ConversationStore(transactions, SystemClock(), index_chars=1_000, large_stored=lambda: woken.append(True))
     conversation = await begun(keeping, tenant)
     await begun(keeping, tenant)
     assert woken == [True, True]

@@ -14,7 +14,8 @@ from tests.support.mock_upstream import MockUpstream
 SCRIPT = """
 import asyncio, json, sys
 import httpx
-from gateway.app import Gateway, create_app
+from gateway.app import Gateway
+from gateway.routes import create_app
 from gateway.config.loading import load_settings
 from gateway.operations.warm_up import WarmUp
 from gateway.tokens.counter import _encoding

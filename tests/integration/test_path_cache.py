@@ -101,9 +101,10 @@ async def test_steps_whose_rows_are_gone_do_not_come_back(
     assert "sunny" not in contents(await found(kept, tenant))
 
 
-async def test_a_deletion_drops_all(kept: ConversationStore, paths: PathCache, tenant: str) -> None:
+async def test_a_deletion_drops_all(transactions: Transactions, clock: HandClock, tenant: str) -> None:
     dropped: list[bool] = []
-    paths.also_forget.append(lambda: dropped.append(True))
+    paths = PathCache(2**22, clock, also_forget=lambda: dropped.append(True))
+    kept = ConversationStore(transactions, clock, paths=paths)
     await kept.commit(turn(tenant, "conv_" + tenant, "q1", ["a1"], created=True))
     await found(kept, tenant)
     assert paths.size > 0

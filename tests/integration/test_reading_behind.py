@@ -56,18 +56,23 @@ class World:
         self.cache = cache
         self.rows = FileRows(transactions, SystemClock(), cache)
         stores = {"database": DatabaseContents(transactions)}
-        self.files = Files(self.rows, stores, "database", FileSettings(), SystemClock(), None)
-        self.reader = FileReader(cache, 100.0)
-        self.reader.store = CallersFiles(self.files, self.files, lambda _: True)  # type: ignore[arg-type]
+        self.readers: list[ReadingFiles] = []
+        added = self._added
+        self.files = Files(self.rows, stores, "database", FileSettings(), SystemClock(), None, added)
+        callers = CallersFiles(self.files, self.files, lambda _: True)  # type: ignore[arg-type]
+        self.reader = FileReader(cache, 100.0, store=callers)
         self.slow = self.reader.documents = Slow()
         self.caller = Caller(tenant, None, {})
         self.reading = self.started()
 
+    def _added(self, tenant: str, file_id: str) -> None:
+        self.readers[-1].add(tenant, file_id)
+
     def started(self) -> ReadingFiles:
         """Another process of the same gateway, that begins."""
-        reading = ReadingFiles(self.files, self.rows, self.reader, noted_seconds=0.01)
-        self.files.added = reading.add
-        reading.start()
+        reading = ReadingFiles(self.rows, noted_seconds=0.01)
+        self.readers.append(reading)
+        reading.start(self.files, self.reader)
         return reading
 
     async def upload(self, name: str, content: bytes, purpose: str = "user_data") -> FileRecord:

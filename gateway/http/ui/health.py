@@ -74,7 +74,7 @@ class Health:
             storage = await read_health(parts.transactions, parts.clock.now())
         except StorageUnavailable:
             storage = None
-        counts = parts.metrics.snapshot()
+        counts = parts.snapshot()
         told = None if page.tenant is None else {entry.model_name for entry in parts.settings.model_list}
         reason = None if status == 200 else str(said.get("reason"))
         return await page.render(

@@ -1,5 +1,6 @@
 """What the pages under `/ui` are made of."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,7 +14,7 @@ from gateway.storage.conversations.path import PastTurns
 from gateway.storage.database.engine import Transactions
 from gateway.storage.store import ConversationStore
 from gateway.storage.trail.append import Trail
-from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.metrics import Counts, Metrics
 from gateway.turn.pipeline import Pipeline
 from gateway.upstream.routing.router import ConfiguredRouter
 
@@ -31,6 +32,8 @@ class PageParts:
     store: ConversationStore
     past: PastTurns
     metrics: Metrics
+    snapshot: Callable[[], Counts]
+    """All that is counted, with what is kept and under way."""
     ready: Ready
     statistics: Statistics
     chat: ChatCompletions

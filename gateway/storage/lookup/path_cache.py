@@ -75,21 +75,28 @@ class Kept(Protocol):
 
 class PathCache:
     """An LRU cache of paths by conversation, for threads. Stored messages never change but by a deletion: what is kept
-    is used only where the conversation says that there was none since. `also_forget` is called with `forget`. `hits`
-    and `misses` count the paths that were asked for.
+    is used only where the conversation says that there was none since. `hits` and `misses` count the paths that were
+    asked for.
 
     Args:
         max_bytes: of all paths together.
         ttl: seconds that a path is kept which nobody goes on with.
+        also_forget: is called by `forget`.
     """
 
-    def __init__(self, max_bytes: int, clock: Clock, ttl: float = KEPT_SECONDS) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        clock: Clock,
+        ttl: float = KEPT_SECONDS,
+        also_forget: Callable[[], None] | None = None,
+    ) -> None:
         self._max_bytes, self._clock, self._ttl = max_bytes, clock, ttl
         self._paths: OrderedDict[str, tuple[float, tuple[Kept, ...]]] = OrderedDict()
         self._size = 0
         self._moment = 0
         self._lock = Lock()
-        self.also_forget: list[Callable[[], None]] = []
+        self._also_forget = also_forget
         self.hits = self.misses = 0
 
     @property
@@ -164,8 +171,8 @@ class PathCache:
             self._moment += 1
             self._paths.clear()
             self._size = 0
-        for forget in self.also_forget:
-            forget()
+        if self._also_forget is not None:
+            self._also_forget()
 
     def expire(self) -> None:
         """Drops what nobody has asked for in time."""

@@ -107,9 +107,9 @@ class ToldMetrics(Metrics):
 class CountsByOtlp:
     """All counters and gauges of `/metrics`, observed when an export is due."""
 
-    def __init__(self, meter: Meter, metrics: Metrics) -> None:
-        """To be made on the event loop that `metrics` is written on."""
-        self._metrics = metrics
+    def __init__(self, meter: Meter, snapshot: Callable[[], Counts]) -> None:
+        """To be made on the event loop that is counted on."""
+        self._snapshot = snapshot
         self._loop = asyncio.get_running_loop()
         self._read_at = -FRESH_SECONDS
         self._samples: dict[str, list[Observation]] = {}
@@ -141,4 +141,4 @@ class CountsByOtlp:
         }
 
     async def _read(self) -> Counts:
-        return self._metrics.snapshot()
+        return self._snapshot()

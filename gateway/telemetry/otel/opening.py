@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from typing import Protocol
 
 from gateway.config.files import ConfigurationError
 from gateway.config.telemetry import TelemetrySettings
-from gateway.ports import Steps, Upstream
-from gateway.telemetry.metrics import Metrics
+from gateway.ports import Spans, Steps, Upstream
+from gateway.telemetry.metrics import Counts, Metrics
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.passthrough import Passthrough
@@ -43,12 +43,17 @@ class Telemetry(Protocol):
         """Requests."""
         ...
 
+    @property
+    def spans(self) -> Spans:
+        """Marks the steps of a part that is made with it."""
+        ...
+
     def watch(self, *parts: Steps) -> None:
         """The steps of these parts."""
         ...
 
-    def start(self) -> None:
-        """The event loop runs, which metrics are read on."""
+    def start(self, snapshot: Callable[[], Counts]) -> None:
+        """The event loop runs, which counts are read on."""
         ...
 
     async def close(self) -> None:
@@ -79,10 +84,15 @@ class NoTelemetry:
         """The same."""
         return app
 
+    @property
+    def spans(self) -> Spans:
+        """Steps are not marked."""
+        return nullcontext
+
     def watch(self, *parts: Steps) -> None:
         """Steps are not marked."""
 
-    def start(self) -> None:
+    def start(self, snapshot: Callable[[], Counts]) -> None:
         """There is nothing to start."""
 
     async def close(self) -> None:

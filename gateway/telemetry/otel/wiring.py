@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from datetime import datetime
 
 from gateway.config.telemetry import TelemetrySettings
-from gateway.ports import Steps, Upstream
+from gateway.ports import Spans, Steps, Upstream
 from gateway.telemetry.logs import get_logger, tell_also
-from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.metrics import Counts, Metrics
 from gateway.telemetry.otel.calls import ModelCalls, TracedHttp, TracedPassthrough, TracedUpstream
 from gateway.telemetry.otel.instruments import CountsByOtlp, Instruments, ToldMetrics
 from gateway.telemetry.otel.sdk import Exports, quieten
@@ -31,12 +32,10 @@ class OpenTelemetry:
         self._tracing = Tracing(self._exports.tracer)
         self._instruments = Instruments(self._exports.meter)
         self._calls = ModelCalls(self._tracing, self._instruments, content=settings.content)
-        self._counted: ToldMetrics | None = None
 
     def metrics(self, listed: Iterable[str], now: Callable[[], datetime]) -> Metrics:
         """Counts that are exported, too."""
-        self._counted = ToldMetrics(listed, now, self._instruments)
-        return self._counted
+        return ToldMetrics(listed, now, self._instruments)
 
     def upstream(self, upstream: Upstream) -> Upstream:
         """With a span around each call."""
@@ -54,17 +53,22 @@ class OpenTelemetry:
         """With a span around each request."""
         return self._tracing.app(app) if self._settings.traces else app
 
+    @property
+    def spans(self) -> Spans:
+        """With a span around each step, where traces are told."""
+        return self._tracing.step if self._settings.traces else nullcontext
+
     def watch(self, *parts: Steps) -> None:
         """With a span around each step."""
-        for part in parts if self._settings.traces else ():
-            part.spans = self._tracing.step
+        for part in parts:
+            part.spans = self.spans
 
-    def start(self) -> None:
+    def start(self, snapshot: Callable[[], Counts]) -> None:
         """From here on lines of the log name their trace, and counts are read."""
         if self._settings.traces:
             tell_also(trace_fields)
-        if self._settings.metrics and self._counted is not None:
-            CountsByOtlp(self._exports.meter, self._counted)
+        if self._settings.metrics:
+            CountsByOtlp(self._exports.meter, snapshot)
 
     async def close(self) -> None:
         """Ends what waits for a bill, and exports what is left."""

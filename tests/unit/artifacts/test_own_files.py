@@ -38,9 +38,7 @@ class Kept:
 
 def reading(kept: Kept) -> tuple[FileReader, MemoryCache]:
     cache = MemoryCache(100_000, SystemClock())
-    reader = FileReader(cache, 60)
-    reader.store = kept
-    return reader, cache
+    return FileReader(cache, 60, store=kept), cache
 
 
 @pytest.mark.parametrize("group", ["{}", "file-a"], ids=["the content's", "the file's"])

@@ -33,8 +33,8 @@ class Kept:
 
 async def test_s14_6_a_file_that_is_no_pdf_is_fetched_once_to_see_that() -> None:
     """A request is drafted several times."""
-    files = FileReader(open_cache(CacheSettings(), SystemClock()), 100.0)
-    files.store = kept = Kept(b"name,lamp\nAda,7\n")
+    kept = Kept(b"name,lamp\nAda,7\n")
+    files = FileReader(open_cache(CacheSettings(), SystemClock()), 100.0, store=kept)
     facts = ModelFacts("gpt-4o", supports_pdf_input=True)
     natives = NativeFiles(files, CounterRegistry(), facts, None, Caller("t"))
     body = {"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}
