@@ -2,7 +2,7 @@
 
 import functools
 
-from tests.house.measure import House, measure
+from tests.house.measure import House, circle, measure
 
 
 @functools.cache
@@ -16,3 +16,7 @@ def test_the_root_holds_what_a_newcomer_looks_for_first() -> None:
 
 def test_no_module_holds_two_subjects() -> None:
     assert not house().too_long
+
+
+def test_imports_run_downward() -> None:
+    assert circle() == []
