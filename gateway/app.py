@@ -16,6 +16,7 @@ from gateway.files.opening import FilesHere, open_files
 from gateway.files.reading import ReadingFiles
 from gateway.files.store import CallersFiles
 from gateway.guards.opening import open_guards, refuses_files
+from gateway.http.admission import LargeBodies
 from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
@@ -263,7 +264,8 @@ class Gateway:
         )
         self.keys = RuntimeKeys(KeyStore(self.transactions, clock, store), clock)
         self.auth = auth = Authenticator(settings.auth, store, self.keys, clock)
-        self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock, limited)
+        bodies = LargeBodies(settings.server.max_bytes_in_flight, settings.server.receive_timeout)
+        self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock, bodies, limited)
         self.chat = ChatCompletions(self.answering, settings, self.resends)
         self.messages = Messages(self.answering, settings, self.resends, store)
         self.count_tokens = CountTokens(pipeline, auth, settings, clock)
@@ -303,7 +305,16 @@ class Gateway:
             store, self.router, self.counters, clock, self.metrics, self.hooks, self.settlement.open_calls
         )
         passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
-        self.relay = Relay(self.router, passthrough, auth, settings, self.relayed_bills, limited, self.answering.watch)
+        self.relay = Relay(
+            router=self.router,
+            upstream=passthrough,
+            auth=auth,
+            settings=settings,
+            bills=self.relayed_bills,
+            limited=limited,
+            watch=self.answering.watch,
+            bodies=bodies,
+        )
         largest = settings.files.max_bytes
         self.file_endpoints = FileEndpoints(
             self.kept_files, self.callers_files, auth, self.relay, self.serves, max_bytes=largest

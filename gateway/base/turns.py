@@ -1,6 +1,8 @@
 """Who waits for what is shared: one of each tenant by turns, so that none waits for all the work of another (§12)."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -74,6 +76,15 @@ class SharedRoom:
                 self._waiting.remove(tenant, waits)
                 self._admit()
             raise
+
+    @contextlib.asynccontextmanager
+    async def turn(self, tenant: str) -> AsyncIterator[None]:
+        """Room for one piece of work, for as long as it lasts."""
+        await self.acquire(tenant)
+        try:
+            yield
+        finally:
+            self.release()
 
     def release(self, size: int = 1) -> None:
         """Gives it back."""

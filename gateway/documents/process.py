@@ -134,11 +134,8 @@ class DocumentReader:
         if not is_slow(file):
             return await asyncio.to_thread(read, file, options)
         with self._waiting.of(tenant, len(file.raw), WAITING_BYTES):
-            await self._slots.acquire(tenant)
-            try:
+            async with self._slots.turn(tenant):
                 return await self._read_apart(file, options, progress)
-            finally:
-                self._slots.release()
 
     async def cut(self, file: DocumentFile, tenant: str, numbers: Sequence[int]) -> str:
         """A PDF of some pages of a PDF, in base64.

@@ -2,12 +2,14 @@
 
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
 from gateway.base.ids import FILE, new_id
+from gateway.base.turns import SharedRoom
 from gateway.config.documents_settings import FileSettings
 from gateway.documents.process import BytesAtOnce
 from gateway.documents.recognize import may_be_document
@@ -46,6 +48,8 @@ many bytes a second, half of the least that an upload may have: one that is stil
 TIME_DIGITS = 12
 HEAD_BYTES = 2**16
 """By which a file that may be a document is known."""
+PIECES_AT_ONCE = 4
+"""Pieces of files that are kept or read at once; those of tenants take turns (§12.16)."""
 FETCHED_BYTES = 2**30
 """Of files that are fetched whole at once. One that is larger is fetched alone."""
 
@@ -108,6 +112,7 @@ class Files:
         self._vault = vault
         self._fetched = BytesAtOnce()
         self._added = added
+        self._turns = SharedRoom(PIECES_AT_ONCE)
 
     async def add(self, caller: Caller, pieces: AsyncIterator[bytes], said: Callable[[], Said]) -> FileRecord:
         """Keeps a file. `said` is asked once all pieces have come; what it raises leaves nothing.
@@ -120,10 +125,11 @@ class Files:
         most = self._room(caller, await self._rows.kept(caller.tenant, _key_id(caller)))
         place = ContentPlace(self._current, object_name(caller.tenant, self._vault))
         store, passed = self._stores[place.store], _Passed(self._settings.max_bytes, most)
-        content = passed.through(pieces)
-        if self._vault is not None and place.sealed_under is not None:
-            content = sealed(content, place.object, self._vault)
-        await store.put(place.object, content)
+        async with aclosing(self._kept_in_turns(caller.tenant, pieces)) as kept_pieces:
+            content = passed.through(kept_pieces)
+            if self._vault is not None and place.sealed_under is not None:
+                content = sealed(content, place.object, self._vault)
+            await store.put(place.object, content)
         try:
             record = self._record(caller, said(), passed)
             found = await self._rows.add(
@@ -167,10 +173,10 @@ class Files:
         if store is None:
             raise StorageUnavailable(f"The content of the file is in a store that is not configured: {place.store}.")
         if not place.object.endswith(SEALED):
-            return record, store.open(place.object, start)
+            return record, self._read_in_turns(tenant, store.open(place.object, start))
         number, skipped = divmod(start, PIECE)
         pieces = opened(store.open(place.object, start_of(number)), place.object, self._vault, number)
-        return record, _behind(pieces, skipped)
+        return record, _behind(self._read_in_turns(tenant, pieces), skipped)
 
     async def whole(self, tenant: str, file_id: str) -> tuple[FileRecord, bytes]:
         """A file and its content. What is put under another key meanwhile is read again from where it is then.
@@ -192,6 +198,21 @@ class Files:
             if len(content) == record.size:
                 return record, content
         raise StorageUnavailable("The content of the file cannot be read.")
+
+    async def _kept_in_turns(self, tenant: str, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+        """Each piece is kept in this tenant's turn; it is waited for outside of that."""
+        async for piece in pieces:
+            async with self._turns.turn(tenant):
+                yield piece
+
+    async def _read_in_turns(self, tenant: str, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Each piece is read in this tenant's turn; its client takes it outside of that."""
+        while True:
+            async with self._turns.turn(tenant):
+                piece = await anext(pieces, None)
+            if piece is None:
+                return
+            yield piece
 
     async def page(self, tenant: str, query: FileQuery) -> FilePage:
         """A page of a tenant's files.

@@ -124,12 +124,13 @@ class Answering:
         auth: Authenticator,
         settings: Settings,
         clock: Clock,
+        bodies: LargeBodies,
         limited: LimitedPipeline | None = None,
     ) -> None:
         """`limited`: asked in place of `pipeline` where budgets or limits may apply."""
         server = settings.server
         self._limited = limited
-        self._large_bodies = LargeBodies(server.max_bytes_in_flight, server.receive_timeout)
+        self._large_bodies = bodies
         self._pipeline = pipeline
         self._idempotency = idempotency
         self._store = store

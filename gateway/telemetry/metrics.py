@@ -63,6 +63,8 @@ OF_THE_MOMENT = ("in_flight", "kept_bytes", "turns_running", "hooks_waiting", "p
 """Fields of `Counts` that end with their process."""
 HELD = ("cache_bytes", "deployments_in_flight", "deployments_resting")
 """Those of them that have labels."""
+OBSERVED = (*HELD, "cache_reads", "deployment_failures")
+"""Counts with labels that other parts make."""
 CLOCK = SystemClock()
 METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
@@ -304,8 +306,10 @@ class Metrics:
     def snapshot(self) -> Counts:
         """A copy of the counts, for another thread."""
         now = self._counts
+        others: dict[str, Any] = {name: Counter[tuple[str, ...]]() for name in OBSERVED}
         return replace(
             now,
+            **others,
             requests=now.requests.copy(),
             durations={key: each.copy() for key, each in now.durations.items()},
             first_chunks={key: each.copy() for key, each in now.first_chunks.items()},

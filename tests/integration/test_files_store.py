@@ -27,7 +27,7 @@ from gateway.files import store
 from gateway.files.disk import DiskContents
 from gateway.files.resealing import seal_contents
 from gateway.files.sealed import object_name, opened, sealed
-from gateway.files.store import Files, Said
+from gateway.files.store import PIECES_AT_ONCE, Files, Said
 from gateway.models.exchange import Caller
 from gateway.models.files import FileQuery
 from gateway.models.trail import Actor
@@ -381,3 +381,91 @@ async def test_a_check_says_why_a_bucket_keeps_nothing(bucket: str) -> None:
     assert await reach_bucket(named("files")) is None
     assert "404: no such bucket" in str(await reach_bucket(named("missing")))
     assert "cannot be reached" in str(await reach_bucket(named("files", "http://127.0.0.1:9")))
+
+
+class Noting:
+    """A store of contents in memory that notes whose piece it keeps or reads, each for a step of the loop."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.at_once = self.most = 0
+        self.goes = asyncio.Event()
+        self._kept: dict[str, tuple[str, list[bytes]]] = {}
+
+    async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
+        kept = []
+        async for piece in pieces:
+            kept.append(piece)
+            await self._work(piece.decode())
+        self._kept[name] = kept[0].decode(), kept
+
+    async def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
+        whose, pieces = self._kept[name]
+        for piece in pieces:
+            await self._work(whose)
+            yield piece
+
+    async def delete(self, *names: str) -> None:
+        """Of what was there already."""
+        self._kept.pop(names[0])
+
+    async def _work(self, whose: str) -> None:
+        self.order.append(whose)
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        await self.goes.wait()
+        self.at_once -= 1
+
+
+async def test_s12_16_pieces_of_files_take_turns(transactions: Transactions, clock: DayClock) -> None:
+    """However many files a tenant uploads or fetches, another one's are not behind all of them."""
+    contents = Noting()
+    rows = FileRows(transactions, clock, open_cache(CacheSettings(), SystemClock()))
+    files = Files(rows, {"it": contents}, "it", FileSettings(), clock, None)  # type: ignore[dict-item]
+    tenants = [*["busy"] * 20, "other"]
+
+    come = 0
+
+    def comes() -> None:
+        """The work goes on once all are there."""
+        nonlocal come
+        come += 1
+        if come == len(tenants):
+            asyncio.get_running_loop().call_soon(contents.goes.set)
+
+    async def sent(tenant: str) -> AsyncIterator[bytes]:
+        comes()
+        for _ in range(3):
+            yield tenant.encode()
+
+    async def upload(tenant: str) -> tuple[str, str]:
+        return tenant, (await files.add(Caller(tenant, None, {}), sent(tenant), said)).id
+
+    async def fetch(tenant: str, file_id: str) -> None:
+        _, pieces = await files.content(tenant, file_id)
+        comes()
+        await whole(pieces)
+
+    def in_turns() -> None:
+        assert (contents.most, len(contents.order)) == (PIECES_AT_ONCE, 63)
+        assert contents.order.index("other") <= PIECES_AT_ONCE + 1
+
+    ids = await asyncio.gather(*map(upload, tenants))
+    in_turns()
+    come = contents.most = 0
+    contents.order.clear()
+    contents.goes.clear()
+    await asyncio.gather(*(fetch(*each) for each in ids))
+    in_turns()
+
+
+async def test_s12_16_an_upload_that_breaks_off_takes_nobodys_turn(transactions: Transactions, clock: DayClock) -> None:
+    rows = FileRows(transactions, clock, open_cache(CacheSettings(), SystemClock()))
+    contents = Noting()
+    contents.goes.set()
+    files = Files(rows, {"it": contents}, "it", FileSettings(max_bytes=4), clock, None)  # type: ignore[dict-item]
+    for _ in range(2 * PIECES_AT_ONCE):
+        with pytest.raises(RequestTooLarge):
+            await files.add(Caller("busy", None, {}), of(b"12345"), said)
+    async with asyncio.timeout(5):
+        assert (await files.add(Caller("busy", None, {}), of(b"1234"), said)).size == 4

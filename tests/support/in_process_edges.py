@@ -47,6 +47,7 @@ class AtEdges(InProcess):
         arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), len(raw))
         dialect = self.dialect(edge)
         request = dialect.read(raw, {}, Caller(tenant), arrival)
+        assert request is not None, "nothing that is stored is referred to here"
         with dialect.holding(raw, request):
             answered = await self.answer(request)
         if request.options.dry_run:

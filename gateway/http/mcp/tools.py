@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.base.ids import content_digest
+from gateway.base.turns import SharedRoom
 from gateway.errors import ConversationNotFound, NotFound, Unauthorized
 from gateway.http.fields import invalid, missing, read
 from gateway.http.inner.validation import CONVERSATION_ID
@@ -19,6 +20,8 @@ from gateway.things.aliases import noted
 NOTE = "note"
 """The type of what is remembered as a text."""
 NOTE_ID_CHARS = 16
+CALLS_AT_ONCE = 4
+"""Calls of tools that are worked on at once; those of tenants take turns (§12.16)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Tools:
         self._past = past
         self._things = things
         self._days = days
+        self._turns = SharedRoom(CALLS_AT_ONCE)
         run: dict[str, Callable[[Asker, Any], Awaitable[ToolResult]]] = {
             SEARCH.name: self._search,
             READ.name: self._read,
@@ -53,7 +57,9 @@ class Tools:
             GatewayError: an argument breaks its rule, what it names is not there, or the storage is not.
         """
         adapter, run = self._run[name]
-        result = await run(asker, read(adapter, words.plain(arguments)))
+        given = read(adapter, words.plain(arguments))
+        async with self._turns.turn(asker.tenant):
+            result = await run(asker, given)
         return ToolResult(words.plain(result.text), words.plain(result.content))
 
     async def _search(self, asker: Asker, given: SearchArguments) -> ToolResult:

@@ -7,6 +7,7 @@ from gateway.base.tasks import offload_if
 from gateway.config.settings import Settings
 from gateway.errors import InvalidRequest, ModelNotFound, NotRelayed, UnsupportedMediaType
 from gateway.history.recognition import end_user_of
+from gateway.http.admission import Place
 from gateway.http.edge import Scope
 from gateway.http.fields import missing
 from gateway.http.receive import LARGE_BODY, check_encoding
@@ -93,13 +94,15 @@ class Destinations:
             )
         return deployment
 
-    async def of(self, call: Call, upload: Upload, *, limited: bool) -> Destination:
-        """Where a call goes, with which body. `limited`: what it may cost is to be told by its body.
+    async def of(self, call: Call, upload: Upload, place: Place, *, limited: bool) -> Destination:
+        """Where a call goes, with which body. `limited`: what it may cost is to be told by its body; `place`: what
+        a body that is read holds of the budget for large ones.
 
         Raises:
             ModelNotFound: the model is not served here.
             NotRelayed: the call is not for this key, or the model's provider has no such path.
             InvalidRequest: the body, or its model, cannot be read.
+            Overloaded: the body is large, and there is no room for it.
         """
         if self._listed_only:
             self._check_address(call)
@@ -111,7 +114,7 @@ class Destinations:
             return Destination(self.default(call.caller, named=call.named), upload)
         if limited or self._is_strict(call):
             check_encoding(call.scope)
-        raw = await upload.read()
+        raw = await upload.read(place)
         body = await offload_if(len(raw) > LARGE_BODY, understood, raw, call.scope["headers"])
         model = self._model(body, strict=self._is_strict(call))
         if isinstance(body, JsonBody):

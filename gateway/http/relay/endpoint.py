@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 from gateway.config.settings import Settings
 from gateway.errors import MethodNotAllowed, NotRelayed, UpstreamError
+from gateway.http.admission import LargeBodies, Place
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send, note_fault, nothing_at
 from gateway.http.key_watch import KeyWatch
@@ -37,6 +38,7 @@ class Relay:
         bills: RelayedBills,
         limited: LimitedPipeline,
         watch: KeyWatch,
+        bodies: LargeBodies,
     ) -> None:
         self._destinations = Destinations(router, settings)
         self._upstream = upstream
@@ -45,6 +47,7 @@ class Relay:
         self._clock = bills.clock
         self._limited = limited
         self._watch = watch
+        self._bodies = bodies
         self._server = settings.server
         self._named = named_calls(settings.server.relay)
 
@@ -59,15 +62,15 @@ class Relay:
         named = any(pattern.fits(scope["method"], path) for pattern in self._named)
         if not named:
             self._destinations.default(caller, named=False)  # says no before a body is read
-        work = self._relay(Call(scope, caller, target, named), send, upload)
-        with self._watch.holding(scope, caller):
+        with self._bodies.place(caller.tenant) as place, self._watch.holding(scope, caller):
+            work = self._relay(Call(scope, caller, target, named), send, upload, place)
             await until_disconnect(upload.after, work)
 
-    async def _relay(self, call: Call, send: Send, upload: Upload) -> None:
+    async def _relay(self, call: Call, send: Send, upload: Upload, place: Place) -> None:
         scope = call.scope
         meter = self._metering.meter(call, upload)
         limited = meter is not None and self._limited.may_limit(call.caller.key)
-        found = await self._destinations.of(call, upload, limited=limited)
+        found = await self._destinations.of(call, upload, place, limited=limited)
         operator = found.deployment.operator_key or call.caller.key is not None
         headers = headers_up(scope["headers"], operator=operator)
         if found.content_type is not None:
@@ -85,6 +88,7 @@ class Relay:
             relayed = RelayedCall(scope["method"], call.target, headers, found.body, made_for)
             sent = meter.sent(found.deployment, admitted) if meter is not None else nullcontext()
             async with sent, self._upstream.open(found.deployment, relayed) as answer:
+                place.release()
                 answer.headers = headers_down(answer.headers, operator=operator)
                 await self._pass_down(scope, send, answer, meter, admitted)
         except UpstreamError as error:

@@ -3,8 +3,11 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from io import BytesIO
 
 from gateway.errors import GatewayError, RequestTimeout, RequestTooLarge
+from gateway.http.admission import Place
 from gateway.http.edge import ClientDisconnected, Message, Receive, Scope
 from gateway.http.receive import header
 from gateway.upstream.openai.glimpse import Glimpse
@@ -50,9 +53,23 @@ class Upload:
         finally:
             self._ended.set()
 
-    async def read(self) -> bytes:
-        """The whole body; raises as reading in pieces does."""
-        return b"".join([piece async for piece in self])
+    async def read(self, place: Place) -> bytes:
+        """The whole body; raises as reading in pieces does.
+
+        Args:
+            place: what it holds of the budget for large bodies.
+
+        Raises:
+            Overloaded: it is large, and there is no room for it.
+        """
+        declared = self.length or ""
+        expected = int(declared) if declared.isdigit() else self._max_bytes
+        whole = BytesIO()
+        async with aclosing(aiter(self)) as pieces:
+            async for piece in pieces:
+                whole.write(piece)
+                await place.grow(whole.tell(), expected)
+        return whole.getvalue()
 
     async def after(self) -> Message:
         """The next message once the body has been read: `http.disconnect`, sooner or later."""

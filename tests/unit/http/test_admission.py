@@ -1,11 +1,13 @@
 """Large bodies are worked on within a budget of bytes, in their order; small ones never wait."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from gateway.errors import Overloaded
 from gateway.http.admission import LARGE_BYTES, LargeBodies, Place
+from gateway.http.relay.upload import Upload
 
 BUDGET = 3 * LARGE_BYTES
 
@@ -124,3 +126,23 @@ async def test_a_large_answer_never_waits_and_requests_wait_for_it() -> None:
         order.append("answers")
     await waiting
     assert order == ["answers", "request"]
+
+
+async def test_s12_16_relayed_bodies_that_are_read_share_the_room() -> None:
+    """One that is large waits for its tenant's turn, and is refused where none comes."""
+    bodies = LargeBodies(BUDGET, 0.01)
+    message = {"type": "http.request", "body": bytes(LARGE_BYTES), "more_body": False}
+
+    async def receive() -> Any:
+        return message
+
+    def upload() -> Upload:
+        headers = [(b"content-length", str(LARGE_BYTES).encode())]
+        return Upload({"headers": headers}, receive, 2 * BUDGET, 60)
+
+    with bodies.place("busy") as held:
+        await admitted(held, BUDGET)
+        with bodies.place("other") as place, pytest.raises(Overloaded):
+            await upload().read(place)
+    with bodies.place("other") as place:
+        assert len(await upload().read(place)) == LARGE_BYTES

@@ -1,5 +1,6 @@
 """The MCP endpoint without a server: what is missing, and what its tools tell of themselves (guarantee §10.12)."""
 
+import asyncio
 import json
 import sys
 from typing import Any
@@ -7,8 +8,11 @@ from typing import Any
 import pytest
 
 from gateway.config.settings import Settings
-from gateway.http.mcp.arguments import TOOLS
+from gateway.errors import ConversationNotFound
+from gateway.http.mcp.arguments import SEARCH, TOOLS
+from gateway.http.mcp.asker import Asker
 from gateway.http.mcp.endpoint import McpEndpoint, McpNotInstalled
+from gateway.http.mcp.tools import CALLS_AT_ONCE, Tools
 from gateway.models.exchange import Caller
 
 
@@ -48,3 +52,27 @@ def test_s10_12_a_tool_tells_its_arguments_and_its_result(tool: Any) -> None:
         assert json.loads(json.dumps(schema)) == schema
     assert tool.input_schema()["additionalProperties"] is False
     assert all("description" in each for each in tool.input_schema()["properties"].values())
+
+
+async def test_s12_16_calls_of_tools_take_turns() -> None:
+    """A tenant that asks a lot keeps nobody waiting for all of it; what fails gives its turn back."""
+    order: list[str] = []
+
+    class Slow:
+        """What is stored, which takes a step of the loop, and is not there for one tenant (in place of `Past`)."""
+
+        async def search(self, tenant: str, *_: Any, **__: Any) -> Any:
+            order.append(tenant)
+            await asyncio.sleep(0)
+            raise ConversationNotFound("No such conversation.")
+
+    unused: Any = None
+    tools = Tools(Slow(), unused, None)  # type: ignore[arg-type]
+
+    async def search(tenant: str) -> None:
+        with pytest.raises(ConversationNotFound):
+            await tools.call(Asker(tenant, local=True), SEARCH.name, {"query": "lamp"})
+
+    await asyncio.gather(*(search(name) for name in (*["busy"] * 40, "other")))
+    assert len(order) == 41
+    assert order.index("other") <= CALLS_AT_ONCE + 1  # one of the busy one's waits before it

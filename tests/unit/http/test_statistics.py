@@ -23,7 +23,7 @@ def statistics(host: str, **auth: Any) -> Statistics:
     settings = Settings.model_validate({"server": {"host": host}, "auth": auth})
     nothing: Any = None
     store: Any = Unreachable()
-    return Statistics(nothing, nothing, Authenticator(settings.auth, store), settings)
+    return Statistics(nothing, Authenticator(settings.auth, store), settings)
 
 
 def request(key: str | None = None) -> dict[str, Any]:
