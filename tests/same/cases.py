@@ -4,6 +4,7 @@ import base64
 import json
 import random
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from tests.same.normal import parsed
@@ -222,6 +223,12 @@ DOCUMENTS: tuple[Callable[[random.Random, int], str], ...] = (
 )  # fmt: skip
 
 
+@cache
+def _letter() -> str:
+    """A DOCX, with the time in it at which it was made."""
+    return base64.b64encode(docx([f"Lamp {n} is kept by Name{n * 7}x." for n in range(30)])).decode()
+
+
 def user(content: Any, **more: Any) -> Json:
     """A user's message."""
     return {"role": "user", "content": content, **more}
@@ -348,8 +355,7 @@ def documents(case: Case) -> None:
         elif way == "string":
             options["attachments"] = [text, case.document()]
         elif way == "data":
-            data = base64.b64encode(docx(lines)).decode()
-            options["attachments"] = [{"file_data": data, "filename": "lamps.docx"}]
+            options["attachments"] = [{"file_data": _letter(), "filename": "lamps.docx"}]
         elif way == "file":
             file, name = (pdf(lines), "lamps.pdf") if case.chance(0.6) else (text.encode(), "lamps.md")
             kind = "application/pdf" if name.endswith("pdf") else "text/markdown"

@@ -14,7 +14,7 @@ ID = re.compile(
     r"(?<![0-9a-f])(?:[0-9a-f]{32}|(?<=key_)[0-9a-f]{40}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])"
 )
 KEY = re.compile(r"sk-gw-[\w-]+|(?<=\"hint\":\")[\w-]{4}")
-SEALED = re.compile(r"gwc1?[._][\w=.-]{40,}|(?<=\"encrypted_content\":\")[\w+/=.:-]{60,}")
+SEALED = re.compile(r"gwc1?[._][\w=.-]{40,}|(?<=\"encrypted_content\":)( ?\")[\w+/=.:-]{60,}")
 TIMES = (
     (re.compile(r'"timings_ms":\s*\{[^{}]*\}'), '"timings_ms":{}'),
     (re.compile(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:?00)?"), "TIME"),
@@ -54,7 +54,7 @@ class Names:
         """The text with names for ids, without times."""
         for found, named in self.places.items():
             text = text.replace(found, named)
-        text = SEALED.sub("SEALED", PIECES.sub("", text))
+        text = SEALED.sub(r"\1SEALED", PIECES.sub("", text))
         for pattern, instead in TIMES:
             text = pattern.sub(instead, text)
         return ID.sub(self._named, KEY.sub("sk-gw-KEY", text))
@@ -111,10 +111,10 @@ def _rows(database: sqlite3.Connection, table: str) -> Iterator[str]:
     cursor = database.execute(f'SELECT * FROM "{table}" ORDER BY {order}')
     columns = [each[0] for each in cursor.description]
     for row in cursor:
-        line = json.dumps(
-            {name: _value(value) for name, value in zip(columns, row, strict=True) if (table, name) not in RANDOM},
-            ensure_ascii=False,
-        )
+        named = {name: _value(value) for name, value in zip(columns, row, strict=True) if (table, name) not in RANDOM}
+        if named.get("purpose") == "summarizer":
+            named.pop("number", None)  # they are asked at once
+        line = json.dumps(named, ensure_ascii=False)
         for pattern, instead in TIMES:
             line = pattern.sub(instead, line)
         yield line

@@ -7,6 +7,7 @@ import shutil
 import socket
 import sqlite3
 import subprocess
+import threading
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -190,13 +191,14 @@ class Side(Closing):
         """Waits until the gateway sleeps, and all that it has asked for is answered."""
         assert self._now is not None
         pid = self._now.pid
-        before = -1
+        provider = next(each.native_id for each in threading.enumerate() if each.name == "mock-upstream")
+        before = (-1, -1)
 
         def is_idle() -> bool:
             nonlocal before
-            ran, sleeps = _activity(pid)
-            idle = sleeps and ran == before and not self.provider.upstream.in_flight
-            before = ran
+            (ran, sleeps), (answered, waits) = _activity(pid), _activity(os.getpid(), str(provider))
+            idle = sleeps and waits and (ran, answered) == before and not self.provider.upstream.in_flight
+            before = ran, answered
             return idle
 
         wait_until(is_idle, "nothing more to do", interval=IDLE_SECONDS)
@@ -225,14 +227,14 @@ class Side(Closing):
         return gateway
 
 
-def _activity(pid: int) -> tuple[int, bool]:
-    """Nanoseconds that a process and its children have run, and whether all their threads sleep."""
+def _activity(pid: int, thread: str = "*") -> tuple[int, bool]:
+    """Nanoseconds that a process and its children have run, or one of its threads, and whether all of them sleep."""
     ran, sleep = 0, True
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    for task in Path(f"/proc/{pid}/task").glob(thread):
         try:
             ran += int((task / "schedstat").read_text().split()[0])
             sleep = sleep and (task / "stat").read_text().rpartition(")")[2].split()[0] == "S"
-            children = (task / "children").read_text().split()
+            children = (task / "children").read_text().split() if thread == "*" else ()
         except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             return -2, False
         for child in children:
