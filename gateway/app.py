@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from gateway.artifacts.files import FileReader
 from gateway.base.clock import SystemClock, fewest_days
 from gateway.config.settings import Settings
-from gateway.context.manager import ContextManager
+from gateway.context.manager import ContextManager, ContextSources, PassageRanking
 from gateway.context.planner import ContextPlanning
 from gateway.context.rolling_summary import TurnSummarizer
 from gateway.documents.folders import clear_left_for_ever
@@ -206,19 +206,15 @@ class Gateway:
         self.callers_files = CallersFiles(self.kept_files, upstreams, self.serves)
         self.files = reader = FileReader(cache, settings.cache.document_ttl, documents, store=self.callers_files)
         self.context = ContextManager(
-            settings.context,
-            self.counters,
-            reader,
-            self.meaning,
-            self.indexes,
-            self.planning,
-            self.store,
-            settings.prompt_profiles,
-            self.things,
-            self.large,
+            settings=settings,
+            counters=self.counters,
+            sources=ContextSources(
+                files=reader, store=self.store, things=self.things, large=self.large, loops=self.loops
+            ),
+            ranking=PassageRanking(self.indexes, self.meaning),
+            planning=self.planning,
+            spans=self.telemetry.spans,
         )
-        self.context.loops = self.loops
-        self.telemetry.watch(self.context)
 
     def _wire_warm_up(self) -> None:
         found = pieces(

@@ -7,22 +7,18 @@ its block, and stay there as long as the block does.
 import asyncio
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from gateway.artifacts.cut_pages import CutPages, as_file, reference, referenced
-from gateway.base.tasks import offload_if
-from gateway.config.settings import ContextSettings
-from gateway.context.draft import Draft, Run, make_draft
-from gateway.context.native_files import NativeFiles
-from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
-from gateway.documents.recognize import inline_file
-from gateway.errors import ContextLengthExceeded, Overloaded, StorageUnavailable
+from gateway.artifacts.cut_pages import reference
+from gateway.context.build import Proposal, RequestRanking
+from gateway.context.native_files import NativeFiles, attached_file, note_cut, read_pdf
+from gateway.documents.document import DocumentFile, Reading
 from gateway.models.artifacts import Artifact
-from gateway.models.conversation import ConversationMessage, History
 from gateway.models.items import named_file, pdf_data
 from gateway.models.places import MARKER, pages_without_text
-from gateway.models.window import ShownPages, first_forwarded
+from gateway.models.relevance import Relevance
+from gateway.models.window import Material, ShownPages
 from gateway.relevance.named_places import named_places
 from gateway.window.candidates import candidates, of_each_content
 
@@ -43,7 +39,6 @@ WEIGHED = 2
 """For each page that may go up so many are asked what they cost, since some have no room."""
 LABEL_TOKENS = 80
 """Tokens of what the block says of one PDF's pages, roughly; all is counted before it is forwarded."""
-INLINE_CHARS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,55 +60,26 @@ class _Chosen:
     numbers: list[int]
 
 
-async def with_pages(
-    draft: Draft, natives: NativeFiles, run: Run, settings: ContextSettings, *, has_planner: bool
-) -> Draft:
-    """The draft with pages beside the block of a new question; as it is where none matters, or where they would make a
-    turn leave.
-
-    Args:
-        run: runs a step in a thread, where it is long.
-        has_planner: a planner may be asked.
-    """
-    documents = list(_pdfs(draft)) if natives.files.most_pages and _may_have_pages(draft, natives) else []
+async def shown_pages(proposal: Proposal, natives: NativeFiles, ranking: RequestRanking) -> tuple[ShownPages, ...]:
+    """The pages that have room beside the block of a new question, cut out; none where none matters."""
+    material, inputs = proposal.measured.material, proposal.measured.inputs
+    documents = list(_pdfs(material)) if natives.files.most_pages and _may_have_pages(proposal) else []
     if not documents:
-        return draft
-    ranked: list[_Ranked] = await run(_ranked, draft, documents)
-    chosen = await _chosen(draft, ranked, natives) if ranked else []
-    pages = [found for each in chosen if (found := await _cut(each, natives)) is not None]
-    if not pages:
-        return draft
-    try:
-        fuller: Draft = await run(make_draft, draft.with_pages(tuple(pages), settings), settings, has_planner)
-    except ContextLengthExceeded:
-        return draft
-    return draft if _drops_more(fuller, draft) else fuller
+        return ()
+    ranked = await ranking.run(inputs.is_small, _ranked, material, proposal.measured.tools.relevance, documents)
+    chosen = await _chosen(ranked, _room(proposal), natives) if ranked else []
+    return tuple([found for each in chosen if (found := await _cut(each, natives)) is not None])
 
 
-async def with_kept_pages(history: History, natives: NativeFiles) -> History:
-    """The conversation in which each reference to pages can be filled: those that cannot, since the PDF was deleted or
-    the model takes none, are left out of the forms in which messages were forwarded."""
-    found = list(history.messages)
-    for index in range(first_forwarded(history.frame, found), len(found)):
-        message = found[index]
-        for part in _page_parts(message):
-            if not await _fill(part, history, natives):
-                message = _without(message, part)
-        found[index] = message
-    changed = any(new is not old for new, old in zip(found, history.messages, strict=True))
-    return replace(history, messages=tuple(found)) if changed else history
-
-
-def _may_have_pages(draft: Draft, natives: NativeFiles) -> bool:
-    material = draft.material
+def _may_have_pages(proposal: Proposal) -> bool:
+    measured, material = proposal.measured, proposal.measured.material
     is_new = bool(material.messages) and material.messages[material.current].message_id is None
-    takes = natives.facts.supports_pdf_input and draft.limits.tokens is not None
-    return is_new and takes and not (material.has_block or draft.source.request.is_worded)
+    takes = measured.inputs.facts.supports_pdf_input and measured.limits.tokens is not None
+    return is_new and takes and not (material.has_block or measured.inputs.request.is_worded)
 
 
-def _pdfs(draft: Draft) -> Iterator[tuple[Artifact, Part]]:
+def _pdfs(material: Material) -> Iterator[tuple[Artifact, Part]]:
     """The documents of the conversation that may be PDFs, and the parts that hold or name them."""
-    material = draft.material
     for artifact in material.placed:
         place = artifact.place
         if artifact.is_file and place.message is not None and place.part is not None:
@@ -121,13 +87,12 @@ def _pdfs(draft: Draft) -> Iterator[tuple[Artifact, Part]]:
             if pdf_data(part) is not None or named_file(part) is not None:
                 yield artifact, part
     for artifact in material.attached:
-        if (part := _attached_file(artifact)) is not None:
+        if (part := attached_file(artifact)) is not None:
             yield artifact, part
 
 
-def _ranked(draft: Draft, documents: Sequence[tuple[Artifact, Part]]) -> list[_Ranked]:
+def _ranked(material: Material, relevance: Relevance, documents: Sequence[tuple[Artifact, Part]]) -> list[_Ranked]:
     """The documents with pages, those first of which one is most relevant to the question."""
-    material = draft.material
     named = {number for kind, number in named_places(material.question).numbered if kind == "page"}
     last = {artifact.content_id for artifact in of_each_content([a for a, _ in documents], material.current)}
     parts = {artifact.content_id: (artifact, part) for artifact, part in documents if artifact.content_id in last}
@@ -137,7 +102,7 @@ def _ranked(draft: Draft, documents: Sequence[tuple[Artifact, Part]]) -> list[_R
         marked[name] = list(_marked_pages(artifact.content))
         scores[name] = dict.fromkeys(named & {number for _, number in marked[name]}, 1.0)
     searched = [artifact for name, (artifact, _) in parts.items() if marked[name]]
-    found = candidates(material, searched, (), draft.tools.relevance) if material.question and searched else []
+    found = candidates(material, searched, (), relevance) if material.question and searched else []
     best = max((each.passage.score for each in found), default=0.0)
     for each in found:
         score = each.passage.score
@@ -164,15 +129,14 @@ def _marked_pages(content: str) -> Iterator[tuple[int, int]]:
             yield found.start(), int(found[2])
 
 
-async def _chosen(draft: Draft, ranked: Sequence[_Ranked], natives: NativeFiles) -> list[_Chosen]:
+async def _chosen(ranked: Sequence[_Ranked], room: float, natives: NativeFiles) -> list[_Chosen]:
     """The pages that hold pictures and have room, the best first. Of a PDF without any text nothing can be ranked: its
     first pages are taken."""
-    room = _room(draft)
     wanted: list[tuple[float, int, _Chosen]] = []
     count = 0
     for each in ranked:
         is_of_use = each.pages or pages_without_text(each.artifact.content)
-        read = await _read(each.part, natives) if is_of_use and count < MOST_DOCUMENTS else None
+        read = await read_pdf(each.part, natives) if is_of_use and count < MOST_DOCUMENTS else None
         if read is None:
             continue
         count += 1
@@ -203,33 +167,11 @@ def _taken(wanted: Sequence[tuple[float, int, _Chosen]], room: float, natives: N
     return list(chosen.values())
 
 
-def _room(draft: Draft) -> float:
+def _room(proposal: Proposal) -> float:
     """Tokens that pages may take."""
-    budget, usable = draft.limits.tokens or 0, draft.limits.usable or 0
-    share = PAGES_SHARE * budget
-    return share if draft.fitted.new_pass else min(share, FREE_SHARE * (usable - draft.fitted.tokens))
-
-
-async def _read(part: Part, natives: NativeFiles) -> tuple[DocumentFile, Reading] | None:
-    """A PDF that a part holds or names; None if there is none, or it cannot be read now."""
-    file, keep = part["file"], natives.tenant is not None
-    try:
-        if (file_id := named_file(part)) is not None:
-            file, _ = await natives.files.own_pdf(file_id, natives.caller, keep=keep)
-        if file is None:
-            return None
-        reading, digest = await natives.files.pdf(file, natives.owner, natives.known)
-    except (StorageUnavailable, Overloaded):
-        return None
-    if reading is None or not reading.pages:
-        return None
-    natives.digests |= {digest: None} if keep else {}
-    try:
-        size = len(str(file.get("file_data") or ""))
-        document = await offload_if(size > INLINE_CHARS, lambda: inline_file(file, decode_pdf=True))
-    except UnreadableDocument:
-        return None
-    return (document, reading) if document is not None and document.kind == "pdf" else None
+    limits, fitted = proposal.measured.limits, proposal.fitted
+    share = PAGES_SHARE * (limits.tokens or 0)
+    return share if fitted.new_pass else min(share, FREE_SHARE * ((limits.usable or 0) - fitted.tokens))
 
 
 async def _cut(chosen: _Chosen, natives: NativeFiles) -> ShownPages | None:
@@ -242,73 +184,5 @@ async def _cut(chosen: _Chosen, natives: NativeFiles) -> ShownPages | None:
     found = found or await cutter.cut(chosen.document, chosen.reading, numbers, name, natives.owner)
     if found is None:
         return None
-    _note(name, numbers, found, natives)
+    note_cut(name, numbers, found, natives)
     return ShownPages(chosen.artifact, numbers, part)
-
-
-def _note(name: str, numbers: Sequence[int], cut: CutPages, natives: NativeFiles) -> None:
-    """The request knows from now on what the reference stands for, and what that costs."""
-    natives.own[name] = as_file(cut, numbers)
-    natives.counters.note_pdf(natives.facts, name, cut.reading)
-
-
-def _page_parts(message: ConversationMessage) -> list[Part]:
-    """The references to pages in the form in which a message was forwarded: they stand before its own parts."""
-    return [part for part in message.parts_before if referenced(part)]
-
-
-async def _fill(part: Part, history: History, natives: NativeFiles) -> bool:
-    """Whether it is known what the reference stands for: from the cache, else from the PDF, if that is still there."""
-    found = referenced(part)
-    if found is None or not (natives.facts.supports_pdf_input and natives.files.most_pages):
-        return False
-    name, digest, numbers = found
-    if name in natives.own:
-        return True
-    cutter, tenant = natives.files.pages, natives.tenant
-    cut = await cutter.kept(name, tenant) if tenant is not None else None
-    if cut is None and (read := await _source(digest, history, natives)) is not None:
-        cut = await cutter.cut(*read, numbers, name, natives.owner)
-    if cut is None:
-        return False
-    natives.digests |= {digest: None} if tenant is not None else {}
-    _note(name, numbers, cut, natives)
-    return True
-
-
-async def _source(digest: str, history: History, natives: NativeFiles) -> tuple[DocumentFile, Reading] | None:
-    """The PDF with this digest among the parts of messages and the attachments."""
-    for part in _holding_pdfs(history):
-        read = await _read(part, natives)
-        if read is not None and read[0].digest == digest:
-            return read
-    return None
-
-
-def _holding_pdfs(history: History) -> Iterator[Part]:
-    """The parts that may hold or name a PDF, and one for each attachment that names a file."""
-    for message in history.messages:
-        content = message.body.get("content") if message.role == "user" else None
-        for part in content if type(content) is list else ():
-            if isinstance(part, dict) and (pdf_data(part) is not None or named_file(part) is not None):
-                yield part
-    yield from (part for artifact in history.attachments if (part := _attached_file(artifact)) is not None)
-
-
-def _attached_file(artifact: Artifact) -> Part | None:
-    """A part that names the file that was attached; None where there is no file but its text."""
-    file_id = artifact.metadata.get("file_id")
-    return {"type": "file", "file": {"file_id": file_id}} if file_id is not None else None
-
-
-def _without(message: ConversationMessage, part: Part) -> ConversationMessage:
-    form = message.rendered or {}
-    return replace(message, rendered={**form, "content": [each for each in form["content"] if each is not part]})
-
-
-def _drops_more(new: Draft, old: Draft) -> bool:
-    """Whether more leaves than before."""
-    if new.fitted.new_pass and not old.fitted.new_pass:
-        return True
-    after, before = new.fitted.selection, old.fitted.selection
-    return after.first > before.first or bool(after.left_out - before.left_out)

@@ -15,7 +15,7 @@ from gateway.base import jsons
 from gateway.base.ids import content_digest
 from gateway.base.tasks import BackgroundTasks
 from gateway.config.settings import ContextSettings
-from gateway.context.draft import Draft
+from gateway.context.build import Proposal
 from gateway.errors import StorageUnavailable
 from gateway.internal_models.budget import CallBudget
 from gateway.internal_models.calls import Begin, InternalModels, OpenBill
@@ -81,31 +81,31 @@ class Planners:
     call_budget: CallBudget
 
 
-def planner_task(draft: Draft) -> PlannerTask | None:
+def planner_task(proposal: Proposal) -> PlannerTask | None:
     """What a planner is asked: about the artifacts that a plan can change, in the heuristic's order. None where a plan
     can change nothing, or the window's size is unknown: nobody is to be paid for that."""
-    if draft.limits.tokens is None:
+    measured = proposal.measured
+    material, budget = measured.material, measured.limits.tokens
+    artifacts, quoted = _artifacts_to_plan(proposal) if budget is not None else ([], frozenset())
+    if budget is None or not artifacts:
         return None
-    artifacts, quoted = _artifacts_to_plan(draft)
-    if not artifacts:
-        return None
-    ranked = dict.fromkeys(id(each.of) for each in candidates(draft.material, artifacts, (), draft.tools.relevance))
+    ranked = dict.fromkeys(id(each.of) for each in candidates(material, artifacts, (), measured.tools.relevance))
     rank = {of: number for number, of in enumerate(ranked)}
     artifacts.sort(key=lambda artifact: rank.get(id(artifact), len(rank)))
-    goal, recent = draft.source.request.options.goal, recent_texts(draft.material)
-    return PlannerTask(draft.material.question, goal, draft.limits.tokens, artifacts, recent=recent, quoted=quoted)
+    goal, recent = measured.inputs.request.options.goal, recent_texts(material)
+    return PlannerTask(material.question, goal, budget, artifacts, recent=recent, quoted=quoted)
 
 
-def _artifacts_to_plan(draft: Draft) -> tuple[list[Artifact], frozenset[str]]:
+def _artifacts_to_plan(proposal: Proposal) -> tuple[list[Artifact], frozenset[str]]:
     """The artifacts that a plan can change, and the ids of those of which it can only find other passages."""
-    material, fitted = draft.material, draft.fitted
-    undecided = without_standing(material, draft.unreduced, draft.source.history.stored)
+    measured, material, fitted = proposal.measured, proposal.measured.material, proposal.fitted
+    undecided = without_standing(material, measured.unreduced, measured.inputs.history.stored)
     if fitted.new_pass:
         said = transcript(material, frozenset()) if material.current > 0 else []
         return list(undecided) or ([as_artifact(said)] if said else []), frozenset()
     free = {id(artifact) for artifact in changeable(material, fitted)}
     artifacts = [artifact for artifact in undecided if id(artifact) in free]
-    if artifacts or draft.decision.reason != FORCED:
+    if artifacts or proposal.decision.reason != FORCED:
         return artifacts, frozenset()
     outside, said = absent(material, fitted)  # what is frozen stays, but a plan's queries find more beside it
     found = outside or ([as_artifact(said)] if said else [])
@@ -122,26 +122,28 @@ def plan_of_then(what_if: WhatIf, *, trusted: bool) -> PlanResult:
     return PlanResult(planned=Planned(plan.model_copy(update={"artifacts": others}), {}, trusted))
 
 
-def prospects_of(draft: Draft) -> Prospects:
+def prospects_of(proposal: Proposal) -> Prospects:
     """What is known of a plan before it is known what it would be asked."""
-    material, current = draft.material, draft.material.current
-    begun = material.messages[current].message_id if material.messages else None
-    planned = draft.source.history.planned
+    inputs, material = proposal.measured.inputs, proposal.measured.material
+    begun = material.messages[material.current].message_id if material.messages else None
+    planned = inputs.history.planned
     asked = begun is not None and material.frame is not None and material.frame.asked == begun
     return Prospects(
-        must_leave=draft.fitted.new_pass and not planned,
+        must_leave=proposal.fitted.new_pass and not planned,
         asked_this_turn=planned or asked,
-        stands=draft.source.request.store,
+        stands=inputs.request.store,
     )
 
 
-def most_saved(draft: Draft, task: PlannerTask, *, trusted: bool) -> Decimal | None:
+def most_saved(proposal: Proposal, task: PlannerTask, *, trusted: bool) -> Decimal | None:
     """The most that a plan of these artifacts can save in USD while everything fits: all of them, or what the heuristic
     leaves to a planner that is not trusted, in all requests that are expected to forward this one's messages. None if
     the price is unknown."""
+    measured = proposal.measured
     changeable = [artifact.content for artifact in task.artifacts if artifact.artifact_id not in task.quoted]
-    tokens = draft.counting.texts(changeable) * (1 if trusted else 1 - HEURISTIC_SHARE)
-    return saving_of(draft.source.facts.prices, round(tokens), expected_requests(draft.answers), draft.fitted.tokens)
+    tokens = measured.counting.texts(changeable) * (1 if trusted else 1 - HEURISTIC_SHARE)
+    requests = expected_requests(measured.answers)
+    return saving_of(measured.inputs.facts.prices, round(tokens), requests, proposal.fitted.tokens)
 
 
 class ContextPlanning:
@@ -199,10 +201,10 @@ class ContextPlanning:
         """Whether the planner's last answers to this tenant were unusable."""
         return await self._rest.is_resting(request.caller.tenant, planners.planner.name)
 
-    def prospects(self, draft: Draft, task: PlannerTask, planners: Planners) -> Prospects:
+    def prospects(self, proposal: Proposal, task: PlannerTask, planners: Planners) -> Prospects:
         """What asking for this plan would cost and could save (ADR 16). It counts prompts and artifacts."""
-        saving = most_saved(draft, task, trusted=self._settings.trust_planner)
-        return replace(prospects_of(draft), price=self._processor.price(task, planners.planner), saving=saving)
+        saving = most_saved(proposal, task, trusted=self._settings.trust_planner)
+        return replace(prospects_of(proposal), price=self._processor.price(task, planners.planner), saving=saving)
 
     async def _asked(self, request: ChatRequest, task: PlannerTask, planner: InternalModel) -> ArtifactPlan:
         """The planner's plan, or that of an equal request that is being answered."""

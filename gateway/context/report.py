@@ -4,13 +4,10 @@ from dataclasses import dataclass, replace
 
 from gateway.assembly.block import one_line
 from gateway.assembly.own_files import NO_OWN_FILES, OwnFiles
-from gateway.context.collect import ContextInput
-from gateway.context.draft import Draft
-from gateway.context.left_out import left_out
-from gateway.context.planned_fit import FinalFit
+from gateway.context.build import FinalFit, MeasuredInputs, Proposal, RequestRanking, left_out
+from gateway.context.gather import ContextInputs
 from gateway.context.planner import PlanResult
 from gateway.embeddings.background import PendingVectors
-from gateway.embeddings.meaning import RequestMeaning
 from gateway.errors import ContextLengthExceeded
 from gateway.models.artifacts import UNINDEXED, WORKFLOW_SPEC, Artifact, ArtifactType, ProcessingStrategy
 from gateway.models.bill import ContextUtilizationMetadata, LeftOut
@@ -64,14 +61,12 @@ class BuiltContext:
         return replace(self, cached=tuple(dict.fromkeys((*self.cached, *digests)))) if digests else self
 
 
-def report(draft: Draft, final: FinalFit, result: PlanResult | None, warning_threshold: float) -> BuiltContext:
-    """The finished context with its figures.
-
-    Args:
-        warning_threshold: share of the budget from which on a warning is due.
-    """
-    utilization = _utilization(draft, final.fitted, warning_threshold)
-    utilization.planning_reason = draft.decision.reason
+def render(proposal: Proposal, final: FinalFit, result: PlanResult | None) -> BuiltContext:
+    """The finished context with its figures. Its messages were worded while it was fitted, since they are counted as
+    they go up."""
+    measured, settings = proposal.measured, proposal.measured.inputs.settings
+    utilization = _utilization(measured, final.fitted, settings.warning_threshold)
+    utilization.planning_reason = proposal.decision.reason
     utilization.fallback_reason = final.fallback_reason
     if final.follows_plan:
         utilization.llm_planning_used, utilization.strategy = True, "llm_planned"
@@ -79,18 +74,18 @@ def report(draft: Draft, final: FinalFit, result: PlanResult | None, warning_thr
         utilization.economics = final.comparison.as_economics(applied=final.follows_plan)
     if result is not None:
         _report_summaries(utilization, result)
-    request, material = draft.source.request, draft.material
+    request, material = measured.inputs.request, measured.material
     built = BuiltContext(
         final.fitted,
         utilization,
         material,
-        draft.counting,
-        new_attachments=material.attached[len(draft.source.history.attachments) :],
+        measured.counting,
+        new_attachments=material.attached[len(measured.inputs.history.attachments) :],
         plan=result if result is not None and result.asked else None,
-        left_out=left_out(draft, final.fitted, follows_plan=final.follows_plan),
+        left_out=left_out(measured, final.fitted, follows_plan=final.follows_plan),
     )
-    if request.store and not request.options.dry_run and draft.finder.digests:
-        built = replace(built, indexes=draft.finder).with_cached(draft.finder.digests)
+    if request.store and not request.options.dry_run and measured.finder.digests:
+        built = replace(built, indexes=measured.finder).with_cached(measured.finder.digests)
     return built.with_cached(result.cached) if result is not None else built
 
 
@@ -107,8 +102,8 @@ def check_whole(built: BuiltContext, budget: Budget) -> None:
         raise ContextLengthExceeded(budget.overflow(None), param="messages")
 
 
-def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> ContextUtilizationMetadata:
-    source, material = draft.source, draft.material
+def _utilization(measured: MeasuredInputs, fitted: Fitted, warning_threshold: float) -> ContextUtilizationMetadata:
+    source, material = measured.inputs, measured.material
     history, request = source.history, source.request
     included = len(set(fitted.forwarded.indexes) - {SYSTEM_INDEX, MEMORY_INDEX})
     sent = included + len(material.instructions)
@@ -131,25 +126,25 @@ def _utilization(draft: Draft, fitted: Fitted, warning_threshold: float) -> Cont
     if source.budget.turns is not None and turns > source.budget.turns.most and utilization.messages_excluded:
         utilization.left_by = MAX_TURNS
     new = material.attached[len(history.attachments) :]
-    earlier = EarlierWindow.of(material, draft.unreduced, history.stored, new)
+    earlier = EarlierWindow.of(material, measured.unreduced, history.stored, new)
     if fitted.forwarded.memory is not None:
-        utilization.memory = _memory(fitted.forwarded.memory, draft.counting)
+        utilization.memory = _memory(fitted.forwarded.memory, measured.counting)
     utilization.warnings += _without_text(material)
     utilization.artifacts_processed = records_of(
         material, fitted, named=request.store, earlier_window=earlier, notes=history.notes
     )
-    utilization.workflow_spec_tokens = _workflow_spec_tokens(draft, utilization)
+    utilization.workflow_spec_tokens = _workflow_spec_tokens(measured, utilization)
     return utilization
 
 
-def _workflow_spec_tokens(draft: Draft, utilization: ContextUtilizationMetadata) -> int | None:
+def _workflow_spec_tokens(measured: MeasuredInputs, utilization: ContextUtilizationMetadata) -> int | None:
     """About the tokens of the attached workflow specifications that are forwarded, by their characters; None without
     any."""
-    specs = {each.artifact_id: each for each in draft.material.attached if each.kind == WORKFLOW_SPEC}
+    specs = {each.artifact_id: each for each in measured.material.attached if each.kind == WORKFLOW_SPEC}
     if not specs:
         return None
     return sum(
-        round(draft.counting.texts([spec.content]) * each.processed_size_chars / max(1, spec.size_chars))
+        round(measured.counting.texts([spec.content]) * each.processed_size_chars / max(1, spec.size_chars))
         for each in utilization.artifacts_processed
         if (spec := specs.get(each.artifact_id)) is not None
     )
@@ -229,12 +224,13 @@ def measured_utilization(
     return utilization
 
 
-def with_vectors(built: BuiltContext, meaning: RequestMeaning | None, source: ContextInput) -> BuiltContext:
+def with_vectors(built: BuiltContext, ranking: RequestRanking, inputs: ContextInputs) -> BuiltContext:
     """The context with what went wrong with the embedder, and what may be kept of its vectors."""
+    meaning = ranking.meaning
     if meaning is None:
         return built
     built.utilization.warnings += meaning.warnings
-    request, conversation_id = source.request, source.history.conversation_id
+    request, conversation_id = inputs.request, inputs.history.conversation_id
     keeps = request.store and not request.options.dry_run and conversation_id
     vectors = meaning.remains(conversation_id) if keeps and conversation_id else None
     return replace(built, vectors=vectors).with_cached(vectors.digests) if vectors else built

@@ -16,7 +16,7 @@ from gateway.artifacts.files import FileReader
 from gateway.base.ids import new_id
 from gateway.config.loading import ConfigurationError
 from gateway.config.settings import LOCAL, Settings
-from gateway.context.manager import ContextManager
+from gateway.context.manager import ContextManager, ContextSources
 from gateway.embeddings.minilm import MiniLM
 from gateway.errors import GatewayError
 from gateway.history.rebuild import new_history
@@ -138,7 +138,7 @@ async def _rehearse_context(settings: Settings, facts: ModelFacts, counters: Cou
     plain = plain_messages(body["messages"])
     request = parse_chat_request(body, {}, Caller("rehearsal"), settings, arrival, plain)
     files = FileReader(MemoryCache(2**16, clock), 1.0)
-    manager = ContextManager(settings.context, counters, files)
+    manager = ContextManager(settings=settings, counters=counters, sources=ContextSources(files=files))
     await manager.as_sent(request, counted, budget)
     await manager.build(request, new_history(request), counted, budget)
 

@@ -15,7 +15,7 @@ from gateway.base import jsons
 from gateway.base.clock import SystemClock
 from gateway.base.ids import new_id
 from gateway.config.settings import Settings
-from gateway.context.manager import ContextManager
+from gateway.context.manager import ContextManager, ContextSources, PassageRanking
 from gateway.errors import NotFound
 from gateway.http.inner.messages import plain_messages
 from gateway.http.inner.resends import Resends, read_chat_request
@@ -163,14 +163,10 @@ class InProcess:
         reader = FileReader(cache, 60.0)
         things = ThingMemory(self.transactions, clock, store.secret, self.paths)
         self.context = ContextManager(
-            settings.context,
-            counters,
-            reader,
-            None,
-            self.indexes,
-            store=store,
-            profiles=settings.prompt_profiles,
-            things=things,
+            settings=settings,
+            counters=counters,
+            sources=ContextSources(files=reader, store=store, things=things),
+            ranking=PassageRanking(self.indexes),
         )
         match = settings.conversation.match
         settlement = NotingSettlement(store, counters, clock, Metrics(()), match)

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gateway.artifacts.files import FileReader
-from gateway.config.settings import ContextSettings
-from gateway.context.manager import ContextManager
+from gateway.config.settings import ContextSettings, Settings
+from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.report import BuiltContext
 from gateway.models.artifacts import Artifact, ContextGoal, RequestAttachment
 from gateway.models.conversation import ConversationMessage, ConversationRef, History, new_message
@@ -139,8 +139,20 @@ async def _made(
     facts: ModelFacts,
     turns: TurnBound | None = None,
 ) -> BuiltContext:
-    manager = ContextManager(settings or ContextSettings(low_water=1), CounterRegistry(), FileReader(NoCache(), 1.0))
-    return await manager.build(request, history, facts, Budget(budget, 128_000, turns=turns))
+    return await context_manager(settings).build(request, history, facts, Budget(budget, 128_000, turns=turns))
+
+
+def context_manager(settings: ContextSettings | None = None, **sources: Any) -> ContextManager:
+    """Makes contexts without a cache; unless `settings` say otherwise, such that fill their budgets.
+
+    Args:
+        sources: what else contexts are read from (`ContextSources`).
+    """
+    return ContextManager(
+        settings=Settings(context=settings or ContextSettings(low_water=1)),
+        counters=CounterRegistry(),
+        sources=ContextSources(**{"files": FileReader(NoCache(), 1.0), **sources}),
+    )
 
 
 def material_of(built: BuiltContext) -> Material:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.artifacts.files import FileReader
 from gateway.artifacts.steps_as_text import steps_as_text
 from gateway.assembly.messages import without_items
 from gateway.config.settings import ContextSettings
@@ -19,10 +18,9 @@ from gateway.context.report import BuiltContext
 from gateway.history.frames import for_origin
 from gateway.models.conversation import ConversationMessage, History, new_message
 from gateway.models.exchange import Deployment
-from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
 from tests.support.strict_chat import violations
-from tests.unit.making import FACTS, NoCache, assistant, chat, stored, tool, user
+from tests.unit.making import FACTS, assistant, chat, context_manager, stored, tool, user
 
 Json = dict[str, Any]
 ANYWHERE = Deployment("m", "m", "openai/m", "http://127.0.0.1:9/v1", None, operator_key=False)
@@ -62,9 +60,7 @@ class Simulation:
 
     path: list[ConversationMessage] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
-    manager: ContextManager = field(
-        default_factory=lambda: ContextManager(ContextSettings(), CounterRegistry(), FileReader(NoCache(), 1.0))
-    )
+    manager: ContextManager = field(default_factory=lambda: context_manager(ContextSettings()))
 
     def store(self, message: ConversationMessage) -> None:
         number = len(self.path)

@@ -7,19 +7,28 @@ from typing import Any
 
 import pytest
 
-from gateway.artifacts.files import FileReader
 from gateway.config.settings import ContextSettings
-from gateway.context.manager import ContextManager
 from gateway.context.report import BuiltContext
 from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.conversation import ConversationMessage, History
 from gateway.models.frames import Frame
 from gateway.models.window import Unreduced
 from gateway.planning.decision import PlanningFacts, facts_of, should_use_llm_planning
-from gateway.tokens.counter import CounterRegistry
 from gateway.turn.new_frame import new_frame
 from gateway.window.budget import Budget
-from tests.unit.making import FACTS, NOW, OPTIONS, NoCache, assistant, chat, history, material_of, stored, tool, user
+from tests.unit.making import (
+    FACTS,
+    NOW,
+    OPTIONS,
+    assistant,
+    chat,
+    context_manager,
+    history,
+    material_of,
+    stored,
+    tool,
+    user,
+)
 
 LOG = "\n".join(f"{n:05} berth {n * 7} is free" for n in range(60))
 STEP = [user("find it"), assistant(None, "c1"), tool("c1", LOG), assistant("found")]
@@ -36,7 +45,7 @@ async def built(bodies: Sequence[dict[str, Any]], known: int, budget: int = WIDE
     before, after = bodies[:known], bodies[known:]
     path = (*stored(before), *(replace(m, sequence_number=None) for m in history(after).messages))
     made = History("conv_1", not known, (), path, stored=known, **more)
-    manager = ContextManager(ContextSettings(low_water=1), CounterRegistry(), FileReader(NoCache(), 1.0))
+    manager = context_manager()
     return await manager.build(chat(bodies), made, FACTS, Budget(budget, 128_000))
 
 
@@ -146,7 +155,7 @@ async def test_what_came_with_the_turn_under_way_is_not_historical_in_its_later_
     paper = replace(_paper(), timestamp=NOW + timedelta(minutes=minutes))
     new = [replace(m, sequence_number=None) for m in history(bodies[4:]).messages]
     made = History("conv_1", False, (), (*path, *new), stored=4, attachments=(paper,))
-    manager = ContextManager(ContextSettings(low_water=1), CounterRegistry(), FileReader(NoCache(), 1.0))
+    manager = context_manager()
     context = await manager.build(chat(bodies), made, FACTS, Budget(400, 128_000))
     assert context.fitted.new_pass
     assert reason(facts(context, 4, budget=400)) == expected
@@ -161,7 +170,7 @@ async def test_a_document_stands_in_the_block_that_holds_it() -> None:
     asked = replace(stored([user("hello")])[0], rendered=rendered, shown_in_full=shown_in_full)
     path: list[ConversationMessage] = [asked, *stored([user("hello"), assistant("hi")])[1:]]
     made = History("conv_1", False, (), (*path, *history([user("more")]).messages), stored=2, attachments=(_paper(),))
-    manager = ContextManager(ContextSettings(), CounterRegistry(), FileReader(NoCache(), 1.0))
+    manager = context_manager(ContextSettings())
     again = await manager.build(chat([user("more")]), made, FACTS, Budget(WIDE, 128_000))
     assert reason(facts(again, 2)) == "standing"
 
@@ -172,6 +181,6 @@ async def test_a_document_in_no_message_counts_by_the_time_at_which_it_came() ->
     for minutes, historical in ((0, False), (3, True)):
         paper = replace(_paper(), timestamp=NOW + timedelta(minutes=minutes))
         made = History("conv_1", False, (), (*path, *history(bodies[4:]).messages), stored=4, attachments=(paper,))
-        manager = ContextManager(ContextSettings(), CounterRegistry(), FileReader(NoCache(), 1.0))
+        manager = context_manager(ContextSettings())
         found = facts(await manager.build(chat(bodies[4:]), made, FACTS, Budget(WIDE, 128_000)), 4, turns=1)
         assert (found.all_standing, found.new_historical) == (False, historical), minutes

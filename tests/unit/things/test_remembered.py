@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.config.settings import Settings
-from gateway.context.remembered import with_things
+from gateway.context.gather import with_things
 from gateway.errors import StorageUnavailable
 from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.conversation import ConversationMessage, History, new_message

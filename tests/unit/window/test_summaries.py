@@ -4,14 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.artifacts.files import FileReader
-from gateway.config.settings import ContextSettings
-from gateway.context.manager import ContextManager
 from gateway.models.conversation import History, new_message
 from gateway.models.memory import SummarySegment
-from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
-from tests.unit.making import FACTS, NoCache, assistant, chat, stored, user
+from tests.unit.making import FACTS, assistant, chat, context_manager, stored, user
 
 TALK = [
     m
@@ -31,7 +27,7 @@ async def shown(conversation: History, memory: str, budget: int) -> tuple[int, i
     """How many summaries are in the window, and how many tokens of old messages' passages are beside them."""
     request = chat([m.body for m in conversation.new_messages])
     request = replace(request, options=replace(request.options, memory=memory))
-    manager = ContextManager(ContextSettings(low_water=1), CounterRegistry(), FileReader(NoCache(), 1.0))
+    manager = context_manager()
     built = await manager.build(request, conversation, FACTS, Budget(budget, 128_000))
     assert built.fitted.tokens <= budget
     return (built.utilization.memory or {}).get("segments", 0), len(built.fitted.forwarded.block)

@@ -1,0 +1,356 @@
+"""Makes a context of what was gathered: `measure`, `decide`, `fit`. Nothing here waits for anything.
+
+`measure` counts all that may be forwarded. `decide` makes the window that needs no plan of a model, and says whether
+one is called for. `fit` follows a plan, where one came that is worth its price (guarantee §5, ADR 16).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, ParamSpec, Self, TypeVar
+
+from gateway.accounting.cost import price_internal
+from gateway.accounting.economics import compare, expected_requests
+from gateway.artifacts.compaction import compact
+from gateway.assembly.block import worded
+from gateway.assembly.messages import assemble
+from gateway.base.tasks import offload_if
+from gateway.context.gather import ContextInputs, Lack, collect
+from gateway.embeddings.meaning import Meaning, RequestMeaning
+from gateway.errors import ContextLengthExceeded
+from gateway.models.artifacts import ProcessingStrategy
+from gateway.models.bill import Comparison, InternalCall, LeftOut
+from gateway.models.exchange import ChatRequest
+from gateway.models.relevance import Relevance
+from gateway.models.upstream import CallScope
+from gateway.models.window import Fitted, Forwarded, Material, Planned, ShownPages, Unreduced
+from gateway.planning.decision import FORCED, Decision, facts_of, should_use_llm_planning
+from gateway.planning.processor import ModelConfig
+from gateway.ports import TokenCounter
+from gateway.relevance.index_cache import ContentIndexes, PassageFinder
+from gateway.telemetry.logs import get_logger
+from gateway.window.budget import Limits
+from gateway.window.counting import PromptCounter
+from gateway.window.fit import count_unreduced
+from gateway.window.fit import fit as fit_window
+from gateway.window.fitting import Tools
+from gateway.window.turns import bounded
+
+P = ParamSpec("P")
+T = TypeVar("T")
+SMALL_SHARE = 0.25
+"""Of the budget: where something has to leave, PDFs that take no more stay as long as no turn leaves for them."""
+PLANNING = ("planner", "summarizer")
+SAVES_TOO_LITTLE = "plan_saves_too_little"
+CHANGES_NOTHING = "plan_changes_nothing"
+DOES_NOT_FIT = "plan_does_not_fit"
+NOT_FOLLOWED = "plan_not_followed"
+log = get_logger("gateway.context")
+
+
+class RequestRanking:
+    """Ranks passages for one request, and runs the steps that do."""
+
+    def __init__(self, tenant: str, indexes: ContentIndexes | None, meaning: RequestMeaning | None) -> None:
+        self._tenant, self._indexes, self.meaning = tenant, indexes, meaning
+
+    def finder(self, material: Material) -> PassageFinder:
+        """Ranks the material's passages by their words."""
+        noted = material.recalled.indexes if material.earlier else None
+        return PassageFinder(self._indexes, self._tenant, noted)
+
+    def relevance(self, finder: PassageFinder) -> Relevance:
+        """By words, and by meaning where an embedder is configured."""
+        return finder if self.meaning is None else self.meaning.relevance(finder)
+
+    async def run(self, small: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`work(*args)`: where vectors may be asked for, as `RequestMeaning.run`; else in this thread if it is `small`,
+        and in another one if not."""
+        if self.meaning is not None:
+            return await self.meaning.run(work, *args, **kwargs)
+        return await offload_if(not small, work, *args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class PassageRanking:
+    """What ranks passages: indexes of contents that are kept, and an embedder where one is configured."""
+
+    indexes: ContentIndexes | None = None
+    meaning: Meaning | None = None
+
+    def of(self, request: ChatRequest, scope: CallScope) -> RequestRanking:
+        """For one request; in mode `simple` only with an embedder that nobody bills (guarantee §2)."""
+        meaning = None
+        if self.meaning is not None and not (request.options.mode == "simple" and self.meaning.is_billed):
+            meaning = self.meaning.of(scope)
+        return RequestRanking(request.caller.tenant, self.indexes, meaning)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredInputs:
+    """What a context is made of, and its size before anything is left out.
+
+    `unreduced` is what was forwarded before as it was, and all that is new in full (guarantee §5: what is decided is
+    decided on that).
+    """
+
+    inputs: ContextInputs
+    material: Material
+    counting: PromptCounter
+    limits: Limits
+    tools: Tools
+    finder: PassageFinder
+    unreduced: Unreduced
+
+    def having(self, **changes: Any) -> Self:
+        """The same with these fields of the material changed."""
+        material = replace(self.material, **changes)
+        unreduced = count_unreduced(material, self.limits, self.counting, self.tools, _shares(self.inputs))
+        return replace(self, material=material, unreduced=unreduced)
+
+    @property
+    def answers(self) -> int:
+        """How many answers the conversation has had, tool calls among them; one for each turn that was not read."""
+        material = self.material
+        return material.turns_before + sum(message.role == "assistant" for message in material.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A window that fits, made by the heuristic, and whether a plan by a model is called for."""
+
+    measured: MeasuredInputs
+    fitted: Fitted
+    decision: Decision
+
+    @property
+    def lacks(self) -> Lack | None:
+        """What has to be read after all, so that the window is made anew."""
+        inputs = self.measured.inputs
+        if not self._may_stay(inputs.files.native):
+            return Lack.PDF_TEXTS
+        return Lack.OLDER_MESSAGES if self.fitted.new_pass and inputs.waiting else None
+
+    def _may_stay(self, natives: Mapping[Any, dict[str, Any]]) -> bool:
+        """Whether the PDFs stay as they came: while everything fits, or where they are small and cost no turn."""
+        measured, fitted = self.measured, self.fitted
+        usable, budget = measured.limits.usable, measured.limits.tokens
+        if not natives or not fitted.new_pass or usable is None or budget is None:
+            return True
+        if measured.unreduced.tokens <= usable:
+            return True
+        selection, material = fitted.selection, measured.material
+        if selection.first > material.frozen_first or selection.left_out - material.left:
+            return False
+        return measured.counting.message({"role": "user", "content": list(natives.values())}) <= SMALL_SHARE * budget
+
+
+@dataclass(frozen=True, slots=True)
+class FinalFit:
+    """What will be forwarded. `follows_plan`: as the plan says; else `fallback_reason` says why not, where a plan was
+    called for. A plan that is followed may have a reason, too: why a summary is missing."""
+
+    fitted: Fitted
+    follows_plan: bool = False
+    fallback_reason: str | None = None
+    comparison: Comparison | None = None
+
+
+def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRanking) -> MeasuredInputs:
+    """Collects and counts everything that may be forwarded."""
+    request, tokens, history, settings = inputs.request, inputs.budget.tokens, inputs.history, inputs.settings
+    material = collect(inputs)
+    finder = ranking.finder(material)
+    tools = Tools(assemble=assemble, relevance=ranking.relevance(finder), compact=compact, worded=worded)
+    counting = PromptCounter(counter, request.forward, material, max(1.0, counter.margin), history.notes)
+    estimated = counter.margin != 1.0
+    limits = Limits(tokens, settings.history_share, estimated=estimated, budget=inputs.budget)
+    material = bounded(material, inputs.budget.turns)
+    if tokens is not None and (history.stored or history.unread):
+        # At first sight nothing is cached yet, and nobody knows whether it goes on: then all of the budget is filled.
+        fresh = counting.texts([each.content for each in material.fresh])
+        limits = replace(limits, low_water=int(settings.low_water * tokens), fresh=fresh)
+    unreduced = count_unreduced(material, limits, counting, tools, _shares(inputs))
+    return MeasuredInputs(inputs, material, counting, limits, tools, finder, unreduced)
+
+
+def _shares(inputs: ContextInputs) -> Sequence[float]:
+    """Shares of the budget on which decisions depend."""
+    return inputs.settings.fits_share, inputs.settings.near_limit_share
+
+
+def decide(measured: MeasuredInputs, has_planner: bool) -> Proposal:
+    """Fits what was measured without a plan, and decides whether one is called for. Remembered things leave first: for
+    them nothing else is reduced, and no request is refused (guarantee §11.14).
+
+    Args:
+        has_planner: an internal model may be asked.
+
+    Raises:
+        ContextLengthExceeded: it cannot be made to fit, whatever a plan may say (guarantee §4 I1).
+    """
+    if not measured.material.things:
+        return _proposed(measured, has_planner)
+    bare = measured.having(things=())
+    if measured.unreduced.new_pass and not bare.unreduced.new_pass:
+        return _proposed(bare, has_planner)
+    proposal = _proposed(measured, has_planner)
+    if not proposal.fitted.new_pass or bare.unreduced.new_pass:
+        return proposal
+    without = _proposed(bare, has_planner)
+    return proposal if without.fitted.new_pass else without
+
+
+def beside_pages(proposal: Proposal, pages: tuple[ShownPages, ...], has_planner: bool) -> Proposal:
+    """The window with pages of PDFs beside the current message's block; as it was where more would leave for them."""
+    try:
+        fuller = decide(proposal.measured.having(pages=pages), has_planner)
+    except ContextLengthExceeded:
+        return proposal
+    new, old = fuller.fitted, proposal.fitted
+    drops_turns = new.selection.first > old.selection.first or new.selection.left_out - old.selection.left_out
+    return proposal if (new.new_pass and not old.new_pass) or drops_turns else fuller
+
+
+def _proposed(measured: MeasuredInputs, has_planner: bool) -> Proposal:
+    unreduced = measured.unreduced
+    fitted = fit_window(measured.material, measured.limits, measured.counting, measured.tools, unreduced=unreduced)
+    if fitted.new_pass and not unreduced.new_pass:  # room for what the question needs: no old decision holds
+        measured = replace(measured, unreduced=replace(unreduced, new_pass=True))
+    return Proposal(measured, fitted, _decision(measured, has_planner))
+
+
+def _decision(measured: MeasuredInputs, has_planner: bool) -> Decision:
+    """Whether a plan is called for, with the reason (guarantee §5)."""
+    inputs, settings = measured.inputs, measured.inputs.settings
+    models = ModelConfig.from_request(inputs.request, settings)
+    facts = facts_of(
+        inputs.request.options,
+        measured.material,
+        measured.unreduced,
+        stored=inputs.history.stored,
+        budget=inputs.budget.tokens,
+        historical_turns=settings.historical_turns,
+        has_planner=has_planner,
+        expensive_primary=models.is_expensive_primary(inputs.facts.prices, settings.expensive_input_cost_per_token),
+        unrecognised=inputs.history.unrecognised,
+    )
+    return should_use_llm_planning(facts, settings)
+
+
+def fit(proposal: Proposal, planned: Planned | None, reason: str | None, spent: Sequence[InternalCall]) -> FinalFit:
+    """The window as the plan says; as it was proposed where there is no plan, or it is faulty or not worth its price.
+
+    Args:
+        reason: why there is no plan, or why a summary is missing in it.
+        spent: the calls of internal models that this request has made.
+    """
+    if planned is None:
+        return FinalFit(proposal.fitted, fallback_reason=reason)
+    try:
+        return _followed(proposal, planned, reason, spent)
+    except ContextLengthExceeded:
+        return FinalFit(proposal.fitted, fallback_reason=DOES_NOT_FIT)
+    except Exception as fault:  # noqa: BLE001 - a faulty plan costs quality, never the answer: the proposal stands
+        log.fault("plan_not_followed", fault, request_id=proposal.measured.inputs.request.request_id)
+        return FinalFit(proposal.fitted, fallback_reason=NOT_FOLLOWED)
+
+
+def _followed(proposal: Proposal, planned: Planned, reason: str | None, spent: Sequence[InternalCall]) -> FinalFit:
+    of = proposal.measured
+    fitted = fit_window(of.material, of.limits, of.counting, of.tools, planned=planned, unreduced=of.unreduced)
+    compared = _comparison(proposal, fitted, spent)
+    refusal = _why_not(proposal, fitted, planned, compared)
+    if refusal is None:
+        return FinalFit(fitted, follows_plan=True, fallback_reason=reason, comparison=compared)
+    if refusal == CHANGES_NOTHING:  # the same messages; its records say what a guard kept
+        return FinalFit(fitted, fallback_reason=reason or refusal, comparison=compared)
+    return FinalFit(proposal.fitted, fallback_reason=refusal, comparison=compared)
+
+
+def _why_not(proposal: Proposal, fitted: Fitted, planned: Planned, compared: Comparison) -> str | None:
+    """Why a plan is not used; None if it is. Where something has to leave, the plan decides what, at any price."""
+    if proposal.fitted.new_pass:
+        return None
+    if fitted.forwarded.messages == proposal.fitted.forwarded.messages:
+        wants_less = any(d.strategy is not ProcessingStrategy.INCLUDE_FULL for d in planned.plan.artifacts)
+        return CHANGES_NOTHING if wants_less else None
+    return None if proposal.decision.reason == FORCED or compared.pays is not False else SAVES_TOO_LITTLE
+
+
+def _comparison(proposal: Proposal, fitted: Fitted, spent: Sequence[InternalCall]) -> Comparison:
+    """Compares the proposal with a context fitted by a plan, over all requests that will forward it."""
+    costs = [price_internal(call).total for call in spent if call.purpose in PLANNING]
+    known = [cost for cost in costs if cost is not None]
+    measured = proposal.measured
+    return compare(
+        measured.inputs.facts.prices,
+        candidate_tokens=proposal.fitted.tokens,
+        saved_tokens=_spared_tokens(proposal, fitted),
+        invalidated_tokens=sum(map(measured.counting.message, _frozen_prefix(measured, fitted)[1])),
+        requests=expected_requests(measured.answers),
+        planning_cost=sum(known, Decimal(0)) if len(known) == len(costs) else None,
+    )
+
+
+def left_out(measured: MeasuredInputs, fitted: Fitted, *, follows_plan: bool) -> LeftOut | None:
+    """What a request is spared; None if nothing was left out of this conversation, by a plan or by a pass.
+
+    Each frame says how much was left out up to it, so that only what this request changes is counted: beside a window
+    that stands, what a plan takes from new artifacts, and what a question brings back. A pass decides all anew, so the
+    whole is counted anew, by samples where it is long. More than the model's window was never to be sent.
+
+    Args:
+        fitted: what is forwarded.
+        follows_plan: it is as a plan says.
+    """
+    before = measured.material.frame.left_out_tokens if measured.material.frame else 0
+    if not (before or fitted.new_pass or follows_plan):
+        return None
+    counting, whole, sent = measured.counting, measured.unreduced.forwarded, fitted.forwarded
+    same, _ = _frozen_prefix(measured, fitted)
+    unchanged, stored = counting.nearly(Forwarded(same, [])), measured.inputs.history.stored
+    if not fitted.new_pass:
+        change = _difference(counting, whole, sent)
+        return LeftOut(before + change, max(0, change), unchanged)
+    everything = before + counting.nearly(whole)
+    window = measured.inputs.facts.max_input_tokens or measured.inputs.budget.context_window
+    tokens = (everything if window is None else min(everything, window)) - counting.total(sent)
+    fresh = counting.nearly(_since(whole, stored)) - counting.nearly(_since(sent, stored))
+    return LeftOut(tokens, min(max(0, fresh), max(0, tokens)), unchanged)
+
+
+def _spared_tokens(proposal: Proposal, fitted: Fitted) -> int:
+    """Tokens that a plan leaves out beyond what the heuristic does."""
+    one, other = proposal.fitted.forwarded, fitted.forwarded
+    if one.indexes == other.indexes:  # the rest of the messages is the same, and may only be estimated
+        return _difference(proposal.measured.counting, one, other)
+    return proposal.fitted.tokens - fitted.tokens
+
+
+def _frozen_prefix(measured: MeasuredInputs, fitted: Fitted) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The messages that an earlier request forwarded, so that a provider may have cached them: those with which this
+    one begins, too, and the others."""
+    before, stored = measured.unreduced.forwarded, measured.inputs.history.stored
+    if not any(0 <= index < stored for index in before.indexes):
+        return [], []  # nothing but system messages was there before
+    old = [message for index, message in zip(before.indexes, before.messages, strict=True) if index < stored]
+    same = 0
+    for one, other in zip(old, fitted.forwarded.messages, strict=False):
+        if one is not other and one != other:
+            break
+        same += 1
+    return old[:same], old[same:]
+
+
+def _difference(counting: PromptCounter, whole: Forwarded, sent: Forwarded) -> int:
+    """Tokens by which the messages of one are longer than the same messages of the other."""
+    pairs = zip(whole.messages, sent.messages, strict=True)
+    differing = [(one, other) for one, other in pairs if one is not other and one != other]
+    return sum(counting.message(one) - counting.message(other) for one, other in differing)
+
+
+def _since(forwarded: Forwarded, stored: int) -> Forwarded:
+    """Its messages that no earlier request forwarded."""
+    new = [message for i, message in zip(forwarded.indexes, forwarded.messages, strict=True) if i >= stored]
+    return Forwarded(new, [])

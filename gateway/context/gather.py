@@ -1,0 +1,493 @@
+"""Gathers all that a context is made of: what waits for a file, a cache or the storage is here, in `native_files.py`
+and `whole_files.py`. Everything behind it is computed from what was gathered."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from gateway.artifacts.collect import (
+    artifacts_of_earlier,
+    attachments_to_artifacts,
+    current_turn,
+    documents_in_messages,
+    extract_artifacts_from_messages,
+    next_number,
+    unique_ids,
+    with_documents,
+    without_repeats,
+)
+from gateway.artifacts.files import Arrived, FilePlace, FileReader, has_files, has_named_pictures
+from gateway.artifacts.in_messages import own_words
+from gateway.artifacts.pins import pinned_messages, with_in_full, with_whole_steps
+from gateway.artifacts.steps_as_text import StepsAsText, steps_as_text
+from gateway.assembly.block import says_same
+from gateway.assembly.messages import without_items
+from gateway.assembly.own_files import NO_OWN_FILES, OwnFiles
+from gateway.base.ids import artifact_id
+from gateway.config.settings import ContextSettings
+from gateway.context.native_files import NO_FILES, NativeFiles, Stays, with_kept_pages
+from gateway.context.whole_files import WholeFiles
+from gateway.errors import StorageUnavailable
+from gateway.history.frames import as_frozen
+from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
+from gateway.history.recognition import end_user_of
+from gateway.models.artifacts import Artifact
+from gateway.models.conversation import (
+    INLINE_MESSAGES,
+    INSTRUCTION_ROLES,
+    Context,
+    ConversationMessage,
+    Earlier,
+    History,
+)
+from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
+from gateway.models.memory import SUMMARY, Pinned
+from gateway.models.recall import own_tools
+from gateway.models.repeats import NO_REPEATS, RepeatedDocument, Repeats
+from gateway.models.tool_steps import RESULT_ROLES, calls_of, text_of
+from gateway.models.window import LAST_EARLIER, Material
+from gateway.planning.loops import ToolLoops
+from gateway.ports import ConversationReader, ThingReader
+from gateway.ports.documents import LargeTexts
+from gateway.telemetry.logs import get_logger
+from gateway.things.naming import named_by, phrases_of
+from gateway.tokens.counter import CounterRegistry
+from gateway.window.budget import Budget
+
+log = get_logger("gateway.context.gather")
+QUESTION_CHARS = 4000
+"""Characters of a question that rank passages and that a planner reads; of a longer one its beginning and its end, half
+each."""
+INLINE_CHARS = 100_000
+"""A context of fewer characters is made in less time than a thread takes to start."""
+NO_EARLIER = Earlier()
+TAKE_IN_RESULTS = ("anthropic", "responses")
+"""Protocols that have words for PDFs in results of tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Texts of `file` parts by (message, part): of messages that may be forwarded, of older ones, and of pinned ones
+    that are older still. `cached` are digests of those that the cache keeps. `native` are PDFs that go up as they came,
+    `native_contents` the ids of what they say, as far as these are known and of use."""
+
+    sent: dict[FilePlace, str]
+    earlier: dict[FilePlace, str]
+    cached: tuple[str, ...] = ()
+    pinned: dict[FilePlace, str] = field(default_factory=dict)
+    native: Mapping[FilePlace, dict[str, Any]] = field(default_factory=dict)
+    native_contents: Mapping[FilePlace, str] = field(default_factory=dict)
+
+
+class Lack(Enum):
+    """What a window turned out to need that was not read before, since most windows do without: reading it for all
+    would cost each request a transaction, or the reading of a document."""
+
+    PDF_TEXTS = "the texts of PDFs that have no room as they came"
+    OLDER_MESSAGES = "messages before those that were read, in a tool loop that has outgrown its window"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextInputs:
+    """One request with all that its context is made from.
+
+    Attributes:
+        rebuilt: the conversation as it is stored and was sent.
+        steps: the same as it was forwarded, in which the tool steps that can only be forwarded as text stand apart.
+        stays: the PDFs that go up as they came.
+        waiting: older messages are in the storage that were not read.
+    """
+
+    request: ChatRequest
+    rebuilt: History
+    steps: StepsAsText
+    facts: ModelFacts
+    budget: Budget
+    settings: ContextSettings
+    files: Files
+    stays: Stays
+    waiting: bool
+
+    @property
+    def history(self) -> History:
+        """The conversation without the tool steps that are forwarded as text."""
+        return self.steps.history
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the context is made faster than a thread is started. Each message and part takes time, however
+        short."""
+        request, history = self.request, self.history
+        if request.size >= INLINE_CHARS or len(history.messages) >= INLINE_MESSAGES or history.earlier:
+            return False
+        size = sum(map(len, self.files.sent.values())) + sum(len(a.content or "") for a in request.attachments)
+        size += sum(a.size_chars for a in (*history.attachments, *self.steps.artifacts))
+        return size + sum(_content_chars(m.body) for m in history.messages) < INLINE_CHARS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextSources:
+    """Where contexts are read from.
+
+    Attributes:
+        store: older messages; without it none are read.
+        things: the memory of things.
+        large: the documents that are read by regions.
+        loops: what is known of tool loops whose clients are not recognised.
+    """
+
+    files: FileReader
+    store: ConversationReader | None = None
+    things: ThingReader | None = None
+    large: LargeTexts | None = None
+    loops: ToolLoops | None = None
+
+
+class ContextGatherer:
+    """Reads what one request's context is made of, each file once.
+
+    Args:
+        deployment: who is asked, which decides on the PDFs that results of tools may hold.
+    """
+
+    def __init__(
+        self,
+        sources: ContextSources,
+        counters: CounterRegistry,
+        settings: ContextSettings,
+        request: ChatRequest,
+        facts: ModelFacts,
+        deployment: Deployment | None = None,
+    ) -> None:
+        self._sources, self._settings, self._request = sources, settings, request
+        self._origin = deployment.origin if deployment else None
+        tenant = request.caller.tenant if request.store and not request.options.dry_run else None
+        in_results = deployment is not None and deployment.protocol in TAKE_IN_RESULTS
+        self.natives = NativeFiles(sources.files, counters, facts, tenant, request.caller, in_results)
+        self.whole = WholeFiles(sources.files.store, request.caller, counters)
+
+    @property
+    def own(self) -> OwnFiles:
+        """The PDFs and pictures that go up in the place of their ids."""
+        natives, pictures = self.natives.own, self.whole.pictures
+        return OwnFiles(natives, pictures) if natives or pictures else NO_OWN_FILES
+
+    async def gather(self, history: History, budget: Budget) -> ContextInputs:
+        """All that most windows need.
+
+        Raises:
+            InvalidRequest: a part holds no readable document, or names no picture; names the part.
+            NotFound: a part names a file that is not there, where files are kept here; names the part.
+            StorageUnavailable: something cannot be read now.
+        """
+        if begins_turn(history):
+            history = await self.with_older(history)
+        if self._sources.loops is not None:
+            tenant = self._request.caller.tenant
+            history = await self._sources.loops.seen_in(tenant, history, stored=self._request.store)
+        if has_named_pictures(history.messages):
+            await self.whole.fetch(history, self._request.messages)
+        return await self.read(history, budget, self._first_stays(history))
+
+    async def supply(self, lack: Lack, inputs: ContextInputs) -> ContextInputs:
+        """The same with what a window lacked. PDFs become text from the oldest on; where that changes nothing, all do.
+
+        Raises: as `gather`.
+        """
+        history, budget = inputs.rebuilt, inputs.budget
+        if lack is Lack.OLDER_MESSAGES:
+            history = await self.with_older(history)
+            return await self.read(history, budget, self._first_stays(history))
+        if inputs.stays is Stays.ALL:
+            found = await self.read(history, budget, Stays.CURRENT)
+            if len(found.files.native) != len(inputs.files.native):
+                return found
+        return await self.read(history, budget, Stays.NONE)
+
+    async def read(self, history: History, budget: Budget, stays: Stays = Stays.ALL) -> ContextInputs:
+        """The conversation as it was forwarded, with its files, and what the question needs of large documents.
+
+        Args:
+            stays: which PDFs are forwarded as they came.
+
+        Raises:
+            InvalidRequest: a `file` part holds no readable document; names the part.
+            StorageUnavailable: a file or a document cannot be read now.
+        """
+        request, natives, rebuilt = self._request, self.natives, history
+        if self._sources.large is not None:
+            history = await _with_excerpts(history, self._sources.large, request.caller.tenant)
+        tools = own_tools(request.forward) if request.options.recall else request.forward.get("tools")
+        has_tools = bool(tools or request.forward.get("functions"))
+        frozen = with_whole_steps(as_frozen(history))
+        if any(m.rendered is not None and isinstance(m.rendered.get("content"), list) for m in frozen.messages):
+            frozen = await with_kept_pages(frozen, natives)
+        steps = steps_as_text(frozen, without_items, has_tools=has_tools, origin=self._origin)
+        native = NO_FILES
+        if stays is not Stays.NONE:
+            native = await natives.of(steps.history, stays, counted=budget.tokens is not None)
+        sent, kept = await self._texts(steps.history.messages, steps.history.stored, native)
+        as_text, kept_as_text = await self._texts(steps.results)
+        steps = steps.with_documents(as_text)
+        earlier, kept_earlier = await self._texts((steps.history.earlier or NO_EARLIER).messages)
+        pinned, kept_pinned = await self._texts(steps.history.older_kept)
+        cached = tuple(dict.fromkeys((*kept, *kept_as_text, *kept_earlier, *kept_pinned, *natives.digests)))
+        files = Files(sent, earlier, cached, pinned, native, natives.contents(native) if native else {})
+        waiting = self._sources.store is not None and has_unread(rebuilt)
+        settings = self._settings
+        return ContextInputs(request, rebuilt, steps, natives.facts, budget, settings, files, stays, waiting=waiting)
+
+    def _first_stays(self, history: History) -> Stays:
+        takes = self.natives.facts.supports_pdf_input
+        return Stays.ALL if takes and has_files(history.messages) else Stays.NONE
+
+    async def with_older(self, history: History) -> History:
+        """The conversation with older messages than were read for the window. Raises: StorageUnavailable."""
+        store, request = self._sources.store, self._request
+        if store is None:
+            return history
+        return await with_older_messages(history, store, request.caller.tenant, self._settings.recall_bytes)
+
+    async def _texts(
+        self,
+        messages: Sequence[ConversationMessage],
+        stored: int | None = None,
+        natively: Mapping[FilePlace, dict[str, Any]] = NO_FILES,
+    ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
+        """The texts of the files in messages, and the digests of contents of which the cache keeps something.
+
+        Args:
+            stored: how many of them are stored; None: all.
+        """
+        natives, arrived = self.natives, Arrived(len(messages) if stored is None else stored, self._request.messages)
+        return await natives.files.read(
+            messages,
+            arrived,
+            natives.caller,
+            decode_pdf=True,
+            keep=natives.tenant is not None,
+            natively=natively,
+            known=natives.known,
+        )
+
+
+async def _with_excerpts(history: History, texts: LargeTexts, tenant: str) -> History:
+    """The conversation, of whose large documents each has as its content what the current question needs of it
+    (guarantee §14.7): the regions that share most words with it. What another turn was sent of them is not changed by
+    that.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    if not any(each.is_excerpt for each in history.attachments):
+        return history
+    from gateway.relevance.stored.read import question_in
+
+    question, recent = question_in(history.messages)
+    return replace(history, attachments=await read_anew(history.attachments, texts, tenant, question, recent))
+
+
+async def read_anew(
+    attached: tuple[Artifact, ...], texts: LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
+) -> tuple[Artifact, ...]:
+    """The attachments, of which large documents hold what a question needs of them. Raises: as above."""
+    if not any(each.is_excerpt for each in attached):
+        return attached
+    from gateway.relevance.stored.read import read_for
+
+    return await read_for(attached, texts, tenant, question, recent)
+
+
+def collect(source: ContextInputs) -> Material:
+    """The messages and artifacts of a request; pure, as all that follows."""
+    history, files, what_if = source.history, source.files, source.request.options.what_if
+    document_min_chars = source.settings.document_min_chars
+    context = _context(source, document_min_chars)
+    if what_if is not None:
+        history, context = with_in_full(history, context, what_if.in_full)
+    earlier = history.earlier or NO_EARLIER
+    pinned = pinned_messages(history, files.sent, files.pinned, context.restored)
+    names = {each.message_id for each in pinned}
+    recallable = artifacts_of_earlier(earlier.messages, files.earlier, document_min_chars, context.all_artifacts())
+    if names:
+        before = tuple(replace(m, pinned=True) if m.message_id in names else m for m in earlier.messages)
+        earlier, first = replace(earlier, messages=before), LAST_EARLIER + 1 - len(before)
+        recallable = tuple(a for a in recallable if not before[(a.place.message or 0) - first].pinned)
+    repeats = NO_REPEATS
+    if files.sent or files.native_contents:
+        repeats = _repeats_of(context, files.native_contents, pinned)
+    return Material(
+        instructions=(*history.instructions, *(m.body for m in history.older_kept if m.role in INSTRUCTION_ROLES)),
+        messages=context.conversation_history,
+        current=context.current,
+        placed=context.placed,
+        restored=tuple(each for each in context.restored if not each.pinned),
+        attached=context.artifacts,
+        question=_question(context),
+        frame=history.frame,
+        earlier=earlier.messages,
+        recallable=recallable,
+        turns_before=earlier.turns,
+        pinned=pinned,
+        segments=history.segments,
+        things=history.things if _begins(context) else (),
+        cites=source.request.options.cite and not source.request.is_worded and _begins(context),
+        segments_first=source.request.options.memory == SUMMARY,
+        recalled=earlier.notes,
+        repeats=repeats,
+    )
+
+
+def _begins(context: Context) -> bool:
+    """Whether the current user message is new, so that its block is made now (guarantee §4 I6)."""
+    messages = context.conversation_history
+    current = messages[context.current] if messages else None
+    return current is not None and current.role == "user" and current.message_id is None
+
+
+def _context(source: ContextInputs, document_min_chars: int) -> Context:
+    history, restored = source.history, source.steps.artifacts
+    current = current_turn(history)
+    results = extract_artifacts_from_messages(history.messages, current, history.notes)
+    placed = with_documents(results, history.messages, source.files.sent)
+    placed += documents_in_messages(history.messages, current, document_min_chars, source.files.sent, history.spoken)
+    old = [replace(artifact, historical=True) for artifact in history.attachments]
+    new = attachments_to_artifacts(source.request.attachments, next_number(old))
+    attached = without_repeats([*old, *new])
+    unique = tuple(unique_ids([*placed, *restored, *attached]))
+    first, last = len(placed), len(placed) + len(restored)
+    return Context(history.messages, current, unique[:first], unique[first:last], unique[last:])
+
+
+def _question(context: Context) -> str:
+    """The own words of the message that begins the current turn, and of the latest that a user said since."""
+    messages, current = context.conversation_history, context.current
+    if not messages:
+        return ""
+    said = [_own_words(context, current)]
+    last = max((i for i, message in enumerate(messages) if message.role == "user"), default=current)
+    if last > current:
+        said.append(_own_words(context, last))
+    question = "\n".join(each for each in said if each)
+    if len(question) <= QUESTION_CHARS:
+        return question
+    return question[: QUESTION_CHARS // 2] + "\n[…]\n" + question[-QUESTION_CHARS // 2 :]
+
+
+def _own_words(context: Context, index: int) -> str:
+    """The text of a message without the documents in it."""
+    message = context.conversation_history[index]
+    content = message.content
+    here = [a.place for a in context.placed if a.place.message == index and message.role == "user"]
+    texts = []
+    parts: Sequence[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    for number, part in enumerate(parts):
+        text = text_of([part]) if isinstance(part, dict) else ""
+        spans = [p.span for p in here if p.span and p.part == (None if isinstance(content, str) else number)]
+        texts.append(own_words(text, spans))
+    return "\n".join(text for text in texts if text.strip())
+
+
+def _content_chars(message: dict[str, Any]) -> int:
+    """Characters of a message's content, roughly."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return len(content)
+    parts = content if isinstance(content, list) else []
+    return sum(len(str(part.get("text") or part.get("file") or "")) for part in parts if isinstance(part, dict))
+
+
+def _repeats_of(context: Context, natives: Mapping[FilePlace, str], pinned: Sequence[Pinned]) -> Repeats:
+    """The documents of a request that came more than once, whatever the road (guarantee §14.6).
+
+    Args:
+        natives: the content ids of PDFs that go up as they came, as far as they are known.
+        pinned: all pinned messages.
+    """
+    files: dict[str, list[Artifact]] = defaultdict(list)
+    for artifact in context.placed:
+        if artifact.is_file and _can_stand(artifact, context.conversation_history):
+            files[artifact.content_id].append(artifact)
+    in_messages: dict[str, list[int]] = defaultdict(list)
+    for (index, _), name in natives.items():
+        in_messages[name].append(index)
+    attached = {artifact.content_id: artifact for artifact in context.artifacts}
+    in_memory = {artifact_id(text) for each in pinned if each.index is None for text in each.files.values()}
+    count = Counter({name: len(found) for name, found in files.items()})
+    count.update({name: len(found) for name, found in in_messages.items()})
+    count.update(attached.keys())
+    count.update(in_memory)
+    count.update({name for message in context.conversation_history for name in message.shown_in_full})
+    documents = tuple(
+        RepeatedDocument(
+            name, tuple(files.get(name, ())), attached.get(name), tuple(in_messages.get(name, ())), name in in_memory
+        )
+        for name in dict.fromkeys((*files, *in_messages))
+        if count[name] > 1 and (name in files or name in attached)
+    )
+    if not documents:
+        return NO_REPEATS
+    as_text: set[FilePlace] = set()
+    as_same: set[FilePlace] = set()
+    for file in (file for document in documents for file in document.files):
+        index, number = file.place.message or 0, file.place.part or 0
+        found = context.conversation_history[index].forwarded_part(number)
+        if found is not None and found[1].get("type") != "file":
+            (as_same if says_same(found[1]) else as_text).add((index, number))
+    return Repeats(documents, frozenset(as_text), frozenset(as_same))
+
+
+def _can_stand(file: Artifact, messages: Sequence[ConversationMessage]) -> bool:
+    """Whether its message has a place for its text, in whatever form it goes up."""
+    message = messages[file.place.message or 0]
+    return message.rendered is None or message.forwarded_part(file.place.part or 0) is not None
+
+
+async def with_things(request: ChatRequest, history: History, things: ThingReader) -> History:
+    """The conversation with what its question names of the memory that the request has on. One indexed read, where
+    there is anything to read; without the storage nothing is remembered, and the answer still comes."""
+    question = _asked(request, history) if request.remembers else ""
+    if not question.strip():
+        return history
+    phrases = phrases_of(question)
+    try:
+        places = await _places(request, history, things)
+        if not (places and phrases.whole):
+            return history
+        found = await things.recall(request.caller.tenant, places, phrases)
+    except StorageUnavailable as error:
+        log.warning("memory_unavailable", reason=error.message)
+        return history
+    return replace(history, things=named_by(question, found)) if found else history
+
+
+async def _places(request: ChatRequest, history: History, things: ThingReader) -> list[str]:
+    """Where the request may look: in its own conversation, unless that may be somebody else's who said the same
+    (guarantee §3.2), and where it says so in what is known of its user."""
+    known = history.conversation_id or request.conversation.conversation_id
+    places = [known] if known is not None and not (history.created or history.unproven) else []
+    memory, user = request.memory, end_user_of(request.forward)
+    if memory is not None and memory.scope == "user" and user is not None:
+        places.append(await things.place_of(request.caller.tenant, user))
+    return places
+
+
+def _asked(request: ChatRequest, history: History) -> str:
+    """What the current turn is about, where its block is made now: the user's message, if it is new. An agent that
+    reads sections may be given another agent's message."""
+    if not history.messages:
+        return ""
+    current = history.messages[current_turn(history)]
+    if request.is_worded:
+        current = next((each for each in reversed(history.messages) if _is_said(each)), current)
+    elif current.role != "user" or current.message_id is not None:
+        return ""
+    return text_of(current.content)
+
+
+def _is_said(message: ConversationMessage) -> bool:
+    """Whether it is no tool step, and has words."""
+    is_step = message.role in RESULT_ROLES or calls_of(message.body)
+    return not is_step and bool(text_of(message.content).strip())
