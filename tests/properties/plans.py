@@ -57,12 +57,13 @@ def planned_by(choose: Choose) -> Iterator[None]:
         more["planned"] = choose(material)
         return original(material, limits, counting, tools, **more)
 
-    holders = [m for n, m in sys.modules.items() if n.startswith("gateway.") and getattr(m, "fit", None) is original]
+    modules = [module for name, module in sys.modules.items() if name.startswith("gateway.")]
+    holders = [(module, name) for module in modules for name, held in vars(module).items() if held is original]
     assert holders, "nothing follows a plan"
-    for module in holders:
-        module.fit = followed  # type: ignore[attr-defined]
+    for module, name in holders:
+        setattr(module, name, followed)
     try:
         yield
     finally:
-        for module in holders:
-            module.fit = original  # type: ignore[attr-defined]
+        for module, name in holders:
+            setattr(module, name, original)
