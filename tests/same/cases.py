@@ -8,12 +8,12 @@ from functools import cache
 from typing import Any
 
 from tests.same.normal import parsed
-from tests.same.provider import Fate
+from tests.same.provider import ARTIFACT, RELAYED, Fate
 from tests.same.settings import ADMIN, ASKED
-from tests.same.side import Got, Side
+from tests.same.side import Entry, Got, Side
 from tests.support.documents import docx, lamps, pdf, prose
 from tests.support.edges import EDGES, PATHS, Edge, Json, common, heard, said_by
-from tests.support.pdfs import pictured
+from tests.support.pdfs import pictured, with_photos
 from tests.support.sse import chunks_of, messages_of
 
 TOOLS: list[Json] = [
@@ -77,7 +77,7 @@ class Case:
             wire["previous_response_id"] = previous
         got = self.side.call("POST", f"/v1/{PATHS[self.edge]}", wire, *fates, leave=leave, headers=self.headers)
         self.last = got
-        message = self.heard(got) if got.ok else None
+        message = self.heard(got) if got.ok and leave is None else None
         if message is not None:
             self.history += [*said, message]
         return got
@@ -107,7 +107,7 @@ class Case:
             if "choices" in body and "response_metadata" not in body:
                 return dict(body["choices"][0]["message"])
             return heard(self.edge, {"response_metadata": {}, **body}).message
-        except (KeyError, IndexError, TypeError, ValueError):
+        except (KeyError, IndexError, TypeError, ValueError, StopIteration):
             return None
 
     def get(self, path: str) -> Got:
@@ -191,6 +191,7 @@ QUESTIONS = (
     "Who keeps lamp {0}?", "What was said of lamp {0}, and who is called Name{0}x?", "Go on with step {1}.",
     "yes", "Which order has status sent, number {0}?", "Summarize what we have found so far.",
     "What stands in line {1} of the log? And on page {1}?", "Update my Task{1} workflow.", "Find the largest amount.",
+    "Write to ann{0}@example.com that lamp {1} is lit.",
 )  # fmt: skip
 ANSWERS = ("so", "not so", "lamp 7", "42", "order 3")
 
@@ -221,6 +222,12 @@ DOCUMENTS: tuple[Callable[[random.Random, int], str], ...] = (
     lambda dice, size: prose(dice.randint(0, 5), size * 30),
     lambda dice, size: json.dumps({"id": f"wf_{dice.randint(1, 9)}", "name": f"Task{size % 9}", "status": "ok"}),
 )  # fmt: skip
+
+
+@cache
+def _photos() -> bytes:
+    """A PDF whose pages have pictures."""
+    return with_photos([f"Page of lamp {n}, kept by Name{n * 7}x. {prose(n, 150)}" for n in range(9)], 60)
 
 
 @cache
@@ -331,6 +338,14 @@ def loop(case: Case) -> None:
             case.ask(*said, fates=(case.fate(),))
         if case.chance(0.2):
             case.tools = [] if case.tools else TOOLS
+    if case.conversation and case.chance(0.15):
+        path = f"/v1/conversations/{case.conversation}/replay"
+        calls = (("read_log", {"path": "another.txt"}),) if case.chance(0.4) else ()
+        body = {"parameters": {"tools": TOOLS}, "model": case.dice.choice(("big", "both"))}
+        replayed = case.side.call("POST", path, body, Fate(kind="tools", calls=calls), case.fate())
+        begun = parsed(replayed.text)[0] if replayed.ok else {}
+        if isinstance(begun, dict) and "data" in begun:
+            case.side.call("POST", path, {"replay_id": begun["data"].get("replay_id"), "move_head": True})
     look(case)
 
 
@@ -344,12 +359,16 @@ def documents(case: Case) -> None:
     if case.chance(0.2):
         case.more["context"]["cite"] = True
     texts = [case.document(120) for _ in range(2)]
+    if WORLDS[case.number % len(WORLDS)] == "keys" and case.chance(0.15):
+        texts[0] = lamps(400)  # long enough to be indexed there
     for _ in range(case.dice.randint(2, 4)):
         options: Json = {}
         content: Any = case.question()
         way = case.dice.choice(("attached", "attached", "string", "data", "file", "file", "id", "none", "same"))
         text = case.dice.choice(texts)
         lines = [f"Lamp {n} is kept by Name{n * 7}x." for n in range(30)]
+        if case.chance(0.3):
+            case.model = case.dice.choice(("reads", "claude"))
         if way == "attached":
             options["attachments"] = [{"title": "Report", "content": text, "source": "drive"}]
         elif way == "string":
@@ -357,19 +376,32 @@ def documents(case: Case) -> None:
         elif way == "data":
             options["attachments"] = [{"file_data": _letter(), "filename": "lamps.docx"}]
         elif way == "file":
-            file, name = (pdf(lines), "lamps.pdf") if case.chance(0.6) else (text.encode(), "lamps.md")
+            file, name = (text.encode(), "lamps.md") if case.chance(0.4) else (pdf(lines), "lamps.pdf")
+            if name == "lamps.pdf" and case.chance(0.5):
+                file = _photos()
             kind = "application/pdf" if name.endswith("pdf") else "text/markdown"
             url = f"data:{kind};base64,{base64.b64encode(file).decode()}"
             content = [
                 {"type": "text", "text": content},
                 {"type": "file", "file": {"filename": name, "file_data": url}},
             ]
+        elif way == "same":  # what is attached comes in the text, too
+            options["attachments"] = [{"title": "Again", "content": text}]
+            content += f"\n\n```\n{text}\n```\n\nWhat is new in it?"
         elif way == "id":
-            stored = case.side.upload("lamps.txt", text.encode())
+            kind = case.dice.choice(("lamps.txt", "lamps.pdf", "lamps.png"))
+            files = {"lamps.txt": text.encode(), "lamps.pdf": _photos(), "lamps.png": pictured(["Lamp 7"], "PNG")}
+            stored = case.side.upload(kind, files[kind])
             if stored.ok:
-                options["attachments"] = [{"file_id": stored.json["id"]}]
+                named = {"file_id": stored.json["id"]}
+                picture = {"type": "image_url", "image_url": named} if kind == "lamps.png" else None
+                part = picture or {"type": "file", "file": named}
+                if picture or case.chance(0.5):
+                    content = [{"type": "text", "text": content}, part]
+                else:
+                    options["attachments"] = [named]
                 case.get(f"/v1/files/{stored.json['id']}")
-        case.ask(user(content), fates=(Fate(text="As it says [art_0123456789abcdef, page 1]."),), **options)
+        case.ask(user(content), fates=(Fate(text=f"As it says [{ARTIFACT}, page 1], and [{ARTIFACT}]."),), **options)
     if case.conversation:
         found = case.get(f"/v1/conversations/{case.conversation}/attachments")
         for each in found.json.get("data", ())[:1]:
@@ -386,7 +418,7 @@ def agents(case: Case) -> None:
         "POST", "/v1/conversations", {"metadata": {"a": "b"}, "team_task": "Ship the lamp by Friday."}
     )
     case.conversation, case.goes_on = made.json.get("id"), "id"
-    kinds = ("chat", "claude-code", "openai-codex", "google-gemini", "plain", "unheard-of")
+    kinds = ("google-gemini", "chat", "claude-code", "openai-codex", "google-gemini", "plain", "unheard-of")
     for _ in range(case.dice.randint(3, 6)):
         agent: Json = {"id": case.dice.choice(("max", "sarah")), "type": case.dice.choice(kinds)}
         if case.chance(0.5):
@@ -401,7 +433,15 @@ def agents(case: Case) -> None:
             options["attachments"] = [case.document()]
         if case.chance(0.15):
             said.append({"role": "assistant", "content": "Let me", "name": "max"})
-        case.ask(*said, fates=(Fate(text=f"[NEXT:max] {case.question()} user: so it is"),), **options)
+        if case.chance(0.2):
+            said.append(user(case.document(), pinned=True))
+        calls = (("read_log", {"path": "a.txt"}),) if case.chance(0.3) else ()
+        case.tools = TOOLS if calls else []
+        kind = "echo" if agent["type"] == "google-gemini" and case.chance(0.7) else "answer"
+        text = f"[NEXT:max] {case.question()} user: so it is"
+        got = case.ask(*said, fates=(Fate(kind=kind, text=text, calls=calls),), **options)
+        if results := case.answer_calls(got) if calls else []:
+            case.ask(*results, agent=agent)
     look(case)
 
 
@@ -540,10 +580,16 @@ def recall(case: Case) -> None:
     for _ in range(case.dice.randint(2, 5)):
         options: Json = {"attachments": [case.document(100)]} if case.chance(0.4) else {}
         rounds = case.dice.randint(0, 4)
-        said = [Fate(kind="recall", calls=(("recall", {"question": case.question()}),)) for _ in range(rounds)]
+        wanted: list[Json] = [{"question": case.question()}, {"artifact_id": ARTIFACT}, {}, {"artifact_id": "art_none"}]
+        wanted.append({"artifact_id": ARTIFACT, "question": case.question()})
+        said = [Fate(kind="recall", calls=(("recall", case.dice.choice(wanted)),)) for _ in range(rounds)]
+        if rounds and case.tools and case.chance(0.3):
+            said[-1] = Fate(kind="recall", calls=(*said[-1].calls, ("read_log", {"path": "a.txt"})))
         if case.chance(0.1):
             said.append(Fate(kind="refused", status=500))
-        case.ask(user(case.question()), fates=(*said, case.fate()), **options)
+        got = case.ask(user(case.question()), fates=(*said, case.fate()), **options)
+        if results := case.answer_calls(got):
+            case.ask(*results)
     look(case)
 
 
@@ -672,6 +718,17 @@ def refused(case: Case) -> None:
     case.side.call("POST", "/v1/chat/completions", {"model": "own", "messages": [user("by my own key")]})
 
 
+def relayed(case: Case) -> None:
+    """Calls of models that are not managed, and paths that nobody serves."""
+    for path in case.dice.sample([*RELAYED, "embeddings", "audio/speech", "threads"], 3):
+        model = "embed" if path == "embeddings" else case.dice.choice(("small", "unpriced", "nobody"))
+        body = {"model": model, "prompt": case.question(), "input": case.question(), "max_tokens": 9}
+        case.side.call("POST", f"/v1/{path}", body)
+    case.get("/v1/models")
+    case.get("/v1/models/small")
+    case.side.call("POST", "/api/v1/chat", {"message": case.question(), "model": "small"})
+
+
 def look(case: Case, *, everything: bool = False) -> None:
     """Reads what is told of the conversation and of its bills."""
     if not case.conversation:
@@ -694,6 +751,7 @@ SCENES: dict[str, tuple[Callable[[Case], None], int]] = {
     "talk": (talk, 10), "loop": (loop, 8), "documents": (documents, 5), "agents": (agents, 3), "fates": (fates, 5),
     "leaving": (leaving, 2), "responses": (responses, 4), "edits": (edits, 4), "recall": (recall, 3),
     "things": (things, 2), "repeats": (repeats, 1), "stored": (stored, 3), "keys": (keys, 2), "refused": (refused, 1),
+    "relayed": (relayed, 1),
 }  # fmt: skip
 """What cases do, and how often each comes."""
 
@@ -711,4 +769,7 @@ def play(side: Side, seed: int, number: int, name: str) -> None:
     if world == "keys":
         made = side.call("POST", "/v1/gateway/keys", {"tenant": f"tenant-{number}"}, key=ADMIN)
         side.key = made.json.get("key", side.key)
-    SCENES[name][0](Case(side, seed, number))
+    try:
+        SCENES[name][0](Case(side, seed, number))
+    except Exception as error:  # an answer that the case cannot go on from; the other side tells whether it should
+        side.entries.append(Entry(f"the case broke off: {error!r}", [], [], {}))

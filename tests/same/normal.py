@@ -97,7 +97,17 @@ def rows(path: Path, names: Names) -> dict[str, list[str]]:
             own = next(iter(json.loads(line).values()), None)
             if isinstance(own, str) and "ID?" in names.unnamed(own):
                 names.name(own, f"ID<{table} {zlib.crc32(names.unnamed(line).encode()):08x}>")
-    return {table: sorted(map(names.unnamed, lines)) for table, lines in found.items()}
+    return {table: sorted(_ordered(names.unnamed(line)) for line in lines) for table, lines in found.items()}
+
+
+def _ordered(line: str) -> str:
+    """A row whose list of what has left the window is by the names of messages, not by their ids."""
+    row = json.loads(line)
+    left = row["body"].get("left") if isinstance(row.get("body"), dict) else None
+    if not left:
+        return line
+    row["body"]["left"] = sorted(map(str, left))
+    return json.dumps(row, ensure_ascii=False)
 
 
 def _tables(database: sqlite3.Connection) -> Iterator[str]:

@@ -7,8 +7,9 @@ internal models answer what is asked of them, the primary model as the case has 
 import hashlib
 import json
 import random
+import re
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.same.normal import without_ids
@@ -26,6 +27,15 @@ MARK = "w2"
 """A stream that stalls or is cut ends behind this word, so that its reader knows when it has all of it."""
 TEXT = "w0 w1 w2 w3 w4 w5"
 LATE = -1.0
+ARTIFACT = "@ART"
+"""In the text or the calls of an answer: the id of something that its request shows."""
+SHOWN_ID = re.compile(rb"art_[0-9a-f]{16}")
+RELAYED: dict[str, Json] = {
+    "completions": {"id": "cmpl-1", "object": "text_completion", "choices": [{"index": 0, "text": "so"}]},
+    "moderations": {"id": "modr-1", "results": [{"flagged": False}]},
+    "images/generations": {"created": 1, "data": [{"b64_json": "AA=="}]},
+}
+"""Answers of paths that are relayed."""
 PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
 
 
@@ -35,7 +45,7 @@ class Fate:
 
     kind: str = "answer"
     """`answer`, `tools`, `recall`, `refused`, `overflow`, `policy`, `cut`, `reset`, `silent`, `stalled`, `failing`,
-    `long`, `empty`, `uncounted`, `page`."""
+    `long`, `empty`, `uncounted`, `page`; `echo`: it repeats what was asked."""
     text: str = "It is so."
     thought: str | None = None
     calls: tuple[tuple[str, Json], ...] = ()
@@ -57,6 +67,9 @@ class Provider(Closing):
         self.upstream.handler = self._chat
         self.upstream.routes["POST /v1/responses"] = self._response
         self.upstream.routes["POST /v1/messages"] = self._message
+        for path, answer in RELAYED.items():
+            used = {"usage": count_usage(11, 3)} if path == "completions" else {}
+            self.upstream.routes[f"POST /v1/{path}"] = Reply(json={**answer, **used}, headers={"x-request-id": "req_1"})
 
     def close(self) -> None:
         self.upstream.stop()
@@ -82,9 +95,13 @@ class Provider(Closing):
         primary = [each for each in found if is_primary(each)]
         return primary, [each for each in found if not is_primary(each)]
 
-    def _next(self) -> Fate:
+    def _next(self, record: Record) -> Fate:
         self.calls += 1
-        return self.fates.popleft() if self.fates else Fate()
+        fate = self.fates.popleft() if self.fates else Fate()
+        shown = SHOWN_ID.findall(record.raw) or [b"art_0000000000000000"]
+        an_id = shown[self.calls % len(shown)].decode()
+        calls = tuple((name, json.loads(json.dumps(given).replace(ARTIFACT, an_id))) for name, given in fate.calls)
+        return replace(fate, text=fate.text.replace(ARTIFACT, an_id), calls=calls)
 
     def _id(self, kind: str, number: int = 0) -> str:
         return f"{kind}_{self.name}_{self.calls}_{number}"
@@ -93,7 +110,7 @@ class Provider(Closing):
         body: Json = record.body
         if role_of(body) != "primary":
             return self._internal(body)
-        fate = self._next()
+        fate = self._next(record)
         if (broken := self._broken(fate, "chat")) is not None:
             return broken
         reply = Reply(text=fate.text, headers=self._headers(), extra={"id": self._id("chatcmpl")})
@@ -115,6 +132,9 @@ class Provider(Closing):
             reply.stall_after, reply.cut_after = (at, None) if fate.kind == "stalled" else (None, at)
         elif fate.kind == "long":
             reply.finish_reason = "length"
+        elif fate.kind == "echo":
+            said = [{"role": "user", "content": "It is asked."}, {"role": "assistant", "content": fate.text}]
+            reply.choices = [{"message": each} for each in said]
         elif fate.kind == "empty":
             reply.text = ""
         elif fate.kind == "uncounted":
@@ -133,7 +153,7 @@ class Provider(Closing):
 
     def _response(self, record: Record) -> Reply:
         body: Json = record.body
-        fate = self._next()
+        fate = self._next(record)
         if (broken := self._broken(fate, "responses")) is not None:
             return broken
         cut = fate.kind in ("stalled", "cut")
@@ -164,7 +184,7 @@ class Provider(Closing):
 
     def _message(self, record: Record) -> Reply:
         body: Json = record.body
-        fate = self._next()
+        fate = self._next(record)
         if (broken := self._broken(fate, "messages")) is not None:
             return broken
         cut = fate.kind in ("stalled", "cut")

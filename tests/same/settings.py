@@ -102,6 +102,8 @@ def configurations(upstream: MockUpstream, directory: Path) -> dict[str, Json]:
             "conversation": {"max_turns": 4},
             "memory": {"things": True},
             "prompt_profiles": PROFILES,
+            "masking": {"enabled": True},
+            "documents": {"ocr": "off", "index_chars": 100_000},
             "limits": {"each_user": {"budgets": [{"usd": 0.02, "period": "total"}]}},
         },
     }
