@@ -3,14 +3,11 @@
 from collections.abc import Set
 from typing import Any
 
-from gateway.assembly.cache_breakpoints import TRANSLATED
 from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
 from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, OF_RESPONSES
+from gateway.models.provider_facts import ANSWER_LIMITS, LIMITED_ROUTES, PROTOCOLS
 
-LIMITS_FOR_ANTHROPIC = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
-"""Fields that limit the answer. For the last two litellm sets `max_tokens` itself."""
 TOLD_THOUGHTS = frozenset({"reasoning_content", "reasoning"})
-ROUTES = ("anthropic/", "vertex_ai/claude", "azure_ai/claude")
 SPARE_SHARE = 0.05
 """Share of the prompt by which the provider may count more tokens than were counted here."""
 
@@ -37,9 +34,9 @@ def with_output_limit(
         refitted: the provider has refused the prompt once as too long; then no more than `reserved` is asked for.
     """
     named = {**deployment.parameters, **deployment.options, **forward}
-    if deployment.protocol not in TRANSLATED or not deployment.route.startswith(ROUTES):
+    if not PROTOCOLS[deployment.protocol].as_anthropics or not deployment.route.startswith(LIMITED_ROUTES):
         return forward
-    if any(named.get(name) is not None for name in LIMITS_FOR_ANTHROPIC):
+    if any(named.get(name) is not None for name in ANSWER_LIMITS):
         return forward
     if window is None or facts.max_output_tokens is None or reserved <= 0:
         return forward

@@ -12,35 +12,31 @@ from typing import Any
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.exchange import Deployment, ModelFacts
 from gateway.models.items import ANTHROPIC_BLOCKS
+from gateway.models.provider_facts import PROTOCOLS, family_in, is_routed
 
 BREAKPOINT = "cache_control"
 EPHEMERAL = {"type": "ephemeral"}
 INJECTION_POINTS = "cache_control_injection_points"
 """LiteLLM's setting for the same purpose: with it the operator sets the breakpoints."""
-ROUTERS = ("openrouter/", "litellm_proxy/")
-ROUTER_ADDRESS = "openrouter.ai"
-TRANSLATED = ("litellm", "anthropic")
-"""Protocols in which the messages go up translated into Anthropic's."""
 LEAST_CHARS = 4 * 1024
 """Characters of a prompt worth caching: Anthropic caches no less than 1,024 tokens, of about four characters."""
 
 
 def wants_breakpoints(deployment: Deployment, facts: ModelFacts) -> bool:
     """Whether the model's prompts are cached only up to breakpoints."""
-    if "claude" not in f"{deployment.route} {deployment.provider_model}".lower():
+    if not family_in(f"{deployment.route} {deployment.provider_model}").wants_breakpoints:
         return False
     if INJECTION_POINTS in deployment.options or INJECTION_POINTS in deployment.parameters:
         return False
-    if deployment.protocol in TRANSLATED:
+    if PROTOCOLS[deployment.protocol].as_anthropics:
         known = facts.supports_prompt_caching
         return deployment.route.startswith("anthropic/") if known is None else known
-    return deployment.route.startswith(ROUTERS) or ROUTER_ADDRESS in deployment.api_base
+    return is_routed(deployment)
 
 
 def takes_breakpoints(deployment: Deployment) -> bool:
     """Whether a deployment is told by `cache_control` where to cache: others may refuse the field."""
-    routed = deployment.route.startswith(ROUTERS) or ROUTER_ADDRESS in deployment.api_base
-    return deployment.protocol == "litellm" or routed
+    return deployment.protocol == "litellm" or is_routed(deployment)
 
 
 def with_breakpoints(

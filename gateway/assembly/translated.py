@@ -1,27 +1,19 @@
 """A request of Anthropic's API as its upstream takes it: in a chat's words, with the client's marks for caches where a
 provider takes them (ADR 27)."""
 
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gateway.assembly.cache_breakpoints import BREAKPOINT, takes_breakpoints
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.exchange import CacheMark, ChatRequest, Deployment, Native
+from gateway.models.provider_facts import EFFORT_LEVELS, EFFORT_MODELS, EFFORT_PROVIDERS, EFFORTS, PROTOCOLS, family_in
 from gateway.wire.anthropic.clearing import edited
 from gateway.wire.anthropic.edits import edits_of
 from gateway.wire.anthropic.plain import plain_messages, with_shown_apart, without_blocks
 
 Message = dict[str, Any]
 EDITS = "context_management"
-REASONING = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9])")
-"""Models of OpenAI's that think: they take `max_completion_tokens` alone, and an effort."""
-OPENAIS = ("openai", "azure")
-CHATS = ("openai", "litellm")
-"""Protocols of which tools' results are texts."""
-EFFORTS = ((4096, "low"), (16384, "medium"))
-"""Up to which tokens of thoughts an effort is meant; more are `high`."""
-LEVELS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 
 
 class Translated(NamedTuple):
@@ -48,13 +40,13 @@ def as_upstream_takes(
         tokens: what the prompt takes, by which edits go.
     """
     cleared: list[dict[str, Any]] = []
-    native = request.native
+    native, protocol = request.native, PROTOCOLS[deployment.protocol]
     speaks = native is not None and native.protocol == deployment.protocol
     fields = dict(native.fields) if native is not None and speaks else None
     if native is None or request.api != "messages":
-        if deployment.protocol != "anthropic":
+        if not protocol.takes_blocks:
             messages = [without_blocks(message) for message in messages]
-        if deployment.protocol in CHATS and request.api == "responses":
+        if protocol.text_results and request.api == "responses":
             messages = list(with_shown_apart(messages))
         return Translated(messages, forward, fields)
     if EDITS in native.fields:
@@ -101,10 +93,10 @@ def _plain_fields(forward: dict[str, Any], native: Native, deployment: Deploymen
     if not marked and found.get("tools"):
         found["tools"] = [{k: v for k, v in tool.items() if k != BREAKPOINT} for tool in found["tools"]]
     thinking = native.fields.get("thinking")
-    if deployment.protocol == "litellm" and "claude" in deployment.route.lower():
+    if deployment.protocol == "litellm" and family_in(deployment.route).signs_thoughts:
         if thinking is not None:
             found["thinking"] = thinking
-    elif deployment.provider in OPENAIS and REASONING.search(deployment.provider_model):
+    elif deployment.provider in EFFORT_PROVIDERS and EFFORT_MODELS.search(deployment.provider_model):
         if "max_tokens" in found:
             found["max_completion_tokens"] = found.pop("max_tokens")
         effort = _effort(thinking, native.fields.get("output_config"))
@@ -116,8 +108,8 @@ def _plain_fields(forward: dict[str, Any], native: Native, deployment: Deploymen
 def _effort(thinking: Any, config: Any) -> str | None:
     """How much is to be thought, as OpenAI's models are told it; None where nothing is said."""
     said = config.get("effort") if isinstance(config, dict) else None
-    if isinstance(said, str) and said in LEVELS:
-        return LEVELS[said]
+    if isinstance(said, str) and said in EFFORT_LEVELS:
+        return EFFORT_LEVELS[said]
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     if not isinstance(budget, int):
         return None

@@ -44,6 +44,7 @@ from gateway.models.conversation import (
 )
 from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
 from gateway.models.memory import SUMMARY, Pinned
+from gateway.models.provider_facts import PROTOCOLS
 from gateway.models.recall import own_tools
 from gateway.models.repeats import NO_REPEATS, RepeatedDocument, Repeats
 from gateway.models.tool_steps import RESULT_ROLES, calls_of, text_of
@@ -63,8 +64,6 @@ each."""
 INLINE_CHARS = 100_000
 """A context of fewer characters is made in less time than a thread takes to start."""
 NO_EARLIER = Earlier()
-TAKE_IN_RESULTS = ("anthropic", "responses")
-"""Protocols that have words for PDFs in results of tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +163,7 @@ class ContextGatherer:
         self._sources, self._settings, self._request = sources, settings, request
         self._origin = deployment.origin if deployment else None
         tenant = request.caller.tenant if request.store and not request.options.dry_run else None
-        in_results = deployment is not None and deployment.protocol in TAKE_IN_RESULTS
+        in_results = deployment is not None and PROTOCOLS[deployment.protocol].file_results
         self.natives = NativeFiles(sources.files, counters, facts, tenant, request.caller, in_results)
         self.whole = WholeFiles(sources.files.store, request.caller, counters)
 

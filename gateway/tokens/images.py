@@ -7,6 +7,8 @@ from collections import OrderedDict
 from math import ceil, isqrt
 from typing import Any
 
+from gateway.models.provider_facts import PatchedPictures, ScaledPictures, family_of
+
 HEADER_BYTES = 96 * 1024
 PIXELS_PER_BYTE = 16
 """More than pictures of anything have."""
@@ -15,23 +17,6 @@ BYTES_OF_BASE64 = 3
 TILE, LONG_SIDE, SHORT_SIDE, MOST_TILES = 512, 2048, 768, 8
 PATCH, MOST_PATCHES = 32, 1536
 LOW_DETAIL = "low"
-TILED = (
-    # model prefix, tokens of the picture, tokens of each tile: OpenAI's vision guide. gpt-4o-mini is billed 33 times as
-    # much; its window is not taken up by that, so that counting it here would refuse what the model accepts.
-    ("gpt-5", 70, 140),
-    ("o1", 75, 150),
-    ("o3", 75, 150),
-    ("", 85, 170),
-)
-PATCHED = (
-    # model prefix, factor on the number of 32-pixel patches
-    ("gpt-5-mini", 1.62),
-    ("gpt-5-nano", 2.46),
-    ("gpt-4.1-mini", 1.62),
-    ("gpt-4.1-nano", 2.46),
-    ("o4-mini", 1.72),
-)
-ANTHROPIC_PIXELS_PER_TOKEN, ANTHROPIC_LONG_SIDE, ANTHROPIC_MOST = 750, 1568, 1640
 MOST_REMEMBERED = 10_000
 Size = tuple[int, int]
 """Width and height in pixels."""
@@ -45,10 +30,9 @@ def image_tokens(image: Any, model: str) -> int:
         image: the part's `image_url`, an object with `url` and `detail`, or the address itself.
         model: the model's name, with or without its provider.
     """
-    name = model.rsplit("/", 1)[-1].lower()
     detail = image.get("detail") if isinstance(image, dict) else None
     url = image.get("url") if isinstance(image, dict) else image
-    return picture_tokens(picture_size(url) if isinstance(url, str) else None, name, detail)
+    return picture_tokens(picture_size(url) if isinstance(url, str) else None, model, detail)
 
 
 class KnownPictures:
@@ -66,19 +50,17 @@ class KnownPictures:
 
     def tokens(self, part: dict[str, Any], file_id: str, model: str) -> int:
         """Tokens of an `input_image` part; the most that the formula can give where its size is not known."""
-        name = model.rsplit("/", 1)[-1].lower()
-        return picture_tokens(self._known.get(file_id), name, part.get("detail"))
+        return picture_tokens(self._known.get(file_id), model, part.get("detail"))
 
 
-def picture_tokens(size: Size | None, name: str, detail: Any = None) -> int:
-    """Tokens of a picture of this size, `None` where nobody knows it; `name`: the model's, in small letters."""
-    if "claude" in name:
-        return _anthropic(size)
-    factor = next((factor for prefix, factor in PATCHED if name.startswith(prefix)), None)
-    if factor is not None:
-        return ceil(_patches(size) * factor)
-    base, tile = next((base, tile) for prefix, base, tile in TILED if name.startswith(prefix))
-    return base if detail == LOW_DETAIL else base + tile * _tiles(size)
+def picture_tokens(size: Size | None, model: str, detail: Any = None) -> int:
+    """Tokens of a picture of this size, `None` where nobody knows it."""
+    costs = family_of(model).pictures
+    if isinstance(costs, ScaledPictures):
+        return _scaled(size, costs)
+    if isinstance(costs, PatchedPictures):
+        return ceil(_patches(size) * costs.factor)
+    return costs.base if detail == LOW_DETAIL else costs.base + costs.tile * _tiles(size)
 
 
 def picture_size(url: str) -> Size | None:
@@ -116,11 +98,11 @@ def _patches(size: Size | None) -> int:
     return min(MOST_PATCHES, ceil(size[0] / PATCH) * ceil(size[1] / PATCH))
 
 
-def _anthropic(size: Size | None) -> int:
+def _scaled(size: Size | None, costs: ScaledPictures) -> int:
     if size is None:
-        return ANTHROPIC_MOST
-    width, height = _within(size, ANTHROPIC_LONG_SIDE)
-    return min(ANTHROPIC_MOST, ceil(width * height / ANTHROPIC_PIXELS_PER_TOKEN))
+        return costs.most
+    width, height = _within(size, costs.long_side)
+    return min(costs.most, ceil(width * height / costs.pixels_per_token))
 
 
 def _within(size: Size, side: int) -> tuple[float, float]:

@@ -16,12 +16,9 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from gateway.documents.document import PageFacts
+from gateway.models.provider_facts import family_of
 from gateway.tokens.images import picture_tokens
 
-GEMINI = re.compile(r"gemini-(\d+)")
-GEMINI_PAGE, OLD_GEMINI_PAGE = 560, 258
-NEW_GEMINI = 3
-"""The version from which on a page is charged in medium resolution; names without one mean the latest."""
 RENDERED = 2200
 """Pixels of a page's longer side."""
 MARKED = re.compile(r"^\[page \d+\]\n?", re.MULTILINE)
@@ -48,10 +45,10 @@ def pdf_tokens(pages: Sequence[PageFacts], text: str, model: str, count: Callabl
         model: its name, with or without its provider.
         count: tokens of a text.
     """
-    name = model.rsplit("/", 1)[-1].lower()
-    if name.startswith("gemini"):
-        return PdfTokens(0, _gemini_page(name) * len(pages))
-    pictures = sum(picture_tokens(_pixels(page), name) for page in pages)
+    page_tokens = family_of(model).page
+    if page_tokens is not None:
+        return PdfTokens(0, page_tokens * len(pages))
+    pictures = sum(picture_tokens(_pixels(page), model) for page in pages)
     return PdfTokens(count(MARKED.sub("", text)), pictures)
 
 
@@ -60,11 +57,6 @@ def guessed_tokens(data: str, model: str) -> int:
     pages = ceil(len(data) / GUESSED_BYTES)
     one = pdf_tokens([LETTER], "x" * GUESSED_TEXT, model, len)
     return pages * sum(one)
-
-
-def _gemini_page(name: str) -> int:
-    version = GEMINI.match(name)
-    return OLD_GEMINI_PAGE if version is not None and int(version[1]) < NEW_GEMINI else GEMINI_PAGE
 
 
 def _pixels(page: PageFacts) -> tuple[int, int]:

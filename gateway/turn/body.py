@@ -1,15 +1,15 @@
 """What goes upstream of an exchange: its messages as the deployment takes them, and the whole body."""
 
 from gateway.assembly.body import has_blocks, request_body, with_output_limit, without_items
-from gateway.assembly.cache_breakpoints import TRANSLATED, wants_breakpoints, with_breakpoints
+from gateway.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
 from gateway.assembly.own_files import with_own_files
 from gateway.assembly.translated import Translated, as_upstream_takes
 from gateway.models.items import BOUND, OF_RESPONSES, SIGNED
+from gateway.models.provider_facts import PROTOCOLS
 from gateway.models.recall import without_recall
 from gateway.models.upstream import UpstreamRequest
 from gateway.turn.bound_thinking import bound_messages, with_possible_thinking
 from gateway.turn.exchange import Exchange
-from gateway.upstream.routing.deployments import RESPONSES
 
 
 def upstream_request(exchange: Exchange, headers: dict[str, str]) -> UpstreamRequest:
@@ -21,7 +21,7 @@ def upstream_request(exchange: Exchange, headers: dict[str, str]) -> UpstreamReq
         if wants_breakpoints(deployment, facts):
             goes_on = bool(exchange.conversation_id or any(message["role"] == "assistant" for message in messages))
             own = request.native.fields if request.native is not None else {}
-            translated = deployment.protocol in TRANSLATED
+            translated = PROTOCOLS[deployment.protocol].as_anthropics
             messages = with_breakpoints(messages, {**forward, **own}, goes_on=goes_on, translated=translated)
         forward = with_output_limit(
             forward,
@@ -57,6 +57,6 @@ def as_it_goes_up(exchange: Exchange) -> Translated:
     if SIGNED in fields or BOUND in fields:
         messages = bound_messages(exchange, messages)
     exchange.sent = messages
-    if deployment.protocol != RESPONSES and not fields.isdisjoint(OF_RESPONSES):
+    if not PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(OF_RESPONSES):
         messages = without_items(messages, request)
     return Translated(messages, forward, native)

@@ -15,6 +15,7 @@ from gateway.base.ids import new_id
 from gateway.config.routing import RoutingSettings
 from gateway.errors import ContextLengthExceeded, GatewayError, UpstreamOverflow, UpstreamRefused
 from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer
+from gateway.models.provider_facts import PROTOCOLS
 from gateway.models.recall import never_offered, own_tools
 from gateway.models.routing import Attempt
 from gateway.ports import Upstream
@@ -24,7 +25,6 @@ from gateway.turn.echoes import without_echoes
 from gateway.turn.exchange import Exchange
 from gateway.turn.settlement import Settlement
 from gateway.turn.tries import Contexts, Failure, Tries
-from gateway.upstream.routing.deployments import RESPONSES
 from gateway.upstream.routing.fallbacks import Kind, has_fallbacks, instead_of, kind_of
 from gateway.upstream.routing.protocols import NOT_SPOKEN, Protocols
 from gateway.upstream.routing.retries import Failed, RetryBudget, decide
@@ -33,8 +33,6 @@ T = TypeVar("T")
 log = get_logger("gateway.turn.sending")
 USAGE_REFUSALS = (400, 404, 422)
 """Statuses by which upstreams refuse `stream_options`; their message names the field."""
-KEYED = ("openai", RESPONSES)
-"""Protocols whose providers know `Idempotency-Key`."""
 KEY = "idempotency-key"
 
 
@@ -314,7 +312,7 @@ class Sender:
     def _headers(self, exchange: Exchange) -> dict[str, str]:
         """The client's headers, and where one deployment may be asked twice, what tells it that this is one request."""
         headers = exchange.request.caller.headers
-        if not self._settings.retries or exchange.deployment.protocol not in KEYED:
+        if not self._settings.retries or not PROTOCOLS[exchange.deployment.protocol].knows_keys:
             return headers
         if exchange.key is None:
             exchange.key = new_id("idem_")

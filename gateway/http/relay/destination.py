@@ -15,7 +15,7 @@ from gateway.http.relay.bodies import Body, JsonBody, understood
 from gateway.http.relay.rules import is_operators, only_stores_files
 from gateway.http.relay.upload import Upload
 from gateway.models.exchange import Caller, Deployment
-from gateway.upstream.routing.providers import OPENAIS
+from gateway.models.provider_facts import PROTOCOLS
 from gateway.upstream.routing.router import ConfiguredRouter
 
 BEFORE_A_MODEL = ("engines", "deployments")
@@ -168,7 +168,7 @@ class Destinations:
         deployment = self._router.deployment(model, call.caller)
         call.caller.check_model(model)
         call.scope["gateway"]["model"] = model
-        if deployment.protocol not in OPENAIS:
+        if not PROTOCOLS[deployment.protocol].is_openais:
             raise NotRelayed(f"The provider of {model!r} does not speak OpenAI's protocol; it serves chats alone.")
         if deployment.operator_key and not call.named:
             raise NotRelayed(
@@ -194,5 +194,7 @@ class Destinations:
             found = self._router.deployment(name, call.caller)
             default = self.default(call.caller, named=call.named)
             there = (default.api_base, default.api_key, name)
-            if (found.api_base, found.api_key, found.provider_model) != there or found.protocol not in OPENAIS:
+            if (found.api_base, found.api_key, found.provider_model) != there or not PROTOCOLS[
+                found.protocol
+            ].is_openais:
                 raise NotRelayed("This path is not relayed: its model is not served at the default upstream.")

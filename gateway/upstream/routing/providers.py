@@ -6,6 +6,7 @@ The names are written down here since litellm, which knows them too, takes secon
 from gateway.config.model_list import CLOUDS, ModelEntry
 from gateway.errors import UpstreamRefused
 from gateway.models.exchange import Deployment, JsonAnswer, StreamOpener
+from gateway.models.provider_facts import family_in
 from gateway.models.upstream import UpstreamRequest
 from gateway.ports import Upstream
 
@@ -45,8 +46,6 @@ NAMED_ALONE = (("claude-", "anthropic"), ("command-", "cohere_chat"))
 """Models that LiteLLM serves without a provider before their name."""
 AZURE = "azure"
 OPENAI_BASES = ("https://api.openai.com/v1", "https://eu.api.openai.com/v1", "https://us.api.openai.com/v1")
-OPENAIS = ("openai", "responses")
-"""Protocols of OpenAI's, whose endpoints stand beside each other."""
 THROUGH_LITELLM = CLOUDS | {
     *("anthropic", "gemini", "cohere", "cohere_chat", "azure_ai", "ai21", "ai21_chat", "huggingface", "replicate"),
     *("watsonx", "databricks", "snowflake", "cloudflare", "ollama", "ollama_chat", "predibase", "nlp_cloud"),
@@ -111,7 +110,7 @@ def origin_of(provider: str, name: str, api_base: str | None) -> str:
     """
     if provider in OPENAI_COMPATIBLE or provider == AZURE:
         return f"{provider} {api_base}" if api_base else provider
-    return f"{provider} claude" if "claude" in name.lower() else provider
+    return f"{provider} claude" if family_in(name).signs_thoughts else provider
 
 
 class ProtocolUpstream:

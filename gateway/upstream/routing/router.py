@@ -9,6 +9,7 @@ from gateway.config.model_list import ModelEntry
 from gateway.config.settings import Settings
 from gateway.errors import GatewayError, ModelNotFound, Unauthorized
 from gateway.models.exchange import ANTHROPICS_KEY, Caller, Deployment, ModelFacts
+from gateway.models.provider_facts import PROTOCOLS
 from gateway.models.routing import NO_HINT, Candidates, RouteHint
 from gateway.ports import Clock
 from gateway.upstream.openai.descriptions import tokens
@@ -23,7 +24,6 @@ from gateway.upstream.routing.providers import (
     AZURE,
     OPENAI_BASES,
     OPENAI_COMPATIBLE,
-    OPENAIS,
     THROUGH_LITELLM,
     named_base,
     origin_of,
@@ -248,7 +248,11 @@ class ConfiguredRouter:
                 return None
         else:
             is_default = primary.api_base == self._settings.upstream.api_base.rstrip("/")
-            if primary.protocol not in OPENAIS or primary.key_header != "authorization" or not (chosen or is_default):
+            if (
+                not PROTOCOLS[primary.protocol].is_openais
+                or primary.key_header != "authorization"
+                or not (chosen or is_default)
+            ):
                 return None
             provider, slash, _ = primary.route.partition("/")
             route = f"{provider}/{name}" if slash else name
