@@ -1,39 +1,20 @@
 """What the application wires: guards and masking where they are configured, else nothing at all."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gateway.config.settings import Settings
 from gateway.ports import Clock, Embedder, Upstream
 from gateway.upstream.openai.passthrough import Passthrough
 
 if TYPE_CHECKING:
-    from gateway.guards.masking.masker import Masker
-
-
-class Guards(Protocol):
-    """Puts itself around the parts of the application by which a body goes to a model."""
-
-    masker: "Masker | None"
-    is_on: bool
-
-    def upstream(self, upstream: Upstream) -> Upstream:
-        """Calls of models, the internal ones too."""
-        ...
-
-    def embedder(self, embedder: Embedder | None) -> Embedder | None:
-        """Calls of an embedder."""
-        ...
-
-    def passthrough(self, upstream: Passthrough) -> Passthrough:
-        """Relayed calls."""
-        ...
+    from gateway.guards.wiring import Guarding
 
 
 class NoGuards:
-    """Nothing is configured (a `Guards`): every part stays as it is."""
+    """Nothing is configured: every part by which a body goes to a model stays as it is."""
 
-    masker: "Masker | None" = None
+    masker = None
     is_on = False
 
     def upstream(self, upstream: Upstream) -> Upstream:
@@ -49,7 +30,7 @@ class NoGuards:
         return upstream
 
 
-def open_guards(settings: Settings, secret: Callable[[], Awaitable[bytes]], clock: Clock) -> Guards:
+def open_guards(settings: Settings, secret: Callable[[], Awaitable[bytes]], clock: Clock) -> "NoGuards | Guarding":
     """Guards and masking as configured; loaded where they are.
 
     Raises:

@@ -64,35 +64,25 @@ class GuardedUpstream(UpstreamWrapper):
     async def passing(self, deployment: Deployment, request: UpstreamRequest) -> AsyncIterator[UpstreamPassage]:
         """See `UpstreamWrapper`."""
         sent, call, vault = await self._checkpoint.passed(request, deployment.provider_model)
-        yield _GuardedPassage(deployment, sent, self._checkpoint.chain, call, vault)
+        yield UpstreamPassage(
+            deployment,
+            sent,
+            lambda answer: self._answered(answer, sent, call, vault),
+            lambda stream: self._opened(stream, sent, call, vault),
+        )
 
-
-class _GuardedPassage(UpstreamPassage):
-    """Puts back what was masked, and shows answers to guards that look at them."""
-
-    def __init__(
-        self,
-        deployment: Deployment,
-        request: UpstreamRequest,
-        chain: GuardChain | None,
-        call: GuardedCall,
-        vault: Vault | None,
-    ) -> None:
-        super().__init__(deployment, request)
-        self._chain = chain if chain is not None and chain.hold else None
-        self._call = call
-        self._vault = vault
-
-    async def answered(self, answer: JsonAnswer) -> JsonAnswer:
-        choices = answer.body.get("choices")
+    async def _answered(
+        self, answer: JsonAnswer, sent: UpstreamRequest, call: GuardedCall, vault: Vault | None
+    ) -> JsonAnswer:
+        choices, chain = answer.body.get("choices"), self._checkpoint.chain
         if not isinstance(choices, list):
             return answer
-        if self._vault is not None:
-            is_json = answers_json(self.request.body)
-            choices = [_restored(choice, self._vault, is_json=is_json) for choice in choices]
-        if self._chain is not None:
+        if vault is not None:
+            is_json = answers_json(sent.body)
+            choices = [_restored(choice, vault, is_json=is_json) for choice in choices]
+        if chain is not None and chain.hold:
             try:
-                choices = [await self._looked_at(self._chain, choice) for choice in choices]
+                choices = [await _looked_at(chain, call, sent.scope, choice) for choice in choices]
             except GatewayError as error:
                 usage = answer.body.get("usage")
                 error.usage = usage if isinstance(usage, dict) else None
@@ -101,20 +91,21 @@ class _GuardedPassage(UpstreamPassage):
             return answer
         return JsonAnswer({**answer.body, "choices": choices}, answer.headers)
 
-    def opened(self, stream: ChunkStream) -> ChunkStream:
-        if self._vault is not None:
-            stream = RestoredStream(stream, self._vault, is_json=answers_json(self.request.body))
-        if self._chain is not None:
-            stream = LookedAtStream(stream, self._chain, self._call, self.request.scope)
-        return stream
+    def _opened(
+        self, stream: ChunkStream, sent: UpstreamRequest, call: GuardedCall, vault: Vault | None
+    ) -> ChunkStream:
+        chain = self._checkpoint.chain
+        if vault is not None:
+            stream = RestoredStream(stream, vault, is_json=answers_json(sent.body))
+        return LookedAtStream(stream, chain, call, sent.scope) if chain is not None and chain.hold else stream
 
-    async def _looked_at(self, chain: GuardChain, choice: Json) -> Json:
-        message = choice.get("message")
-        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-            return choice
-        said = Said(choice.get("index", 0), message["content"])
-        text = await chain.after(self._call, said, self.request.scope)
-        return choice if text == message["content"] else {**choice, "message": {**message, "content": text}}
+
+async def _looked_at(chain: GuardChain, call: GuardedCall, scope: CallScope, choice: Json) -> Json:
+    message = choice.get("message")
+    if not isinstance(message, dict) or not isinstance(message.get("content"), str):
+        return choice
+    text = await chain.after(call, Said(choice.get("index", 0), message["content"]), scope)
+    return choice if text == message["content"] else {**choice, "message": {**message, "content": text}}
 
 
 def _restored(choice: Any, vault: Vault, *, is_json: bool) -> Any:

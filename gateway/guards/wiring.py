@@ -14,7 +14,7 @@ from gateway.upstream.openai.passthrough import Passthrough
 
 
 class Guarding:
-    """Puts the checkpoint around all of that (a `Guards`).
+    """Puts the checkpoint around all of that (in the place of `guards.opening.NoGuards`).
 
     Raises, when it is made:
         ConfigurationError: a guard or a rule cannot be used.

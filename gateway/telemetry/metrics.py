@@ -8,7 +8,7 @@ tenant.
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -63,8 +63,6 @@ OF_THE_MOMENT = ("in_flight", "kept_bytes", "turns_running", "hooks_waiting", "p
 """Fields of `Counts` that end with their process."""
 HELD = ("cache_bytes", "deployments_in_flight", "deployments_resting")
 """Those of them that have labels."""
-OBSERVED = (*HELD, "cache_reads", "deployment_failures")
-"""Counts with labels that other parts make."""
 CLOCK = SystemClock()
 METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
@@ -305,32 +303,7 @@ class Metrics:
 
     def snapshot(self) -> Counts:
         """A copy of the counts, for another thread."""
-        now = self._counts
-        others: dict[str, Any] = {name: Counter[tuple[str, ...]]() for name in OBSERVED}
-        return replace(
-            now,
-            **others,
-            requests=now.requests.copy(),
-            durations={key: each.copy() for key, each in now.durations.items()},
-            first_chunks={key: each.copy() for key, each in now.first_chunks.items()},
-            bills=now.bills.copy(),
-            unpriced=now.unpriced.copy(),
-            tokens=now.tokens.copy(),
-            costs=now.costs.copy(),
-            upstream_errors=now.upstream_errors.copy(),
-            retries=now.retries.copy(),
-            other_models=now.other_models.copy(),
-            internal_calls=now.internal_calls.copy(),
-            decisions=now.decisions.copy(),
-            fallbacks=now.fallbacks.copy(),
-            summaries=now.summaries.copy(),
-            limited=now.limited.copy(),
-            citations=now.citations.copy(),
-            window_shares={key: each.copy() for key, each in now.window_shares.items()},
-            messages_excluded=now.messages_excluded.copy(),
-            warnings=now.warnings.copy(),
-            prefix_breaks=now.prefix_breaks.copy(),
-        )
+        return Counts(**{each.name: _copied(getattr(self._counts, each.name)) for each in fields(Counts)})
 
     def _note(self, label: str, code: str, now: datetime) -> None:
         known = self._troubles.get(label)
@@ -395,6 +368,13 @@ def _count_few(counter: Counter[tuple[str]], reason: str) -> None:
     """Counts a reason, no more than `MOST_REASONS` of them under names of their own."""
     known = (reason,) in counter or len(counter) < MOST_REASONS
     counter[(reason if known else OTHER,)] += 1
+
+
+def _copied(counts: Any) -> Any:
+    """A number, a counter or histograms, as they are now."""
+    if isinstance(counts, Counter):
+        return counts.copy()
+    return {key: each.copy() for key, each in counts.items()} if isinstance(counts, dict) else counts
 
 
 def endpoint_of(path: str) -> str:

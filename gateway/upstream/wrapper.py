@@ -1,28 +1,26 @@
 """What stands around an upstream: one base for guards, telemetry and whatever else changes or watches calls."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 
 from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer
 from gateway.models.upstream import UpstreamRequest
 from gateway.ports import Upstream
 
 
+async def _same(answer: JsonAnswer) -> JsonAnswer:
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
 class UpstreamPassage:
-    """One call on its way through a wrapper: what is sent on, and what becomes of its answer. This one changes
-    nothing."""
+    """One call on its way through a wrapper: what is sent on, and as what its answer, or its stream, comes out."""
 
-    def __init__(self, deployment: Deployment, request: UpstreamRequest) -> None:
-        self.deployment = deployment
-        self.request = request
-
-    async def answered(self, answer: JsonAnswer) -> JsonAnswer:
-        """The whole answer as it comes out."""
-        return answer
-
-    def opened(self, stream: ChunkStream) -> ChunkStream:
-        """The stream as it comes out."""
-        return stream
+    deployment: Deployment
+    request: UpstreamRequest
+    answered: Callable[[JsonAnswer], Awaitable[JsonAnswer]] = _same
+    opened: Callable[[ChunkStream], ChunkStream] = lambda stream: stream
 
 
 class UpstreamWrapper:

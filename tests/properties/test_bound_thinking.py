@@ -60,7 +60,7 @@ class Talk:
 
     def answer(self, body: Json) -> Json:
         """What the gateway's upstream says."""
-        request, _ = messages_request(body)
+        request, _ = messages_request(body, self.process.upstream.native)
         try:
             return message_of(self.model.answer(request, *self.next)["content"])
         except Refused as refused:

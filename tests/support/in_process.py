@@ -90,9 +90,11 @@ class Function:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
         self.sent: list[Json] = []
+        self.native: Json | None = None
+        """What the latest request said in the words of its own API alone."""
 
     async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
-        body = request.body
+        body, self.native = request.body, request.native
         self.sent.append(body)
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         message = {"role": "assistant", **self._answers(body)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
-from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer, StreamAround
+from gateway.models.exchange import ChunkStream, Deployment, StreamAround
 from gateway.models.upstream import RelayedCall, UpstreamRequest
 from gateway.ports import Upstream
 from gateway.telemetry.otel.attributes import (
@@ -83,22 +83,8 @@ class TracedUpstream(UpstreamWrapper):
             carrier = _carrier(call.span)
             if carrier and deployment.protocol == "litellm":
                 deployment = replace(deployment, headers={**deployment.headers, **carrier})
-            yield _TracedPassage(deployment, replace(request, headers={**request.headers, **carrier}), call)
-
-
-class _TracedPassage(UpstreamPassage):
-    """Tells a call under way what it brings."""
-
-    def __init__(self, deployment: Deployment, request: UpstreamRequest, call: ModelCall) -> None:
-        super().__init__(deployment, request)
-        self._call = call
-
-    async def answered(self, answer: JsonAnswer) -> JsonAnswer:
-        self._call.answered(answer.body)
-        return answer
-
-    def opened(self, stream: ChunkStream) -> ChunkStream:
-        return WatchedStream(stream, self._call)
+            request = replace(request, headers={**request.headers, **carrier})
+            yield UpstreamPassage(deployment, request, call.answered, lambda stream: WatchedStream(stream, call))
 
 
 class TracedHttp(HttpUpstream):

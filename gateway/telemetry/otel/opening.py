@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from gateway.config.files import ConfigurationError
 from gateway.config.telemetry import TelemetrySettings
@@ -14,55 +14,16 @@ from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.passthrough import Passthrough
 
+if TYPE_CHECKING:
+    from gateway.telemetry.otel.wiring import OpenTelemetry
+
 App = Callable[..., Awaitable[None]]
 """An ASGI application."""
 EXTRA = "context-gateway[telemetry]"
 
 
-class Telemetry(Protocol):
-    """Puts itself around the parts of the application that it is to watch. What it returns does what it was given does,
-    whatever becomes of the telemetry."""
-
-    def metrics(self, listed: Iterable[str], now: Callable[[], datetime]) -> Metrics:
-        """The counts, for the names of `model_list`."""
-        ...
-
-    def upstream(self, upstream: Upstream) -> Upstream:
-        """Calls of models, the internal ones too."""
-        ...
-
-    def http(self, pool: ConnectionPool) -> HttpUpstream:
-        """Calls of an embedder; chats go through `upstream`."""
-        ...
-
-    def passthrough(self, pool: ConnectionPool) -> Passthrough:
-        """Relayed calls."""
-        ...
-
-    def app(self, app: App) -> App:
-        """Requests."""
-        ...
-
-    @property
-    def spans(self) -> Spans:
-        """Marks the steps of a part that is made with it."""
-        ...
-
-    def watch(self, *parts: Steps) -> None:
-        """The steps of these parts."""
-        ...
-
-    def start(self, snapshot: Callable[[], Counts]) -> None:
-        """The event loop runs, which counts are read on."""
-        ...
-
-    async def close(self) -> None:
-        """Exports what is left, for a few seconds at most."""
-        ...
-
-
 class NoTelemetry:
-    """Nothing is configured (a `Telemetry`): every part stays as it is."""
+    """Nothing is configured: every part that could be watched stays as it is."""
 
     def metrics(self, listed: Iterable[str], now: Callable[[], datetime]) -> Metrics:
         """The plain counts."""
@@ -99,7 +60,7 @@ class NoTelemetry:
         """There is nothing to export."""
 
 
-def open_telemetry(settings: TelemetrySettings) -> Telemetry:
+def open_telemetry(settings: TelemetrySettings) -> "NoTelemetry | OpenTelemetry":
     """OpenTelemetry as configured; it connects to nothing yet.
 
     Raises:

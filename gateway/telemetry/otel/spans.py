@@ -16,6 +16,7 @@ from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway.accounting.stream import StreamRecord
+from gateway.models.exchange import JsonAnswer
 from gateway.models.turn import LedgerEntry
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import ENDPOINTS, OTHER, endpoint_of
@@ -87,13 +88,14 @@ class ModelCall:
         self._record = StreamRecord(1) if content else None
         self._content = content
 
-    def answered(self, body: Json) -> None:
+    async def answered(self, answer: JsonAnswer) -> JsonAnswer:
         """The whole answer is there."""
-        self.answer = body
+        self.answer = answer.body
         self._ended()
         if self._content:
             with harmless():
-                self.span.set_attributes(of_output(body))
+                self.span.set_attributes(of_output(answer.body))
+        return answer
 
     def saw(self, chunks: Chunks) -> None:
         """These chunks have come."""

@@ -1,4 +1,4 @@
-"""`OpenTelemetry`: what is wired around the parts of the gateway where it is configured (a `Telemetry`)."""
+"""What is wired around the parts of the gateway where OpenTelemetry is configured, in the place of `NoTelemetry`."""
 
 import asyncio
 from collections.abc import Callable, Iterable

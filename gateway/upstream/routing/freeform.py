@@ -26,21 +26,16 @@ class FreeformUpstream(UpstreamWrapper):
         body = _taken(deployment, request.body)
         names = _translated(deployment, request.body)
         sent = request if body is request.body else replace(request, body=body)
-        yield _FreeformPassage(deployment, sent, names) if names else UpstreamPassage(deployment, sent)
+        if not names:
+            yield UpstreamPassage(deployment, sent)
+            return
+        yield UpstreamPassage(
+            deployment, sent, lambda answer: _freeform(answer, names), lambda stream: _FreeformStream(stream, names)
+        )
 
 
-class _FreeformPassage(UpstreamPassage):
-    """Of a request with tools of these names."""
-
-    def __init__(self, deployment: Deployment, request: UpstreamRequest, names: Names) -> None:
-        super().__init__(deployment, request)
-        self._names = names
-
-    async def answered(self, answer: JsonAnswer) -> JsonAnswer:
-        return JsonAnswer(with_freeform(answer.body, self._names), answer.headers)
-
-    def opened(self, stream: ChunkStream) -> ChunkStream:
-        return _FreeformStream(stream, self._names)
+async def _freeform(answer: JsonAnswer, names: Names) -> JsonAnswer:
+    return JsonAnswer(with_freeform(answer.body, names), answer.headers)
 
 
 def _translated(deployment: Deployment, body: Json) -> Names:
