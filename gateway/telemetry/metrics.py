@@ -372,9 +372,9 @@ def _count_few(counter: Counter[tuple[str]], reason: str) -> None:
 
 def _copied(counts: Any) -> Any:
     """A number, a counter or histograms, as they are now."""
-    if isinstance(counts, Counter):
-        return counts.copy()
-    return {key: each.copy() for key, each in counts.items()} if isinstance(counts, dict) else counts
+    if isinstance(counts, dict) and any(isinstance(each, Histogram) for each in counts.values()):
+        return {key: each.copy() for key, each in counts.items()}
+    return counts.copy() if isinstance(counts, dict) else counts
 
 
 def endpoint_of(path: str) -> str:

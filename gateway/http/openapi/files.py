@@ -20,12 +20,10 @@ def file_schemas() -> dict[str, Schema]:
     file = obj(
         "OpenAI's file object, with `progress` while it is read in the background.",
         "id object bytes created_at expires_at filename purpose status status_details",
-        id=TEXT,
         object={"const": "file"},
         bytes=WHOLE,
         created_at=UNIX,
         expires_at=or_null(UNIX),
-        filename=TEXT,
         purpose=purpose,
         status={"enum": ["uploaded", "processed", "error"]},
         status_details=or_null(TEXT),

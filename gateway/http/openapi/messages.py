@@ -23,7 +23,6 @@ def message_schemas() -> dict[str, Schema]:
             **obj(
                 "Anthropic's request. Fields that are not named here go up untouched to Anthropic, and nowhere else.",
                 "model messages",
-                model=TEXT,
                 messages={**many(ANY_OBJECT), "minItems": 1},
                 max_tokens={**WHOLE, "description": "Required, but for counting."},
                 conversation={"description": "The conversation to continue.", "anyOf": [TEXT, ANY_OBJECT]},
@@ -36,11 +35,9 @@ def message_schemas() -> dict[str, Schema]:
             **obj(
                 "Anthropic's message, with the gateway's bill.",
                 "id type role content model usage response_metadata",
-                id=TEXT,
                 type={"const": "message"},
                 role={"const": "assistant"},
                 content=many(ANY_OBJECT),
-                model=TEXT,
                 stop_reason=or_null(TEXT),
                 usage=ANY_OBJECT,
                 response_metadata=ref("ResponseMetadata"),

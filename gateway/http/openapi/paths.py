@@ -78,11 +78,7 @@ def _conversations() -> dict[str, Any]:
         f"{one}/turns": {"get": _get("List turns", "Turns", *named, _of_replay(), *_paging("asc"))},
         f"{one}/turns/{{number}}": {
             "get": _get(
-                "What a turn was sent, why, and what it cost",
-                "TurnDetails",
-                *named,
-                *_in_path("number"),
-                _of_replay(),
+                "What a turn was sent, why, and what it cost", "TurnDetails", *named, *_in_path("number"), _of_replay()
             )
         },
         f"{one}/attachments": {"get": _get("List attached documents", "Attachments", *named, *_paging("asc"))},

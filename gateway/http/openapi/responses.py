@@ -11,7 +11,6 @@ def response_schemas() -> dict[str, Schema]:
                 "OpenAI's fields and the gateway's own; those that it does not know go up untouched where the "
                 "upstream speaks Responses.",
                 "model input",
-                model=TEXT,
                 input={"anyOf": [TEXT, many(ANY_OBJECT)]},
                 instructions=or_null(TEXT),
                 tools=or_null(many(ANY_OBJECT)),
@@ -34,10 +33,8 @@ def response_schemas() -> dict[str, Schema]:
             **obj(
                 "OpenAI's response with its bill.",
                 "id object status model output response_metadata",
-                id=TEXT,
                 object={"const": "response"},
                 status={"enum": ["completed", "incomplete", "failed", "in_progress"]},
-                model=TEXT,
                 output=many(ANY_OBJECT),
                 usage=or_null(ANY_OBJECT),
                 response_metadata=ref("ResponseMetadata"),
@@ -49,7 +46,6 @@ def response_schemas() -> dict[str, Schema]:
             **obj(
                 "What is to be compacted: a history by its name, or its items.",
                 "model",
-                model=TEXT,
                 input={"anyOf": [TEXT, many(ANY_OBJECT), {"type": "null"}]},
                 previous_response_id=or_null(TEXT),
                 conversation={"anyOf": [TEXT, ANY_OBJECT, {"type": "null"}]},
@@ -59,7 +55,6 @@ def response_schemas() -> dict[str, Schema]:
         "CompactedResponse": obj(
             "The users' messages that were sent, then the item that stands for all.",
             "id object created_at output usage",
-            id=TEXT,
             object={"const": "response.compaction"},
             created_at=WHOLE,
             output=many(ANY_OBJECT),

@@ -51,10 +51,12 @@ def obj(description: str, required: str = "", /, **properties: Schema) -> Schema
     """An object.
 
     Args:
-        required: names of properties, with spaces between.
+        required: names of properties, with spaces between; those of which nothing else is said are texts.
     """
-    found: Schema = {"type": "object", "description": description, "properties": properties}
-    return {**found, "required": required.split()} if required else found
+    names = required.split()
+    known = {**dict.fromkeys(names, TEXT), **properties}
+    found: Schema = {"type": "object", "description": description, "properties": known}
+    return {**found, "required": names} if required else found
 
 
 def or_null(of: Schema) -> Schema:
@@ -214,7 +216,6 @@ def _of_chats() -> dict[str, Schema]:
             "What would be forwarded, and what it would cost.",
             "object model messages response_metadata estimated_cost",
             object={"const": "context.dry_run"},
-            model=TEXT,
             messages=many(ANY_OBJECT),
             response_metadata=ref("ResponseMetadata"),
             estimated_cost=or_null(obj("Of the primary call.", "min max", min=USD, max=USD)),
@@ -223,10 +224,8 @@ def _of_chats() -> dict[str, Schema]:
             **obj(
                 "A completion with its bill; without choices where its content was not stored.",
                 "id object created model choices status response_metadata",
-                id=TEXT,
                 object={"const": "chat.completion"},
                 created=UNIX,
-                model=TEXT,
                 choices=choices,
                 **ours,
                 **kept,
@@ -250,8 +249,6 @@ def _of_chats() -> dict[str, Schema]:
         "ErrorDetails": obj(
             "What went wrong; `param` names the field.",
             "message type param code",
-            message=TEXT,
-            type=TEXT,
             param=or_null(TEXT),
             code=or_null(TEXT),
             upstream={"description": "The upstream's own words, where they are not in OpenAI's shape."},
@@ -307,7 +304,6 @@ def _of_conversations() -> dict[str, Schema]:
         "Conversation": obj(
             "OpenAI's conversation; one alone has its totals and its latest turns.",
             "id object created_at metadata",
-            id=TEXT,
             object={"const": "conversation"},
             created_at=UNIX,
             updated_at=UNIX,
@@ -378,9 +374,6 @@ def _of_operations() -> dict[str, Schema]:
         "About": obj(
             "What this is, and where to look.",
             "name version description links",
-            name=TEXT,
-            version=TEXT,
-            description=TEXT,
             links={"type": "object", "additionalProperties": TEXT},
         ),
     }

@@ -8,11 +8,7 @@ def thing_schemas() -> dict[str, Schema]:
     thing = obj(
         "A thing that is remembered; `id` is that of the memory, `thing_id` its own.",
         "id object type thing_id name aliases action times scope conversation_id created_at mentioned_at expires_at",
-        id=TEXT,
         object={"const": "memory.thing"},
-        type=TEXT,
-        thing_id=TEXT,
-        name=TEXT,
         aliases=many(TEXT),
         action={**TEXT, "description": "What was done with it last."},
         times={**WHOLE, "description": "How often it was noted; 0: it was only shown."},
@@ -25,10 +21,7 @@ def thing_schemas() -> dict[str, Schema]:
     conversation = obj(
         "A conversation that is about a thing.",
         "id object memory_id action times mentioned_at",
-        id=TEXT,
         object={"const": "memory.conversation"},
-        memory_id=TEXT,
-        action=TEXT,
         times=WHOLE,
         mentioned_at=UNIX,
     )

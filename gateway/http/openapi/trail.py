@@ -16,7 +16,6 @@ def trail_schemas() -> dict[str, Schema]:
         actor=or_null({**TEXT, "description": "The id of the key; null: a command."}),
         actor_name=or_null({**TEXT, "description": "Of the key, or of the system's user who ran the command."}),
         tenant=or_null({**TEXT, "description": "Whose data it is about."}),
-        action=TEXT,
         object_id=or_null({**TEXT, "description": "What it was done to."}),
         ok={**FLAG, "description": "False for what was refused."},
         details={"type": "object", "additionalProperties": True},

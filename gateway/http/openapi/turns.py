@@ -35,7 +35,6 @@ def turn_schemas() -> dict[str, Schema]:
     request = obj(
         "One request of a turn: what it forwarded, why, and its bill.",
         "request_id sent sent_is_exact reason why usage cost",
-        request_id=TEXT,
         completion_id=or_null(TEXT),
         model=TEXT,
         agent=or_null(obj("Who answered.", id=TEXT, type=TEXT)),
@@ -109,7 +108,6 @@ def _of_replays(spent: dict[str, Schema]) -> dict[str, Schema]:
                     "Begin or end; with the figures of its branch at the end.",
                     "object replay_id conversation from_turn to_turn status",
                     object={"const": "conversation.replay"},
-                    replay_id=TEXT,
                     conversation=conversation,
                     from_turn=WHOLE,
                     to_turn=WHOLE,
@@ -124,7 +122,6 @@ def _of_replays(spent: dict[str, Schema]) -> dict[str, Schema]:
                     "object turn content",
                     object={"const": "conversation.replay.delta"},
                     turn=WHOLE,
-                    content=TEXT,
                 ),
                 obj(
                     "What became of a turn, and what the requests of this run cost.",

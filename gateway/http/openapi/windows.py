@@ -52,8 +52,6 @@ def _of_windows() -> dict[str, Schema]:
     citation = obj(
         "What an answer rests on, as it says itself.",
         "artifact_id source title place passages",
-        artifact_id=TEXT,
-        source=TEXT,
         title=or_null(TEXT),
         place=or_null(TEXT),
         passages=many(passage),
@@ -86,8 +84,6 @@ def _of_the_classic_api() -> dict[str, Schema]:
     turn = obj(
         "A message of the user, and what came of it.",
         "user_message agent_response timestamp mcp_tools_used",
-        user_message=TEXT,
-        agent_response=TEXT,
         timestamp=or_null(time),
         mcp_tools_used=many(TEXT),
     )
@@ -95,8 +91,6 @@ def _of_the_classic_api() -> dict[str, Schema]:
     workflow = obj(
         "A workflow, with what was done with it last.",
         "spec_id name mentioned_at action aliases",
-        spec_id=TEXT,
-        name=TEXT,
         aliases=many(TEXT),
         **mentioned,
     )
@@ -107,7 +101,6 @@ def _of_the_classic_api() -> dict[str, Schema]:
             **obj(
                 "A message; further fields are those of `ChatRequest`.",
                 "message",
-                message=TEXT,
                 conversation_id=or_null(named),
                 workflow_id=or_null({**TEXT, "maxLength": 128}),
                 workflow_spec=or_null({**ANY_OBJECT, "description": "The workflow, shown to the model as a document."}),
@@ -118,7 +111,6 @@ def _of_the_classic_api() -> dict[str, Schema]:
         "ClassicAnswer": obj(
             "The answer, and how full the window was.",
             "response conversation_id tools_used context response_metadata",
-            response=TEXT,
             conversation_id=or_null(TEXT),
             tools_used=many(TEXT),
             tool_calls=many(ANY_OBJECT),
@@ -142,14 +134,12 @@ def _of_the_classic_api() -> dict[str, Schema]:
         "ClassicWorkflows": obj(
             "The workflows that a conversation is about, the latest first.",
             "conversation_id workflows has_more",
-            conversation_id=TEXT,
             workflows=many(workflow),
             has_more=FLAG,
         ),
         "ClassicMentions": obj(
             "The conversations that are about a workflow, the latest first.",
             "spec_id conversations has_more",
-            spec_id=TEXT,
             conversations=many(mention),
             has_more=FLAG,
         ),
@@ -158,7 +148,6 @@ def _of_the_classic_api() -> dict[str, Schema]:
         "PromptInfo": obj(
             "The prompt profile that a message calls for.",
             "model mode context",
-            model=TEXT,
             mode=or_null(TEXT),
             source=TEXT,
             reason=TEXT,
