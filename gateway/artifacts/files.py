@@ -175,11 +175,7 @@ class FileReader:
         return reading.told, digest
 
     async def best(
-        self,
-        document: DocumentFile,
-        owner: DocumentOwner,
-        known: Known | None = None,
-        progress: Progress | None = None,
+        self, document: DocumentFile, owner: DocumentOwner, known: Known | None = None, progress: Progress | None = None
     ) -> tuple[Reading, str]:
         """What the document says, its pictures of text too, and its digest.
 

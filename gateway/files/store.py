@@ -13,14 +13,7 @@ from gateway.base.turns import SharedRoom
 from gateway.config.documents_settings import FileSettings
 from gateway.documents.process import BytesAtOnce
 from gateway.documents.recognize import may_be_document
-from gateway.errors import (
-    FileNotFound,
-    FilesQuotaExceeded,
-    GatewayError,
-    NotFound,
-    RequestTooLarge,
-    StorageUnavailable,
-)
+from gateway.errors import FileNotFound, FilesQuotaExceeded, GatewayError, NotFound, RequestTooLarge, StorageUnavailable
 from gateway.files.sealed import PIECE, object_name, opened, sealed, start_of
 from gateway.models.exchange import Caller, StoredFile
 from gateway.models.files import (

@@ -41,8 +41,5 @@ class UpstreamWrapper:
     @asynccontextmanager
     async def stream(self, deployment: Deployment, request: UpstreamRequest) -> AsyncIterator[ChunkStream]:
         """An answer in chunks."""
-        async with (
-            self.passing(deployment, request) as way,
-            self._inner.stream(way.deployment, way.request) as opened,
-        ):
+        async with self.passing(deployment, request) as way, self._inner.stream(way.deployment, way.request) as opened:
             yield way.opened(opened)

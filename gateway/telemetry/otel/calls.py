@@ -11,13 +11,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from gateway.models.exchange import ChunkStream, Deployment, StreamAround
 from gateway.models.upstream import RelayedCall, UpstreamRequest
 from gateway.ports import Upstream
-from gateway.telemetry.otel.attributes import (
-    OPERATIONS,
-    Attributes,
-    of_request,
-    of_server,
-    provider_of,
-)
+from gateway.telemetry.otel.attributes import OPERATIONS, Attributes, of_request, of_server, provider_of
 from gateway.telemetry.otel.content import of_input
 from gateway.telemetry.otel.instruments import Instruments
 from gateway.telemetry.otel.spans import CONTEXT, CURRENT, PARENTS, PURPOSE, ModelCall, Tracing, failed, harmless

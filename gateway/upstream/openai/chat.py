@@ -20,11 +20,7 @@ from gateway.upstream.openai.sse import BYTE_ORDER_MARK
 
 CHAT = "chat/completions"
 NO_STREAM = (b"application/json", b"text/html", b"application/problem+json")
-OWN_HEADERS = {
-    b"content-type": b"application/json",
-    b"accept-encoding": b"identity",
-    b"user-agent": b"context-gateway",
-}
+OWN_HEADERS = {b"content-type": b"application/json", b"accept-encoding": b"identity", b"user-agent": b"context-gateway"}
 
 
 @dataclass(frozen=True, slots=True)
