@@ -21,6 +21,7 @@ from gateway.http.answering import Answering
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.classic.endpoint import Stored
+from gateway.http.compress.endpoint import Compress
 from gateway.http.conversations.attachments import Attachments
 from gateway.http.conversations.completions import StoredCompletions
 from gateway.http.conversations.context import ConversationContext
@@ -265,6 +266,7 @@ class Gateway:
         self.chat = ChatCompletions(self.answering, settings, self.resends)
         self.messages = Messages(self.answering, settings, self.resends, store)
         self.count_tokens = CountTokens(pipeline, auth, settings, clock)
+        self.compress = Compress(pipeline, limited, auth, settings, clock, bodies)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
         self.conversations = Conversations(records, store, auth, max_bytes, self.hooks, self.serves)

@@ -68,6 +68,7 @@ def route_table(gateway: Gateway, draining: Draining) -> list[Route]:
         ("GET", CHAT_PATH, gateway.completions.all),
         ("POST", "/v1/messages", gateway.messages),
         ("POST", "/v1/messages/count_tokens", gateway.count_tokens),
+        ("POST", "/v1/compress", gateway.compress),
         ("GET POST DELETE", CHAT_PATH + "/{completion_id}", gateway.completions.one),
         ("GET", CHAT_PATH + "/{completion_id}/messages", gateway.completions.messages),
         ("POST", "/v1/conversations/import", gateway.imported),

@@ -98,6 +98,8 @@ class ContextOptions:
     """Its client wants to be told where such room was made, by what may stand for all before the answer."""
     pauses: bool = False
     """Then it wants to be told that alone: no model is asked."""
+    sent_elsewhere: bool = False
+    """Of a dry run: who asks sends the fitted messages to the model itself, so that they are kept as forwarded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,7 +221,7 @@ class Settlement:
 
     async def bill_dry_run(self, exchange: Exchange) -> None:
         """Records the bill of a dry run's internal models, and why they were asked; nothing else is kept of it
-        (guarantee §5)."""
+        (guarantee §5) but, for messages that are sent elsewhere, their frame."""
         if exchange.internal and exchange.built:
             used = exchange.built.utilization
             records = [anonymous(record) for record in used.artifacts_processed]
@@ -229,6 +229,8 @@ class Settlement:
             exchange.built = replace(exchange.built, utilization=utilization)
             exchange.conversation_id = None
             await self.settle(exchange, Outcome("complete"))
+        elif exchange.request.options.sent_elsewhere and self.frames is not None:
+            await self.frames.keep(exchange)
 
     def learn_refusal(self, exchange: Exchange) -> None:
         """Learns from a prompt that upstream refused although it was to fit."""

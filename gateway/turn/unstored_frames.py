@@ -120,7 +120,7 @@ class UnstoredFrames:
         request, history, built = exchange.request, exchange.history, exchange.built
         if history is None or built is None or built.material is None or not _is_kept(request, history):
             return
-        if request.options.dry_run:
+        if request.options.dry_run and not request.options.sent_elsewhere:
             return
         try:
             key = _Key.of(await self._store.secret(), request)

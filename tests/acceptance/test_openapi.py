@@ -116,6 +116,9 @@ def test_s9_messages_are_as_described(one_gateway: GatewayProcess, upstream: Moc
     with http(one_gateway) as client:
         check(described, "Message", client.post("/messages", json=body).json())
         check(described, "CountedTokens", client.post("/messages/count_tokens", json=body).json())
+        check(described, "CompressRequest", body)
+        check(described, "Compressed", client.post("/compress", json=body).json())
+        check(described, "Compressed", client.post("/compress", json={**body, "system": "Be brief."}).json())
         check(described, "MessagesError", client.post("/messages", json={"model": "small"}).json())
 
 

@@ -36,6 +36,9 @@ def paths() -> dict[str, Any]:
         },
         **_responses(),
         **message_paths(),
+        "/v1/compress": {
+            "post": _post("Fitted messages and their bill, for another gateway", "CompressRequest", "Compressed")
+        },
         **_conversations(),
         **_files(),
         **_classic(),

@@ -220,6 +220,27 @@ def _of_chats() -> dict[str, Schema]:
             response_metadata=ref("ResponseMetadata"),
             estimated_cost=or_null(obj("Of the primary call.", "min max", min=USD, max=USD)),
         ),
+        "CompressRequest": {
+            **obj(
+                "A chat's request, or one in Anthropic's words, of which no model is asked.",
+                "model messages",
+                model={"type": "string", "minLength": 1, "maxLength": 512},
+                messages={"type": "array", "items": ANY_OBJECT, "minItems": 1},
+                context=or_null(ref("Context")),
+                tools=or_null(many(ANY_OBJECT)),
+                system={"description": "Anthropic's: a text, or blocks.", "anyOf": [TEXT, many(ANY_OBJECT)]},
+            ),
+            "additionalProperties": True,
+        },
+        "Compressed": obj(
+            "The messages to be sent, in the words of those that came, and the bill of making them.",
+            "messages tokens_before tokens_after response_metadata",
+            messages=many(ANY_OBJECT),
+            system={"description": "Anthropic's: a text, or blocks.", "anyOf": [TEXT, many(ANY_OBJECT)]},
+            tokens_before=WHOLE,
+            tokens_after=WHOLE,
+            response_metadata=ref("ResponseMetadata"),
+        ),
         "StoredCompletion": {
             **obj(
                 "A completion with its bill; without choices where its content was not stored.",

@@ -1,0 +1,1 @@
+"""`POST /v1/compress`: fitted messages for other gateways."""
