@@ -24,10 +24,11 @@ TIMES = (
 PIECES = re.compile(r'data: \{"object": ?"conversation.replay.delta".*\n\n')
 """Of an answer within a replay, cut by the time at which they came."""
 DROPPED = {"date", "content-length", "host", "transfer-encoding", "connection", "server"}
-UNSTORED = {"secrets", "processes", "schema_revisions", "sqlite_sequence", "quota_shares"}
+UNSTORED = {"alembic_version", "secrets", "processes", "schema_revisions", "sqlite_sequence", "quota_shares"}
 """Tables of a process, or of a storage."""
 RANDOM = {
     ("cached_contents", "digest"),
+    ("claims", "body"),
     ("admin_events", "digest"),
     ("admin_events", "previous_digest"),
     ("api_keys", "digest"),
@@ -122,6 +123,8 @@ def _rows(database: sqlite3.Connection, table: str) -> Iterator[str]:
     columns = [each[0] for each in cursor.description]
     for row in cursor:
         named = {name: _value(value) for name, value in zip(columns, row, strict=True) if (table, name) not in RANDOM}
+        if named.get("action") == "storage.migrated":
+            continue
         if named.get("purpose") == "summarizer":
             named.pop("number", None)  # they are asked at once
         line = json.dumps(named, ensure_ascii=False)

@@ -92,6 +92,7 @@ class Provider(Closing):
         """The calls since the last time: of the primary model in their order, and the internal ones, which may come at
         once."""
         found, self.upstream.requests[:] = [*self.upstream.requests], []
+        found = [each for each in found if each.method == "POST"]  # lists of models are asked for now and then
         primary = [each for each in found if is_primary(each)]
         return primary, [each for each in found if not is_primary(each)]
 

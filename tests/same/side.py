@@ -183,7 +183,7 @@ class Side(Closing):
         self.entries.append(Entry(request, forwarded, beside, answer, [*self.provider.upstream.violations]))
 
     def _forwarded(self, record: Record) -> Json:
-        body = self.names.said(record.raw.decode("utf-8", "surrogatepass"))
+        body = self.names.said(record.raw.decode("utf-8", "backslashreplace"))
         sent = told(record.headers, self.names)
         return {"path": f"{record.method} {record.path} {record.query}".strip(), "headers": sent, "body": body}
 
