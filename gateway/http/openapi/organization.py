@@ -1,6 +1,6 @@
 """Schemas of usage and costs as OpenAI tells them (guarantee §13.4)."""
 
-from gateway.http.openapi.schemas import FLAG, NUMBER, TEXT, UNIX, WHOLE, Schema, many, obj, or_null, ref
+from gateway.http.openapi.schemas import FLAG, NUMBER, TEXT, WHOLE, Schema, many, obj, or_null, ref
 
 GROUPED = ("project_id", "api_key_id")
 USAGE_GROUPED = (*GROUPED, "user_id", "model")
@@ -23,21 +23,17 @@ def organization_schemas() -> dict[str, Schema]:
 def _page(name: str) -> Schema:
     return obj(
         "A page of buckets; the next one is `page=` its `next_page`.",
-        "object data has_more next_page",
+        "object data has_more:flag next_page?",
         object={"const": "page"},
         data=many(ref(f"{name}Bucket")),
-        has_more=FLAG,
-        next_page=or_null(TEXT),
     )
 
 
 def _bucket(name: str) -> Schema:
     return obj(
         "A day, an hour or a minute (UTC), from `start_time` on and before `end_time`; empty where nobody asked.",
-        "object start_time end_time results",
+        "object start_time:unix end_time:unix results",
         object={"const": "bucket"},
-        start_time=UNIX,
-        end_time=UNIX,
         results=many(ref(name)),
     )
 

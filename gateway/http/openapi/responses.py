@@ -54,9 +54,8 @@ def response_schemas() -> dict[str, Schema]:
         },
         "CompactedResponse": obj(
             "The users' messages that were sent, then the item that stands for all.",
-            "id object created_at output usage",
+            "id object created_at:whole output usage",
             object={"const": "response.compaction"},
-            created_at=WHOLE,
             output=many(ANY_OBJECT),
             usage=ANY_OBJECT,
         ),

@@ -47,18 +47,6 @@ def many(of: Schema) -> Schema:
     return {"type": "array", "items": of}
 
 
-def obj(description: str, required: str = "", /, **properties: Schema) -> Schema:
-    """An object.
-
-    Args:
-        required: names of properties, with spaces between; those of which nothing else is said are texts.
-    """
-    names = required.split()
-    known = {**dict.fromkeys(names, TEXT), **properties}
-    found: Schema = {"type": "object", "description": description, "properties": known}
-    return {**found, "required": names} if required else found
-
-
 def or_null(of: Schema) -> Schema:
     """The same, or null."""
     return {"anyOf": [of, {"type": "null"}]}
@@ -70,6 +58,7 @@ NUMBER: Schema = {"type": "number"}
 FLAG: Schema = {"type": "boolean"}
 UNIX: Schema = {"type": "integer", "description": "Unix seconds."}
 USD: Schema = {"description": "USD; null where a price is not known.", "anyOf": [NUMBER, {"type": "null"}]}
+TYPES = {"": TEXT, "whole": WHOLE, "number": NUMBER, "flag": FLAG, "unix": UNIX, "usd": USD}
 ANY_OBJECT: Schema = {"type": "object", "additionalProperties": True}
 METADATA: Schema = {
     "type": "object",
@@ -77,6 +66,21 @@ METADATA: Schema = {
     "additionalProperties": {"type": "string", "maxLength": 512},
     "maxProperties": 16,
 }
+
+
+def obj(description: str, required: str = "", /, **properties: Schema) -> Schema:
+    """An object.
+
+    Args:
+        required: names of properties, with spaces between; each of which nothing else is said may have its type behind
+            a colon (`TYPES`: a text without one), and a `?` where it may be null.
+    """
+    named: dict[str, Schema] = {}
+    for each in required.split():
+        name, _, kind = each.rstrip("?").partition(":")
+        named[name] = or_null(TYPES[kind]) if each.endswith("?") else TYPES[kind]
+    found: Schema = {"type": "object", "description": description, "properties": {**named, **properties}}
+    return {**found, "required": [*named]} if required else found
 
 
 class _Numbers(GenerateJsonSchema):
@@ -153,11 +157,7 @@ def _of_bills() -> dict[str, Schema]:
         "Usage": {
             **obj(
                 "What the upstream reported, and what all models of the request cost together.",
-                "prompt_tokens completion_tokens total_tokens cost",
-                prompt_tokens=WHOLE,
-                completion_tokens=WHOLE,
-                total_tokens=WHOLE,
-                cost=USD,
+                "prompt_tokens:whole completion_tokens:whole total_tokens:whole cost:usd",
                 cost_details={"type": "object", "additionalProperties": USD},
             ),
             "additionalProperties": True,
@@ -244,9 +244,8 @@ def _of_chats() -> dict[str, Schema]:
         "StoredCompletion": {
             **obj(
                 "A completion with its bill; without choices where its content was not stored.",
-                "id object created model choices status response_metadata",
+                "id object created:unix model choices status response_metadata",
                 object={"const": "chat.completion"},
-                created=UNIX,
                 choices=choices,
                 **ours,
                 **kept,
@@ -269,9 +268,7 @@ def _of_chats() -> dict[str, Schema]:
         "Error": obj("OpenAI's error.", "error", error=ref("ErrorDetails")),
         "ErrorDetails": obj(
             "What went wrong; `param` names the field.",
-            "message type param code",
-            param=or_null(TEXT),
-            code=or_null(TEXT),
+            "message type param? code?",
             upstream={"description": "The upstream's own words, where they are not in OpenAI's shape."},
         ),
     }
@@ -293,11 +290,9 @@ def _of_conversations() -> dict[str, Schema]:
     spent = spent_fields()
     turn = obj(
         "One turn, all requests of its tool loop together.",
-        "number request_ids status created_at usage cost",
-        number=WHOLE,
+        "number:whole request_ids status created_at:unix usage cost",
         request_ids=many(TEXT),
         status={"enum": ["complete", "partial", "failed"]},
-        created_at=UNIX,
         **spent,
     )
     agents = many(
@@ -324,9 +319,8 @@ def _of_conversations() -> dict[str, Schema]:
     return {
         "Conversation": obj(
             "OpenAI's conversation; one alone has its totals and its latest turns.",
-            "id object created_at metadata",
+            "id object created_at:unix metadata",
             object={"const": "conversation"},
-            created_at=UNIX,
             updated_at=UNIX,
             metadata=METADATA,
             session=or_null(TEXT),
@@ -371,12 +365,8 @@ def spent_fields() -> dict[str, Schema]:
         "usage": ref("Tokens"),
         "cost": obj(
             "What all models cost together.",
-            "planning_cost total_cost currency priced estimated",
-            planning_cost=USD,
-            total_cost=USD,
+            "planning_cost:usd total_cost:usd currency priced:flag estimated:flag",
             currency={"const": "USD"},
-            priced=FLAG,
-            estimated=FLAG,
         ),
     }
 

@@ -24,11 +24,10 @@ def trail_schemas() -> dict[str, Schema]:
     )
     events = obj(
         "Events in the order of their numbers; the next page is `after=` its `last_id`.",
-        "object data first_id last_id has_more",
+        "object data first_id last_id has_more:flag",
         object={"const": "list"},
         data=many(ref("TrailEvent")),
         first_id=NUMBER_OF_EVENT,
         last_id=NUMBER_OF_EVENT,
-        has_more=FLAG,
     )
     return {"TrailEvent": event, "TrailEvents": events}

@@ -106,11 +106,9 @@ def _of_replays(spent: dict[str, Schema]) -> dict[str, Schema]:
             "anyOf": [
                 obj(
                     "Begin or end; with the figures of its branch at the end.",
-                    "object replay_id conversation from_turn to_turn status",
+                    "object replay_id conversation from_turn:whole to_turn:whole status",
                     object={"const": "conversation.replay"},
                     conversation=conversation,
-                    from_turn=WHOLE,
-                    to_turn=WHOLE,
                     status={"enum": ["running", "complete", "needs_tool"]},
                     turns=WHOLE,
                     last_message_id=or_null(TEXT),
@@ -118,18 +116,13 @@ def _of_replays(spent: dict[str, Schema]) -> dict[str, Schema]:
                     **spent,
                 ),
                 obj(
-                    "A piece of an answer.",
-                    "object turn content",
-                    object={"const": "conversation.replay.delta"},
-                    turn=WHOLE,
+                    "A piece of an answer.", "object turn:whole content", object={"const": "conversation.replay.delta"}
                 ),
                 obj(
                     "What became of a turn, and what the requests of this run cost.",
-                    "object turn status request_id request_ids usage cost",
+                    "object turn:whole status request_id? request_ids usage cost",
                     object={"const": "conversation.replay.turn"},
-                    turn=WHOLE,
                     status={"enum": ["complete", "needs_tool", "failed"]},
-                    request_id=or_null(TEXT),
                     request_ids=many(TEXT),
                     model=or_null(TEXT),
                     agent=or_null(obj("Who answered.", id=TEXT, type=TEXT)),

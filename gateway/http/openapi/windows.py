@@ -40,9 +40,7 @@ def _of_windows() -> dict[str, Schema]:
         "messages_included": WHOLE,
         "left": obj(
             "What is not in it, or not as a whole.",
-            "messages turns artifacts_reduced artifacts_excluded",
-            messages=WHOLE,
-            turns=or_null(WHOLE),
+            "messages:whole turns:whole? artifacts_reduced artifacts_excluded",
             artifacts_reduced=many(artifact),
             artifacts_excluded=many(artifact),
         ),
@@ -51,9 +49,7 @@ def _of_windows() -> dict[str, Schema]:
     passage = obj("What was sent of it.", "start end text", start=or_null(WHOLE), end=or_null(WHOLE), text=TEXT)
     citation = obj(
         "What an answer rests on, as it says itself.",
-        "artifact_id source title place passages",
-        title=or_null(TEXT),
-        place=or_null(TEXT),
+        "artifact_id source title? place? passages",
         passages=many(passage),
         choice=WHOLE,
     )
@@ -110,8 +106,7 @@ def _of_the_classic_api() -> dict[str, Schema]:
         },
         "ClassicAnswer": obj(
             "The answer, and how full the window was.",
-            "response conversation_id tools_used context response_metadata",
-            conversation_id=or_null(TEXT),
+            "response conversation_id? tools_used context response_metadata",
             tools_used=many(TEXT),
             tool_calls=many(ANY_OBJECT),
             context=ref("Window"),
@@ -133,22 +128,19 @@ def _of_the_classic_api() -> dict[str, Schema]:
         ),
         "ClassicWorkflows": obj(
             "The workflows that a conversation is about, the latest first.",
-            "conversation_id workflows has_more",
+            "conversation_id workflows has_more:flag",
             workflows=many(workflow),
-            has_more=FLAG,
         ),
         "ClassicMentions": obj(
             "The conversations that are about a workflow, the latest first.",
-            "spec_id conversations has_more",
+            "spec_id conversations has_more:flag",
             conversations=many(mention),
-            has_more=FLAG,
         ),
         "ClassicCleared": obj("Done.", "conversation_id", conversation_id=TEXT, cleared=FLAG, deleted=FLAG),
         "ClassicHealth": obj("Whether it serves.", "status", status=TEXT, reason=TEXT, context=ref("Statistics")),
         "PromptInfo": obj(
             "The prompt profile that a message calls for.",
-            "model mode context",
-            mode=or_null(TEXT),
+            "model mode? context",
             source=TEXT,
             reason=TEXT,
             tokens=WHOLE,
