@@ -290,7 +290,16 @@ class Gateway:
         replays = ReplayStore(self.transactions, clock)
         self.turns = Turns(past, replays, auth)
         self.replayer = Replayer(limited, store, replays, past)
-        self.replays = Replays(self.replayer, pipeline, past, replays, store, auth, settings, clock)
+        self.replays = Replays(
+            replayer=self.replayer,
+            pipeline=pipeline,
+            past=past,
+            replays=replays,
+            store=store,
+            auth=auth,
+            settings=settings,
+            clock=clock,
+        )
         chars = settings.documents.index_chars
         transfer = ConversationTransfer(self.transactions, clock, chars, self.indexing.wake)
         self.trail = Trail(self.transactions, clock, is_strict=settings.auth.wants_keys)

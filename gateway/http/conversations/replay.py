@@ -60,31 +60,21 @@ from gateway.turn.replay import Replayer, ReplayWork
 Json = dict[str, Any]
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class Replays:
     """The endpoint: reads and validates, hands over to the replayer, and sends what it tells."""
 
-    def __init__(
-        self,
-        replayer: Replayer,
-        pipeline: Pipeline,
-        past: PastTurns,
-        replays: ReplayStore,
-        store: ConversationStore,
-        auth: Authenticator,
-        settings: Settings,
-        clock: Clock,
-    ) -> None:
-        self._replayer = replayer
-        self._pipeline = pipeline
-        self._past = past
-        self._replays = replays
-        self._store = store
-        self._auth = auth
-        self._settings = settings
-        self._clock = clock
+    replayer: Replayer
+    pipeline: Pipeline
+    past: PastTurns
+    replays: ReplayStore
+    store: ConversationStore
+    auth: Authenticator
+    settings: Settings
+    clock: Clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        got = await received(scope, receive, self._auth, self._settings.server.max_body_bytes)
+        got = await received(scope, receive, self.auth, self.settings.server.max_body_bytes)
         conversation_id = scope["path_params"]["conversation_id"]
         if not CONVERSATION_ID.match(conversation_id):
             raise ConversationNotFound("No such conversation.", param="conversation_id")
@@ -104,7 +94,7 @@ class Replays:
     async def _named(self, asking: "_Asking", request: Keyed) -> str:
         """The name of the replay that an `Idempotency-Key` stands for: sent again, it goes on with that."""
         own = jsons.canonical([asking.caller.tenant, asking.conversation_id, request.key]).decode()
-        return f"replay_{key_digest(await self._store.secret(), own).hex()[:48]}"
+        return f"replay_{key_digest(await self.store.secret(), own).hex()[:48]}"
 
     async def _known(self, asking: "_Asking", fields: ReplayField) -> ReplayField:
         """The same, with the replay that its `Idempotency-Key` began, if it has.
@@ -113,7 +103,7 @@ class Replays:
             IdempotencyKeyMismatch: that was asked for otherwise.
         """
         tenant, conversation_id, name = asking.caller.tenant, asking.conversation_id, asking.name
-        known = await self._replays.find_begun(tenant, conversation_id, name) if name is not None else None
+        known = await self.replays.find_begun(tenant, conversation_id, name) if name is not None else None
         if known is None:
             return fields
         turns = (fields.from_turn or known.from_turn, fields.to_turn or known.to_turn)
@@ -126,7 +116,7 @@ class Replays:
         is_new = fields.replay_id is None
         work = await (self._begun(asking, fields, stream) if is_new else self._resumed(asking, fields, stream))
         try:
-            done = await self._replayer.run(work)
+            done = await self.replayer.run(work)
             end = await self._end(asking, work.replay, done=done, move_head=bool(fields.move_head))
         except GatewayError as error:
             if not stream.begun:
@@ -135,7 +125,7 @@ class Replays:
             return
         finally:
             if is_new and not stream.begun:  # nobody knows its name
-                self._replayer.forget(work.replay.replay_id)
+                self.replayer.forget(work.replay.replay_id)
         await stream.end(end)
 
     async def _begun(self, asking: "_Asking", fields: ReplayField, stream: "_EventStream") -> ReplayWork:
@@ -143,15 +133,15 @@ class Replays:
         replay, turns, _ = await self._planned(asking, fields)
         make = self._maker(asking, replay)
         self._check(asking, make, turns, replay)
-        await self._replays.begin(asking.caller.tenant, replay)
+        await self.replays.begin(asking.caller.tenant, replay)
         stream.of(replay)
         return ReplayWork(asking.caller.tenant, replay, turns, make, stream.emit)
 
     async def _resumed(self, asking: "_Asking", fields: ReplayField, stream: "_EventStream") -> ReplayWork:
         """A replay that goes on, taken by this request."""
         tenant, name = asking.caller.tenant, str(fields.replay_id)
-        known = await self._replays.find(tenant, asking.conversation_id, name)
-        path = in_turns(await self._past.path(tenant, asking.conversation_id, known.source_id))
+        known = await self.replays.find(tenant, asking.conversation_id, name)
+        path = in_turns(await self.past.path(tenant, asking.conversation_id, known.source_id))
         past = turns_of(path)[known.from_turn - 1 : known.to_turn]
         forgotten = path.forgotten_at
         if len(past) <= known.to_turn - known.from_turn or (
@@ -160,7 +150,7 @@ class Replays:
             raise ReplayNotFound("Items were deleted since this replay began: begin it anew.", param="replay_id")
         turns = await self._to_replay(asking, path, past, known)
         given = {each.tool_call_id: each.content for each in fields.tool_results or ()}
-        replay = await self._replays.take(known)
+        replay = await self.replays.take(known)
         stream.of(replay)
         return ReplayWork(tenant, replay, turns, self._maker(asking, replay), stream.emit, given)
 
@@ -168,7 +158,7 @@ class Replays:
         self, asking: "_Asking", fields: ReplayField
     ) -> tuple[Replay, list[TurnToReplay], ConversationPath]:
         """A new replay, its turns, and the branch that they are of."""
-        path = in_turns(await self._past.path(asking.caller.tenant, asking.conversation_id))
+        path = in_turns(await self.past.path(asking.caller.tenant, asking.conversation_id))
         past = turns_asked_for(fields, turns_of(path))
         source = str(path.messages[-1].message.message_id)
         numbers = past[0].number, past[-1].number
@@ -180,18 +170,18 @@ class Replays:
     async def _to_replay(
         self, asking: "_Asking", path: ConversationPath, past: Sequence[PastTurn], replay: Replay
     ) -> list[TurnToReplay]:
-        bills = await self._past.bills(asking.caller.tenant, path, past)
+        bills = await self.past.bills(asking.caller.tenant, path, past)
         return to_replay(path, past, bills, replay.asked)
 
     def _maker(self, asking: "_Asking", replay: Replay) -> RequestMaker:
-        return RequestMaker(replay, asking.caller, self._settings, self._clock, asking.has_left)
+        return RequestMaker(replay, asking.caller, self.settings, self.clock, asking.has_left)
 
     def _check(self, asking: "_Asking", make: RequestMaker, turns: Sequence[TurnToReplay], replay: Replay) -> None:
         """Makes each request once, so that what is wrong with one is told before anything is paid for."""
         for turn in turns:
             for ask in turn.asks:
                 make(ask, ask.messages, BranchPoint(replay.replay_id, None, turn.number))
-                self._pipeline.check_model(str(ask.model), asking.caller)
+                self.pipeline.check_model(str(ask.model), asking.caller)
 
     async def _estimate(self, asking: "_Asking", fields: ReplayField) -> Json:
         """What the turns would cost if the answers were as they were. Nothing is stored."""
@@ -200,7 +190,7 @@ class Replays:
         make = self._maker(asking, replay)
         self._check(asking, make, turns, replay)
         past = turns_of(path)[replay.from_turn - 1 : replay.to_turn]
-        bills = await self._past.bills(tenant, path, past)
+        bills = await self.past.bills(tenant, path, past)
         found = []
         for turn in past:
             requests: list[ChatRequest] = []
@@ -210,7 +200,7 @@ class Replays:
                 ask, behind = single_request(path, request, bills, replay.asked)
                 branch = BranchPoint(replay.replay_id, behind, turn.number, until=ask.until)
                 requests.append(make(ask, ask.messages, branch, dry_run=True))
-            found.append(_estimated(turn.number, await self._replayer.estimate(requests)))
+            found.append(_estimated(turn.number, await self.replayer.estimate(requests)))
         return {
             "object": "conversation.replay.dry_run",
             "conversation": {"id": asking.conversation_id},
@@ -221,11 +211,11 @@ class Replays:
     async def _end(self, asking: "_Asking", replay: Replay, *, done: bool, move_head: bool) -> Json:
         """What the replay came to: the figures are those of its branch, earlier runs included."""
         tenant = asking.caller.tenant
-        now = await self._replays.find(tenant, replay.conversation_id, replay.replay_id)
-        path = in_turns(await self._past.path(tenant, replay.conversation_id, now.at_id or NOTHING))
+        now = await self.replays.find(tenant, replay.conversation_id, replay.replay_id)
+        path = in_turns(await self.past.path(tenant, replay.conversation_id, now.at_id or NOTHING))
         turns = [turn for turn in turns_of(path) if turn.number >= replay.from_turn]
-        bills = await self._past.bills(tenant, path, turns)
-        moved = done and move_head and await self._replays.move_head(now)
+        bills = await self.past.bills(tenant, path, turns)
+        moved = done and move_head and await self.replays.move_head(now)
         return {
             "status": "complete" if done else "needs_tool",
             "turns": len(turns),
