@@ -6,16 +6,8 @@ from typing import Any
 
 from gateway.models.conversation import ConversationMessage, History, StoredConversation, TokenCounts
 from gateway.models.frames import Form, Frame
-from gateway.models.items import ANTHROPIC_BLOCKS, BOUND, OF_RESPONSES
+from gateway.models.items import PROVIDER_FIELDS
 
-PROVIDER_FIELDS = frozenset(
-    {
-        *("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", *OF_RESPONSES),
-        *("thought_signature", "provider_specific_fields", "extra_content", "encrypted_content", ANTHROPIC_BLOCKS),
-        BOUND,
-    }
-)
-"""Fields of assistant messages and tool calls that only the provider that made them understands (guarantee §1)."""
 SIGNED_ID = "__thought__"
 """litellm appends the signature of Gemini's thought to the id of the tool call."""
 

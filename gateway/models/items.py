@@ -116,6 +116,8 @@ ITEM_ORDER = "item_order"
 messages as they are, all else by its type, calls with their ids, too. What else these say is in the other fields."""
 OF_RESPONSES = frozenset({"reasoning_items", "output_items", "phase", ITEM_ORDER})
 """Fields of an assistant's message that only an upstream that speaks Responses takes back."""
+PROVIDER_FIELDS = THOUGHTS | OF_RESPONSES | {"extra_content"}
+"""Fields of assistant messages and tool calls that only the provider that made them understands (guarantee §1)."""
 WORDS = frozenset({"content", "refusal", "annotations", "audio"})
 OWN_CALLS = tuple(PREFIXES)
 """Calls that the client answers, but for shells in a container."""

@@ -2,7 +2,7 @@
 requests on to others. What an upstream tells of itself is not here, nor what an operator configures.
 
 Where a fact is used: `assembly/` (fields, breakpoints, translations), `tokens/` (pictures, pages), `context/` (files),
-`turn/` and `upstream/routing/`.
+`turn/` and `upstream/routing/`. Which fields of messages are a provider's own is in `models/items.py`.
 """
 
 import re

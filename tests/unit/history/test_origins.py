@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from gateway.history.frames import PROVIDER_FIELDS, for_origin
+from gateway.history.frames import for_origin
 from gateway.models.conversation import ConversationMessage, History
+from gateway.models.items import PROVIDER_FIELDS
 
 Json = dict[str, Any]
 SIGNED = "call_1__thought__c2ln"
