@@ -33,6 +33,8 @@ GATHERED_BYTES = 2**20
 STATUS = b"HTTP/1.1 "
 JOINED_BYTES = 2**16
 """A larger body is not copied to stand behind its head."""
+OF_UPGRADES = (b"connection", b"upgrade", b"http2-settings")
+"""Headers in which a client offers another protocol: Java's HTTP client offers HTTP/2 with each request."""
 log = get_logger("gateway.http")
 
 
@@ -67,6 +69,8 @@ class LimitedProtocol(HttpToolsProtocol):
     _much = False
     _in_head = False
     _keep_alive = True
+    _offers_another = False
+    """Whether the request offers another protocol and has a body, which the parser takes for that protocol."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -89,8 +93,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._much = len(data) > MAX_HEAD_BYTES
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # answered in HTTP/1.1; what follows is another protocol
-            self._keep_alive = self.cycle.keep_alive = False
+        except httptools.HttpParserUpgrade as offer:
+            if self._offers_another:
+                self._read_plainly(data[offer.args[0] :])
+                return
+            self._keep_alive = self.cycle.keep_alive = False  # answered in HTTP/1.1; what follows is another protocol
         except httptools.HttpParserError as error:
             self._in_head = True
             cause = error.__context__
@@ -115,6 +122,9 @@ class LimitedProtocol(HttpToolsProtocol):
         hosts = [value for name, value in self.headers if name == b"host"]
         if len(hosts) > 1 or (hosts and b"," in hosts[0]):  # whatever stands in front may have looked at another
             raise InvalidHttp("A request has one Host header, of one host.")
+        self._offers_another = self.parser.should_upgrade() and self._has_length()
+        if self._offers_another:
+            return
         super().on_headers_complete()
         cycle = self.cycle
         cast(dict[str, Any], self.scope)[CLIENT] = _Client(cycle)
@@ -138,6 +148,8 @@ class LimitedProtocol(HttpToolsProtocol):
             cycle.message_event.set()
 
     def on_message_complete(self) -> None:
+        if self._offers_another:
+            return
         self.cycle.keep_alive = self._keep_alive
         if self._deadline is not None:
             self._disarm()
@@ -187,6 +199,21 @@ class LimitedProtocol(HttpToolsProtocol):
     def unfinished(self) -> bool:
         """Whether the client may still be sending."""
         return self._in_head or (self.cycle is not None and self.cycle.more_body)
+
+    def _has_length(self) -> bool:
+        is_tunnel = self.parser.get_method() == b"CONNECT"
+        return not is_tunnel and any(
+            name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
+            for name, value in self.headers
+        )
+
+    def _read_plainly(self, rest: bytes) -> None:
+        """Reads a request again without its offer of another protocol, which nobody has to take, and then no other."""
+        fields = [pair for pair in self.headers if pair[0] not in OF_UPGRADES] + [(b"connection", b"close")]
+        line = b"%b %b HTTP/1.1\r\n" % (self.parser.get_method(), self.url)
+        head = line + b"".join(b"%b: %b\r\n" % pair for pair in fields)
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(head + b"\r\n" + rest)
 
     def _head_bytes(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)

@@ -121,6 +121,31 @@ def test_s7_old_and_odd_http_is_answered(one_gateway: GatewayProcess, upstream: 
         assert client.ask(get("/health/live", *upgrade)).status == 200
 
 
+H2C = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAoAAAAAIAAAAA")
+WEBSOCKET = ("connection: keep-alive, Upgrade", "upgrade: websocket", "sec-websocket-key: eA==")
+
+
+@pytest.mark.parametrize("offer", [H2C, WEBSOCKET], ids=["h2c", "websocket"])
+@pytest.mark.parametrize("size", [1, 50, 10**6], ids=["bytes", "pieces", "whole"])
+def test_s1_a_request_that_offers_another_protocol_is_read(
+    one_gateway: GatewayProcess, upstream: MockUpstream, offer: tuple[str, ...], size: int
+) -> None:
+    """§1: Java's HTTP client offers HTTP/2 with each request, its body behind it. What follows is no second one."""
+    upstream.handler = None
+    body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(CHAT), CHAT)
+    for request in (post(CHAT, *offer), post(body, CHUNKED, *offer, length=False)):
+        with RawClient(one_gateway) as client:
+            sent = request + SMUGGLED
+            for start in range(0, len(sent), size):
+                client.send(sent[start : start + size])
+            answer = client.answer()
+            assert answer.status == 200, answer.body
+            assert json.loads(answer.body)["choices"]
+            with pytest.raises(EOFError):
+                client.answer()
+    assert [chat.body["messages"] for chat in upstream.chats] == [[user("hello")]] * 2
+
+
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"])
 def test_s7_other_methods(one_gateway: GatewayProcess, upstream: MockUpstream, method: str) -> None:
     """§7: 405 in OpenAI's shape."""
