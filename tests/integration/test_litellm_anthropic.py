@@ -113,6 +113,26 @@ async def test_s1_thoughts_go_up_again_as_they_came(provider: respx.Route, strea
 
 
 @pytest.mark.parametrize("stream", [False, True])
+async def test_s1_9_a_call_that_was_cut_off_goes_up_again(provider: respx.Route, stream: bool) -> None:
+    """§1.9: what was handed out is taken back; what is no object stands in one. The reason is that of a cut."""
+    cut = wire.message(wire.tool_use("toolu_1", "weather"), stop="model_context_window_exceeded")
+    choice, _ = await ask(provider, cut, stream, tools=TOOLS)
+    assert choice["finish_reason"] == "length"
+    for arguments, meant in (
+        ('{"city": "Be', {"arguments": '{"city": "Be'}),
+        ("", {}),
+        (" ", {}),
+        ('{"a":1}', {"a": 1}),
+    ):
+        call = {"id": "toolu_1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+        told = {"role": "tool", "tool_call_id": "toolu_1", "content": "no such city"}
+        said = {"role": "assistant", "content": None, "tool_calls": [call]}
+        await ask(provider, ANSWER, stream, ASK, said, told, tools=TOOLS)
+        (block,) = sent(provider)["messages"][1]["content"]
+        assert (block["id"], block["input"]) == ("toolu_1", meant)
+
+
+@pytest.mark.parametrize("stream", [False, True])
 async def test_s6_cached_tokens_are_part_of_the_prompt_once(provider: respx.Route, stream: bool) -> None:
     """§6: reads from and writes to the cache are within `prompt_tokens`, told apart as the bill needs them."""
     _, usage = await ask(provider, ANSWER, stream, tools=TOOLS)

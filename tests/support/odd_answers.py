@@ -104,6 +104,21 @@ GAVE_UP = "The upstream gave up its answer: error."
 HALF = answer({"content": "half"})
 BROKEN = HALF["choices"][0]
 F_AND_G = wire.message(wire.tool_use("", "f", q="x"), wire.text("and"), wire.tool_use("", "g", q="y"), stop="tool_use")
+OVERLOADED: Json = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+BARE = wire.message(wire.text("so it is"))
+BARE_EVENTS = [
+    {"type": "message_start", "message": {**BARE, "content": [], "stop_reason": None, "usage": None}},
+    *wire.events(BARE)[1:-2],
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}},
+    {"type": "message_stop"},
+]
+BEGUN_WHOLE = [
+    {"type": "content_block_start", "index": 0, "content_block": wire.tool_use("t", "f", q="x")},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "content_block_start", "index": 1, "content_block": {**wire.tool_use("u", "g"), "input": Y}},
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": ""}},
+    {"type": "content_block_stop", "index": 1},
+]
 FAILURES: dict[str, Odd] = {
     "an error beside a finish reason": failing(
         chunk({"content": ""}, "error", error=DOWN), DONE, whole={**HALF, "error": DOWN}
@@ -182,6 +197,9 @@ FAILURES: dict[str, Odd] = {
         ],
         fails="gone",
         ids=(),
+    ),
+    "of Anthropic's, before the first word": Odd(
+        "anthropic", whole=OVERLOADED, events=[OVERLOADED], fails="Overloaded", status=529, begun=False
     ),
     "of Responses, failed": Odd(
         "responses",
@@ -350,6 +368,20 @@ CALLS: dict[str, Odd] = {
         text="and",
         calls=(F, G),
     ),
+    "of Anthropic's, whole where they begin": Odd(
+        "anthropic",
+        events=[*wire.events(wire.message())[:1], *BEGUN_WHOLE, *wire.events(wire.message(stop="tool_use"))[-2:]],
+        calls=(F, G),
+        ids=("t", "u"),
+    ),
+    "of Anthropic's, arguments in a string, and none": Odd(
+        "anthropic",
+        whole=wire.message(
+            {**wire.tool_use("t", "f"), "input": X}, {**wire.tool_use("u", "g"), "input": None}, stop="tool_use"
+        ),
+        calls=(F, ("g", {})),
+        ids=("t", "u"),
+    ),
     "of Responses, one id and an object": Odd(
         "responses",
         whole={
@@ -442,6 +474,9 @@ USAGES: dict[str, Odd] = {
     ),
     "details above the whole together": counted(
         {**USAGE, "prompt_tokens_details": {"cached_tokens": 8, "cache_write_tokens": 8}}, cached(8, 0)
+    ),
+    "of Anthropic's, none": Odd(
+        "anthropic", whole={**BARE, "usage": None}, events=BARE_EVENTS, text="so it is", usage=None
     ),
     "of Responses, written": Odd(
         "responses",

@@ -9,15 +9,17 @@ from typing import Any
 
 import httpx
 
+from gateway.base import jsons
 from gateway.errors import GatewayError, InvalidRequest, UpstreamInterrupted
 from gateway.models.exchange import Deployment, JsonAnswer
 from gateway.models.upstream import UpstreamRequest
 from gateway.upstream.litellm.faults import gateway_error
 from gateway.upstream.litellm.library import Library
-from gateway.upstream.litellm.wire import Wire, deadline
+from gateway.upstream.litellm.wire import Wire, deadline, provider_of
 from gateway.upstream.openai.faults import relayed_headers
 from gateway.upstream.openai.mending import StreamMender, whole_mended
 from gateway.upstream.routing.deployments import REQUEST_FIELDS
+from gateway.wire.anthropic.receiving import arguments_of
 
 NOISE = ("vertex_ai_", "citations", "images", "annotations", "thinking_blocks", "provider_specific_fields")
 """Fields that say nothing while they are empty."""
@@ -109,6 +111,7 @@ def arguments(deployment: Deployment, body: Mapping[str, Any], owned: Collection
                 text = f"The field {name!r} cannot be sent to the provider of {deployment.model!r}."
                 raise InvalidRequest(text, param=name, code="unsupported_parameter")
             extra[name] = value
+    _make_arguments_objects(found.get("messages"))
     if extra and deployment.route.startswith(BODY_IS_MERGED):
         extra = {"extra_body": extra}
     keyed = {"api_key": deployment.api_key or NO_KEY} if deployment.api_key or not deployment.operator_key else {}
@@ -117,6 +120,16 @@ def arguments(deployment: Deployment, body: Mapping[str, Any], owned: Collection
     own = {"model": deployment.route, "num_retries": 0, "max_retries": 0, "_skip_mcp_handler": True}
     options = {k: v for k, v in deployment.options.items() if k != "modify_params"}
     return {**extra, **found, **keyed, **addressed, **headed, **options, **own}
+
+
+def _make_arguments_objects(messages: Any) -> None:
+    """litellm refuses calls with arguments that are none, such as a model's call that was cut off."""
+    calls = [call for message in messages or () for call in message.get("tool_calls") or ()]
+    for function in [call["function"] for call in calls if isinstance(call.get("function"), dict)]:
+        said = function.get("arguments")
+        made = arguments_of(said)
+        if not said or made == {"arguments": said}:
+            function["arguments"] = jsons.dumps_text(made)
 
 
 class LitellmUpstream:
@@ -198,8 +211,7 @@ class _Call:
 
     def _transport(self) -> dict[str, Any]:
         """The gateway's own connections; providers that litellm calls with OpenAI's SDK use their own."""
-        provider = self.deployment.options.get("custom_llm_provider") or self.deployment.route.partition("/")[0]
-        if provider in self._litellm.openai_compatible_providers:
+        if provider_of(self.deployment) in self._litellm.openai_compatible_providers:
             return {}
         from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
 

@@ -4,20 +4,32 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 
+from gateway.base import jsons
 from gateway.errors import GatewayError, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
 from gateway.models.exchange import Deployment
 from gateway.upstream.http.faults import TOO_LONG, translated
 from gateway.upstream.openai.answers import MAX_STREAM_BYTES
 from gateway.upstream.openai.faults import refusal
+from gateway.upstream.openai.sse import EventParser
+from gateway.wire.anthropic.mending import EventMender, sound_message
+from gateway.wire.anthropic.receiving import fault_status, is_message
 
+ANTHROPIC = "anthropic"
 MAX_LINE_BYTES = 32 * 2**20
 """Of one line of a stream."""
 END_MARK = re.compile(rb'(?<!\\)"finishReason"\s*:\s*"(?!FINISH_REASON_UNSPECIFIED)')
 END_MARK_BYTES = 64
 """Of one piece are kept for the next: longer than what `END_MARK` matches."""
+
+
+def provider_of(deployment: Deployment) -> str:
+    """The provider as litellm knows it."""
+    named = deployment.options.get("custom_llm_provider")
+    return named if isinstance(named, str) and named else deployment.route.partition("/")[0]
 
 
 class Wire(httpx.AsyncBaseTransport):
@@ -30,7 +42,7 @@ class Wire(httpx.AsyncBaseTransport):
 
     def __init__(self, client: httpx.AsyncClient, deployment: Deployment) -> None:
         self._client = client
-        self._deployment = deployment
+        self.deployment = deployment
         self._open: list[httpx.Response] = []
         self.fault: GatewayError | None = None
         self.raw = b""
@@ -48,8 +60,12 @@ class Wire(httpx.AsyncBaseTransport):
             self._open.append(response)
             self.status, self.headers = response.status_code, dict(response.headers)
             if response.status_code < 300:
-                body = _Body(self, response)
-                return httpx.Response(response.status_code, headers=response.headers, stream=body, request=request)
+                headers = response.headers.copy()
+                speaks_so = provider_of(self.deployment) == ANTHROPIC and "content-encoding" not in headers
+                if speaks_so:
+                    headers.pop("content-length", None)
+                body = (_Message if speaks_so else _Body)(self, response)
+                return httpx.Response(response.status_code, headers=headers, stream=body, request=request)
             self.raw = b"".join([piece async for piece in _Body(self, response)])
         except GatewayError as error:
             self.fault = error
@@ -57,7 +73,7 @@ class Wire(httpx.AsyncBaseTransport):
         if response.status_code < 400:
             self.fault = UpstreamInvalidResponse(f"The upstream answered with status {response.status_code}.")
         else:
-            self.fault = refusal(response.status_code, self.raw, response.headers, self._deployment)
+            self.fault = refusal(response.status_code, self.raw, response.headers, self.deployment)
         return httpx.Response(response.status_code, headers=response.headers, content=self.raw, request=request)
 
     async def aclose(self) -> None:
@@ -71,11 +87,11 @@ class Wire(httpx.AsyncBaseTransport):
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
         request.headers["accept-encoding"] = "identity"
-        limits = httpx.Timeout(connect=self._deployment.connect_timeout, read=None, write=None, pool=None)
+        limits = httpx.Timeout(connect=self.deployment.connect_timeout, read=None, write=None, pool=None)
         request.extensions["timeout"] = limits.as_dict()
         for attempt in (1, 2):
             try:
-                async with deadline(self._deployment.first_byte_timeout):
+                async with deadline(self.deployment.first_byte_timeout):
                     with translated(begun=False):
                         return await self._client.send(request, stream=True, follow_redirects=False)
             except UpstreamUnreachable:
@@ -90,9 +106,9 @@ class _Body(httpx.AsyncByteStream):
     def __init__(self, wire: Wire, response: httpx.Response) -> None:
         self._wire = wire
         self._response = response
-        streamed = "text/event-stream" in response.headers.get("content-type", "")
+        self._streamed = "text/event-stream" in response.headers.get("content-type", "")
         self._most_of_line, self._most = MAX_LINE_BYTES, MAX_STREAM_BYTES
-        if not streamed:
+        if not self._streamed:
             self._most_of_line = self._most = wire.max_answer_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -128,6 +144,42 @@ class _Body(httpx.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._response.aclose()
+
+
+class _Message(_Body):
+    """A message of Anthropic's, mended before LiteLLM reads it."""
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        if not self._streamed:
+            raw = b"".join([piece async for piece in super()._pieces()])
+            yield self._whole(raw)
+            return
+        parser, mender = EventParser(), EventMender()
+        async for piece in super()._pieces():
+            for data in parser.feed(piece):
+                event = self._told(data)
+                for each in [data] if event is None else map(jsons.dumps, mender.of(event)):
+                    yield b"data: %b\n\n" % each
+
+    def _whole(self, raw: bytes) -> bytes:
+        message = self._told(raw)
+        return jsons.dumps(sound_message(message)) if message is not None and is_message(message) else raw
+
+    def _told(self, raw: bytes) -> dict[str, Any] | None:
+        """What is said, as an object; None where it is none.
+
+        Raises:
+            UpstreamRefused: it tells a failure.
+        """
+        try:
+            said = jsons.loads_answer(bytes(raw))
+        except jsons.JSONDecodeError:
+            return None
+        if not isinstance(said, dict):
+            return None
+        if said.get("type") == "error" or said.get("error"):
+            raise refusal(fault_status(said), bytes(raw), {}, self._wire.deployment)
+        return said
 
 
 @contextlib.asynccontextmanager
