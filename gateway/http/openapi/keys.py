@@ -62,12 +62,11 @@ def _budget() -> Schema:
 def _context() -> Schema:
     return obj(
         "What holds for its requests where they say nothing else.",
+        "",
+        "max_input_tokens:whole recall:flag cite:flag",
         mode={"enum": ["auto", "simple", "off"]},
         planning={"enum": ["auto", "always", "never"]},
-        max_input_tokens=WHOLE,
         memory={"enum": ["extracts", "summary", "both"]},
-        recall=FLAG,
-        cite=FLAG,
     )
 
 

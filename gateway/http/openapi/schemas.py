@@ -68,19 +68,25 @@ METADATA: Schema = {
 }
 
 
-def obj(description: str, required: str = "", /, **properties: Schema) -> Schema:
+def obj(description: str, required: str = "", optional: str = "", /, **properties: Schema) -> Schema:
     """An object.
 
     Args:
         required: names of properties, with spaces between; each of which nothing else is said may have its type behind
             a colon (`TYPES`: a text without one), and a `?` where it may be null.
+        optional: more of them.
     """
-    named: dict[str, Schema] = {}
-    for each in required.split():
+    known = {**_named(required), **_named(optional), **properties}
+    found: Schema = {"type": "object", "description": description, "properties": known}
+    return {**found, "required": [*_named(required)]} if required else found
+
+
+def _named(fields: str) -> dict[str, Schema]:
+    found: dict[str, Schema] = {}
+    for each in fields.split():
         name, _, kind = each.rstrip("?").partition(":")
-        named[name] = or_null(TYPES[kind]) if each.endswith("?") else TYPES[kind]
-    found: Schema = {"type": "object", "description": description, "properties": {**named, **properties}}
-    return {**found, "required": [*named]} if required else found
+        found[name] = or_null(TYPES[kind]) if each.endswith("?") else TYPES[kind]
+    return found
 
 
 class _Numbers(GenerateJsonSchema):
@@ -142,17 +148,11 @@ def _of_bills() -> dict[str, Schema]:
         "Counted": obj("How many, and their characters as forwarded.", "count chars", count=WHOLE, chars=WHOLE),
         "Economics": obj(
             "What a plan saves beside what it costs, and what this request saved.",
-            saved_tokens=WHOLE,
-            expected_requests=WHOLE,
-            saving=USD,
-            planning_cost=USD,
-            invalidated_tokens=WHOLE,
-            invalidation_cost=USD,
+            "",
+            "saved_tokens:whole expected_requests:whole saving:usd planning_cost:usd invalidated_tokens:whole "
+            "invalidation_cost:usd applied:flag realised_tokens:whole realised_saving:usd",
             pays=or_null(FLAG),
-            applied=FLAG,
             pending={**FLAG, "description": "The saving is an estimate; later bills realise it."},
-            realised_tokens=WHOLE,
-            realised_saving=USD,
         ),
         "Usage": {
             **obj(
@@ -180,6 +180,7 @@ def _of_chats() -> dict[str, Schema]:
             **obj(
                 "OpenAI's request. The fields below are the gateway's, or are read by it; all others go up untouched.",
                 "model messages",
+                "max_tokens:whole? max_completion_tokens:whole? user? safety_identifier?",
                 model={"type": "string", "minLength": 1, "maxLength": 512},
                 messages={"type": "array", "items": ANY_OBJECT, "minItems": 1},
                 conversation={
@@ -195,10 +196,6 @@ def _of_chats() -> dict[str, Schema]:
                 stream=or_null(FLAG),
                 stream_options=or_null(ANY_OBJECT),
                 n=or_null({"type": "integer", "minimum": 1, "maximum": MAX_CHOICES}),
-                max_tokens=or_null(WHOLE),
-                max_completion_tokens=or_null(WHOLE),
-                user=or_null(TEXT),
-                safety_identifier=or_null(TEXT),
             ),
             "additionalProperties": True,
         },
@@ -320,10 +317,9 @@ def _of_conversations() -> dict[str, Schema]:
         "Conversation": obj(
             "OpenAI's conversation; one alone has its totals and its latest turns.",
             "id object created_at:unix metadata",
+            "updated_at:unix session?",
             object={"const": "conversation"},
-            updated_at=UNIX,
             metadata=METADATA,
-            session=or_null(TEXT),
             team_task={**TEXT, "description": "What its agents work on, up to 5 KiB; left out where there is none."},
             totals=obj("All of it.", "turns requests usage cost", turns=WHOLE, requests=WHOLE, **spent, agents=agents),
             turns=many(turn),
@@ -345,10 +341,8 @@ def _of_conversations() -> dict[str, Schema]:
         "Attachment": obj(
             "An attached document; one alone has its content.",
             "id object title attachment_type",
+            "content offset:whole next_offset:whole?",
             **attachment,
-            content=TEXT,
-            offset=WHOLE,
-            next_offset=or_null(WHOLE),
         ),
         "Attachments": page("Attachment"),
         "DeletedAttachment": deleted("conversation.attachment.deleted"),

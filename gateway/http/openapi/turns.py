@@ -35,11 +35,9 @@ def turn_schemas() -> dict[str, Schema]:
     request = obj(
         "One request of a turn: what it forwarded, why, and its bill.",
         "request_id sent sent_is_exact reason why usage cost",
-        completion_id=or_null(TEXT),
-        model=TEXT,
+        "completion_id? model created_at:unix",
         agent=or_null(obj("Who answered.", id=TEXT, type=TEXT)),
         status={"enum": ["complete", "partial", "failed"]},
-        created_at=UNIX,
         sent={**or_null(many(ANY_OBJECT)), "description": "The forwarded messages, rebuilt; null: not stored."},
         sent_is_exact={**FLAG, "description": "It is what was forwarded, equal as JSON."},
         reason={"description": "Why it is not.", "enum": [*REASONS, None]},
@@ -68,13 +66,7 @@ def turn_schemas() -> dict[str, Schema]:
 def _of_replays(spent: dict[str, Schema]) -> dict[str, Schema]:
     conversation = obj("Whose turns they are.", "id", id=TEXT)
     estimate = obj("The least and the most.", "min max", min=USD, max=USD)
-    agent = obj(
-        "What is to be other of one agent.",
-        type=or_null(TEXT),
-        instruction=or_null(TEXT),
-        instruction_file_text=or_null(TEXT),
-        window=or_null(WHOLE),
-    )
+    agent = obj("What is to be other of one agent.", "", "type? instruction? instruction_file_text? window:whole?")
     result = obj("A result that the client brings.", "tool_call_id content", tool_call_id=TEXT, content=TEXT)
     number = or_null({**WHOLE, "minimum": 1})
     asked = {"model": or_null(TEXT), "from_turn": number, "to_turn": number, "dry_run": or_null(FLAG)}
@@ -107,11 +99,10 @@ def _of_replays(spent: dict[str, Schema]) -> dict[str, Schema]:
                 obj(
                     "Begin or end; with the figures of its branch at the end.",
                     "object replay_id conversation from_turn:whole to_turn:whole status",
+                    "turns:whole last_message_id?",
                     object={"const": "conversation.replay"},
                     conversation=conversation,
                     status={"enum": ["running", "complete", "needs_tool"]},
-                    turns=WHOLE,
-                    last_message_id=or_null(TEXT),
                     head={"enum": ["stays", "moved"]},
                     **spent,
                 ),

@@ -141,11 +141,7 @@ def _of_the_classic_api() -> dict[str, Schema]:
         "PromptInfo": obj(
             "The prompt profile that a message calls for.",
             "model mode? context",
-            source=TEXT,
-            reason=TEXT,
-            tokens=WHOLE,
-            saved_tokens=WHOLE,
-            monolith_tokens=WHOLE,
+            "source reason tokens:whole saved_tokens:whole monolith_tokens:whole",
             modes={"type": "object", "additionalProperties": WHOLE},
             context=or_null({**ANY_OBJECT, "description": "As `ConversationContext`."}),
         ),
