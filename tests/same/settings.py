@@ -89,6 +89,7 @@ def configurations(upstream: MockUpstream, directory: Path) -> dict[str, Json]:
         "routing": routing,
         "server": {"log_level": "error", "keepalive": 0},
         "documents": {"ocr": "off"},
+        "files": {"serve": "on"},
     }
     patient = {"planner_timeout": 60.0, "summarizer_timeout": 60.0, "planning_max_seconds": 300.0}
     return {

@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from tests.support.process import Closing, wait_until
 Json = dict[str, Any]
 IDLE_SECONDS = 0.004
 """Between two looks at a gateway that is to have nothing more to do."""
+NAP_SECONDS = 0.5
+"""A thread that sleeps for a time, and for longer than this, always does so."""
 
 
 @dataclass(frozen=True)
@@ -192,14 +195,16 @@ class Side(Closing):
         assert self._now is not None
         pid = self._now.pid
         provider = next(each.native_id for each in threading.enumerate() if each.name == "mock-upstream")
-        before = (-1, -1)
+        before, since = (-1, -1), 0.0
 
         def is_idle() -> bool:
-            nonlocal before
-            (ran, sleeps), (answered, waits) = _activity(pid), _activity(os.getpid(), str(provider))
-            idle = sleeps and waits and (ran, answered) == before and not self.provider.upstream.in_flight
-            before = ran, answered
-            return idle
+            nonlocal before, since
+            (ran, sleeps, naps), (answered, waits, _) = _activity(pid), _activity(os.getpid(), str(provider))
+            if (ran, answered) != before:
+                before, since = (ran, answered), time.monotonic()
+                return False
+            is_over = not naps or time.monotonic() > since + NAP_SECONDS
+            return sleeps and waits and is_over and not self.provider.upstream.in_flight
 
         wait_until(is_idle, "nothing more to do", interval=IDLE_SECONDS)
 
@@ -227,17 +232,19 @@ class Side(Closing):
         return gateway
 
 
-def _activity(pid: int, thread: str = "*") -> tuple[int, bool]:
-    """Nanoseconds that a process and its children have run, or one of its threads, and whether all of them sleep."""
-    ran, sleep = 0, True
+def _activity(pid: int, thread: str = "*") -> tuple[int, bool, bool]:
+    """Nanoseconds that a process and its children have run, or one of its threads; whether all of them sleep; and
+    whether one does so for a time, as SQLite does where the storage is locked."""
+    ran, sleep, naps = 0, True, False
     for task in Path(f"/proc/{pid}/task").glob(thread):
         try:
             ran += int((task / "schedstat").read_text().split()[0])
             sleep = sleep and (task / "stat").read_text().rpartition(")")[2].split()[0] == "S"
+            naps = naps or "nanosleep" in (task / "wchan").read_text()
             children = (task / "children").read_text().split() if thread == "*" else ()
         except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-            return -2, False
+            return -2, False, False
         for child in children:
-            more, asleep = _activity(int(child)) if Path(f"/proc/{child}").exists() else (0, True)
-            ran, sleep = ran + more, sleep and asleep
-    return ran, sleep
+            more, asleep, napping = _activity(int(child)) if Path(f"/proc/{child}").exists() else (0, True, False)
+            ran, sleep, naps = ran + more, sleep and asleep, naps or napping
+    return ran, sleep, naps

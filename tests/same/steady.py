@@ -1,15 +1,16 @@
 """The command `gateway` with ids that are random but alike to a tokenizer: of digits, which it takes three by three.
 
 It stands by itself: a checkout's own Python runs it, with that checkout's gateway. Ids stand in prompts, and with
-letters in them the same prompt has a few tokens more or less each time.
+letters in them the same prompt has a few tokens more or less each time. Those of files are counted: they stand in
+messages, of which the storage keeps digests.
 """
 
+import itertools
 import os
 import random
 import time
 
 from gateway.base import ids
-from gateway.cli import main
 
 
 class _Time:
@@ -32,7 +33,17 @@ class _Os:
         return bytes.fromhex("".join(random.choices("0123456789", k=2 * size)))
 
 
-vars(ids).update(time=_Time, os=_Os)
+_random_id = ids.new_id
+_files = itertools.count(10**31)
+
+
+def _new_id(prefix: str) -> str:
+    return f"{prefix}{next(_files)}" if prefix == ids.FILE else _random_id(prefix)
+
+
+vars(ids).update(time=_Time, os=_Os, new_id=_new_id)
 
 if __name__ == "__main__":
+    from gateway.cli import main  # all that makes ids takes them from above
+
     raise SystemExit(main())
