@@ -57,6 +57,8 @@ def response_metadata(known: ResponseMetadata, unlisted: Unlisted | None = None)
         data["usage"] = _fields(known.usage)
     if known.cost is not None:
         data["cost"] = _fields(known.cost)
+    if known.economics is not None:
+        data["economics"] = known.economics
     if known.context_utilization is not None:
         used = known.context_utilization
         data["context_utilization"] = utilization = {

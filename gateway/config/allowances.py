@@ -94,6 +94,7 @@ class ContextDefaults(Section):
     max_input_tokens: int | None = Field(None, gt=0)
     memory: Literal["extracts", "summary", "both"] | None = None
     recall: bool | None = None
+    economy: Literal["auto", "observe", "off"] | None = None
     cite: bool | None = None
 
 

@@ -135,6 +135,11 @@ class ContextSettings(Section):
         description="Share of the budget down to which a request frees the window when something has to leave, so that "
         "several turns find room again (I7); of a request that nobody goes on with just enough leaves.",
     )
+    economy: Literal["auto", "observe", "off"] = Field(
+        "observe",
+        description="Default of `context.economy`: old tool results leave where that pays (`auto`), or bills estimate "
+        "what that would have saved (`observe`).",
+    )
     recall_bytes: int = Field(
         2**20,
         ge=0,

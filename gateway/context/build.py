@@ -20,6 +20,7 @@ from gateway.embeddings.meaning import Meaning, RequestMeaning
 from gateway.errors import ContextLengthExceeded
 from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.bill import Comparison, InternalCall, LeftOut
+from gateway.models.economy import PAID, EconomyNote
 from gateway.models.exchange import ChatRequest
 from gateway.models.relevance import Relevance
 from gateway.models.upstream import CallScope
@@ -154,6 +155,8 @@ class FinalFit:
     follows_plan: bool = False
     fallback_reason: str | None = None
     comparison: Comparison | None = None
+    economy: EconomyNote | None = None
+    """What economy made of it, where there is anything to economise."""
 
 
 def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRanking) -> MeasuredInputs:
@@ -293,26 +296,23 @@ def _comparison(proposal: Proposal, fitted: Fitted, spent: Sequence[InternalCall
     )
 
 
-def left_out(measured: MeasuredInputs, fitted: Fitted, *, follows_plan: bool) -> LeftOut | None:
+def left_out(measured: MeasuredInputs, final: FinalFit) -> LeftOut | None:
     """What a request is spared; None if nothing was left out of this conversation, by a plan or by a pass.
 
     Each frame says how much was left out up to it, so that only what this request changes is counted: beside a window
     that stands, what a plan takes from new artifacts, and what a question brings back. A pass decides all anew, so the
     whole is counted anew, by samples where it is long. More than the model's window was never to be sent.
-
-    Args:
-        fitted: what is forwarded.
-        follows_plan: it is as a plan says.
     """
+    fitted, passed = final.fitted, final.economy.passed if final.economy is not None else None
     before = measured.material.frame.left_out_tokens if measured.material.frame else 0
-    if not (before or fitted.new_pass or follows_plan):
+    if not (before or fitted.new_pass or final.follows_plan or passed):
         return None
     counting, whole, sent = measured.counting, measured.unreduced.forwarded, fitted.forwarded
     same, _ = _frozen_prefix(measured, fitted)
     unchanged, stored = counting.nearly(Forwarded(same, [])), measured.inputs.history.stored
     if not fitted.new_pass:
         change = _difference(counting, whole, sent)
-        return LeftOut(before + change, max(0, change), unchanged)
+        return LeftOut(before + change, 0 if passed == PAID else max(0, change), unchanged)
     everything = before + counting.nearly(whole)
     window = measured.inputs.facts.max_input_tokens or measured.inputs.budget.context_window
     tokens = (everything if window is None else min(everything, window)) - counting.total(sent)

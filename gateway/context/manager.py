@@ -12,6 +12,7 @@ from gateway.assembly.profiles import MODES, Profile, composed, inferred, monoli
 from gateway.base.tasks import offload_if
 from gateway.config.settings import NO_PROFILES, Settings
 from gateway.context.build import FinalFit, PassageRanking, Proposal, RequestRanking, beside_pages, decide, fit, measure
+from gateway.context.economising import economised
 from gateway.context.fast_path import context_as_sent
 from gateway.context.for_agent import Room, for_agent
 from gateway.context.gather import (
@@ -110,6 +111,7 @@ class ContextManager:
                 final = await ranking.run(
                     small, fit, proposal, result.planned, result.fallback_reason, access.scope.calls
                 )
+        proposal, final = await ranking.run(small, economised, proposal, final)
         built = await ranking.run(small, render, proposal, final, result)
         if request.options.whole:
             check_whole(built, budget)

@@ -11,6 +11,7 @@ from gateway.embeddings.background import PendingVectors
 from gateway.errors import ContextLengthExceeded
 from gateway.models.artifacts import UNINDEXED, WORKFLOW_SPEC, Artifact, ArtifactType, ProcessingStrategy
 from gateway.models.bill import ContextUtilizationMetadata, LeftOut
+from gateway.models.economy import EconomyNote
 from gateway.models.exchange import ChatRequest
 from gateway.models.memory import MemoryMessage
 from gateway.models.places import NOTE_END, left_out_of, pages_without_text
@@ -46,6 +47,7 @@ class BuiltContext:
     left_out: LeftOut | None = None
     indexes: PassageFinder | None = None
     vectors: PendingVectors | None = None
+    economy: EconomyNote | None = None
     own: OwnFiles = NO_OWN_FILES
     """PDFs and pictures that go up in the place of their ids."""
     is_worded: bool = False
@@ -82,7 +84,8 @@ def render(proposal: Proposal, final: FinalFit, result: PlanResult | None) -> Bu
         measured.counting,
         new_attachments=material.attached[len(measured.inputs.history.attachments) :],
         plan=result if result is not None and result.asked else None,
-        left_out=left_out(measured, final.fitted, follows_plan=final.follows_plan),
+        left_out=left_out(measured, final),
+        economy=final.economy,
     )
     if request.store and not request.options.dry_run and measured.finder.digests:
         built = replace(built, indexes=measured.finder).with_cached(measured.finder.digests)

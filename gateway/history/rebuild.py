@@ -38,6 +38,7 @@ from gateway.models.conversation import (
     StoredConversation,
     new_message,
 )
+from gateway.models.economy import OFF, BranchCosts
 from gateway.models.exchange import ChatRequest
 from gateway.models.frames import Frame
 from gateway.models.memory import EXTRACTS
@@ -114,11 +115,19 @@ async def build_llm_messages(request: ChatRequest, store: ConversationReader, op
             raise InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
     small = small and len(stored.path if stored else ()) < INLINE_MESSAGES
     history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
+    if stored is not None and not history.unproven and request.options.economy != OFF:
+        history = replace(history, used_at=stored.updated_at, costs=_costs(stored))
     if history.segments and (request.options.memory == EXTRACTS or request.has_sections):
         history = replace(history, segments=())
     if not (request.messages or history.messages):  # an agent is to be given the latest message (guarantee §11.4)
         raise InvalidRequest("There is no message to deliver.", param="messages", code="missing_required_parameter")
     return history
+
+
+def _costs(stored: StoredConversation) -> BranchCosts | None:
+    """What the branch that goes on has cost, as its latest answer says."""
+    text = next((message.costs for message in reversed(stored.path) if message.role == "assistant"), None)
+    return BranchCosts.of_text(text) if text is not None else None
 
 
 def starts_conversation(request: ChatRequest, match: str) -> bool:

@@ -281,3 +281,6 @@ class ResponseMetadata:
     timings_ms: dict[str, float] = field(default_factory=dict)
     agent: dict[str, str] | None = None
     """Id and type of the agent that answered; on the bill only where one was named."""
+    economics: dict[str, Any] | None = None
+    """What the client's own request would have cost beside what was billed, in USD as texts; on the bill only where
+    there are tool results, and prices of a prompt cache."""

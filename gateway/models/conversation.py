@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.models.artifacts import Artifact
 from gateway.models.chain import START, ChainDigest, ChainKey
+from gateway.models.economy import BranchCosts
 from gateway.models.frames import Frame
 from gateway.models.memory import SummarySegment
 from gateway.models.notes import FormNotes, RecalledNotes
@@ -66,6 +67,8 @@ class ConversationMessage:
     tokens: TokenCounts | None = None
     agent: str | None = None
     pinned: bool = False
+    costs: str | None = None
+    """Of an answer, the branch's sums up to it (`BranchCosts.as_text`)."""
 
     @property
     def content(self) -> Any:
@@ -305,6 +308,10 @@ class History:
     spoken: tuple[int, int] | None = None
     unrecognised: bool = False
     planned: bool = False
+    used_at: datetime | None = None
+    """When a model was last asked anything in it; None where that is not known."""
+    costs: BranchCosts | None = None
+    """What its branch has cost until now, where that is known."""
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:

@@ -15,6 +15,7 @@ from gateway.models.allowed import Admission
 from gateway.models.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
 from gateway.models.chain import ChainDigest
 from gateway.models.conversation import ConversationRef
+from gateway.models.economy import OFF
 from gateway.models.keys import KeyPolicy, named_besides
 from gateway.models.memory import EXTRACTS
 from gateway.models.things import Memory
@@ -100,6 +101,8 @@ class ContextOptions:
     """Then it wants to be told that alone: no model is asked."""
     sent_elsewhere: bool = False
     """Of a dry run: who asks sends the fitted messages to the model itself, so that they are kept as forwarded."""
+    economy: str = OFF
+    """Whether passes are made where they pay: `auto`, `observe` or `off` (guarantee §4 I7)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ def message_of(row: Any) -> ConversationMessage:
         unproven=row.restored is not None and not row.restored,
         tokens=TokenCounts(rendered or body, jsons.loads(row.tokens) if row.tokens else {}),
         agent=row.agent,
+        costs=row.costs,
     )
 
 

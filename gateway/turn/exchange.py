@@ -14,6 +14,7 @@ from gateway.errors import GatewayError
 from gateway.history.frames import without_provider_fields
 from gateway.models.bill import FAILED_TRY, CallCost, ContextUtilizationMetadata, InternalCall
 from gateway.models.conversation import History
+from gateway.models.economy import BranchCosts
 from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
 from gateway.models.frames import KeptFrame
 from gateway.models.recall import RecallRounds
@@ -108,6 +109,8 @@ class Exchange:
 
     guard_warnings: list[str] = field(default_factory=list)
     """What calls of models have to say, such as that a guard failed."""
+    costs: BranchCosts | None = None
+    """What its branch has cost with it, once it is settled."""
     surplus: int = 0
     """Tokens that the prompt has more than was counted, as placeholders stand in it; below 0: fewer."""
 

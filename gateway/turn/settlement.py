@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -25,9 +25,10 @@ from gateway.accounting.stream import StreamRecord
 from gateway.base import jsons
 from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.context.citing import cited
+from gateway.economy.sums import metered
 from gateway.errors import GatewayError, InternalError, StorageUnavailable
 from gateway.history.recognition import end_user_of
-from gateway.models.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata, anonymous
+from gateway.models.bill import OF_MODELS, CallCost, ContextUtilizationMetadata, ResponseMetadata, anonymous
 from gateway.models.chain import ChainKey
 from gateway.models.conversation import INLINE_MESSAGES
 from gateway.models.recall import RecallRounds
@@ -150,6 +151,7 @@ class Settlement:
         if exchange.built is not None and usages:
             used, left = exchange.built.utilization, exchange.built.left_out
             used.economics = as_realised(used.economics, left, usages[0], exchange.facts.prices)
+            known.economics = self._meter(exchange, usages[0], calls, sums[0].total_cost)
         exchange.request.log_facts.update(figures(known))
         metadata = response_metadata(known, await self._unlisted(exchange))
         document = jsons.dumps(metadata)
@@ -166,6 +168,29 @@ class Settlement:
             document = jsons.dumps(told)
         usage, total = extended_usage(usage, calls, sums), sums[0].total_cost
         return Bill(document, usage, exchange.conversation_id, total, known.agent)
+
+    def _meter(
+        self, exchange: Exchange, usage: dict[str, Any], calls: Sequence[CallCost], billed: Decimal | None
+    ) -> dict[str, Any] | None:
+        """What the client's own request would have cost beside what was billed (guarantee §6); the branch's sums go
+        with its answer. None where nothing is economised, or a price is unknown."""
+        built, history = exchange.built, exchange.history
+        if built is None or built.economy is None or history is None or billed is None:
+            return None
+        primary = [call.total for call in calls if call.purpose in OF_MODELS]
+        economics, exchange.costs = metered(
+            built.economy,
+            history.costs,
+            model=exchange.request.model,
+            usage=usage,
+            prices=exchange.facts.prices,
+            primary=sum((cost for cost in primary if cost is not None), Decimal(0)),
+            billed=billed,
+            counted=built.fitted.tokens,
+            left=built.left_out,
+            rewritten=built.economy.passed is not None or built.fitted.new_pass,
+        )
+        return economics
 
     async def settle_round(self, exchange: Exchange, rounds: RecallRounds, outcome: Outcome) -> None:
         """Notes what a round of the tool `recall` cost; the next call of the model is still to be made."""

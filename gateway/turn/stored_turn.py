@@ -290,6 +290,7 @@ def _new_answer(
         digest=message_digest(body),
         origin=exchange.deployment.origin,
         agent=agent.agent_id if agent is not None else None,
+        costs=exchange.costs.as_text() if exchange.costs is not None else None,
     )
     return NewAnswer(message, choice.get("index", number), digest, tuple(others))
 

@@ -6,6 +6,7 @@ import hmac
 import os
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from math import inf
@@ -17,10 +18,13 @@ from gateway.base import jsons
 from gateway.base.tasks import offload_if
 from gateway.errors import StorageUnavailable
 from gateway.history.recognition import users_of
+from gateway.models.chain import chain_digests
 from gateway.models.conversation import ConversationMessage, History, TokenCounts
+from gateway.models.economy import OFF, BranchCosts
 from gateway.models.exchange import ChatRequest
 from gateway.models.frames import Form, Frame, FrozenDecision, KeptFrame
 from gateway.models.memory import MemoryMessage
+from gateway.models.tool_steps import RESULT_ROLES
 from gateway.ports import Clock
 from gateway.storage.cache.frames import FrameCache
 from gateway.storage.store import ConversationStore
@@ -42,6 +46,9 @@ LARGE_BYTES = 2**20
 """A larger request's frame is read in a thread."""
 MAC, DIGEST, COUNTED = 16, 12, 8
 """Bytes of the keyed digests of a frame, of a form, and of a message that was counted."""
+COSTS, USED = b"costs\0", b"used\0"
+"""Before the path under which the sums of a branch are kept, beside its frame, as they change with each answer; and
+before that of a conversation's first message, under which is kept when it was used last, on whichever branch."""
 MEMORY = {"role": "user", "content": ""}
 log = get_logger("gateway.turn.frames")
 
@@ -103,8 +110,11 @@ class UnstoredFrames:
             key = _Key.of(await self._store.secret(), request)
         except StorageUnavailable:
             return history, None
-        names = [key.of_path(history.digests[count - 1].path) for count in anchors]
+        paths = [history.digests[count - 1].path for count in anchors]
+        names = [key.of_path(path) for path in paths]
         found = await self._cache.first(request.caller.tenant, names)
+        if request.options.economy != OFF and any(message.role in RESULT_ROLES for message in history.messages):
+            history = await self._with_costs(request, history, key, paths)
         if found is None:
             return history, None
         number, value = found
@@ -114,6 +124,24 @@ class UnstoredFrames:
         except Exception as fault:  # noqa: BLE001 - whatever the cache holds, it costs a fresh fit
             log.warning("frame_not_used", reason=type(fault).__name__, request_id=request.request_id)
             return history, None
+
+    async def _with_costs(
+        self, request: ChatRequest, history: History, key: _Key, paths: Sequence[bytes]
+    ) -> History:
+        """The conversation with what its branch has cost, and when it was used last, where that is known."""
+        tenant, name = request.caller.tenant, _used(key, history)
+        used = await self._cache.first(tenant, [name])
+        at = key.opened(name, used[1]) if used is not None else None
+        if at is None:
+            return history
+        names = [key.of_path(COSTS + path) for path in paths]
+        found = await self._cache.first(tenant, names)
+        costs = key.opened(names[found[0]], found[1]) if found is not None else None
+        return replace(
+            history,
+            used_at=datetime.fromtimestamp(int.from_bytes(at), UTC),
+            costs=BranchCosts.of_text(costs.decode()) if costs is not None else None,
+        )
 
     async def keep(self, exchange: Exchange) -> None:
         """Keeps what an answered request forwarded, where its messages do not say it."""
@@ -127,6 +155,13 @@ class UnstoredFrames:
         except StorageUnavailable:
             return
         now = int(self._clock.now().timestamp())
+        said = history.digests[: len(history.digests) - _is_prefilled(history.messages)]
+        end = (said[-1] if said else history.base).path
+        if exchange.costs is not None:
+            at = (now + 1).to_bytes(8)  # never earlier than it was
+            values = {_used(key, history): at, key.of_path(COSTS + end): exchange.costs.as_text().encode()}
+            for name, value in values.items():
+                await self._cache.keep(request.caller.tenant, name, key.sealed(name, value))
         try:
             payload = await offload_if(built.fitted.new_pass, _payload, exchange, key, now, self._cache.ttl)
         except Unsayable:  # no older frame counts any more
@@ -136,8 +171,7 @@ class UnstoredFrames:
             log.fault("frame_not_kept", fault, request_id=request.request_id)
             return
         if payload is not None:
-            said = history.digests[: len(history.digests) - _is_prefilled(history.messages)]
-            name = key.of_path((said[-1] if said else history.base).path)
+            name = key.of_path(end)
             await self._cache.keep(request.caller.tenant, name, key.sealed(name, payload))
 
 
@@ -156,6 +190,10 @@ def _anchors(history: History) -> list[int]:
     messages = history.messages[: len(history.messages) - _is_prefilled(history.messages)]
     found = (i for i in range(len(messages) - 1, 0, -1) if messages[i].role == "assistant" != messages[i - 1].role)
     return list(islice(found, MAX_ANCHORS))
+
+
+def _used(key: _Key, history: History) -> str:
+    return key.of_path(USED + chain_digests([history.messages[0].body])[0].path)
 
 
 def _put_over(history: History, key: _Key, name: str, value: bytes, behind: int) -> tuple[History, KeptFrame | None]:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from gateway.accounting.metadata import response_metadata
@@ -92,15 +91,15 @@ class Function:
         self.sent: list[Json] = []
         self.native: Json | None = None
         """What the latest request said in the words of its own API alone."""
+        self.usage_of: Callable[[Json], Json] = lambda _: {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 
     async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
         body, self.native = request.body, request.native
         self.sent.append(body)
-        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         message = {"role": "assistant", **self._answers(body)}
         reason = "tool_calls" if message.get("tool_calls") else "stop"
         choice = {"index": 0, "message": message, "finish_reason": reason}
-        return JsonAnswer({"id": "c-1", "object": "chat.completion", "choices": [choice], "usage": usage}, {})
+        return JsonAnswer({"id": "c-1", "object": "chat.completion", "choices": [choice], "usage": self.usage_of(body)}, {})
 
     def stream(self, deployment: Deployment, request: UpstreamRequest) -> AbstractAsyncContextManager[ChunkStream]:
         raise NotImplementedError("this provider does not stream")
@@ -153,7 +152,8 @@ class InProcess:
             shared: the cache of all replicas, for frames of what is not stored.
             upstream: is asked in place of `answers`, where `settings` say that models are served.
         """
-        clock, counters = clock or SystemClock(), CounterRegistry()
+        self.clock = clock = clock or SystemClock()
+        counters = CounterRegistry()
         self.resends = Resends(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
         self.paths = PathCache(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
         self.indexes = ContentIndexes(2**24, 60.0, clock)
@@ -203,7 +203,7 @@ class InProcess:
         """
         size = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
         plain = plain_messages(body["messages"])
-        arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), size)
+        arrival = Arrival(new_id("req_"), self.clock.now(), time.monotonic(), size)
         request = parse_chat_request(body, {}, Caller(tenant), self.settings, arrival, plain)
         return await self.answer(replace(request, api="responses", native=native) if native else request)
 
@@ -213,7 +213,7 @@ class InProcess:
         Raises:
             GatewayError: what an HTTP client would get as an error.
         """
-        arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), len(raw))
+        arrival = Arrival(new_id("req_"), self.clock.now(), time.monotonic(), len(raw))
         request = read_chat_request(self.resends, raw, {}, Caller(tenant), self.settings, arrival)
         with self.resends.holding(raw, request):
             return await self.answer(request)

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from gateway.http.fields import Fields, SessionName, invalid, read
 from gateway.models.agents import CHAT, Agent
+from gateway.models.economy import EconomyMode
 
 Mode = Literal["auto", "simple", "off"]
 Planning = Literal["auto", "always", "never"]
@@ -39,6 +40,7 @@ class ContextField(Fields):
     dry_run: bool | None = None
     memory: MemoryMode | None = None
     recall: bool | None = None
+    economy: EconomyMode | None = None
     cite: bool | None = None
     profile: Literal["general", "creation", "search", "modification", "analysis", "off"] | None = None
 

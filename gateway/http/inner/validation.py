@@ -190,6 +190,7 @@ def _options(
             limit,
             memory=defaults.memory,
             recall=defaults.recall,
+            economy=defaults.economy,
             cite=defaults.cite and defaults.mode != "off",
         )
     models = context.models.model_dump(exclude_none=True) if context.models else {}
@@ -210,6 +211,7 @@ def _options(
         context.profile,
         context.memory or defaults.memory,
         recall=defaults.recall if context.recall is None else context.recall,
+        economy=context.economy or defaults.economy,
         cite=mode != "off" and (defaults.cite if context.cite is None else context.cite),
     )
 

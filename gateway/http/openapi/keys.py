@@ -67,6 +67,7 @@ def _context() -> Schema:
         mode={"enum": ["auto", "simple", "off"]},
         planning={"enum": ["auto", "always", "never"]},
         memory={"enum": ["extracts", "summary", "both"]},
+        economy={"enum": ["auto", "observe", "off"]},
     )
 
 

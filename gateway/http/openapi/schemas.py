@@ -113,6 +113,7 @@ def _declared() -> dict[str, Schema]:
     bill["required"] = ["request_id", "conversation_id", "upstream_id", "model", "routing_path", "timings_ms"]
     for name in ("usage", "cost", "context_utilization"):
         bill["properties"][name] = bill["properties"][name]["anyOf"][0]
+    bill["properties"]["economics"] = ref("Economy")
     asked = "Only where `context.cite` asks for it."
     bill["properties"]["citations"] = {**many(ref("Citation")), "description": asked}
     bill["properties"]["citations_dropped"] = {**WHOLE, "description": asked}
@@ -146,6 +147,17 @@ def _renamed(value: Any) -> Any:
 def _of_bills() -> dict[str, Schema]:
     return {
         "Counted": obj("How many, and their characters as forwarded.", "count chars", count=WHOLE, chars=WHOLE),
+        "Economy": obj(
+            "What the client's own request would have cost, beside what was billed: USD as texts.",
+            "mode direct_cost billed_cost net_saving",
+            mode={"enum": ["auto", "observe"]},
+            direct_cost=TEXT,
+            billed_cost=TEXT,
+            net_saving={**TEXT, "description": "Below 0 where it cost more."},
+            estimated_saving={**TEXT, "description": "With `observe`: what `auto` would have saved."},
+            **{"pass": {"enum": ["cold", "paid"], "description": "Old tool results left in this request."}},
+            cleared_tokens=WHOLE,
+        ),
         "Economics": obj(
             "What a plan saves beside what it costs, and what this request saved.",
             "",

@@ -37,7 +37,7 @@ from gateway.storage.database.large import document_regions as document_regions
 from gateway.storage.database.large import large_documents as large_documents
 from gateway.storage.encryption.columns import Content, Withheld
 
-REVISION = "0013"
+REVISION = "0014"
 """The Alembic revision that this version of the code needs."""
 OF_INSTRUCTIONS = "role IN ('system', 'developer')"
 """Which messages are system messages, in the words of their index: a query that has the same words uses it."""
@@ -131,13 +131,14 @@ messages = Table(
     Column("restored", Boolean),
     Column("tokens", Text),
     Column("agent", Text),
+    Column("costs", Text),
     Index(None, "conversation_id", "sequence_number"),
     index_where("ix_messages_instructions", "conversation_id", "sequence_number", where=OF_INSTRUCTIONS),
 )
 """`body` is empty where `reasoning_events` has it. `reasoning_events` was filled by the version before. `restored` has
 three values. True: what the client does not send comes back in this branch. False: tool calls of a
 client that had not shown that the conversation is its own; their ids are no evidence of that (guarantee §3.2). NULL:
-neither."""
+neither. `costs`: of an answer, the sums of its branch up to it (guarantee §6)."""
 
 reasoning_events = Table(
     "reasoning_events",

@@ -211,6 +211,7 @@ def message_row(
         "plain": None,
         "restored": None,
         "tokens": _tokens(message),
+        "costs": message.costs,
     }
 
 

@@ -1,0 +1,284 @@
+"""Sessions with `context.economy`, over a provider that has a prompt cache and charges for it (guarantee §4 I7, §6)."""
+
+import json
+import random
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.base.clock import SystemClock
+from gateway.config.settings import CacheSettings, Settings
+from gateway.models.exchange import ModelFacts
+from gateway.storage.cache.memory import open_cache
+from tests.support.documents import prose
+from tests.support.hand_clock import DayClock
+from tests.support.in_process import InProcess
+
+Json = dict[str, Any]
+READ, WRITE, PLAIN, OUT = (Decimal(each) for each in ("0.0000003", "0.00000375", "0.000003", "0.000015"))
+PRICES = {
+    "input_cost_per_token": PLAIN,
+    "output_cost_per_token": OUT,
+    "cache_read_input_token_cost": READ,
+    "cache_creation_input_token_cost": WRITE,
+}
+FACTS = {"m": ModelFacts("m", max_input_tokens=200_000, prices=PRICES, tokenizer="o200k_base")}
+READING: Json = {"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}
+LIFE, PAUSE = timedelta(minutes=5), timedelta(minutes=6)
+
+
+def tokens(message: Json) -> int:
+    """About as many as a vocabulary has."""
+    return 4 + len(json.dumps(message)) // 5
+
+
+class Provider:
+    """Its prompt cache: the longest beginning, message by message, of what it was sent within five minutes."""
+
+    def __init__(self, clock: DayClock) -> None:
+        self.clock, self.answer = clock, Json()
+        self._known: list[tuple[datetime, list[Json]]] = []
+
+    def usage_of(self, body: Json) -> Json:
+        messages = json.loads(json.dumps(body["messages"]))
+        read = written = 0
+        known = [sent for at, sent in self._known if self.clock.at - at <= LIFE]
+        best = max((common(sent, messages) for sent in known), default=0)
+        for number, message in enumerate(messages):
+            read, written = (read + tokens(message), written) if number < best else (read, written + tokens(message))
+        self._known.append((self.clock.at, messages))
+        details = {"cached_tokens": read, "cache_write_tokens": written}
+        return {"prompt_tokens": read + written, "completion_tokens": 50, "prompt_tokens_details": details}
+
+    def cost(self, usage: Json) -> Decimal:
+        """What it charges."""
+        details = usage["prompt_tokens_details"]
+        return READ * details["cached_tokens"] + WRITE * details["cache_write_tokens"] + OUT * 50
+
+
+def common(one: Sequence[Json], other: Sequence[Json]) -> int:
+    """How many messages at the beginning of both are equal."""
+    pairs = zip(one, other, strict=False)
+    return next((number for number, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+class Agent:
+    """Sends everything again at each step, to one replica after another; beside it, the same goes to the provider."""
+
+    def __init__(self, world: "World", *, store: bool, **context: Any) -> None:
+        self.world, self.store, self.context = world, store, {"economy": "auto", **context}
+        self.said: list[Json] = []
+        self.forwarded: list[list[Json]] = []
+        self.bills: list[Json] = []
+        self.direct = Provider(world.clock)
+        self.paid = self.unmanaged = Decimal(0)
+
+    async def ask(self) -> Json:
+        """One request with all that was said; its answer is said by then, too."""
+        gateway = self.world.gateways[len(self.forwarded) % len(self.world.gateways)]
+        body = {"model": "m", "messages": self.said, "tools": [READING], "store": self.store, "context": self.context}
+        answer = await gateway.ask(body)
+        self.forwarded.append(json.loads(json.dumps(gateway.upstream.sent[-1]["messages"])))
+        self.bills.append(answer["response_metadata"])
+        self.paid += Decimal(str(answer["usage"]["cost"]))
+        self.unmanaged += self.direct.cost(self.direct.usage_of({"messages": self.said}))
+        return answer
+
+    async def steps(self, count: int, words: int = 300, name: str = "read") -> None:
+        """So many tool steps, each of which reads a file of its own."""
+        for _ in range(count):
+            self.world.clock.at += timedelta(seconds=10)
+            number = len(self.said)
+            function = {"name": name, "arguments": json.dumps({"path": f"src/part{number}.py"})}
+            call = {"id": f"call_{number}", "type": "function", "function": function}
+            self.world.provider.answer = {"role": "assistant", "content": None, "tool_calls": [call]}
+            await self.ask()
+            self.said.append(self.world.provider.answer)
+            self.said.append({"role": "tool", "tool_call_id": call["id"], "content": prose(number, words)})
+
+    async def turn(self, steps: int, question: str = "Go on.") -> None:
+        """A question, some steps, and the answer."""
+        self.said.append({"role": "user", "content": question})
+        await self.steps(steps)
+        self.world.provider.answer = {"role": "assistant", "content": f"Done at {len(self.said)}."}
+        await self.ask()
+        self.said.append(self.world.provider.answer)
+
+    @property
+    def breaks(self) -> list[int]:
+        """The requests that did not begin with all that the one before forwarded."""
+        pairs = enumerate(pairwise(self.forwarded), 1)
+        return [number for number, (before, after) in pairs if common(before, after) < len(before)]
+
+    @property
+    def economics(self) -> list[Json]:
+        """That of each bill that has it."""
+        return [bill["economics"] for bill in self.bills if "economics" in bill]
+
+
+def labels(messages: Sequence[Json]) -> list[int]:
+    """The results that are labels, by their indexes."""
+    return [n for n, each in enumerate(messages) if str(each["content"]).startswith("[Left out: tool result")]
+
+
+class World:
+    """Replicas with one storage and one cache, before one provider, and their time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = DayClock(datetime(2026, 11, 21, 12, tzinfo=UTC))
+        self.provider = Provider(self.clock)
+        self.shared = open_cache(CacheSettings(), SystemClock())
+        self.settings = Settings.model_validate({"storage": {"url": f"sqlite:///{folder}/all.db"}})
+        self.gateways: list[InProcess] = []
+
+    async def start(self) -> None:
+        """One more replica."""
+        made = InProcess(
+            self.settings, FACTS, lambda _: self.provider.answer, shared=self.shared, clock=self.clock, remembers=True
+        )
+        made.upstream.usage_of = self.provider.usage_of
+        self.gateways.append(await made.prepare())
+
+    async def stop(self) -> None:
+        """None is left."""
+        while self.gateways:
+            await self.gateways.pop().close()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = World(tmp_path)
+    await made.start()
+    yield made
+    await made.stop()
+    await made.shared.close()
+
+
+@pytest.fixture(params=[True, False], ids=["stored", "unstored"])
+def store(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+async def test_s4_i7_a_cold_turn_clears_once_and_the_next_ones_keep_its_prefix(world: World, store: bool) -> None:
+    agent = Agent(world, store=store)
+    await agent.turn(20)
+    assert agent.breaks == []
+    world.clock.at += PAUSE
+    await agent.turn(6)
+    assert agent.breaks == [21]
+    cleared = labels(agent.forwarded[21])
+    assert cleared[0] == 2
+    assert all(labels(each) == cleared for each in agent.forwarded[21:])
+    assert agent.bills[21]["economics"]["pass"] == "cold"
+    assert agent.bills[21]["economics"]["cleared_tokens"] > 1000
+
+
+async def test_s4_i7_over_replicas_and_a_restart(world: World, store: bool) -> None:
+    await world.start()
+    agent = Agent(world, store=store)
+    await agent.turn(15)
+    world.clock.at += PAUSE
+    await agent.turn(3)
+    cleared = labels(agent.forwarded[-1])
+    await world.stop()
+    await world.start()
+    await agent.turn(3)
+    assert agent.breaks == [16]
+    assert cleared
+    assert labels(agent.forwarded[-1]) == cleared
+
+
+async def test_s4_i7_who_keeps_the_cache_alive_loses_nothing(world: World, store: bool) -> None:
+    """A client's own sign of life is a request like any other."""
+    agent = Agent(world, store=store)
+    await agent.turn(15)
+    for _ in range(3):
+        world.clock.at += timedelta(minutes=4)
+        said = list(agent.said)
+        agent.said.append({"role": "user", "content": "."})
+        await agent.ask()
+        agent.said = said
+    world.clock.at += timedelta(minutes=4)
+    await agent.turn(2)
+    assert not any(map(labels, agent.forwarded))
+
+
+async def test_s4_i7_a_branch_begins_with_what_was_forwarded_before_it(world: World, store: bool) -> None:
+    agent = Agent(world, store=store)
+    await agent.turn(15)
+    world.clock.at += PAUSE
+    await agent.turn(3)
+    await agent.turn(2)
+    cleared = agent.forwarded[-1]
+    last = max(number for number, each in enumerate(agent.said) if each["role"] == "user")
+    del agent.said[last:]
+    await agent.turn(1, "Something else.")
+    assert labels(agent.forwarded[-1]) == labels(cleared)
+
+
+async def test_s4_i7_warm_passes_are_paid_out_of_what_was_saved(world: World, store: bool) -> None:
+    agent = Agent(world, store=store)
+    await agent.turn(25)
+    world.clock.at += PAUSE
+    await agent.turn(60)
+    passes = [each["pass"] for each in agent.economics if "pass" in each]
+    assert passes[:2] == ["cold", "paid"]
+    assert len(agent.breaks) == len(passes)
+    saved = [Decimal(each["net_saving"]) for each in agent.economics]
+    assert min(saved) < 0, "a pass costs when it is made"
+    assert all(sum(saved[:n]) >= -Decimal("0.005") * agent.unmanaged for n in range(len(saved)))
+
+
+@pytest.mark.parametrize("economy", ["auto", "observe"])
+async def test_s6_the_meter_says_what_the_provider_would_have_charged(
+    world: World, store: bool, economy: str
+) -> None:
+    agent = Agent(world, store=store, economy=economy)
+    for _ in range(3):
+        await agent.turn(18)
+        world.clock.at += PAUSE
+    unmetered = [bill for bill in agent.bills if "economics" not in bill]
+    assert len(unmetered) == 1, "the first request has no tool result"
+    direct = sum(Decimal(each["direct_cost"]) for each in agent.economics)
+    saved = sum(Decimal(each["net_saving"]) for each in agent.economics)
+    whole = agent.unmanaged - Decimal(str(unmetered[0]["cost"]["total_cost"]))
+    assert abs(direct - whole) <= Decimal("0.02") * whole
+    assert abs(saved - (agent.unmanaged - agent.paid)) <= Decimal("0.02") * whole
+    if economy == "observe":
+        assert (saved, agent.breaks) == (0, [])
+        assert sum(Decimal(each["estimated_saving"]) for each in agent.economics) > Decimal("0.1") * whole
+    else:
+        assert saved > Decimal("0.1") * whole
+
+
+async def test_s4_i7_a_plain_chat_has_no_economics(world: World) -> None:
+    agent = Agent(world, store=True)
+    await agent.turn(0)
+    await agent.turn(0)
+    assert agent.economics == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_s4_whatever_pauses_there_are_the_invariants_hold_and_nobody_pays_more(world: World, seed: int) -> None:
+    """I1 to I7 with passes for money and for room, in sessions that go on after pauses of any length."""
+    chance = random.Random(seed)
+    budget = chance.choice([12_000, 30_000, 150_000])
+    agent = Agent(world, store=bool(seed % 2), max_input_tokens=budget)
+    for _ in range(4):
+        await agent.turn(chance.randrange(2, 12))
+        world.clock.at += timedelta(minutes=chance.choice([0, 1, 4, 6, 20]))
+    for number, messages in enumerate(agent.forwarded):
+        used = agent.bills[number]["context_utilization"]
+        assert used["tokens_used"] <= budget
+        calls = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
+        assert calls == [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+    made = {n for n, bill in enumerate(agent.bills) if "pass" in bill.get("economics", {})}
+    if budget == 150_000:
+        assert set(agent.breaks) == made
+        assert agent.paid <= Decimal("1.01") * agent.unmanaged
+    assert made <= set(agent.breaks)

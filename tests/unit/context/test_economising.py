@@ -1,0 +1,154 @@
+"""Passes that pay, without a server: when one is made, what leaves, and what stays (guarantee §4 I7)."""
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gateway.context.report import BuiltContext
+from gateway.models.conversation import History
+from gateway.models.economy import BranchCosts
+from gateway.models.exchange import ContextOptions, ModelFacts
+from gateway.window.budget import Budget
+from tests.support.documents import prose
+from tests.unit.making import FACTS, NOW, OPTIONS, assistant, chat, context_manager, history, stored, tool, user
+
+Json = dict[str, Any]
+PRICES = {
+    "input_cost_per_token": Decimal("0.000003"),
+    "output_cost_per_token": Decimal("0.000015"),
+    "cache_read_input_token_cost": Decimal("0.0000003"),
+    "cache_creation_input_token_cost": Decimal("0.00000375"),
+}
+PRICED = replace(FACTS, prices=PRICES)
+AUTO, OBSERVE, OFF = (replace(OPTIONS, economy=mode) for mode in ("auto", "observe", "off"))
+IDLE = timedelta(minutes=6)
+
+
+def step(number: int, name: str = "read", path: str | None = None, words: int = 400) -> list[Json]:
+    """A call, and a result of about as many words."""
+    arguments = f'{{"path": "src/{path or f"f{number}.py"}"}}'
+    return [assistant(None, f"c{number}", name=name, arguments=arguments), tool(f"c{number}", prose(number, words))]
+
+
+def loop(count: int) -> list[Json]:
+    """One turn with so many steps, each of which reads a file of its own."""
+    return [user("Mend the harbour."), *(message for number in range(count) for message in step(number))]
+
+
+def conversation(messages: list[Json], idle: timedelta | None = IDLE, **more: Any) -> History:
+    """A stored conversation that goes on with the result of its last call."""
+    made = history(messages)
+    known = tuple(stored(messages[:-1]))
+    used_at = None if idle is None else NOW - idle
+    return replace(made, messages=(*known, *made.messages[-1:]), stored=len(known), used_at=used_at, **more)
+
+
+async def built(
+    messages: list[Json],
+    idle: timedelta | None = IDLE,
+    options: ContextOptions = AUTO,
+    facts: ModelFacts = PRICED,
+    request: Json | None = None,
+    **more: Any,
+) -> BuiltContext:
+    """The context of a request that sends all of these messages, the last of them new."""
+    asked = chat(messages, options=options, **(request or {}))
+    return await context_manager().build(asked, conversation(messages, idle, **more), facts, Budget(100_000, 128_000))
+
+
+def left(context: BuiltContext) -> list[int]:
+    """Indexes of the results that are labels."""
+    sent = context.fitted.forwarded.messages
+    return [index for index, message in enumerate(sent) if str(message["content"]).startswith("[Left out: tool result")]
+
+
+OLD = [2 * number for number in range(1, 9)]
+"""Of a loop of 20 steps the results that are older than 12 answers: they begin at index 2, and the last is at 40."""
+
+
+async def test_s4_i7_a_cold_turn_clears_what_is_old_and_nobody_reads() -> None:
+    context = await built(loop(20))
+    assert left(context) == OLD
+    assert context.economy is not None
+    assert context.economy.passed == "cold"
+    assert not context.fitted.new_pass
+
+
+@pytest.mark.parametrize(
+    ("idle", "more"),
+    [
+        (timedelta(minutes=4, seconds=59), {}),
+        (None, {}),
+        (IDLE, {"options": OBSERVE}),
+        (IDLE, {"options": OFF}),
+        (IDLE, {"options": replace(AUTO, mode="off")}),
+        (IDLE, {"facts": FACTS}),
+        (IDLE, {"request": {"forward": {"model": "gpt-4o", "prompt_cache_retention": "24h"}}}),
+        (IDLE, {"facts": replace(FACTS, prices={k: v for k, v in PRICES.items() if "creation" not in k})}),
+    ],
+    ids=["warm", "unknown", "observe", "off", "mode off", "no prices", "kept for a day", "no time promised"],
+)
+async def test_s4_i7_nothing_leaves(idle: timedelta | None, more: Json) -> None:
+    assert left(await built(loop(20), idle, **more)) == []
+
+
+async def test_s4_i7_a_client_that_pays_for_an_hour_has_an_hour() -> None:
+    marked = {"type": "text", "text": "Mend the harbour.", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    messages = [user([marked]), *loop(20)[1:]]
+    assert left(await built(messages, timedelta(minutes=59))) == []
+    assert left(await built(messages, timedelta(minutes=61))) == OLD
+
+
+async def test_s4_i7_what_is_being_edited_stays_as_it_was_read() -> None:
+    """The latest reading, and the latest of the whole where that was of a page; of a file that was read again, only
+    these."""
+    messages = [user("Mend it."), *step(0, path="pier.py"), *step(1, path="pier.py"), *step(2, path="pier.py", words=150)]
+    messages += [message for number in range(3, 18) for message in step(number)]
+    messages += [message for number in range(18, 22) for message in step(number, "edit_file", "pier.py", words=5)]
+    gone = left(await built(messages))
+    assert 2 in gone
+    assert not {4, 6} & set(gone)
+
+
+async def test_s4_i7_signed_thoughts_of_the_turn_stay_with_what_they_are_bound_to() -> None:
+    messages = loop(20)
+    messages[-2]["thinking_blocks"] = [{"type": "thinking", "thinking": "So.", "signature": "s"}]
+    assert left(await built(messages)) == []
+
+
+def costs(saved: str) -> BranchCosts:
+    """Sums of a branch that has saved so much."""
+    return BranchCosts("gpt-4o", 12_000, 0, Decimal(1) + Decimal(saved), Decimal(1))
+
+
+@pytest.mark.parametrize(("saved", "passes"), [("0.5", True), ("-0.01", False), ("0.00001", False)])
+async def test_s4_i7_a_warm_pass_is_bought_out_of_savings_alone(saved: str, passes: bool) -> None:
+    context = await built(loop(60), timedelta(seconds=1), costs=costs(saved))
+    assert context.economy is not None
+    assert (context.economy.passed == "paid") is passes is bool(left(context))
+    assert all(index <= 2 * 50 for index in left(context))
+
+
+async def test_s4_i7_a_short_session_buys_nothing() -> None:
+    """As many answers are expected as there were: carrying is cheaper than rewriting."""
+    assert left(await built(loop(12), timedelta(seconds=1), costs=costs("5"))) == []
+
+
+async def test_s6_observe_says_what_would_have_left() -> None:
+    noted = (await built(loop(20), options=OBSERVE)).economy
+    made = (await built(loop(20))).economy
+    assert noted is not None
+    assert made is not None
+    assert noted.passed is None
+    assert noted.clearable == pytest.approx(made.cleared, rel=0.2)
+
+
+async def test_s4_i7_a_fault_of_economy_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("gateway.context.economising.kept_results", broken)
+    assert left(await built(loop(20))) == []
