@@ -98,7 +98,9 @@ def _first(pair: tuple[int, Artifact]) -> int:
     return pair[0]
 
 
-def _carried(measured: MeasuredInputs, final: FinalFit, uses: Sequence[ToolUse], sizes: Sequence[int]) -> list[CarriedResult]:
+def _carried(
+    measured: MeasuredInputs, final: FinalFit, uses: Sequence[ToolUse], sizes: Sequence[int]
+) -> list[CarriedResult]:
     """The results that stand in full in the window as they came, or compacted, and may leave; by their places in the
     prompt."""
     material, selection = measured.material, final.fitted.selection
@@ -117,12 +119,16 @@ def _carried(measured: MeasuredInputs, final: FinalFit, uses: Sequence[ToolUse],
     return found
 
 
-def _cold(measured: MeasuredInputs, final: FinalFit, uses: Sequence[ToolUse], sizes: Sequence[int]) -> list[CarriedResult]:
+def _cold(
+    measured: MeasuredInputs, final: FinalFit, uses: Sequence[ToolUse], sizes: Sequence[int]
+) -> list[CarriedResult]:
     found = cleared_when_cold(_carried(measured, final, uses, sizes))
     return cleared_when_cold(_without_kept(final, found, uses)) if found else []
 
 
-def _paid(measured: MeasuredInputs, final: FinalFit, uses: Sequence[ToolUse], sizes: Sequence[int]) -> list[CarriedResult]:
+def _paid(
+    measured: MeasuredInputs, final: FinalFit, uses: Sequence[ToolUse], sizes: Sequence[int]
+) -> list[CarriedResult]:
     source = measured.inputs
     rates, costs = cache_rates(source.facts.prices, final.fitted.tokens), source.history.costs
     carried = _carried(measured, final, uses, sizes)

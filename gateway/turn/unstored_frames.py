@@ -125,9 +125,7 @@ class UnstoredFrames:
             log.warning("frame_not_used", reason=type(fault).__name__, request_id=request.request_id)
             return history, None
 
-    async def _with_costs(
-        self, request: ChatRequest, history: History, key: _Key, paths: Sequence[bytes]
-    ) -> History:
+    async def _with_costs(self, request: ChatRequest, history: History, key: _Key, paths: Sequence[bytes]) -> History:
         """The conversation with what its branch has cost, and when it was used last, where that is known."""
         tenant, name = request.caller.tenant, _used(key, history)
         used = await self._cache.first(tenant, [name])
@@ -157,9 +155,10 @@ class UnstoredFrames:
         now = int(self._clock.now().timestamp())
         said = history.digests[: len(history.digests) - _is_prefilled(history.messages)]
         end = (said[-1] if said else history.base).path
-        if exchange.costs is not None:
-            at = (now + 1).to_bytes(8)  # never earlier than it was
-            values = {_used(key, history): at, key.of_path(COSTS + end): exchange.costs.as_text().encode()}
+        if built.economy is not None:
+            values = {_used(key, history): (now + 1).to_bytes(8)}  # never earlier than it was
+            if exchange.costs is not None:
+                values[key.of_path(COSTS + end)] = exchange.costs.as_text().encode()
             for name, value in values.items():
                 await self._cache.keep(request.caller.tenant, name, key.sealed(name, value))
         try:

@@ -235,9 +235,7 @@ async def test_s4_i7_warm_passes_are_paid_out_of_what_was_saved(world: World, st
 
 
 @pytest.mark.parametrize("economy", ["auto", "observe"])
-async def test_s6_the_meter_says_what_the_provider_would_have_charged(
-    world: World, store: bool, economy: str
-) -> None:
+async def test_s6_the_meter_says_what_the_provider_would_have_charged(world: World, store: bool, economy: str) -> None:
     agent = Agent(world, store=store, economy=economy)
     for _ in range(3):
         await agent.turn(18)

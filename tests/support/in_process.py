@@ -91,7 +91,11 @@ class Function:
         self.sent: list[Json] = []
         self.native: Json | None = None
         """What the latest request said in the words of its own API alone."""
-        self.usage_of: Callable[[Json], Json] = lambda _: {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        self.usage_of: Callable[[Json], Json] = lambda _: {
+            "prompt_tokens": 1,
+            "completion_tokens": 1,
+            "total_tokens": 2,
+        }
 
     async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
         body, self.native = request.body, request.native
@@ -99,7 +103,9 @@ class Function:
         message = {"role": "assistant", **self._answers(body)}
         reason = "tool_calls" if message.get("tool_calls") else "stop"
         choice = {"index": 0, "message": message, "finish_reason": reason}
-        return JsonAnswer({"id": "c-1", "object": "chat.completion", "choices": [choice], "usage": self.usage_of(body)}, {})
+        return JsonAnswer(
+            {"id": "c-1", "object": "chat.completion", "choices": [choice], "usage": self.usage_of(body)}, {}
+        )
 
     def stream(self, deployment: Deployment, request: UpstreamRequest) -> AbstractAsyncContextManager[ChunkStream]:
         raise NotImplementedError("this provider does not stream")

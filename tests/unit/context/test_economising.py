@@ -105,7 +105,12 @@ async def test_s4_i7_a_client_that_pays_for_an_hour_has_an_hour() -> None:
 async def test_s4_i7_what_is_being_edited_stays_as_it_was_read() -> None:
     """The latest reading, and the latest of the whole where that was of a page; of a file that was read again, only
     these."""
-    messages = [user("Mend it."), *step(0, path="pier.py"), *step(1, path="pier.py"), *step(2, path="pier.py", words=150)]
+    messages = [
+        user("Mend it."),
+        *step(0, path="pier.py"),
+        *step(1, path="pier.py"),
+        *step(2, path="pier.py", words=150),
+    ]
     messages += [message for number in range(3, 18) for message in step(number)]
     messages += [message for number in range(18, 22) for message in step(number, "edit_file", "pier.py", words=5)]
     gone = left(await built(messages))
