@@ -84,9 +84,9 @@ def cleared_when_paid(
         rent += rates.read * (found.spared * (found.age - PAID_AGE + 1))
         price = (rates.write - rates.read) * (suffix - spared) - rates.read * spared
         gain = rates.read * spared * answers - price
-        if spared >= MIN_CLEARED_TOKENS and gain > 0 and rent >= MIN_RENT * price and price <= credit:
-            if best is None or gain > best[0]:
-                best = gain, list(taken)
+        pays = spared >= MIN_CLEARED_TOKENS and rent >= MIN_RENT * price and price <= credit
+        if pays and gain > (best[0] if best is not None else 0):
+            best = gain, list(taken)
     return best[1] if best is not None else []
 
 

@@ -57,8 +57,8 @@ class Provider:
 
     def cost(self, usage: Json) -> Decimal:
         """What it charges."""
-        details = usage["prompt_tokens_details"]
-        return READ * details["cached_tokens"] + WRITE * details["cache_write_tokens"] + OUT * 50
+        read, written = (int(each) for each in usage["prompt_tokens_details"].values())
+        return READ * read + WRITE * written + OUT * 50
 
 
 def common(one: Sequence[Json], other: Sequence[Json]) -> int:
