@@ -150,13 +150,11 @@ def _of_bills() -> dict[str, Schema]:
         "Economy": obj(
             "What the client's own request would have cost, beside what was billed: USD as texts.",
             "mode direct_cost billed_cost net_saving",
+            "cleared_tokens:whole",
             mode={"enum": ["auto", "observe"]},
-            direct_cost=TEXT,
-            billed_cost=TEXT,
             net_saving={**TEXT, "description": "Below 0 where it cost more."},
             estimated_saving={**TEXT, "description": "With `observe`: what `auto` would have saved."},
             **{"pass": {"enum": ["cold", "paid"], "description": "Old tool results left in this request."}},
-            cleared_tokens=WHOLE,
         ),
         "Economics": obj(
             "What a plan saves beside what it costs, and what this request saved.",
