@@ -32,8 +32,9 @@ from gateway.planning.summaries import Summarizer
 from gateway.planning.summary_cache import Make, SummaryCache, SummaryKey
 from gateway.ports import Clock, ConversationReader, InternalModel
 from gateway.telemetry.logs import get_logger
+from gateway.window import tuning
 from gateway.window.candidates import as_artifact, candidates, recent_texts, transcript
-from gateway.window.plan import HEURISTIC_SHARE, changeable
+from gateway.window.plan import changeable
 from gateway.window.recall import absent
 
 log = get_logger("gateway.planning")
@@ -141,7 +142,7 @@ def most_saved(proposal: Proposal, task: PlannerTask, *, trusted: bool) -> Decim
     the price is unknown."""
     measured = proposal.measured
     changeable = [artifact.content for artifact in task.artifacts if artifact.artifact_id not in task.quoted]
-    tokens = measured.counting.texts(changeable) * (1 if trusted else 1 - HEURISTIC_SHARE)
+    tokens = measured.counting.texts(changeable) * (1 if trusted else 1 - tuning.HEURISTIC_SHARE)
     requests = expected_requests(measured.answers)
     return saving_of(measured.inputs.facts.prices, round(tokens), requests, proposal.fitted.tokens)
 

@@ -63,7 +63,7 @@ class Lexicon:
     def question(self, text: str) -> Terms:
         """The terms of a text, in order."""
         found = [term for word in words(text) for term in self.unstemmed(word)]
-        return list(zip(self.stems([term for term, _ in found]), (kind for _, kind in found), strict=True))
+        return list(zip(self.stems([term for term, _ in found]), [kind for _, kind in found], strict=True))
 
     def unstemmed(self, word: str) -> Terms:
         """The terms of a word before stemming. `term_ids.numbered` finds the same for many words at once, faster."""
@@ -102,10 +102,10 @@ def _compound(word: str, pieces: list[str]) -> Terms:
     """The terms of an ASCII word of several pieces: the whole, and the pieces."""
     lower = word.lower()
     if not lower.islower():  # without a letter: a date, an amount
-        return [(lower, NUMBER), *((piece, PIECE_OF) for piece in pieces if len(piece) == YEAR)]
+        return [(lower, NUMBER), *[(piece, PIECE_OF) for piece in pieces if len(piece) == YEAR]]
     kind = IDENTIFIER if TELLING.search(word) else NAME if word[0].isupper() else PLAIN
     named = [(segment, IDENTIFIER) for segment in segments(lower)]
-    return [(lower, kind), *named, *((piece, PIECE_OF) for piece in pieces if piece not in SAYING_NOTHING)]
+    return [(lower, kind), *named, *[(piece, PIECE_OF) for piece in pieces if piece not in SAYING_NOTHING]]
 
 
 def segments(word: str) -> list[str]:

@@ -130,7 +130,8 @@ class TiktokenCounter:
 
     def text(self, text: str) -> int:
         """Tokens of a text."""
-        return self.with_margin(self._raw(text))
+        tokens = self._raw(text)
+        return tokens if self.margin == 1.0 else self.with_margin(tokens)
 
     def plain_text(self, text: str) -> int:
         """Tokens of a text without any margin."""

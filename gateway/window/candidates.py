@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from gateway.base.ids import artifact_id
@@ -18,6 +19,7 @@ OMITTED = "[…]"
 """Stands in a quoted message for a document, which is an artifact of its own."""
 RECENT_MESSAGES = 4
 """Messages before the question that explain its pronouns: two exchanges."""
+BY_ORDER, BY_SCORE = attrgetter("historical", "order"), attrgetter("passage.score")
 RECENT_SEARCHED = 3 * RECENT_MESSAGES
 """Messages among which those are looked for, since tool steps lie between."""
 
@@ -39,6 +41,9 @@ class Candidate:
     Attributes:
         message: index of the message that holds it; None for an attached document.
         order: position among all candidates of one search, in the order of their sources.
+        historical: it is of an old turn. This and the next are told once for all of a set, since a window asks for them
+            thousands of times.
+        relevant: it is relevant to the question, or belongs to the current turn.
         summary: if set, the candidate is not a passage but this summary of the artifact, made with `focus`.
     """
 
@@ -46,6 +51,8 @@ class Candidate:
     message: int | None
     passage: Passage
     order: int
+    historical: bool = True
+    relevant: bool = False
     summary: str = ""
     focus: str = ""
 
@@ -55,20 +62,6 @@ class Candidate:
             return self.summary
         content = self.of.content if isinstance(self.of, Artifact) else self.of.text
         return content[self.passage.start : self.passage.end]
-
-    @property
-    def relevant(self) -> bool:
-        """Whether it is relevant to the question, or belongs to the current turn."""
-        return self.passage.score > 0 or not self.historical
-
-    @property
-    def historical(self) -> bool:
-        return not isinstance(self.of, Artifact) or self.of.historical
-
-    @property
-    def age(self) -> tuple[int, int]:
-        """Sort key: the latest artifact or message first, its passages in their order."""
-        return -(self.message or 0), self.order
 
 
 def candidates(
@@ -100,13 +93,24 @@ def candidates(
     query = Query(material.question, recent_texts(material), searches)
     found: list[Candidate] = []
     for (each, index), passages in zip(of, relevance(query, sources), strict=True):
-        found += [Candidate(each, index, passage, order) for order, passage in enumerate(passages, len(found))]
+        old = not isinstance(each, Artifact) or each.historical
+        found += [
+            Candidate(each, index, passage, order, old, not old or passage.score > 0)
+            for order, passage in enumerate(passages, len(found))
+        ]
     return best_first(found)
 
 
 def best_first(found: Iterable[Candidate]) -> list[Candidate]:
     """The highest score first; of equal ones those of the current turn first, then in their order."""
-    return sorted(found, key=lambda c: (-c.passage.score, c.historical, c.order))
+    ordered = sorted(found, key=BY_ORDER)
+    ordered.sort(key=BY_SCORE, reverse=True)  # which leaves equal ones as they are
+    return ordered
+
+
+def latest_first(found: Iterable[Candidate]) -> list[Candidate]:
+    """The passages of the latest artifact or message first, those of each in their order."""
+    return sorted(found, key=lambda c: (-(c.message or 0), c.order))
 
 
 def of_each_content(artifacts: Sequence[Artifact], current: int) -> list[Artifact]:

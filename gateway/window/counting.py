@@ -55,6 +55,8 @@ class PromptCounter:
     ) -> None:
         """`notes`: what is known of stored messages, and is to be known of them later."""
         self._counter = counter
+        self.text = counter.text
+        """Tokens of a text."""
         self._forward = forward
         self._material = material
         self._margin = margin
@@ -75,10 +77,6 @@ class PromptCounter:
         self._total: tuple[Forwarded, int] | None = None
         self._bound: tuple[Forwarded, float] | None = None
         self._estimate: tuple[Forwarded, PromptCount] | None = None
-
-    def text(self, text: str) -> int:
-        """Tokens of a text."""
-        return self._counter.text(text)
 
     def least_text(self, text: str) -> int:
         """A lower bound of a text's tokens."""

@@ -12,12 +12,12 @@ from gateway.models.window import Fitted, Material, Planned, Rendering, Selectio
 from gateway.window.budget import Limits
 from gateway.window.counting import PromptCounter
 from gateway.window.fitting import NO_PLAN, Fitting, Tools, in_full, without_hopeless
-from gateway.window.greedy_fit import run_of_turns
+from gateway.window.greedy_fit import SegmentRoom
 from gateway.window.once import once
+from gateway.window.packing import Packer
 from gateway.window.plan import followed, guarded
 from gateway.window.recall import with_recalled
-from gateway.window.reduction import reduced
-from gateway.window.segments import SegmentRoom
+from gateway.window.turns import run_of_turns
 
 
 def fit(
@@ -95,7 +95,7 @@ def _decided_anew(fitting: Fitting, frozen: Selection) -> Fitted:
     return (
         (None if fitting.material.has_memory_due else _all_compacted(compact, frozen))  # a block may quote it
         or _old_blocks_gone(compact)
-        or reduced(compact.compacted("recallable"))
+        or Packer(compact.compacted("recallable")).packed()
     )
 
 

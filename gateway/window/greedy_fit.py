@@ -1,4 +1,4 @@
-"""Where the window is cut: a greedy fit that keeps one unbroken run of turns (guarantee §4 I2).
+"""Where the window is cut: a greedy fit that keeps one unbroken run of turns (guarantee §4 I2), and room for summaries.
 
 Turns are taken as messages from the newest back while they fit. The first that does not fit ends the run. To skip it
 and take an older one that does fit is the greedy-fit bug: the model would read a conversation with a hole in it.
@@ -8,96 +8,15 @@ Passages of what the run does not hold compete for the rest of the room, in orde
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
+from functools import cached_property
+from itertools import accumulate, islice
 
 from gateway.models.artifacts import Artifact
-from gateway.models.conversation import INSTRUCTION_ROLES
-from gateway.models.tool_steps import RESULT_ROLES, calls_of, turn_starts
 from gateway.models.window import Material, head_of
+from gateway.window import tuning
 from gateway.window.candidates import Candidate
 from gateway.window.counting import PromptCounter
-from gateway.window.fitting import CHARS_PER_TOKEN, LABEL_TOKENS
-
-# Tokens of the wording of `assembly.block`, roughly. A wrong guess shows when the selection is counted.
-BLOCK_TOKENS = 35
-"""The block's own tags and note."""
-LINE_TOKENS = 7
-"""Turn and speaker before an excerpt."""
-ELISION_TOKENS = 3
-"""The mark where something was left out, with its line end."""
-EXTRACT_TOKENS = 15
-"""The label of an extract, beyond that of an artifact of which nothing is shown."""
-SUMMARY_LABEL_TOKENS = 20
-"""The label of a summary, beyond that of an extract and without its focus."""
-
-LEAST_ROOM = 12
-"""Tokens: in less room no passage is tried, since it would hold less than a sentence."""
-MOST_MISSES = 48
-"""Passages in a row that prove too long, after which counting more costs more than the rest of the room is worth."""
-MOST_PARTS = 8
-"""Passages of which a part is tried when all of them are too long."""
-LEAST_PART = 40
-"""Characters: a shorter part of a passage is not worth showing. No word is longer."""
-MOST_CHARS_PER_TOKEN = 6
-"""More characters than a token has on average in any ordinary text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """Messages `start` to `end` (exclusive): all of a turn, or one tool step, or one message."""
-
-    start: int
-    end: int
-
-
-def run_of_turns(material: Material) -> list[Turn]:
-    """The turns before the current one that can be in an unbroken run with it, oldest first. A turn that has lost tool
-    steps ends the run: none before it is in the list, but for messages that nothing answered before it, which belong to
-    it. Beside a block that is fixed no turn comes back: the block may quote it."""
-    starts = turn_starts(message.role for message in material.messages[: material.current])
-    if material.current and (not starts or starts[0] > 0):
-        starts.insert(0, 0)
-    starts = [start for start in starts if start >= material.earliest]
-    gap = max(material.left, default=-1)
-    if material.has_block and material.frame is not None and material.frame.first is not None:
-        starts = [start for start in starts if start >= material.frozen_first]
-    turns = [Turn(start, end) for start, end in pairwise([*starts, material.current])]
-    first = next((number for number, turn in enumerate(turns) if turn.end > gap), len(turns))
-    return [*_unanswered(material, turns[:first]), *turns[first:]]
-
-
-def said_before(material: Material) -> list[Turn]:
-    """What the user said directly before the message that begins the current turn, oldest first: clients send what an
-    agent is told of its place, and reminders, beside its task, before or behind it (guarantee §4 I4). What has left the
-    window is not in the list."""
-    return _unanswered(material, run_of_turns(material))
-
-
-def _unanswered(material: Material, turns: list[Turn]) -> list[Turn]:
-    """The last of the turns, as far as nothing answered them and they have not left the window."""
-    first, frozen_first = len(turns), material.frozen_first
-    while first and turns[first - 1].start >= frozen_first and _is_unanswered(material, turns[first - 1]):
-        first -= 1
-    return turns[first:]
-
-
-def _is_unanswered(material: Material, turn: Turn) -> bool:
-    roles = {message.role for message in material.messages[turn.start : turn.end]}
-    return "user" in roles and roles.issubset(("user", *INSTRUCTION_ROLES))
-
-
-def tool_steps(material: Material) -> list[Turn]:
-    """The tool steps of the current turn, oldest first: a call with all of its results (guarantee §4 I3). Those that
-    have left stay out."""
-    steps: list[Turn] = []
-    messages, left = material.messages, material.left
-    for index in range(material.current, len(messages)):
-        if index not in left and calls_of(messages[index].body):
-            end = index + 1
-            while end < len(messages) and messages[end].role in RESULT_ROLES:
-                end += 1
-            steps.append(Turn(index, end))
-    return steps
+from gateway.window.turns import Turn
 
 
 @dataclass(slots=True)
@@ -138,6 +57,10 @@ class GreedyFit:
     _heads: Counter[str] = field(default_factory=Counter)
     """Quoted messages by their head: it is written once for all in a row."""
     _has_items: bool = False
+    _counted: dict[int, int] = field(default_factory=dict)
+    """Tokens of passages by identity: each is tried once more whenever there is more room."""
+    _tried: list[Candidate] = field(default_factory=list)
+    """They are held, so that no other gets their identity."""
 
     def extend_run(self, limit: float) -> None:
         """Takes whole turns before the window, newest first, up to `limit` tokens in all. It stops at the first that
@@ -158,16 +81,23 @@ class GreedyFit:
         misses = 0
         for number, candidate in enumerate(candidates):
             room = limit - self.used
-            if room < LEAST_ROOM or misses > MOST_MISSES:
+            if room < tuning.MIN_ROOM or misses > tuning.MAX_MISSES:
                 left.extend(candidates[number:])
                 break
             passage = candidate.passage
-            least = (passage.end - passage.start) / CHARS_PER_TOKEN / 2
-            surely_long = passage.start > 0 and ELISION_TOKENS + least > room  # the cheapest test first
-            if surely_long or not self._may_take(candidate) or (around := self._around(candidate)) + least > room:
+            least = (passage.end - passage.start) / tuning.CHARS_PER_TOKEN / 2
+            surely_long = passage.start > 0 and tuning.ELISION_TOKENS + least > room  # the cheapest test first
+            is_barred = self.block_fixed and not self._in_window(candidate)
+            is_begun = self._passages[id(candidate.of)] and not candidate.summary
+            around = tuning.ELISION_TOKENS if is_begun else self._around(candidate)
+            if surely_long or is_barred or around + least > room:
                 left.append(candidate)
                 continue
-            cost = around + self.counting.text(candidate.text)
+            tokens = self._counted.get(id(candidate))
+            if tokens is None:
+                tokens = self._counted[id(candidate)] = self.counting.text(candidate.text)
+                self._tried.append(candidate)
+            cost = around + tokens
             if cost > room:
                 misses += 1
                 left.append(candidate)
@@ -178,18 +108,21 @@ class GreedyFit:
 
     def add_parts(self, candidates: Iterable[Candidate], limit: float) -> None:
         """Takes beginnings of the best passages that are too long, up to where a word ends if they have words."""
-        for candidate in islice((c for c in candidates if not c.summary and self._may_take(c)), MOST_PARTS):
-            room, passage = limit - self.used - self._around(candidate) - 2 * ELISION_TOKENS, candidate.passage
-            if room < LEAST_ROOM:
+        for candidate in islice(
+            (c for c in candidates if not (c.summary or (self.block_fixed and not self._in_window(c)))),
+            tuning.MAX_PARTS,
+        ):
+            room, passage = limit - self.used - self._around(candidate) - 2 * tuning.ELISION_TOKENS, candidate.passage
+            if room < tuning.MIN_ROOM:
                 return
-            text = candidate.text[: int(room * MOST_CHARS_PER_TOKEN)]
+            text = candidate.text[: int(room * tuning.MAX_CHARS_PER_TOKEN)]
             while text and (tokens := self.counting.text(text)) > room:
                 text = text[: min(int(len(text) * room / tokens), len(text) - 1)]
             last = text.rsplit(maxsplit=1)[-1] if text else ""
-            text = text[: len(text) - len(last)] if len(last) < LEAST_PART else text
-            if len(text) >= LEAST_PART:
+            text = text[: len(text) - len(last)] if len(last) < tuning.MIN_PART else text
+            if len(text) >= tuning.MIN_PART:
                 part = replace(passage, end=passage.start + len(text))
-                cost = self._around(candidate) + ELISION_TOKENS + self.counting.text(text)
+                cost = self._around(candidate) + tuning.ELISION_TOKENS + self.counting.text(text)
                 self._take(Taken(cost, replace(candidate, passage=part), is_part=True))
 
     def drop_parts(self) -> None:
@@ -237,21 +170,71 @@ class GreedyFit:
     def _around(self, candidate: Candidate) -> float:
         """Tokens of what is written around a passage: a label, a mark of what is left out, a heading."""
         of = candidate.of
-        more = SUMMARY_LABEL_TOKENS + len(candidate.focus) / CHARS_PER_TOKEN if candidate.summary else 0
+        more = tuning.SUMMARY_LABEL_TOKENS + len(candidate.focus) / tuning.CHARS_PER_TOKEN if candidate.summary else 0
         if self._passages[id(of)]:
-            return ELISION_TOKENS + more
-        block = 0 if self._quoted or self._has_items else BLOCK_TOKENS
+            return tuning.ELISION_TOKENS + more
+        block = 0 if self._quoted or self._has_items else tuning.BLOCK_TOKENS
         if not isinstance(of, Artifact):
             head = head_of(of.text) if candidate.passage.start == 0 else ""
             written_already = self.counting.text(head) if head and self._heads[head] else 0
-            return LINE_TOKENS + (0 if self._quoted else LABEL_TOKENS + block) - written_already
-        heading = len(candidate.passage.heading) / CHARS_PER_TOKEN + more
+            return tuning.LINE_TOKENS + (0 if self._quoted else tuning.LABEL_TOKENS + block) - written_already
+        heading = len(candidate.passage.heading) / tuning.CHARS_PER_TOKEN + more
         if self._in_window(candidate):
-            return heading + EXTRACT_TOKENS
-        return heading + LABEL_TOKENS + block + len(of.search_label) / CHARS_PER_TOKEN
-
-    def _may_take(self, candidate: Candidate) -> bool:
-        return not self.block_fixed or self._in_window(candidate)
+            return heading + tuning.EXTRACT_TOKENS
+        return heading + tuning.LABEL_TOKENS + block + len(of.search_label) / tuning.CHARS_PER_TOKEN
 
     def _in_window(self, candidate: Candidate) -> bool:
         return candidate.message is not None and candidate.message >= self.first
+
+
+class SegmentRoom:
+    """The summaries of what is older than a window, and how many of them are taken, the latest (guarantee §11.13).
+
+    Args:
+        material: whose current turn the latest of them comes before.
+    """
+
+    def __init__(self, material: Material, counting: PromptCounter) -> None:
+        self._material, self._counting = material, counting
+        self.taken = 0
+
+    @cached_property
+    def _tokens(self) -> list[int]:
+        """What the latest take together: none, one, two …"""
+        found = self._material.segments_before(self._material.current)
+        each = [tuning.SEGMENT_TOKENS + self._counting.text(segment.text) for segment in reversed(found)]
+        return [0, *(tuning.MEMORY_TOKENS + tokens for tokens in accumulate(each))]
+
+    @property
+    def used(self) -> int:
+        """Tokens of those that are taken."""
+        return self._tokens[self.taken] if self.taken else 0
+
+    def least(self, room: float) -> float:
+        """What passages leave free for them, whatever they hold."""
+        return min(room * self._most * tuning.MIN_SEGMENTS_PART, self._tokens[-1]) if self._material.segments else 0.0
+
+    def share(self, room: float) -> float:
+        """What turns leave free for them."""
+        return min(room * self._most, self._tokens[-1]) if self._material.segments else 0.0
+
+    @property
+    def _most(self) -> float:
+        return tuning.SEGMENTS_FIRST_SHARE if self._material.segments_first else tuning.SEGMENTS_SHARE
+
+    def take(self, first: int, room: float) -> int:
+        """Takes as many of those before message `first` as have room; returns their tokens."""
+        waiting = len(self._material.segments_before(first))
+        while self.taken < waiting and self._tokens[self.taken + 1] <= room:
+            self.taken += 1
+        return self.used
+
+    def taken_within(self, first: int, room: float) -> int:
+        """How many of those before message `first` are taken, with room for so many tokens."""
+        self.take(first, room)
+        return self.taken
+
+    def give_up(self) -> int:
+        """Gives up the oldest that is taken; returns its tokens."""
+        before, self.taken = self.used, max(0, self.taken - 1)
+        return before - self.used

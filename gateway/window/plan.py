@@ -13,22 +13,11 @@ from typing import assert_never
 from gateway.models.artifacts import Artifact, ArtifactDecision, ProcessingStrategy
 from gateway.models.relevance import Passage
 from gateway.models.window import Fitted, Material, Rendering
-from gateway.window.candidates import Candidate, best_first, candidates
-from gateway.window.fitting import CHARS_PER_TOKEN, LABEL_TOKENS, Fitting
+from gateway.window import tuning
+from gateway.window.candidates import Candidate, best_first, candidates, latest_first
+from gateway.window.fitting import Fitting
 from gateway.window.greedy_fit import GreedyFit
 from gateway.window.recall import extract
-
-HEURISTIC_SHARE = 0.5
-"""Share of the room for artifacts that is filled in the heuristic's order before the plan's (guarantee §5)."""
-LEAST_QUERY_SCORE = 0.5
-"""Minimum score of a passage for an extraction query, as a fraction of the best. Chosen by hand."""
-RANK_DAMPING = 6
-"""The constant of reciprocal rank fusion. Lists here have tens of passages, so that it is less than the usual 60."""
-OWN_RANK_WEIGHT = 0.3
-"""Weight of a passage's rank in its own artifact; its rank among all artifacts has the weight 1. Chosen by
-hand."""
-LABEL_CHARS = LABEL_TOKENS * CHARS_PER_TOKEN
-"""An artifact that would get shorter by no more than this stays as it is."""
 
 
 class PlanGuide:
@@ -77,8 +66,8 @@ class PlanGuide:
         if self.searches:
             found = best_first(by_plan[c.order] for c in (*relevant, *rest))
             relevant = [c for c in found if c.relevant]
-            rest = sorted((c for c in found if not c.relevant), key=lambda c: c.age)
-        wanted = self._wanted([*relevant, *rest], (room - taken.used - LABEL_TOKENS) * CHARS_PER_TOKEN)
+            rest = latest_first([c for c in found if not c.relevant])
+        wanted = self._wanted([*relevant, *rest], (room - taken.used - tuning.LABEL_TOKENS) * tuning.CHARS_PER_TOKEN)
         gone = {id(c) for c in wanted}
         relevant, rest = ([c for c in some if not (id(c) in gone or self._forbids(c))] for some in (relevant, rest))
         late = [c for c in (*relevant, *rest) if self._excludes(c)]
@@ -110,7 +99,9 @@ class PlanGuide:
             summary = self._summaries[decision.artifact_id] = ""
         if summary:
             whole = Passage(0, 0, max(1.0, own[0].passage.score))
-            return [replace(own[0], passage=whole, summary=summary, focus=decision.summarization_focus or "")]
+            return [
+                replace(own[0], passage=whole, relevant=True, summary=summary, focus=decision.summarization_focus or "")
+            ]
         query = decision.extraction_query or decision.summarization_focus
         return self._nearest(own, query) if query else [c for c in best_first(own) if c.relevant]
 
@@ -139,7 +130,7 @@ class PlanGuide:
         assert isinstance(of, Artifact)
         queries = tuple(dict.fromkeys((query, *self.searches)))
         found = candidates(self._fitting.material, [of], [], self._fitting.tools.relevance, queries)
-        least = LEAST_QUERY_SCORE * max((c.passage.score for c in found), default=0.0)
+        least = tuning.MIN_QUERY_SCORE * max((c.passage.score for c in found), default=0.0)
         here = {c.passage.start: c for c in own}
         near = [c for c in found if c.passage.score >= least and c.passage.score > 0]
         return [here[c.passage.start] for c in near or found[:1] if c.passage.start in here]
@@ -182,7 +173,7 @@ def _heuristic_count(taken: GreedyFit, room: float, relevant: Sequence[Candidate
     count as part of that share."""
     of_artifacts = [each for each in taken.taken if each.candidate and isinstance(each.candidate.of, Artifact)]
     tokens = sum(each.tokens for each in of_artifacts)
-    left = (room - (taken.used - tokens)) * HEURISTIC_SHARE - tokens
+    left = (room - (taken.used - tokens)) * tuning.HEURISTIC_SHARE - tokens
     for number, candidate in enumerate(relevant):
         if left <= 0:
             return number
@@ -208,10 +199,10 @@ def _alternating(wanted: Sequence[Candidate], relevant: Sequence[Candidate]) -> 
 def _merged(extracts: Sequence[Sequence[Candidate]]) -> list[Candidate]:
     """Extracts of several artifacts by reciprocal rank fusion of their ranks among all and in their own artifacts."""
     every = best_first(candidate for own in extracts for candidate in own)
-    worth = {id(candidate): 1 / (RANK_DAMPING + rank) for rank, candidate in enumerate(every)}
+    worth = {id(candidate): 1 / (tuning.RANK_DAMPING + rank) for rank, candidate in enumerate(every)}
     for own in extracts:
         for rank, candidate in enumerate(own):
-            worth[id(candidate)] += OWN_RANK_WEIGHT / (RANK_DAMPING + rank)
+            worth[id(candidate)] += tuning.OWN_RANK_WEIGHT / (tuning.RANK_DAMPING + rank)
     return sorted(every, key=lambda candidate: -worth[id(candidate)])
 
 
@@ -255,7 +246,7 @@ def _renderings(fitting: Fitting, guide: PlanGuide, covered: list[Artifact]) -> 
     """The artifacts that get shorter by more than a label."""
     taken: dict[str, list[Candidate]] = defaultdict(list)
     left: dict[str, list[Candidate]] = defaultdict(list)
-    half = 0.0 if guide.trusted else HEURISTIC_SHARE * sum(len(artifact.content) for artifact in covered)
+    half = 0.0 if guide.trusted else tuning.HEURISTIC_SHARE * sum(len(artifact.content) for artifact in covered)
     for candidate in candidates(fitting.material, covered, [], fitting.tools.relevance, guide.searches):
         assert isinstance(candidate.of, Artifact)
         (taken if half > 0 else left)[candidate.of.artifact_id].append(candidate)
@@ -268,7 +259,7 @@ def _renderings(fitting: Fitting, guide: PlanGuide, covered: list[Artifact]) -> 
         rendering = extract(artifact, [*taken[name], *guide.passages_of(decision, left[name], inf)])
         rendering = fitting.unless_longer(rendering, in_block=artifact.place.message is None)
         is_full = rendering.strategy is ProcessingStrategy.INCLUDE_FULL
-        if not is_full and artifact.size_chars - rendering.shown_chars > LABEL_CHARS:
+        if not is_full and artifact.size_chars - rendering.shown_chars > tuning.LABEL_CHARS:
             found[name] = rendering
     return found
 

@@ -3,34 +3,18 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.places import after_markers
 from gateway.models.window import Excerpt, Fitted, Material, Recalled, Rendering, Selection, head_of
+from gateway.window import tuning
 from gateway.window.budget import MIN_CACHED
 from gateway.window.candidates import Candidate, TranscriptMessage, as_artifact, candidates, of_each_content, transcript
 from gateway.window.fitting import Fitting, in_full
-from gateway.window.greedy_fit import LEAST_PART, GreedyFit
+from gateway.window.greedy_fit import GreedyFit
 
-ROOM_SHARE = 0.75
-"""Share of the free room that may be recalled; the rest is for turns to come (ADR 12)."""
-MOST_SHARE = 0.05
-"""Share of the budget that may be recalled (ADR 12)."""
-MOST_TOKENS = 200
-"""Tokens that may be recalled in any case, as far as there is room: a paragraph, in budgets below 4,000 tokens."""
-LEAST_SHARE = 0.015
-"""Share of the budget: with less room than this nothing useful can be recalled, so that something has to leave."""
-BEST_FACTOR = 2
-"""The one best passage may take this many times what may be recalled."""
-BEST_SHARE = 0.5
-"""Share of what a pass fills: a best passage that takes no more is worth one, where there is room for a part of it."""
-LEAST_RECALL_SCORE = 0.4
-"""Minimum score of a recalled passage, as a fraction of the best. Chosen by hand."""
-REPEATED_CHARS = 80
-"""Characters in a row that are a repetition, not a coincidence."""
-MOST_RECOUNTS = 4
-"""Counts of a selection whose tokens were guessed wrongly."""
 ESCAPES = (("&lt;", "<"), ("\\[", "["))
 """How the block escapes what could be taken for its own delimiters and labels."""
 
@@ -47,36 +31,36 @@ def with_recalled(fitting: Fitting, frozen: Fitted) -> Fitted | None:
     if not (artifacts or quotable):
         return frozen
     found = candidates(material, artifacts, quotable, fitting.tools.relevance, fitting.searches)
-    least = LEAST_RECALL_SCORE * max((c.passage.score for c in found), default=0.0)
+    least = tuning.MIN_RECALL_SCORE * max((c.passage.score for c in found), default=0.0)
     wanted = [c for c in found if c.passage.called and c.passage.score > 0 and c.passage.score >= least]
     found = _unseen(material, frozen, wanted)
     if not found:
         return frozen
     before = counting.total(frozen.forwarded)
-    room = (usable - before) * ROOM_SHARE
-    if room < usable * LEAST_SHARE:
+    room = (usable - before) * tuning.RECALL_ROOM_SHARE
+    if room < usable * tuning.MIN_RECALL_SHARE:
         return None
-    allowed = min(room, max(usable * MOST_SHARE, MOST_TOKENS))
+    allowed = min(room, max(usable * tuning.RECALL_SHARE, tuning.RECALL_TOKENS))
     taken = GreedyFit(counting, frozen.selection.first, [], lambda turn: 0, run_ended=True)
 
     def tokens_of_taken() -> float:
         selection = _selection(fitting, frozen.selection, quotable, taken.passages())
         return counting.total(fitting.assemble(selection)) - before
 
-    best, limit = found[0], min(room, allowed * BEST_FACTOR)
+    best, limit = found[0], min(room, allowed * tuning.BEST_FACTOR)
     _take_best(taken, best, limit, tokens_of_taken)
     goal = fitting.limits.goal
     in_part = limit == room and best not in taken.passages()
-    if in_part and before < MIN_CACHED and counting.text(best.text) <= goal * BEST_SHARE:
+    if in_part and before < MIN_CACHED and counting.text(best.text) <= goal * tuning.BEST_OF_PASS_SHARE:
         return None  # only its beginning has room beside what stands, and a pass shows it whole for nothing
     if _unseen(material, frozen, taken.passages()) != taken.passages():  # a part may end where that of the window does
         taken.shrink(taken.used)
     allowed = max(allowed, taken.used)
     taken.add(found[1:], allowed)
-    for _ in range(MOST_RECOUNTS):
+    for _ in range(tuning.MAX_RECOUNTS):
         if not taken.taken:
             room_was_limit = allowed == room
-            pass_frees_more = room < (usable - goal) * ROOM_SHARE
+            pass_frees_more = room < (usable - goal) * tuning.RECALL_ROOM_SHARE
             return None if room_was_limit and pass_frees_more else frozen
         selection = _selection(fitting, frozen.selection, quotable, taken.passages())
         forwarded = fitting.assemble(selection)
@@ -92,7 +76,7 @@ def _take_best(taken: GreedyFit, best: Candidate, limit: float, tokens_of_taken:
     counted, and again for a part, which has marks of its own: what was guessed too low would give the only passage up.
     """
     around = 0.0
-    for _ in range(MOST_RECOUNTS):
+    for _ in range(tuning.MAX_RECOUNTS):
         if taken.add([best], limit - around):
             taken.add_parts([best], limit - around)
         if not taken.taken:
@@ -165,7 +149,7 @@ def _not_in(candidate: Candidate, shown: Sequence[str]) -> Candidate | None:
     stretches, is_cut = [(start, start)], False
     for line in candidate.text.split("\n"):
         end = min(start + len(line) + 1, candidate.passage.end)
-        if len(line.strip()) >= REPEATED_CHARS and is_there(line.strip()):
+        if len(line.strip()) >= tuning.REPEATED_CHARS and is_there(line.strip()):
             stretches.append((end, end))
             is_cut = True
         else:
@@ -176,7 +160,7 @@ def _not_in(candidate: Candidate, shown: Sequence[str]) -> Candidate | None:
     begin, end = max(stretches, key=lambda stretch: stretch[1] - stretch[0])
     return (
         replace(candidate, passage=replace(candidate.passage, start=begin, end=end))
-        if end - begin > LEAST_PART
+        if end - begin > tuning.MIN_PART
         else None
     )
 
@@ -218,7 +202,7 @@ def _unescaped(text: str) -> str:
 def _pieces(candidate: Candidate) -> list[str]:
     """The passage, and those of its lines that are no coincidence in another text."""
     text = _as_shown(candidate)
-    return [text, *(line for line in text.split("\n") if len(line) >= REPEATED_CHARS)]
+    return [text, *(line for line in text.split("\n") if len(line) >= tuning.REPEATED_CHARS)]
 
 
 def _as_shown(candidate: Candidate) -> str:
@@ -249,7 +233,7 @@ def extract(artifact: Artifact, taken: Iterable[Candidate]) -> Rendering:
     summary that is no shorter than what it replaces is left out."""
     taken = list(taken)
     summary = next((c for c in taken if c.summary), None)
-    ordered = sorted((c.passage for c in taken if not c.summary), key=lambda p: p.start)
+    ordered = sorted([c.passage for c in taken if not c.summary], key=attrgetter("start"))
     spans: Spans = []
     headings = [p.heading for p in ordered if _add(spans, artifact.content, p.start, p.end)]
     if _is_whole(spans, artifact.content):
@@ -265,7 +249,7 @@ def without_repeated(rendering: Rendering, window: Sequence[str]) -> Rendering |
     if nothing is left."""
 
     def is_there(text: str) -> bool:
-        return len(text) >= REPEATED_CHARS and any(text in each for each in window)
+        return len(text) >= tuning.REPEATED_CHARS and any(text in each for each in window)
 
     content = rendering.artifact.content
     if rendering.strategy is ProcessingStrategy.INCLUDE_FULL:

@@ -1,10 +1,71 @@
-"""How many turns a window may hold, whatever room there is for more (guarantee §3.11)."""
+"""The turns of a window: how many it may hold, whatever room there is for more (guarantee §3.11), and which can be in
+one unbroken run (guarantee §4 I2, I3)."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from gateway.models.tool_steps import turn_starts
+from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.models.tool_steps import RESULT_ROLES, calls_of, turn_starts
 from gateway.models.window import Material
 from gateway.window.budget import TurnBound
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Messages `start` to `end` (exclusive): all of a turn, or one tool step, or one message."""
+
+    start: int
+    end: int
+
+
+def run_of_turns(material: Material) -> list[Turn]:
+    """The turns before the current one that can be in an unbroken run with it, oldest first. A turn that has lost tool
+    steps ends the run: none before it is in the list, but for messages that nothing answered before it, which belong to
+    it. Beside a block that is fixed no turn comes back: the block may quote it."""
+    starts = turn_starts(message.role for message in material.messages[: material.current])
+    if material.current and (not starts or starts[0] > 0):
+        starts.insert(0, 0)
+    starts = [start for start in starts if start >= material.earliest]
+    gap = max(material.left, default=-1)
+    if material.has_block and material.frame is not None and material.frame.first is not None:
+        starts = [start for start in starts if start >= material.frozen_first]
+    turns = [Turn(start, end) for start, end in pairwise([*starts, material.current])]
+    first = next((number for number, turn in enumerate(turns) if turn.end > gap), len(turns))
+    return [*_unanswered(material, turns[:first]), *turns[first:]]
+
+
+def said_before(material: Material) -> list[Turn]:
+    """What the user said directly before the message that begins the current turn, oldest first: clients send what an
+    agent is told of its place, and reminders, beside its task, before or behind it (guarantee §4 I4). What has left the
+    window is not in the list."""
+    return _unanswered(material, run_of_turns(material))
+
+
+def _unanswered(material: Material, turns: list[Turn]) -> list[Turn]:
+    """The last of the turns, as far as nothing answered them and they have not left the window."""
+    first, frozen_first = len(turns), material.frozen_first
+    while first and turns[first - 1].start >= frozen_first and _is_unanswered(material, turns[first - 1]):
+        first -= 1
+    return turns[first:]
+
+
+def _is_unanswered(material: Material, turn: Turn) -> bool:
+    roles = {message.role for message in material.messages[turn.start : turn.end]}
+    return "user" in roles and roles.issubset(("user", *INSTRUCTION_ROLES))
+
+
+def tool_steps(material: Material) -> list[Turn]:
+    """The tool steps of the current turn, oldest first: a call with all of its results (guarantee §4 I3). Those that
+    have left stay out."""
+    steps: list[Turn] = []
+    messages, left = material.messages, material.left
+    for index in range(material.current, len(messages)):
+        if index not in left and calls_of(messages[index].body):
+            end = index + 1
+            while end < len(messages) and messages[end].role in RESULT_ROLES:
+                end += 1
+            steps.append(Turn(index, end))
+    return steps
 
 
 def bounded(material: Material, turns: TurnBound | None) -> Material:

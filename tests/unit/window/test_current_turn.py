@@ -13,7 +13,7 @@ from gateway.models.conversation import History, new_message
 from gateway.models.frames import Frame
 from gateway.models.window import Material
 from gateway.turn.new_frame import new_frame
-from gateway.window.greedy_fit import run_of_turns
+from gateway.window.turns import run_of_turns
 from tests.unit.making import assistant, build, build_of, material_of, stored, system, tool, user
 from tests.unit.o200k import prompt_tokens
 

@@ -1,8 +1,13 @@
-"""When not everything fits: artifacts are reduced to the passages that the question needs, old turns leave and come
-back as excerpts (guarantee §4 I2, I5, I6; the heuristic of §5)."""
+"""Packs a window when not everything fits: artifacts are reduced to the passages that the question needs, old turns
+leave and come back as excerpts (guarantee §4 I2, I5, I6; the heuristic of §5).
+
+What has a share of the room of its own is a lane (`LANES`); all else competes for the rest, in order of worth. Room is
+filled by guesses of tokens, which a count of the whole corrects.
+"""
 
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from math import inf
@@ -10,44 +15,36 @@ from math import inf
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.tool_steps import text_of
 from gateway.models.window import SYSTEM_INDEX, Fitted, Rendering, Selection
+from gateway.window import tuning
 from gateway.window.candidates import (
     Candidate,
     TranscriptMessage,
     best_first,
     candidates,
     kept_words,
+    latest_first,
     of_each_content,
     transcript,
 )
-from gateway.window.fitting import CHARS_PER_TOKEN, LABEL_TOKENS, Fitting
-from gateway.window.greedy_fit import BLOCK_TOKENS, GreedyFit, run_of_turns, tool_steps
-from gateway.window.minimum import LATEST_SHARE, Minimum
+from gateway.window.fitting import Fitting, Minimum
+from gateway.window.greedy_fit import GreedyFit, SegmentRoom
 from gateway.window.plan import PlanGuide
 from gateway.window.recall import extract, not_shown, recalled, without_repeated
-from gateway.window.segments import SegmentRoom
+from gateway.window.turns import run_of_turns, tool_steps
 
-# Shares of the room above the minimum. Recall is not sensitive to them: measured at budgets of 2,000 to 8,000 tokens
-# on 350 requests with known evidence, half or twice of each changes it by 0.3 points, none of `KEPT_SHARE` by 0.6.
-BEST_PASSAGES = 3
-"""Passages, the best, that are taken before any turn."""
-BEST_SHARE = 0.3
-"""Share of the room that those may take."""
-KEPT_SHARE = 0.08
-"""Share of the room for what the user asked to be kept to, and for how the conversation began."""
-MOST_TURNS_SHARE = 0.9
-"""Share of the room for old turns as messages, if the room holds nearly everything."""
-GROWS_FROM = 0.6
-"""If the room holds a larger part of everything than this, the turns' share grows with that part."""
-ROOMY_TOKENS = 1000
-"""Room in which the tokens of labels hardly matter."""
-FULL_SHARE = 0.99
-"""Share of the goal from which a window counts as filled."""
-NEEDED_SCORE = 0.4
-"""Minimum score of an old artifact's passage, as a fraction of the best, while current artifacts are reduced, too."""
-OLD_PART = 0.5
-"""Part of an old artifact that may be shown while current ones are reduced; its best passage may be in any case."""
-MOST_CORRECTIONS = 8
-"""Counts of a selection whose tokens were guessed wrongly; more than three are rare."""
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Part of the room with candidates of its own. Lanes are filled one after the other.
+
+    Attributes:
+        limit: tokens up to which all that is taken may grow, of the room above the minimum.
+        fill: takes what has room of those that are left; returns the others.
+    """
+
+    name: str
+    limit: Callable[["Packer", float], float]
+    fill: Callable[["Packer", list[Candidate], float], list[Candidate]]
 
 
 class ShownInFull:
@@ -59,21 +56,18 @@ class ShownInFull:
         self._held: list[Candidate] = []
         self._same: dict[str, list[Artifact]] = defaultdict(list)
         self._repeats = fitting.material.repeats
+        self._known: dict[tuple[int, int], bool] = {}
         for artifact in fitting.material.placed:
             self._same[artifact.content_id].append(artifact)
 
     def has(self, candidate: Candidate, first: int) -> bool:
         """Whether it is in the window in full: as a message, as an artifact too small to be reduced, in another
         artifact with the same content, or as a PDF that the model reads itself."""
-        of = candidate.of
-        if isinstance(of, TranscriptMessage):
-            return self._is_inside(candidate.message, first)
-        if of.place.message is None and self._is_full(of):
-            return True
-        if any(self._is_inside(index, first) for index in self._repeats.natives_of(of.content_id)):
-            return True
-        same = self._same.get(of.content_id, ())
-        return any(self._is_inside(each.place.message, first) and self._is_full(each) for each in same)
+        key = id(candidate.of), first
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._has(candidate.of, first)
+        return known
 
     def absent(self, found: list[Candidate], first: int) -> list[Candidate]:
         """Those that are not in the window in full; the others are held."""
@@ -87,6 +81,16 @@ class ShownInFull:
         held, self._held = self._held, []
         return self.absent(held, first)
 
+    def _has(self, of: Artifact | TranscriptMessage, first: int) -> bool:
+        if isinstance(of, TranscriptMessage):
+            return self._is_inside(of.index, first)
+        if of.place.message is None and self._is_full(of):
+            return True
+        if any(self._is_inside(index, first) for index in self._repeats.natives_of(of.content_id)):
+            return True
+        same = self._same.get(of.content_id, ())
+        return any(self._is_inside(each.place.message, first) and self._is_full(each) for each in same)
+
     def _is_inside(self, index: int | None, first: int) -> bool:
         return index is not None and index >= first and index not in self._minimum.left_out
 
@@ -95,35 +99,33 @@ class ShownInFull:
         return pointer is not None and pointer.strategy is ProcessingStrategy.INCLUDE_FULL
 
 
-def reduced(fitting: Fitting) -> Fitted:
-    """Compacted material in one pass: a minimum, and above it what is worth most.
+class Packer:
+    """Packs compacted material in one pass: a minimum, and above it what is worth most.
 
     Raises:
         ContextLengthExceeded: not even the minimum fits.
     """
-    guide, minimum = PlanGuide(fitting, fitting.material.searched), Minimum(fitting)
-    selection, tokens = minimum.settle(may_spare=not guide.decisions)
-    return Reduction(fitting, guide, minimum, selection, tokens).run()
 
-
-class Reduction:
-    """What was taken above a settled minimum (its selection and tokens), and what waits to be."""
-
-    def __init__(self, fitting: Fitting, guide: PlanGuide, minimum: Minimum, selection: Selection, tokens: int) -> None:
-        self._fitting, self._material, self._guide, self._minimum = fitting, fitting.material, guide, minimum
-        self._best, self._most = selection, tokens
-        self._goal = minimum.goal(tokens)
+    def __init__(self, fitting: Fitting) -> None:
+        self._fitting, self._material = fitting, fitting.material
+        self._guide, self._minimum = PlanGuide(fitting, fitting.material.searched), Minimum(fitting)
+        self._best, self._most = self._minimum.settle(may_spare=not self._guide.decisions)
+        self._goal = self._minimum.goal(self._most)
         self._shown = ShownInFull(fitting, self._minimum)
-        left_out = self._minimum.left_out
+        first, left_out = self._minimum.first, self._minimum.left_out
         self._quotable = transcript(self._material, left_out)
-        self._taken = GreedyFit(
+        self.taken = GreedyFit(
             fitting.counting,
-            minimum.first,
-            [turn for turn in run_of_turns(self._material) if turn.end <= minimum.first],
+            first,
+            [turn for turn in run_of_turns(self._material) if turn.end <= first],
             cache(self._minimum.cost),
-            run_ended=minimum.is_cut or any(index >= self._material.current for index in left_out),
+            run_ended=self._minimum.is_cut or any(index >= self._material.current for index in left_out),
             block_fixed=self._minimum.block_fixed,
         )
+        self._competing = False
+        """Something that is relevant to the question is not in the window, so that turns have a share alone."""
+        self._least = 0.0
+        """The score from which on a passage that the question calls for is needed."""
         self._relevant: list[Candidate] = []
         """Passages not taken yet that are relevant to the question, in the order in which they are tried."""
         self._rest: list[Candidate] = []
@@ -131,17 +133,14 @@ class Reduction:
         self._late: list[Candidate] = []
         """Passages of old artifacts that wait until nothing of the current turn does (guarantee §4 I5)."""
         self._late_ids: frozenset[int] = frozenset()
-        self._segments = SegmentRoom(self._material, fitting.counting)
+        self.segments = SegmentRoom(self._material, fitting.counting)
 
-    def run(self) -> Fitted:
-        """The fullest selection that fits.
-
-        Room is filled by guesses; the selection is then counted and corrected, `MOST_CORRECTIONS` times at most.
-        """
-        taken, goal = self._taken, self._goal
+    def packed(self) -> Fitted:
+        """The fullest selection that fits. It is counted and corrected `tuning.MAX_CORRECTIONS` times at most."""
+        taken, goal = self.taken, self._goal
         limit, tried, before = float(goal - self._most), inf, -1
         self._begin(limit)
-        for _ in range(MOST_CORRECTIONS):
+        for _ in range(tuning.MAX_CORRECTIONS):
             self._grow(limit)
             selection = self._selection()
             tokens = self._fitting.tokens(selection)
@@ -155,7 +154,7 @@ class Reduction:
                 limit, before = taken.used, -1
                 continue
             more = self._relevant or self._rest or self._late or (taken.turns and not taken.run_ended)
-            if tokens >= FULL_SHARE * goal or not more:
+            if tokens >= tuning.FULL_SHARE * goal or not more:
                 break
             if tokens == before:  # what was too much had labels and turns in it that are gone by now
                 tried += (goal - tokens) / 2
@@ -163,13 +162,20 @@ class Reduction:
         return self._fitting.fitted(self._without_repetition(self._best))
 
     def _begin(self, room: float) -> None:
-        """Takes what has a share of the room of its own; what competes for the rest waits, in its order."""
+        """Fills the lanes; what competes for the rest of the room waits, in its order."""
         found, by_plan = self._ranked()
-        least = NEEDED_SCORE * max((c.passage.score for c in found), default=0.0)
-        free, decided = self._take_turns_and_best(found, room)
-        left = self._take_segments(self._take_kept_and_latest(free, room), room, least)
-        absent = [c for c in decided if not self._shown.has(c, self._taken.first)]
-        self._queue_rest([*left, *absent], room, by_plan)
+        self._least = tuning.MIN_NEEDED_SCORE * (found[0].passage.score if found else 0.0)
+        if self._minimum.spares_current:
+            self.taken.extend_run(room)
+            found = self._shown.absent(found, self.taken.first)
+        relevant = {id(c.of): c for c in found if c.relevant}
+        self._competing = not all(self._shown.has(c, self._minimum.first) for c in relevant.values())
+        left, decided = self._guide.apart(found)
+        for lane in LANES:
+            left = lane.fill(self, left, lane.limit(self, room))
+        left = best_first([*left, *(c for c in decided if not self._shown.has(c, self.taken.first))])
+        rest = latest_first([c for c in left if not c.relevant])
+        self._relevant, self._rest = self._guide.order(self.taken, room, [c for c in left if c.relevant], rest, by_plan)
 
     def _ranked(self) -> tuple[list[Candidate], dict[int, Candidate]]:
         """The candidates that the window can show, best first; and all by `order`, scored for the plan's queries."""
@@ -193,15 +199,16 @@ class Reduction:
     def _old_after_current(self, found: list[Candidate]) -> list[Candidate]:
         """Without what waits until nothing of the current turn does, while that is reduced: of old artifacts all but
         what the question needs, and at most a part of each (guarantee §4 I5)."""
-        if not any(isinstance(c.of, Artifact) and not c.historical and self._minimum.is_reduced(c.of) for c in found):
+        current = {id(c.of): c.of for c in found if not c.historical}
+        if not any(isinstance(of, Artifact) and self._minimum.is_reduced(of) for of in current.values()):
             return found
         shown: dict[str, int] = defaultdict(int)
         now: list[Candidate] = []
-        least = NEEDED_SCORE * max(c.passage.score for c in found)
+        least = tuning.MIN_NEEDED_SCORE * found[0].passage.score
         for candidate in found:
             of, chars = candidate.of, candidate.passage.end - candidate.passage.start
-            if isinstance(of, Artifact) and of.historical:
-                most = OLD_PART * len(of.content) if shown[of.artifact_id] else len(of.content)
+            if candidate.historical and isinstance(of, Artifact):
+                most = tuning.OLD_PART * len(of.content) if shown[of.artifact_id] else len(of.content)
                 is_needed = candidate.passage.score > 0 and candidate.passage.score >= least
                 if not is_needed or shown[of.artifact_id] + chars > most:
                     self._late.append(candidate)
@@ -211,67 +218,68 @@ class Reduction:
         self._late_ids = frozenset(map(id, self._late))
         return now
 
-    def _take_turns_and_best(self, found: list[Candidate], room: float) -> tuple[list[Candidate], list[Candidate]]:
-        """Takes the best passages and the latest turns; returns what is left, and that on which the plan decides."""
-        taken = self._taken
-        if self._minimum.spares_current:
-            taken.extend_run(room)
-            found = self._shown.absent(found, taken.first)
-        competing = any(c.relevant and not self._shown.has(c, self._minimum.first) for c in found)
-        free, decided = self._guide.apart(found)
-        if competing:
-            free = self._take_first([c for c in free if c.relevant][:BEST_PASSAGES], room * BEST_SHARE, free)
-            taken.extend_run(min(room, taken.used + room * self._turns_share(room)))
-        else:
-            taken.extend_run(room - self._segments.share(room))
-        return self._shown.absent(free, taken.first), decided
-
-    def _take_kept_and_latest(self, found: list[Candidate], room: float) -> list[Candidate]:
-        """Takes what the user asked to be kept to, and passages of the latest step; returns what is left."""
-        taken, kept = self._taken, room * KEPT_SHARE
-        if room >= ROOMY_TOKENS:
-            kept += BLOCK_TOKENS + LABEL_TOKENS  # a block for them alone, if need be
-        found = self._take_first(kept_words(found, self._material.recalled.rules), min(room, taken.used + kept), found)
-        return self._take_first(self._of_latest_step(found), min(room, taken.used + room * LATEST_SHARE), found)
-
-    def _take_segments(self, found: list[Candidate], room: float, least: float) -> list[Candidate]:
-        """Takes summaries of what is older than the window, behind all that the question needs; returns what is left.
-
-        Args:
-            least: the score from which on a passage that the question calls for is needed.
-        """
-        taken = self._taken
-        if not self._material.segments_before(taken.first):
-            return found
-        needed = [c for c in found if c.passage.called and c.passage.score > 0 and c.passage.score >= least]
-        found = self._take_first(needed, room - self._segments.least(room), found)
-        taken.used += self._segments.take(taken.first, min(room - taken.used, self._segments.share(room)))
-        return found
-
-    def _queue_rest(self, found: list[Candidate], room: float, by_plan: dict[int, Candidate]) -> None:
-        """Puts what was not taken in the order in which it is tried."""
-        found = best_first(found)
-        rest = sorted((c for c in found if not c.relevant), key=lambda c: c.age)
-        self._relevant, self._rest = self._guide.order(
-            self._taken, room, [c for c in found if c.relevant], rest, by_plan
-        )
-
-    def _take_first(self, first: list[Candidate], limit: float, found: list[Candidate]) -> list[Candidate]:
+    def take(self, first: list[Candidate], limit: float, found: list[Candidate]) -> list[Candidate]:
         """Takes those of `first` that fit; returns what is left of `found`."""
-        refused = self._taken.add(first, limit)
+        refused = self.taken.add(first, limit)
         gone = {id(c) for c in first} - {id(c) for c in refused}
         return [c for c in found if id(c) not in gone] if gone else found
+
+    def take_best(self, left: list[Candidate], limit: float) -> list[Candidate]:
+        """Takes the best passages, so that turns do not take the room of all of them."""
+        best = [c for c in left if c.relevant][: tuning.BEST_PASSAGES] if self._competing else []
+        return self.take(best, limit, left)
+
+    def beside(self, room: float, tokens: float) -> float:
+        """Returns up to what so many tokens beside all that is taken fill the room."""
+        return min(room, self.taken.used + tokens)
+
+    def turns_limit(self, room: float) -> float:
+        """Returns what turns may fill: beside summaries alone where nothing competes."""
+        if self._competing:
+            return self.beside(room, room * self._turns_share(room))
+        return room - self.segments.share(room)
+
+    def take_turns(self, left: list[Candidate], limit: float) -> list[Candidate]:
+        """Takes the latest turns as messages, of which no passage has to be shown then."""
+        self.taken.extend_run(limit)
+        return self._shown.absent(left, self.taken.first)
+
+    def take_rules(self, left: list[Candidate], limit: float) -> list[Candidate]:
+        """Takes what the user asked to be kept to, and how the conversation began."""
+        return self.take(kept_words(left, self._material.recalled.rules), limit, left)
+
+    def take_latest(self, left: list[Candidate], limit: float) -> list[Candidate]:
+        """Takes passages of the latest results, if the model is to go on from them: a client may put instructions, and
+        what a user says, behind."""
+        steps = tool_steps(self._material)
+        if not steps or any(m.role == "assistant" for m in self._material.messages[steps[-1].end :]):
+            return left
+        here = range(steps[-1].start, steps[-1].end)
+        return self.take([c for c in left if c.message in here], limit, left)
+
+    def take_needed(self, left: list[Candidate], limit: float) -> list[Candidate]:
+        """Takes all that the question needs, where summaries come behind it."""
+        if not self._material.segments_before(self.taken.first):
+            return left
+        needed = [c for c in left if c.passage.called and c.passage.score > 0 and c.passage.score >= self._least]
+        return self.take(needed, limit, left)
+
+    def take_segments(self, left: list[Candidate], limit: float) -> list[Candidate]:
+        """Takes summaries of what is older than the window."""
+        if self._material.segments_before(self.taken.first):
+            self.taken.used += self.segments.take(self.taken.first, limit)
+        return left
 
     def _turns_share(self, room: float) -> float:
         """The share of the room for turns as messages: what is configured, and more the less has to be left out, since
         passages torn out of turns are understood less well."""
         share, material = self._fitting.limits.history_share, self._material
-        if room < ROOMY_TOKENS and not material.artifacts:
+        if room < tuning.ROOMY_TOKENS and not material.artifacts:
             return 1.0  # labels would take more of the room than turns leave
         chars = sum(a.size_chars for a in material.searched) + sum(len(each.text) for each in self._quotable)
-        held = min(1.0, room * CHARS_PER_TOKEN / max(1, chars))
-        grown = max(0.0, (held - GROWS_FROM) / (1 - GROWS_FROM))
-        return share + (MOST_TURNS_SHARE - share) * grown if share < MOST_TURNS_SHARE else share
+        held = min(1.0, room * tuning.CHARS_PER_TOKEN / max(1, chars))
+        grown = max(0.0, (held - tuning.GROWS_FROM) / (1 - tuning.GROWS_FROM))
+        return share + (tuning.MAX_TURNS_SHARE - share) * grown if share < tuning.MAX_TURNS_SHARE else share
 
     def _can_be_shown_in_place(self, candidate: Candidate) -> bool:
         """Whether it is of a message that can be in the window, other than one whose block is fixed; of that one only
@@ -283,17 +291,9 @@ class Reduction:
             return True
         return isinstance(candidate.of, Artifact) and self._material.repeats.said_same(candidate.of)
 
-    def _of_latest_step(self, found: list[Candidate]) -> list[Candidate]:
-        """Passages of the latest results, if the model is to go on from them: a client may put instructions, and what a
-        user says, behind."""
-        steps = tool_steps(self._material)
-        if not steps or any(m.role == "assistant" for m in self._material.messages[steps[-1].end :]):
-            return []
-        return [c for c in found if c.message is not None and steps[-1].start <= c.message < steps[-1].end]
-
     def _grow(self, limit: float) -> None:
         """Takes relevant passages, then further turns, then all other passages, latest first."""
-        taken, little = self._taken, self._fitting.limits.goal * (1 - FULL_SHARE)
+        taken, little = self.taken, self._fitting.limits.goal * (1 - tuning.FULL_SHARE)
         taken.drop_parts()  # a part once more would bring nothing that it does not show already
         self._relevant = taken.add(self._relevant, limit)
         if self._relevant and limit - taken.used < little:
@@ -314,15 +314,15 @@ class Reduction:
 
     def _give_up(self, tokens: float) -> None:
         """Gives up what was taken last; it waits again, and so do the passages of a turn that has left again."""
-        if not self._taken.taken:
-            self._taken.used -= self._segments.give_up()
-        given_up = self._taken.shrink(tokens)
-        back = self._shown.released(self._taken.first)
+        if not self.taken.taken:
+            self.taken.used -= self.segments.give_up()
+        given_up = self.taken.shrink(tokens)
+        back = self._shown.released(self.taken.first)
         self._late = [c for c in (*given_up, *back) if id(c) in self._late_ids] + self._late
         given_up, back = ([c for c in some if id(c) not in self._late_ids] for some in (given_up, back))
         self._relevant = given_up + [c for c in back if c.relevant] + self._relevant
         if back:
-            self._rest = sorted([*(c for c in back if not c.relevant), *self._rest], key=lambda c: c.age)
+            self._rest = latest_first([*(c for c in back if not c.relevant), *self._rest])
 
     def _without_repetition(self, selection: Selection) -> Selection:
         """Without what the block would show although another artifact in the window says it word for word (guarantee
@@ -348,10 +348,10 @@ class Reduction:
         return index < first or index in self._minimum.left_out
 
     def _selection(self) -> Selection:
-        first, left_out = self._taken.first, self._minimum.left_out
+        first, left_out = self.taken.first, self._minimum.left_out
         chosen: dict[str, list[Candidate]] = defaultdict(list)
         quoted: list[Candidate] = []
-        for candidate in self._taken.passages():
+        for candidate in self.taken.passages():
             if self._shown.has(candidate, first):
                 continue
             if self._minimum.block_fixed and (candidate.message or 0) < first:
@@ -371,5 +371,21 @@ class Reduction:
             recalled(outside, quoted),
             frozen=False,
             keeps_block=self._minimum.keeps_block,
-            segments=self._segments.taken,
+            segments=self.segments.taken,
         )
+
+
+def labels(room: float) -> int:
+    """Returns the tokens of a block for one lane alone, as far as the room has any for them."""
+    return tuning.BLOCK_TOKENS + tuning.LABEL_TOKENS if room >= tuning.ROOMY_TOKENS else 0
+
+
+LANES = (
+    Lane("best passages", lambda p, room: room * tuning.BEST_SHARE, Packer.take_best),
+    Lane("turns", Packer.turns_limit, Packer.take_turns),
+    Lane("rules", lambda p, room: p.beside(room, room * tuning.RULES_SHARE + labels(room)), Packer.take_rules),
+    Lane("latest step", lambda p, room: p.beside(room, room * tuning.LATEST_SHARE), Packer.take_latest),
+    Lane("needed passages", lambda p, room: room - p.segments.least(room), Packer.take_needed),
+    Lane("summaries", lambda p, room: min(room - p.taken.used, p.segments.share(room)), Packer.take_segments),
+)
+"""What has a share of the room of its own, in the order in which it is filled."""
