@@ -46,6 +46,7 @@ from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.planning.loops import ToolLoops
 from gateway.planning.resting import PlannerRest
 from gateway.planning.summary_cache import PLAN_SECONDS, SummaryCache
+from gateway.ports import Clock, Upstream
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.frames import FrameCache
 from gateway.storage.cache.memory import open_cache
@@ -112,10 +113,24 @@ CALIBRATED_WITHIN = 1.0
 class Gateway:
     """All parts, wired once and in sight."""
 
-    def __init__(self, settings: Settings, shared: SharedCounts | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        shared: SharedCounts | None = None,
+        *,
+        clock: Clock | None = None,
+        upstream: Upstream | None = None,
+    ) -> None:
+        """
+        Args:
+            shared: where it counts, if it is one of several workers.
+            clock: another one than the system's.
+            upstream: is asked in the place of all upstreams: nothing goes to the network.
+        """
         self.shared = shared
         self.settings = settings
-        self.clock = SystemClock()
+        self.clock = clock or SystemClock()
+        self._scripted = upstream
         self.hooks = Hooks()
         self.telemetry = open_telemetry(settings.telemetry)
         self.metrics = self.telemetry.metrics((entry.model_name for entry in settings.model_list), self.clock.now)
@@ -159,14 +174,16 @@ class Gateway:
         self.catalogue = Catalogue()
         self.margins = Margins(self.clock)
         self.told = ToldFacts(self.client, self.clock, self.margins)
-        self.router = ConfiguredRouter(settings, self.catalogue, self.told, self.clock)
+        self.router = ConfiguredRouter(
+            settings, self.catalogue, self.told if self._scripted is None else None, self.clock
+        )
         self.over_http = self.telemetry.http(self.pool)
         self.library = Library(modify_params=modifies_params(settings))
         litellm = LitellmUpstream(self.client, self.library)
         responses = ResponsesUpstream(self.over_http)
         anthropic = AnthropicUpstream(self.over_http, self.clock)
         adapters = ProtocolUpstream(openai=self.over_http, responses=responses, anthropic=anthropic, litellm=litellm)
-        self.upstream = self.guards.upstream(self.telemetry.upstream(FreeformUpstream(adapters)))
+        self.upstream = self.guards.upstream(self.telemetry.upstream(self._scripted or FreeformUpstream(adapters)))
         self.counters = CounterRegistry(self.margins)
         self.calibrations = SqlCalibrations(self.transactions)
 
@@ -363,7 +380,7 @@ class Gateway:
         finally:
             for task in running:
                 task.cancel()
-            await self._close()
+            await self.close()
 
     async def _expire_for_ever(self) -> None:
         """Also in a process that nobody asks anything, what is kept of conversations is gone in time."""
@@ -372,7 +389,8 @@ class Gateway:
             self.paths.expire()
             self.resends.expire()
 
-    async def _close(self) -> None:
+    async def close(self) -> None:
+        """Ends what is under way and lets go of all that is open."""
         await self.answering.close()
         await self.reading.close()
         await self.mcp.close()

@@ -13,6 +13,7 @@ from gateway.config.loading import ConfigurationError, load_settings, process_en
 from gateway.config.settings import Settings
 from gateway.operations.files.options import add_file_commands
 from gateway.operations.keys.options import add_key_commands
+from gateway.operations.savings.options import add_savings_options
 
 MOST_ROWS = 100_000
 """Of a list that a command writes."""
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given := getattr(options, "from_litellm", None):
             return _from_litellm(given, options)
         settings = load_settings(path, environ, overrides)
-        if options.run not in (_serve, _check) and not settings.storage_is_named:
+        if options.run not in (_serve, _check, _savings) and not settings.storage_is_named:
             text = f"the storage is the default, {settings.storage.url} in {os.getcwd()}"
             print(f"{text}: another is named by --config or GATEWAY_STORAGE_URL", file=sys.stderr)
         run: int = options.run(settings, options)
@@ -77,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     costs = commands.add_parser("costs", help="what requests cost, by day, model, user and more")
     _add_costs_options(costs)
     costs.set_defaults(run=_costs)
+    saved = commands.add_parser("savings", help="what recorded sessions would have cost through the gateway")
+    add_savings_options(saved, _count)
+    saved.set_defaults(run=_savings)
     looks = _add_looks(commands)
     purge = commands.add_parser(
         "purge", help="delete conversations that nothing was added to for long, or what a user said"
@@ -96,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     importing.set_defaults(run=_import)
     trails = _add_trail(commands)
     looks = (*looks, purge, encrypting)
-    for command in (serve, migrate, check, *keys, *files, audit, costs, *looks, export, importing, *trails):
+    for command in (serve, migrate, check, *keys, *files, audit, costs, saved, *looks, export, importing, *trails):
         command.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
     return parser
 
@@ -292,6 +296,13 @@ def _costs(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.operations.costs import costs
 
     return _piped(lambda: costs(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+
+
+def _savings(settings: Settings, options: argparse.Namespace) -> int:
+    from gateway.app import Gateway
+    from gateway.operations.savings.command import savings
+
+    return _piped(lambda: savings(settings, options, Gateway, process_environment(), sys.stdout, sys.stderr))
 
 
 def _ls(settings: Settings, options: argparse.Namespace) -> int:

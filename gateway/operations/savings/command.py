@@ -1,0 +1,223 @@
+"""`gateway savings --replay FOLDER`: what recorded sessions would have cost through the gateway, losses first
+(guarantee §13.12)."""
+
+import argparse
+import asyncio
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from itertools import product
+from pathlib import Path
+from typing import Any, TextIO
+
+from gateway.config.settings import Settings
+from gateway.http.inner.own_fields import ContextField
+from gateway.operations.listed import COST_STYLE, FAINT
+from gateway.operations.progress import Progress
+from gateway.operations.savings.options import LIFETIMES
+from gateway.operations.savings.playing import MakeGateway, Played, Player, Setting, TooLong
+from gateway.operations.savings.recording import Session
+from gateway.operations.savings.transcripts import read_sessions, transcripts
+from gateway.operations.screen import Column, Piece, Screen
+
+SUMS = (
+    Column("dearer", is_right=True),
+    Column("worst", is_right=True),
+    Column("ratio", COST_STYLE, is_right=True),
+    Column("direct USD", COST_STYLE, is_right=True),
+    Column("gateway USD", COST_STYLE, is_right=True),
+    Column("sessions", drop=2, is_right=True),
+    Column("steps", drop=3, is_right=True),
+    Column("breaks", is_right=True),
+    Column("cold", drop=4, is_right=True),
+    Column("edits missing", is_right=True),
+    Column("refused", drop=1, is_right=True),
+)
+SESSION = (
+    Column("session", is_flexible=True),
+    Column("agent", FAINT, drop=5),
+    Column("setting"),
+    Column("steps", drop=3, is_right=True),
+    Column("ratio", COST_STYLE, is_right=True),
+    Column("direct USD", COST_STYLE, drop=1, is_right=True),
+    Column("gateway USD", COST_STYLE, is_right=True),
+    Column("breaks", is_right=True),
+    Column("cold", drop=4, is_right=True),
+    Column("edits missing", is_right=True),
+    Column("refused", drop=2, is_right=True),
+)
+FIELDS = (
+    *("session", "agent", "setting", "steps", "direct_cost", "gateway_cost", "ratio", "is_dearer", "breaks"),
+    *("cold_breaks", "quoted", "missing", "refused"),
+)
+RATIO = Decimal("0.0001")
+
+
+def savings(
+    settings: Settings,
+    options: argparse.Namespace,
+    make: MakeGateway,
+    environ: Mapping[str, str],
+    out: TextIO,
+    err: TextIO,
+) -> int:
+    """Plays the sessions at each setting and writes what they cost; returns 1 if there was none to play.
+
+    Raises:
+        ValueError: there is no such folder, or an option cannot be used.
+    """
+    if options.economy and "economy" not in ContextField.model_fields:
+        raise ValueError("--economy: this version has no context.economy")
+    found = _read(Path(options.replay).expanduser(), options.limit, err)
+    model = options.model or _first_model(settings, found)
+    modes = options.economy or [None]
+    played = asyncio.run(
+        _played(
+            settings,
+            make,
+            model,
+            [Setting(n, mode, not options.unstored) for n, mode in product(options.max_input_tokens, modes)],
+            LIFETIMES[options.cache_lifetime],
+            found,
+            err,
+        )
+    )
+    if not played:
+        err.write("no session was played\n")
+        return 1
+    screen = Screen(out, environ)
+    if options.json:
+        screen.json(_as_json(model, played))
+    elif options.csv:
+        screen.csv(FIELDS, map(_record, played))
+    else:
+        _show(screen, played)
+    return 0
+
+
+def _read(folder: Path, limit: int | None, err: TextIO) -> list[Session]:
+    found: list[Session] = []
+    for path in transcripts(folder):
+        name = path.name if path == folder else path.relative_to(folder).as_posix()
+        try:
+            found += read_sessions(path, name)
+        except (ValueError, OSError) as error:
+            err.write(f"left out: {name} {error}\n")
+    found.sort(key=lambda session: -len(session.steps))
+    return found[:limit]
+
+
+def _first_model(settings: Settings, found: Sequence[Session]) -> str:
+    """
+    Raises:
+        ValueError: nothing says which.
+    """
+    configured = next((each.model_name for each in settings.model_list if "*" not in each.model_name), None)
+    named = configured or next((session.model for session in found if session.model), None)
+    if named is None:
+        raise ValueError("--model: name the model whose prices count")
+    return named
+
+
+async def _played(
+    settings: Settings,
+    make: MakeGateway,
+    model: str,
+    choices: Sequence[Setting],
+    lifetime: float,
+    found: Sequence[Session],
+    err: TextIO,
+) -> list[Played]:
+    """Each session at each setting, the dearest in front."""
+    played: list[Played] = []
+    too_long: set[int] = set()
+    with Progress(err, "playing", "sessions") as counted:
+        for setting in choices:
+            player = Player(settings, make, model, setting, lifetime)
+            try:
+                await player.open()
+                for number, session in enumerate(found):
+                    if number in too_long:
+                        continue
+                    try:
+                        played.append(await player.play(session))
+                    except TooLong as error:
+                        too_long.add(number)
+                        counted.wipe()
+                        err.write(f"left out: {session.name} {error}, more than {model} takes\n")
+                    counted()
+            finally:
+                await player.close()
+    return sorted(played, key=lambda each: (-each.ratio, each.session, each.setting))
+
+
+def _totals(played: Sequence[Played]) -> list[tuple[Played, Sequence[Played]]]:
+    """Of each setting the sum of its sessions, the setting with most losses in front."""
+    found = []
+    for setting in dict.fromkeys(each.setting for each in played):
+        own = [each for each in played if each.setting == setting]
+        total = Played("total", "", setting)
+        for each in own:
+            total.direct += each.direct
+            total.gateway += each.gateway
+            for name in ("steps", "breaks", "cold_breaks", "quoted", "missing", "refused"):
+                setattr(total, name, getattr(total, name) + getattr(each, name))
+        found.append((total, own))
+    return sorted(found, key=lambda each: (-sum(one.is_dearer for one in each[1]), -each[0].ratio))
+
+
+def _show(screen: Screen, played: Sequence[Played]) -> None:
+    rows: list[list[Piece]] = []
+    for total, own in _totals(played):
+        dearer, worst = sum(each.is_dearer for each in own), max(each.ratio for each in own)
+        counts = (str(len(own)), str(total.steps))
+        money = (_ratio(worst), _ratio(total.ratio), _usd(total.direct), _usd(total.gateway))
+        rows.append([total.setting, str(dearer), *money, *counts, *_counts(total)])
+    screen.table([Column("setting"), *SUMS], rows)
+    screen.line("")
+    screen.table(
+        SESSION,
+        [
+            [
+                *(each.session, each.agent, each.setting, str(each.steps)),
+                *(_ratio(each.ratio), _usd(each.direct), _usd(each.gateway)),
+                *_counts(each),
+            ]
+            for each in played
+        ],
+    )
+
+
+def _counts(each: Played) -> tuple[str, ...]:
+    return str(each.breaks), str(each.cold_breaks), f"{each.missing} of {each.quoted}", str(each.refused)
+
+
+def _usd(value: Decimal) -> str:
+    return f"{value:.4f}"
+
+
+def _ratio(value: Decimal) -> str:
+    return str(value.quantize(RATIO))
+
+
+def _record(each: Played) -> dict[str, Any]:
+    money = {"direct_cost": each.direct, "gateway_cost": each.gateway, "ratio": each.ratio.quantize(RATIO)}
+    counted = ("steps", "breaks", "cold_breaks", "quoted", "missing", "refused", "is_dearer")
+    named = {"session": each.session, "agent": each.agent, "setting": each.setting}
+    return named | money | {name: getattr(each, name) for name in counted}
+
+
+def _as_json(model: str, played: Sequence[Played]) -> dict[str, Any]:
+    totals = []
+    for total, own in _totals(played):
+        record = _record(total)
+        for name in ("session", "agent", "is_dearer"):
+            del record[name]
+        worst = max(own, key=lambda each: each.ratio)
+        record |= {"sessions": len(own), "dearer": sum(each.is_dearer for each in own)}
+        totals.append(record | {"worst": {"session": worst.session, "ratio": worst.ratio.quantize(RATIO)}})
+    return {
+        "object": "savings.replay",
+        "model": model,
+        "totals": totals,
+        "sessions": [_record(each) for each in played],
+    }

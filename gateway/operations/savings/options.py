@@ -1,0 +1,36 @@
+"""The options of `gateway savings`."""
+
+import argparse
+from collections.abc import Callable
+
+LIFETIMES = {"5m": 300.0, "1h": 3600.0}
+"""How long a provider keeps a prompt that nobody uses, in seconds."""
+MODES = ("off", "observe", "auto")
+
+
+def add_savings_options(parser: argparse.ArgumentParser, count: Callable[[str], int]) -> None:
+    """`count`: reads a whole number of 1 or more."""
+
+    def budgets(text: str) -> list[int | None]:
+        return [None if each.strip() == "none" else count(each.strip()) for each in text.split(",")]
+
+    def modes(text: str) -> list[str]:
+        found = [each.strip() for each in text.split(",")]
+        for each in found:
+            if each not in MODES:
+                raise argparse.ArgumentTypeError(f"{each!r} is none of {', '.join(MODES)}")
+        return found
+
+    what = "transcripts: of Claude Code (~/.claude/projects), Codex (~/.codex/sessions), or OpenAI's messages"
+    parser.add_argument("--replay", metavar="FOLDER", required=True, help=what)
+    parser.add_argument("--model", metavar="M", help="as if this model had been asked (default: the first configured)")
+    windows = "what each session would have cost with these, `none`: the whole window (default: none,64000,32000)"
+    parser.add_argument("--max-input-tokens", metavar="N,N", type=budgets, default="none,64000,32000", help=windows)
+    parser.add_argument("--economy", metavar="MODES", type=modes, help=f"the same with each of {', '.join(MODES)}")
+    parser.add_argument("--unstored", action="store_true", help="as by clients that say `store: false`")
+    kept = "how long the provider keeps a prompt: 5m or 1h (default: %(default)s)"
+    parser.add_argument("--cache-lifetime", choices=LIFETIMES, default="5m", help=kept)
+    parser.add_argument("--limit", metavar="N", type=count, help="play the N longest sessions")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--csv", action="store_true", help="one line of CSV for each session and setting")
