@@ -55,11 +55,14 @@ class ChainKey:
 
 
 def content_text(content: Any) -> str | None:
-    """The text of a content that is nothing but text, else None; a string equals its text parts."""
+    """The text of a content that is nothing but text, else None; a string equals its text parts. Thoughts are not
+    said: clients of other APIs do not send them again."""
     if isinstance(content, str):
         return content
-    if isinstance(content, list) and all(isinstance(p, dict) and p.get("type") == "text" for p in content):
-        return "".join(str(p.get("text", "")) for p in content)
+    if isinstance(content, list) and all(
+        isinstance(p, dict) and p.get("type") in ("text", "thinking") for p in content
+    ):
+        return "".join(str(p.get("text", "")) for p in content if p["type"] == "text")
     return None
 
 

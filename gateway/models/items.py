@@ -37,19 +37,20 @@ def input_parts(content: Any) -> list[Part]:
 
 
 def output_parts(body: dict[str, Any]) -> list[Part]:
-    """What an assistant's message says: its text with annotations, its refusal."""
+    """What an assistant's message says: its text with annotations, its refusal; no thoughts that stand among texts."""
     content = body.get("content")
     audio = body.get("audio")
     if not content and isinstance(audio, dict) and isinstance(audio.get("transcript"), str):
         content = audio["transcript"]
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
-    parts = [_output_part(part) for part in content] if isinstance(content, list) else []
+    said = content if isinstance(content, list) else []
+    parts = [_output_part(part) for part in said if not (isinstance(part, dict) and part.get("type") == "thinking")]
     if isinstance(body.get("refusal"), str):
         parts.append({"type": "refusal", "refusal": body["refusal"]})
-    said = next((part for part in parts if part.get("type") == "output_text"), None)
-    if said is not None and isinstance(body.get("annotations"), list):
-        said["annotations"] = [flat_annotation(annotation) for annotation in body["annotations"]]
+    text = next((part for part in parts if part.get("type") == "output_text"), None)
+    if text is not None and isinstance(body.get("annotations"), list):
+        text["annotations"] = [flat_annotation(annotation) for annotation in body["annotations"]]
     return parts
 
 

@@ -52,7 +52,7 @@ def figure(usage: Any, name: str) -> int:
 def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
     """The usage without what cannot be true: counts that are negative, absurd, more than the whole that they are a part
     of, or no number. What counts no tokens stays as it is."""
-    given = {name: usage[name] for name in FIGURES if is_figure(usage.get(name))}
+    given = {name: int(usage[name]) for name in FIGURES if is_figure(usage.get(name))}
     sent, answered = given.get("prompt_tokens", MAX_TOKENS), given.get("completion_tokens", MAX_TOKENS)
     total = given.get("total_tokens", 0)
     if "total_tokens" in usage and total < sent + answered < MAX_TOKENS:
@@ -70,7 +70,7 @@ def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             kept[name] = _within(value, most)
         elif (value is None or not part) and _may_be(name, value, most):
-            kept[name] = value
+            kept[name] = _counted(name, value)
     read, made = cache_tokens(kept)
     if read + made > sent:
         for holder in (kept, *(kept[name] for name in PARTS[:2] if isinstance(kept.get(name), dict))):
@@ -118,5 +118,10 @@ def _within(value: dict[str, Any], most: int) -> dict[str, Any]:
         if isinstance(each, dict):
             found[name] = _within(each, most)
         elif _may_be(name, each, most):
-            found[name] = each
+            found[name] = _counted(name, each)
     return found
+
+
+def _counted(name: str, value: Any) -> Any:
+    """A count as the whole number that it is."""
+    return int(value) if type(value) is float and COUNT.search(name) else value

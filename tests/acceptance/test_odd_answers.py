@@ -185,6 +185,8 @@ def _calls_sent(body: Any) -> list[tuple[str, str, Any]]:
         {"choices": []},
         {"choices": {}},
         {"choices": "x"},
+        {"choices": [{"index": 0, "finish_reason": "stop"}]},
+        {"choices": [{"index": 0, "message": None, "finish_reason": "stop"}]},
     ],
     ids=json.dumps,
 )

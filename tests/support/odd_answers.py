@@ -170,6 +170,16 @@ FAILURES: dict[str, Odd] = {
         status=503,
         begun=False,
     ),
+    "a call off": failing(
+        chunk({}, "cancelled"),
+        DONE,
+        whole=answer({"content": "half"}, "cancelled"),
+        fails="The upstream gave up its answer: cancelled.",
+    ),
+    "a detail": failing({"detail": "Provider disconnected"}, DONE, whole={"detail": "Provider disconnected"}),
+    "a message alone": failing(
+        {"code": 502, "message": "Provider disconnected"}, whole={"code": 502, "message": "Provider disconnected"}
+    ),
     "a call cut in its arguments": Odd(
         events=[
             chunk({"role": "assistant"}),
@@ -325,6 +335,7 @@ CALLS: dict[str, Odd] = {
         calls=(("f", {}), ("g", {})),
     ),
     "name and arguments beside the id": calling([{"id": "a", "name": "f", "arguments": F[1]}], calls=(F,), ids=("a",)),
+    "no name": calling([call("a", None, X)], calls=(("", F[1]),), ids=("a",)),
     "a call as there were before tools": Odd(
         whole=answer({"function_call": {"name": "f", "arguments": X}}, "function_call"),
         events=[
@@ -432,7 +443,50 @@ SIGNS: dict[str, Odd] = {
         ids=("a",),
     ),
 }
+IN_PARTS = [{"type": "text", "text": "so "}, {"type": "text", "text": "it is"}]
+TEXTS: dict[str, Odd] = {
+    "in parts": Odd(
+        whole=answer({"content": IN_PARTS}),
+        events=[
+            chunk({"role": "assistant", "content": [{"type": "text", "text": "so "}]}),
+            chunk({"content": [{"type": "text", "text": "it is"}]}),
+            *ended("stop"),
+        ],
+        text="so it is",
+    ),
+    "thoughts beside it": Odd(
+        whole=answer({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, *IN_PARTS]}),
+        text="so it is",
+    ),
+    "an object": Odd(
+        whole=answer({"content": {"so": 1}}),
+        events=[chunk({"content": {"so": 1}}), *ended("stop")],
+        text='{"so":1}',
+    ),
+    "in the role of another": Odd(
+        whole=answer({"role": "model", "content": "so it is"}),
+        events=[
+            chunk({"role": "model", "content": "so "}),
+            chunk({"role": "model", "content": "it is"}),
+            *ended("stop"),
+        ],
+        text="so it is",
+    ),
+    "a message in the place of a delta": Odd(
+        events=[
+            {
+                **chunk(),
+                "choices": [BROKEN | {"message": {"role": "assistant", "content": "so it is"}, "finish_reason": None}],
+            },
+            *ended("stop"),
+        ],
+        text="so it is",
+    ),
+}
 USAGES: dict[str, Odd] = {
+    "written with a point": counted(
+        {"prompt_tokens": 10.0, "completion_tokens": 5.0, "prompt_tokens_details": {"cached_tokens": 2.0}}, cached(2, 0)
+    ),
     "none": counted(None, None),
     "of nulls": counted({"prompt_tokens": None, "completion_tokens": None, "total_tokens": None}, None),
     "of zeros": counted({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, None),
@@ -497,7 +551,7 @@ USAGES: dict[str, Odd] = {
 }
 ODD = {
     f"{kind}: {name}": odd
-    for kind, table in (("failure", FAILURES), ("calls", CALLS), ("signs", SIGNS), ("usage", USAGES))
+    for kind, table in (("failure", FAILURES), ("calls", CALLS), ("signs", SIGNS), ("text", TEXTS), ("usage", USAGES))
     for name, odd in table.items()
 }
 

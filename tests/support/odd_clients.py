@@ -97,6 +97,8 @@ class ChatClient:
         ]
         conversation = (named.get("conversation") or {}).get("id")
         text = message["content"] or ""
+        if isinstance(text, list):
+            text = "".join(part["text"] for part in text if part["type"] == "text")
         return Heard(message, text, calls, None, 200, True, usage, bill, conversation, named["id"])
 
     def cache(self, usage: Json) -> tuple[int, int] | None:
@@ -155,7 +157,7 @@ class ResponsesClient:
             for item in body["output"]
             if item["type"] == "function_call"
         ]
-        text = "".join(part["text"] for part in parts)
+        text = "".join(part["text"] for part in parts if part["type"] == "output_text")
         conversation = (body.get("conversation") or {}).get("id")
         usage, bill = body["usage"] or {}, body.get("response_metadata") or {}
         return Heard(body["output"], text, calls, None, 200, True, usage, bill, conversation, body["id"])

@@ -13,14 +13,22 @@ from gateway.upstream.openai.faults import refusal
 from gateway.wire.calls import CallIds, CallPieces, whole_calls, written
 
 Json = dict[str, Any]
-FAILED = frozenset(("error", "network_error", "insufficient_system_resource", "abort"))
-"""Finish reasons of answers that their makers gave up: OpenRouter's and vLLM's, Zhipu's, DeepSeek's, SGLang's."""
+GIVEN_UP = ("abort", "cancelled", "canceled", "malformed_function_call")
+FAILED = frozenset(("error", "network_error", "insufficient_system_resource", *GIVEN_UP))
+"""Finish reasons of answers that their makers gave up: OpenRouter's and vLLM's, Zhipu's, DeepSeek's, SGLang's, those of
+gateways, Gemini's."""
+UNSHAPED = ("detail", "message", "errors", "error_msg")
+"""What proxies and frameworks say of a failure in place of an answer, the first that is there."""
+ANSWERS = frozenset(("id", "object", "choices", "usage", "type"))
+"""Fields of which an answer, or a piece of one, has some."""
 MAX_CHOICES = 128
 ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """How JSON writes a half of a surrogate pair, or a whole one."""
 LEGACY = "function_call"
 """Field and finish reason of calls as they were made before there were tools."""
 LEGACY_PLACE = 0
+TEXT = {"type", "text"}
+"""The fields of a part that is a text and nothing else."""
 
 
 def failure_in(said: Mapping[str, Any]) -> Json | None:
@@ -31,6 +39,9 @@ def failure_in(said: Mapping[str, Any]) -> Json | None:
         return {"error": said["error"]} if choices else dict(said)
     if "error" in (said.get("object"), said.get("type")) and not choices:
         return {"error": {k: v for k, v in said.items() if k != "object"}}
+    if not ANSWERS & said.keys() and (words := next((said[name] for name in UNSHAPED if said.get(name)), None)):
+        text = words if isinstance(words, str) else jsons.dumps_text(words)
+        return {"error": {**{k: said[k] for k in ("code", "status") if k in said}, "message": text}}
     for choice in choices:
         if _is_told(choice.get("error")):
             return {"error": choice["error"]}
@@ -47,7 +58,8 @@ def fault_of(told: Json, deployment: Deployment, headers: Mapping[str, str] | No
 
 
 def check_choices(choices: Any, part: str) -> None:
-    """Checks what all later steps rely on; a choice without an index gets its position.
+    """Checks what all later steps rely on; a choice without an index gets its position, and what stands as a message
+    in a stream is a delta.
 
     Args:
         part: `message` or `delta`.
@@ -58,7 +70,11 @@ def check_choices(choices: Any, part: str) -> None:
     if not isinstance(choices, list):
         raise UpstreamInvalidResponse("The upstream's choices are no list.")
     for position, choice in enumerate(choices):
+        if part == "delta" and isinstance(choice, dict) and "delta" not in choice and "message" in choice:
+            choice["delta"] = choice.pop("message")
         message = choice.get(part) if isinstance(choice, dict) else False
+        if message is None and part == "message":
+            raise UpstreamInvalidResponse("The upstream's answer holds a choice without a message.")
         if message is not None:
             if not isinstance(message, dict):
                 raise UpstreamInvalidResponse("The upstream's answer holds a choice that is none.")
@@ -101,9 +117,9 @@ def whole_mended(
     if raw is None or ESCAPED_HALF.search(raw):
         found = dict(jsons.with_whole_characters(answer))
     for choice in found.get("choices") or ():
-        message = choice.get("message")
-        if not isinstance(message, dict):
-            continue
+        message = choice["message"]
+        _mend_words(message)
+        message["role"] = "assistant"
         ids = CallIds()
         legacy = message.get(LEGACY)
         if isinstance(legacy, dict) and not isinstance(legacy.get("arguments", ""), str):
@@ -179,6 +195,9 @@ class StreamMender:
     def _mend(self, choice: Json) -> None:
         delta = _delta(choice)
         index = choice["index"]
+        _mend_words(delta)
+        if delta.get("role"):
+            delta["role"] = "assistant"
         legacy = delta.get(LEGACY)
         if isinstance(legacy, dict):
             self._legacy(index, delta, legacy)
@@ -235,6 +254,18 @@ class StreamMender:
         if isinstance(value, list):
             return [self._joined(each, (*path, _number(each, n))) for n, each in enumerate(value)]
         return value
+
+
+def _mend_words(said: Json) -> None:
+    """Makes a content a string, as all of its readers and the next request want it; parts that are no plain texts stay,
+    such as pictures and Mistral's thoughts."""
+    content = said.get("content")
+    if content is None or isinstance(content, str):
+        return
+    if not isinstance(content, list):
+        said["content"] = written(content)
+    elif all(isinstance(part, dict) and part.keys() == TEXT and isinstance(part["text"], str) for part in content):
+        said["content"] = "".join(part["text"] for part in content)
 
 
 def says_something(chunk: Json) -> bool:

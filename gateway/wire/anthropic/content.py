@@ -210,7 +210,7 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
 
 def _call(block: Block, where: str) -> dict[str, Any]:
     for name in ("id", "name"):
-        if not isinstance(block.get(name), str) or not block[name]:
+        if not isinstance(block.get(name), str) or not (block[name] or name == "name"):  # models forget names
             raise missing(f"{where}.{name}")
     given = block.get("input")
     if not isinstance(given, dict):

@@ -264,6 +264,7 @@ def filled(item: Item, name: str, where: str) -> str:
 
 
 def tool_name(item: Item, where: str) -> str:
-    """The name of the tool that a call is for, or that is chosen, as a chat has it."""
-    name = filled(item, "name", where)
+    """The name of the tool that a call is for, or that is chosen, as a chat has it. Models forget names of calls, and
+    what the gateway handed out it takes back (guarantee §1.9)."""
+    name = text_of(item, "name", where)
     return name if item.get(NAMESPACE) is None else joined(filled(item, NAMESPACE, where), name)

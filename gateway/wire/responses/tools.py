@@ -171,6 +171,7 @@ def _chosen(value: Json, where: str) -> Json:
         return {"type": "function", "function": {"name": kind}}
     if isinstance(value.get(kind), dict):
         return value
+    filled(value, "name", where)
     return {"type": kind, kind: {"name": tool_name(value, where)}}
 
 
