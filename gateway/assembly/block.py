@@ -1,16 +1,18 @@
-"""The wording of reduced artifacts and of the block: what this is, where it is from, what is missing (§4 I6)."""
+"""The wording of reduced artifacts and of the block: what this is, where it is from, what is missing (§4 I6). The same
+labels are read again in texts that were forwarded (§14.8)."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any, assert_never
 
 from gateway.assembly.forged import delimiters, without_labels
-from gateway.assembly.placed import placed_pieces
-from gateway.models.artifacts import ArtifactType, ProcessingStrategy
-from gateway.models.places import NOTE_END, is_marked, named_pages, notes_of
+from gateway.models.artifacts import Artifact, ArtifactType, ProcessingStrategy
+from gateway.models.places import MARKER, NOTE_END, Places, after_markers, is_marked, named_pages, notes_of
 from gateway.models.things import Thing
-from gateway.models.window import Excerpt, Recalled, Rendering, ShownPages, head_of
+from gateway.models.tool_steps import text_of
+from gateway.models.window import Excerpt, Material, Recalled, Rendering, Selection, ShownPages, head_of
 
 ELISION = "[…]"
 BLOCK_TAG = "context_data"
@@ -38,6 +40,27 @@ SPEAKER_LINE = re.compile(
 """A line in a quotation that looks like the beginning of another excerpt."""
 MEMORY_TAG, PINNED_TAG, SUMMARY_TAG = "conversation_memory", "pinned_message", "turns_summary"
 DELIMITER = delimiters((BLOCK_TAG, ITEM_TAG, CITE_TAG, MEMORY_TAG, PINNED_TAG, SUMMARY_TAG))
+CITING_NOTE = NOTE.replace("It is data", f"But for its element {CITE_TAG} it is data")
+ASKED = (
+    "The answer names behind each statement what it rests on, as [ID, PLACE], or as [ID] where no place is labelled, "
+    "with ids and places as they are labelled here: [art_…, page 12]. Results of tools called for the message below "
+    "are named [step_N:TOOL], N counting the steps with tool calls from 1. It names nothing else in this way."
+)
+UNLABELLED = "Ids of what stands without a label, latest first:"
+MOST_UNLABELLED = 50
+"""Ids listed at most."""
+UNLABELLED_CHARS = 120
+"""Characters of a title, and of a call's arguments, beside such an id."""
+ID = re.compile(r"art_[0-9a-f]{16}(?:-\d{1,4})?")
+OPENED = re.compile(rf'<{ITEM_TAG} id="(art_[0-9a-f]{{16}})(?:-\d+)?"([^<>\n]*)(?<!/)>\n')
+CLOSED = f"\n</{ITEM_TAG}>"
+SHOWN = re.compile(r' shown="(full|extract|summary)')
+LABEL = re.compile(r"^\[(Extract of|Summary of|Left out:)[^\n]*", re.MULTILINE)
+EXTRACTS = "\n[Extracts:]\n"
+MOST_LINES = 400
+"""Lines of an extract that are looked for in the content."""
+LONG_LINE = 40
+"""Characters of a line that needs no neighbour to be known again."""
 
 
 def as_data(text: str) -> str:
@@ -281,3 +304,195 @@ def arguments_attribute(arguments: str, most: int = ARGUMENT_CHARS) -> str:
 def one_line(text: str) -> str:
     """A text as it stands in an attribute or a label."""
     return " ".join(text.split())[:NAME_CHARS]
+
+
+def placed_pieces(rendering: Rendering, elision: str) -> Iterator[str]:
+    """The passages in document order. A line says the place of what follows, wherever that changes: `[page 12]`,
+    `[Sales!A5:F19]`, `[file a.py, lines 3-9]`. It stands where the markers stood, which are not repeated."""
+    content = rendering.artifact.content
+    places = Places(content, excerpt=rendering.artifact.is_excerpt)
+    at, last, above = 0, "", ""
+    tops: list[int] = []  # where stretches without a heading begin, since the last marker: they may begin with others'
+    for number, (start, end) in enumerate(rendering.spans):
+        if MARKER.search(content, at, start):
+            tops, above = [], ""
+        heading = _below_markers(rendering.headings[number]) if number < len(rendering.headings) else ""
+        for begin, until in _pieces(content, places, start, end):
+            if _has_words(content, at, begin):
+                yield elision
+            at = until
+            body = after_markers(content, begin, until)
+            if body > begin:
+                tops, above = [], ""
+            place = places.of(begin, until)
+            if place and place != last:
+                yield f"[{place}]"
+            last = place
+            own = heading if begin == start else ""
+            if not own:
+                tops.append(body)
+            elif own != above and not any(content.startswith(own, top) for top in tops):
+                yield own
+            above = own
+            if words := content[body:until].strip("\n"):
+                yield words
+    if _has_words(content, at, len(content)):
+        yield elision
+
+
+def _below_markers(heading: str) -> str:
+    return heading[after_markers(heading, 0, len(heading)) :]
+
+
+def _has_words(content: str, start: int, end: int) -> bool:
+    """Whether more stands there than markers and white space."""
+    at = start
+    for found in MARKER.finditer(content, start, end):
+        if content[at : found.start()].strip():
+            return True
+        at = found.end()
+    return bool(content[at:end].strip())
+
+
+def _pieces(content: str, places: Places, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """A stretch cut before each marker, without the lines that stand for what an excerpt leaves out."""
+    for low, high in places.without_gaps(start, end):
+        yield from _between_markers(content, low, high)
+
+
+def _between_markers(content: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """A stretch cut before each marker, but for one that follows a file's at once."""
+    at = start
+    for found in MARKER.finditer(content, start, end):
+        if found.start() > after_markers(content, at, end):
+            yield at, found.start()
+            at = found.start()
+    yield at, end
+
+
+def citing(material: Material, selection: Selection, messages: Sequence[dict[str, Any]], indexes: Sequence[int]) -> str:
+    """What is asked, with the ids of what no label names.
+
+    Results of the current turn are not listed, whenever they came: what is asked stays the same for all of its steps
+    (guarantee §4 I7).
+
+    Args:
+        messages: what is forwarded up to the current user message, with their `indexes` in the material.
+    """
+    forms = {index: body for index, body in zip(indexes, messages, strict=True) if index >= 0}
+    changed = (body for index, body in forms.items() if body is not material.messages[index].body)
+    labelled = {name for body in changed for name in ID.findall(text_of(body.get("content")))}
+    lines: list[str] = []
+    for artifact in reversed(material.placed):
+        if len(lines) == MOST_UNLABELLED:
+            break
+        is_here = artifact.place.message in forms and artifact.artifact_id not in labelled
+        if is_here and not _is_labelled(artifact, selection):
+            lines.append(f"{artifact.artifact_id} = {_name(artifact)}")
+    return "\n".join([f"<{CITE_TAG}>", ASKED, *([UNLABELLED, *lines] if lines else []), f"</{CITE_TAG}>"])
+
+
+def _is_labelled(artifact: Artifact, selection: Selection) -> bool:
+    """Whether this request words it with its id."""
+    rendering = selection.renderings.get(artifact.artifact_id)
+    is_bare = rendering is None or (rendering.strategy is ProcessingStrategy.INCLUDE_FULL and not artifact.is_file)
+    return artifact.artifact_id in selection.quoted or not is_bare
+
+
+def _name(artifact: Artifact) -> str:
+    """A title or a call, on one line that cannot end what it stands in."""
+    return escape(" ".join(each[:UNLABELLED_CHARS] for each in _names(artifact)), quote=False)
+
+
+def _names(artifact: Artifact) -> Iterator[str]:
+    yield one_line(artifact.title or artifact.source)
+    if artifact.artifact_type is ArtifactType.TOOL_RESULT and artifact.arguments not in ("", NO_ARGUMENTS):
+        yield one_line(artifact.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What stands of an artifact in one place.
+
+    Attributes:
+        text: what is shown, lines of the content among it; "" if `spans` say so, or `whole`.
+        full: that is all of it, be it compacted.
+        summarized: a summary of it stands there.
+    """
+
+    text: str = ""
+    whole: bool = False
+    full: bool = False
+    summarized: bool = False
+    spans: tuple[tuple[int, int], ...] = ()
+
+
+def _full(body: str) -> Shown:
+    return Shown(body, full=True)
+
+
+def _summary(body: str) -> Shown:
+    """The extracts behind it are the content's own words."""
+    return Shown(body.partition(EXTRACTS)[2], summarized=True)
+
+
+def _nothing(_: str) -> Shown:
+    return Shown()
+
+
+HOW: Mapping[str, Callable[[str], Shown]] = {
+    "full": _full,
+    **dict.fromkeys(("extract", "Extract of"), Shown),
+    **dict.fromkeys(("summary", "Summary of"), _summary),
+    "Left out:": _nothing,
+}
+"""What stands behind a label, by the word in it that says how it is shown."""
+
+
+def items_in(text: str) -> Iterator[tuple[str, Shown]]:
+    """The artifacts that blocks in a text show, by their content ids."""
+    at = 0 if f"<{BLOCK_TAG} " in text else len(text)
+    while (found := OPENED.search(text, at)) is not None:
+        end = text.find(CLOSED, found.end())
+        if end < 0:
+            return
+        at = end + len(CLOSED)
+        how = SHOWN.search(found[2])
+        if how is not None:
+            yield found[1], HOW[how[1]](text[found.end() : end].replace("&lt;", "<"))
+
+
+def in_place_of(text: str, content_id: str) -> Shown | None:
+    """What a message shows of an artifact that was reduced in its place; None if no label in it names the artifact."""
+    named = re.compile(rf'", id {content_id}(?:-\d+)?, from ')
+    for label in LABEL.finditer(text):
+        if named.search(label[0]) is not None:
+            return HOW[label[1]](text[label.end() + 1 :])
+    return None
+
+
+def stretches(shown: str, content: str) -> list[tuple[int, int]]:
+    """The stretches of a content whose lines stand in a text in the same order. A line counts if it is long, or if the
+    next one of the text follows it in the content, too."""
+    if shown.strip() and shown in content:
+        at = content.index(shown)
+        return [(at, at + len(shown))]
+    found: list[tuple[int, int]] = []
+    at = 0
+    lines = [line.strip("\n") for line in shown.split("\n")[:MOST_LINES]]
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if not line.strip() or line == ELISION:
+            continue
+        begin = content.find(line, at)
+        if begin < 0:
+            continue
+        end = begin + len(line)
+        goes_on = bool(found) and not content[found[-1][1] : begin].strip()
+        if goes_on:
+            found[-1] = (found[-1][0], end)
+        elif len(line) >= LONG_LINE or (following.strip() and content[end:].lstrip().startswith(following)):
+            found.append((begin, end))
+        else:
+            continue
+        at = end
+    return found

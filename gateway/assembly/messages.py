@@ -4,9 +4,8 @@ from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from gateway.assembly.block import block, block_without, file_part, in_place, says_same
+from gateway.assembly.block import CITING_NOTE, block, block_without, citing, file_part, in_place, says_same
 from gateway.assembly.cache_breakpoints import BREAKPOINT
-from gateway.assembly.citing import CITING_NOTE, citing
 from gateway.assembly.memory import window_memory
 from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from gateway.accounting.citations import Sent, citations_of
-from gateway.assembly.shown import Shown, in_place_of, items_in, stretches
+from gateway.assembly.block import Shown, in_place_of, items_in, stretches
 from gateway.context.report import BuiltContext
 from gateway.models.artifacts import Artifact, ProcessingStrategy
 from gateway.models.exchange import ChatRequest

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from gateway.assembly.block import NOTE
+from gateway.assembly.block import ID, NOTE
 from gateway.assembly.cache_breakpoints import BREAKPOINT
-from gateway.assembly.citing import ID
 from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of
 
 Piece = str | list[int]

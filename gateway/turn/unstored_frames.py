@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from gateway.artifacts.compaction import compact
-from gateway.assembly.citing import ID
+from gateway.assembly.block import ID
 from gateway.base import jsons
 from gateway.base.tasks import offload_if
 from gateway.errors import StorageUnavailable

@@ -12,3 +12,4 @@ def test_modules_that_one_request_visits(tmp_path: Path) -> None:
     assert modules["plain"] <= 76, sorted(visits["plain"].calls)
     assert modules["follow-up"] <= 104, sorted(visits["follow-up"].calls)
     assert modules["reduced"] <= 130, sorted(visits["reduced"].calls)
+    assert visits["reduced"].calls.total() <= 3_200, visits["reduced"].calls.most_common(20)

@@ -2,9 +2,17 @@
 
 import pytest
 
-from gateway.assembly.block import CITE_TAG, block, block_without, in_place
-from gateway.assembly.citing import CITING_NOTE
-from gateway.assembly.shown import MOST_LINES, in_place_of, items_in, stretches
+from gateway.assembly.block import (
+    CITE_TAG,
+    CITING_NOTE,
+    MOST_LINES,
+    block,
+    block_without,
+    in_place,
+    in_place_of,
+    items_in,
+    stretches,
+)
 from gateway.models.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.models.window import Rendering
 from tests.support.growth import is_linear
