@@ -72,16 +72,14 @@ from gateway.telemetry.otel.opening import open_telemetry
 from gateway.telemetry.shared_counts import SharedCounts, keep_shared
 from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
-from gateway.turn.guarded import GuardedTurns
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.indexing import Indexing
 from gateway.turn.limited import open_limited
-from gateway.turn.pipeline import Pipeline
-from gateway.turn.recaller import Recaller
+from gateway.turn.parts import PipelineParts
+from gateway.turn.pipeline import open_pipeline
 from gateway.turn.relayed_bills import RelayedBills
 from gateway.turn.replay import Replayer
 from gateway.turn.rolling_summaries import RollingSummaries
-from gateway.turn.settlement import Settlement
 from gateway.turn.unstored_frames import UnstoredFrames
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.client import new_client
@@ -94,10 +92,8 @@ from gateway.upstream.responses.adapter import ResponsesUpstream
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.freeform import FreeformUpstream
 from gateway.upstream.routing.probes import probe_for_ever
-from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
-from gateway.window.budget import TurnBound
 
 log = get_logger("gateway.app")
 EXPIRE_SECONDS = 60.0
@@ -249,33 +245,28 @@ class Gateway:
 
     def _wire_endpoints(self) -> None:
         settings, store, clock = self.settings, self.store, self.clock
-        match, max_bytes = settings.conversation.match, settings.server.max_body_bytes
-        self.settlement = Settlement(store, self.counters, clock, self.metrics, match, self.hooks)
-        self.settlement.loops = self.loops
-        self.pipeline = pipeline = Pipeline(
-            self.router,
-            self.upstream,
-            store,
-            self.callers_files,
-            self.context,
-            self.settlement,
-            settings.context,
-            match,
-            Protocols(clock, settings.upstream.hosted_tools),
-            Recaller(self.context, self.counters, self.settlement, settings.context),
-            self.summaries,
-            settings.routing,
-            TurnBound.of(settings.max_turns, settings.memory.oldest_share),
-        )
+        max_bytes = settings.server.max_body_bytes
         shared = self.backend if settings.cache.url else None
-        kept_frames = FrameCache(shared, clock, settings.cache.frame_ttl, settings.cache.frame_bytes)
-        pipeline.frames = self.settlement.frames = UnstoredFrames(kept_frames, store, clock)
-        self.telemetry.watch(self.settlement, pipeline)
-        if self.guards.is_on:
-            pipeline.guarded = GuardedTurns(self.guards.masker, self.counters)
-        self.limited = limited = open_limited(
-            settings, self.transactions, store, pipeline, self.settlement, self.counters
+        frames = FrameCache(shared, clock, settings.cache.frame_ttl, settings.cache.frame_bytes)
+        parts = PipelineParts(
+            router=self.router,
+            upstream=self.upstream,
+            store=store,
+            files=self.callers_files,
+            context=self.context,
+            counters=self.counters,
+            clock=clock,
+            metrics=self.metrics,
+            hooks=self.hooks,
+            frames=UnstoredFrames(frames, store, clock),
+            loops=self.loops,
+            summaries=self.summaries,
+            masker=self.guards.masker,
+            spans=self.telemetry.spans,
         )
+        self.pipeline = pipeline = open_pipeline(settings, parts)
+        self.settlement = pipeline.settlement
+        self.limited = limited = open_limited(settings, self.transactions, store, pipeline, self.hooks)
         self.keys = RuntimeKeys(KeyStore(self.transactions, clock, store), clock)
         self.auth = auth = Authenticator(settings.auth, store, self.keys, clock)
         bodies = LargeBodies(settings.server.max_bytes_in_flight, settings.server.receive_timeout)
@@ -325,9 +316,7 @@ class Gateway:
         self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
         self.mcp = McpEndpoint(settings, self.transactions, self.things, auth, self.large)
-        self.relayed_bills = RelayedBills(
-            store, self.router, self.counters, clock, self.metrics, self.hooks, self.settlement.open_calls
-        )
+        self.relayed_bills = RelayedBills(parts, self.settlement.open_calls)
         passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
         self.relay = Relay(
             router=self.router,

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.config.settings import Settings
@@ -42,11 +42,13 @@ from gateway.models.exchange import SIGNS, Caller, ChatRequest, stays
 from gateway.models.turn import RequestIdentity, StoredCompletion
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
-from gateway.turn.exchange import Paused
 from gateway.turn.idempotency import IdempotencyGate, Permit
 from gateway.turn.limited import LimitedPipeline
 from gateway.turn.pipeline import Completion, Pipeline
+from gateway.turn.stages import Paused
 from gateway.turn.streaming import Chunks, StreamedAnswer
+
+T = TypeVar("T")
 
 
 class StreamWriter(Protocol):
@@ -143,8 +145,8 @@ class Answering:
 
     async def answer(
         self, scope: Scope, receive: Receive, send: Send, dialect: Dialect, caller: Caller | None = None
-    ) -> None:
-        """Answers one request.
+    ) -> Paused | None:
+        """Answers one request, unless its client is to be told first that room was made for it.
 
         Args:
             caller: who asks, where that is known already.
@@ -153,14 +155,14 @@ class Answering:
             GatewayError: as drawn in `errors`, its field by the dialect's name; nothing has been sent yet.
         """
         try:
-            await self._answer(scope, receive, send, dialect, caller)
+            return await self._answer(scope, receive, send, dialect, caller)
         except GatewayError as error:
             renamed(error, dialect.own_name)
             raise
 
     async def _answer(
         self, scope: Scope, receive: Receive, send: Send, dialect: Dialect, caller: Caller | None
-    ) -> None:
+    ) -> Paused | None:
         at, started = self.clock.now(), self.clock.monotonic()
         key, brings_key = keyed(scope), caller is None
         caller = caller or await self._auth.caller(scope)
@@ -172,22 +174,21 @@ class Answering:
             request = await self._read(raw, scope, caller, arrival, dialect)
             if not isinstance(request, ChatRequest):
                 await request(scope, send)
-                return
+                return None
             identity = await identify(key, caller.tenant, raw, self._store) if key else None
             way = _Way(request, dialect, scope, receive, send, place)
             with dialect.holding(raw, request):
                 del raw
                 if request.options.dry_run:
-                    await self._dry_run(way)
-                elif request.stream:
-                    await self._kept_alive(identity, way, watched=brings_key)
-                else:
-                    await self._answered(identity, way)
+                    return await self._dry_run(way)
+                if request.stream:
+                    return await self._kept_alive(identity, way, watched=brings_key)
+                return await self._answered(identity, way)
 
-    async def _answered(self, identity: RequestIdentity | None, way: "_Way") -> None:
-        await (self._respond(way) if identity is None else self._respond_once(identity, way))
+    async def _answered(self, identity: RequestIdentity | None, way: "_Way") -> Paused | None:
+        return await (self._respond(way) if identity is None else self._respond_once(identity, way))
 
-    async def _kept_alive(self, identity: RequestIdentity | None, way: "_Way", *, watched: bool) -> None:
+    async def _kept_alive(self, identity: RequestIdentity | None, way: "_Way", *, watched: bool) -> Paused | None:
         """Answers by a stream that gives signs of life, and ends with its key. What fails once they have begun it is an
         event in it."""
         way.writer = writer = way.dialect.writer(way.request)
@@ -196,14 +197,15 @@ class Answering:
         signs = SIGNS.set(kept.heard)
         try:
             with self.watch.holding(way.scope, way.request.caller) if watched else nullcontext():
-                await self._answered(identity, way)
-        except (ClientDisconnected, Paused):
+                return await self._answered(identity, way)
+        except ClientDisconnected:
             raise
         except Exception as error:
             if not kept.is_under_way:
                 raise
             fault = as_gateway_error(error, way.request.request_id)
             await kept({"type": "http.response.body", "body": _faulty(way, writer, fault)})
+            return None
         finally:
             SIGNS.reset(signs)
             kept.close()
@@ -227,40 +229,41 @@ class Answering:
             scope["gateway"]["agent"] = request.agent.agent_id
         return request
 
-    async def _dry_run(self, way: "_Way") -> None:
+    async def _dry_run(self, way: "_Way") -> Paused | None:
         estimate = await until_disconnect(way.receive, self._way_of(way.request).dry_run(way.request))
+        if isinstance(estimate, Paused):
+            return estimate
         bill = estimate["response_metadata"]
         headers = answer_headers(bill["conversation_id"], bill["cost"]["total_cost"])
         await send_json(way.send, 200, estimate, headers)
+        return None
 
-    async def _respond(self, way: "_Way") -> None:
+    async def _respond(self, way: "_Way") -> Paused | None:
         if way.request.stream:
-            await until_disconnect(way.receive, self._stream(way))
-            return
+            return await until_disconnect(way.receive, self._stream(way))
         completion = await until_disconnect(way.receive, self._way_of(way.request).answer(way.request))
-        await self._send_completion(completion, way)
+        return await self._send_completion(completion, way)
 
-    async def _respond_once(self, identity: RequestIdentity, way: "_Way") -> None:
+    async def _respond_once(self, identity: RequestIdentity, way: "_Way") -> Paused | None:
         """Runs the request, or sends the answer that it was given before."""
         admitted = await until_disconnect(way.receive, self._idempotency.admit(identity, way.request))
         if isinstance(admitted, StoredCompletion):
             way.scope["gateway"]["replayed"] = True
             way.scope["gateway"]["conversation_id"] = admitted.ledger.conversation_id
             await _replay(way, admitted)
-            return
+            return None
         way.request = request = replace(way.request, claim=admitted.claim)
         if request.stream or not request.keeps_content:
             with admitted:
-                await self._respond(way)
-            return
+                return await self._respond(way)
         completion = await self._answer_in_any_case(admitted, replace(request, has_left=stays), way.receive)
-        await self._send_completion(completion, way)
+        return await self._send_completion(completion, way)
 
-    async def _answer_in_any_case(self, permit: Permit, request: ChatRequest, receive: Receive) -> Completion:
+    async def _answer_in_any_case(self, permit: Permit, request: ChatRequest, receive: Receive) -> Completion | Paused:
         """The answer, which is finished and stored also if the client leaves: by its key it is found again, so that
         nothing is charged twice."""
 
-        async def answered() -> Completion:
+        async def answered() -> Completion | Paused:
             with permit:
                 return await self._way_of(request).answer(request)
 
@@ -282,20 +285,26 @@ class Answering:
         self.watch.close()
         await self._unattended.cancel()
 
-    async def _send_completion(self, completion: Completion, way: "_Way") -> None:
+    async def _send_completion(self, completion: Completion | Paused, way: "_Way") -> Paused | None:
+        if isinstance(completion, Paused):
+            return completion
         headers = {**completion.headers, **answer_headers(completion.conversation_id, completion.cost)}
         way.scope["gateway"]["conversation_id"] = completion.conversation_id
         content = way.dialect.whole(completion.body, way.request)
         with self._large_bodies.occupied(len(content)):
             await send_json_bytes(way.send, 200, content, headers)
+        return None
 
-    async def _stream(self, way: "_Way") -> None:
+    async def _stream(self, way: "_Way") -> Paused | None:
         answer = await self._way_of(way.request).stream(way.request)
+        if isinstance(answer, Paused):
+            return answer
         way.place.release()
         try:
             await _send_stream(answer, way)
         finally:
             await answer.aclose()
+        return None
 
 
 def told_headers(scope: Scope) -> dict[str, str]:
@@ -381,5 +390,5 @@ class _EventStream:
         return self._client is not None and self._client.write(body)
 
 
-async def _of(task: "asyncio.Task[Completion]") -> Completion:
+async def _of(task: "asyncio.Task[T]") -> T:
     return await asyncio.shield(task)

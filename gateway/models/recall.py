@@ -1,10 +1,8 @@
 """The tool `recall`, with which a model reads what its window leaves out, and its rounds within one request."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-
-from gateway.models.bill import CallCost
 
 NAME = "recall"
 TOOL: dict[str, Any] = {
@@ -30,28 +28,28 @@ UNFORCED = (None, "auto")
 """Values of `tool_choice` that leave the choice to the model."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RecallRounds:
     """The rounds of one request: calls of the model that ended in a call of the tool, which was answered here.
 
     Attributes:
         room: tokens that they may add to the prompt, all together.
         left: how many rounds may follow.
+        over: how many there were.
         messages: what they have added to the prompt: the model's calls and their results.
-        paid: what they cost, each priced.
         closed: the tool is not offered any more.
     """
 
     room: int
     left: int
-    messages: list[dict[str, Any]] = field(default_factory=list)
+    over: int = 0
+    messages: tuple[dict[str, Any], ...] = ()
     tokens: int = 0
-    paid: list[CallCost] = field(default_factory=list)
     closed: bool = False
 
-    def as_json(self) -> dict[str, int]:
-        """What the bill tells of them."""
-        return {"rounds": len(self.paid), "tokens": self.tokens, "room": self.room}
+    def as_json(self, rounds: int) -> dict[str, int]:
+        """What the bill tells of them, of which so many are priced."""
+        return {"rounds": rounds, "tokens": self.tokens, "room": self.room}
 
 
 def may_be_offered(forward: Mapping[str, Any], choices: int) -> bool:

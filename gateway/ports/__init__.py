@@ -24,12 +24,6 @@ Names are `rebuild`, `fit`, `plan` and `commit`; the purpose of an internal call
 """
 
 
-class Steps(Protocol):
-    """A part that marks its steps."""
-
-    spans: Spans
-
-
 class Clock(Protocol):
     """Time."""
 

@@ -21,7 +21,7 @@ from gateway.models.turn import LedgerEntry, OpenCall
 from gateway.ports import Clock
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.logs import get_logger
-from gateway.turn.exchange import Exchange
+from gateway.turn.stages import Prepared, RequestRun
 
 log = get_logger("gateway.turn.open_calls")
 ALIVE_FOR = timedelta(seconds=15)
@@ -43,31 +43,34 @@ class OpenCalls:
         self._alive_until: datetime | None = None
         self._tasks = BackgroundTasks()
 
-    async def begin(self, exchange: Exchange, internal: InternalCall | None = None) -> None:
+    async def begin(self, run: RequestRun, prepared: Prepared, internal: InternalCall | None = None) -> None:
         """Returns once the storage knows that a model is about to be asked: the primary, or an internal one.
+
+        Args:
+            prepared: for the target that is to be asked, or is being prepared.
 
         Raises:
             StorageUnavailable: it does not, and the request cannot go on without it.
         """
         if internal is not None:
-            exchange.asking.append(internal)
-        known = len(exchange.failed), len(exchange.paid), len(exchange.internal), len(exchange.asking)
-        state = (*known, exchange.deployment.route)
-        if exchange.opened == state:
+            run.asking.append(internal)
+        known = run.attempted(prepared=prepared)
+        failed, paid, asking, route = known.failed, known.paid, run.asking, prepared.wire.deployment.route
+        state = (len(failed), len(paid), len(known.internal), len(asking), route)
+        if run.opened == state:
             return
-        exchange.opened = state  # it may be cancelled from here on, and is written all the same
-        calls = [*exchange.failed, *exchange.paid, *map(price_internal, exchange.internal)]
+        run.opened = state  # it may be cancelled from here on, and is written all the same
+        calls = [*failed, *paid, *map(price_internal, known.internal)]
         if internal is not None:
-            running = exchange.asking[min(len(exchange.internal), len(exchange.asking) - 1) :]
-            calls += map(price_internal, running)
+            calls += map(price_internal, asking[min(len(known.internal), len(asking) - 1) :])
         else:
-            calls.append(priced_prompt(exchange.deployment.route, _prompt_tokens(exchange), exchange.facts.prices))
-        request, key = exchange.asked, exchange.asked.caller
-        is_new = exchange.history is not None and exchange.history.created  # then there is none that a bill could name
+            calls.append(priced_prompt(route, _prompt_tokens(prepared), prepared.facts.prices))
+        request, key = run.asked, run.asked.caller
+        is_new = prepared.history is not None and prepared.history.created  # then there is none that a bill could name
         facts = {
             "tenant": key.tenant,
-            "conversation_id": None if is_new else exchange.conversation_id,
-            "completion_id": exchange.completion_id,
+            "conversation_id": None if is_new else prepared.conversation_id,
+            "completion_id": run.completion_id,
             "model": request.model,
             "stream": request.stream,
             "end_user": end_user_of(request.forward),
@@ -75,7 +78,7 @@ class OpenCalls:
             "key_id": key.key_id,
             "project": key.project,
             "endpoint": request.api,
-            "route": exchange.route,
+            "route": known.route,
             "goal": request.options.goal.value,
         }
         try:
@@ -83,7 +86,7 @@ class OpenCalls:
         except StorageReadOnly:
             raise
         except StorageUnavailable:
-            if exchange.conversation_id is not None and request.store:
+            if prepared.conversation_id is not None and request.store:
                 raise
 
     async def open(self, request_id: str, at: datetime, facts: dict[str, Any], calls: list[CallCost]) -> None:
@@ -177,10 +180,10 @@ def _started(pid: int) -> str:
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def _prompt_tokens(exchange: Exchange) -> int:
-    if exchange.built is not None:
-        return exchange.built.fitted.tokens
-    return exchange.request.size // BYTES_PER_TOKEN
+def _prompt_tokens(prepared: Prepared) -> int:
+    if prepared.context is not None:
+        return prepared.context.fitted.tokens
+    return prepared.request.size // BYTES_PER_TOKEN
 
 
 def _as_json(call: CallCost) -> dict[str, Any]:

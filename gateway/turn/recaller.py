@@ -1,19 +1,36 @@
-"""The rounds in which a model reads what its window leaves out, within one request (guarantee §10.11)."""
+"""The rounds in which a model reads what its window leaves out, within one request (guarantee §10.11).
 
-from collections.abc import Awaitable, Callable, Mapping
+Of a streamed answer with rounds in it its client gets one stream, of the last round. A round is held until it is clear
+that it calls nothing that is answered here: at its end, at a call of the client's own tools, or once its text is longer
+than what stands before a call (`SHOWN_CHARS`). Then it is passed on as it comes.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+from gateway.accounting.stream import StreamRecord
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.recalling import Window
-from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
-from gateway.models.recall import RecallRounds, is_recall, may_be_offered, recalls_of, with_recall, without_recalls
+from gateway.models.bill import CallCost
+from gateway.models.exchange import ChatRequest, ChunkStream, Deployment, JsonAnswer, ModelFacts, StreamAround
+from gateway.models.recall import (
+    RecallRounds,
+    finish_of,
+    is_recall,
+    may_be_offered,
+    recalls_of,
+    with_recall,
+    without_recalls,
+)
 from gateway.telemetry.logs import get_logger
 from gateway.tokens.counter import CounterRegistry
-from gateway.turn.exchange import Exchange, Outcome
-from gateway.turn.settlement import Settlement
+from gateway.turn.billing import UsageCount
+from gateway.turn.stages import Outcome, Prepared, RequestRun
+from gateway.turn.streaming import Chunks, next_batch
 from gateway.window.budget import Budget
 
 log = get_logger("gateway.turn.recall")
@@ -58,24 +75,20 @@ class Recaller:
     """Answers calls of the tool."""
 
     def __init__(
-        self,
-        context: ContextManager,
-        counters: CounterRegistry,
-        settlement: Settlement,
-        settings: ContextSettings,
+        self, context: ContextManager, counters: CounterRegistry, usage: UsageCount, settings: ContextSettings
     ) -> None:
         self._context = context
         self._counters = counters
-        self._settlement = settlement
+        self._usage = usage
         self._settings = settings
 
     async def answered(
-        self, exchange: Exchange, answer: JsonAnswer, again: Callable[[], Awaitable[JsonAnswer]]
+        self, run: RequestRun, answer: JsonAnswer, again: Callable[[], Awaitable[JsonAnswer]]
     ) -> JsonAnswer:
         """The answer without calls of the tool, after as many rounds as it takes; `again` asks the model anew."""
         before = ""
         while (choice := _calling(answer.body)) is not None:
-            if not await self.run(exchange, answer.body):
+            if not await self.goes_on(run, answer.body):
                 others = answer.body["choices"][1:]
                 answer = JsonAnswer({**answer.body, "choices": [without_recalls(choice), *others]}, answer.headers)
                 break
@@ -85,57 +98,58 @@ class Recaller:
             answer = await again()
         return _behind(before, answer) if before else answer
 
-    async def run(self, exchange: Exchange, completion: Mapping[str, Any]) -> bool:
+    async def goes_on(self, run: RequestRun, completion: Mapping[str, Any]) -> bool:
         """Answers the calls of the tool in an answer, so that the model can be asked again; False where this answer is
         the last: it calls tools of the client's, or the bounds are reached."""
-        rounds, choice = exchange.recall, _calling(completion)
+        prepared, choice = run.prepared, _calling(completion)
+        rounds = prepared.recall
         if rounds is None or choice is None or rounds.closed:
             return False
         message = {"role": "assistant", **choice["message"]}
         calls = recalls_of(message)
         if len(calls) < len(message["tool_calls"]) or not all(isinstance(call.get("id"), str) for call in calls):
             return False
-        counter = self._counters.counter(exchange.facts)
+        counter = self._counters.counter(prepared.facts)
         free = rounds.room - rounds.tokens - counter.message(message)
         usage = completion.get("usage")
         outcome = Outcome("complete", dict(completion), usage if isinstance(usage, dict) else None)
-        await self._settlement.settle_round(exchange, rounds, outcome)
-        rounds.left -= 1
+        run.paid((await self._usage.priced(run, outcome))[1])
+        rounds = replace(rounds, left=rounds.left - 1, over=rounds.over + 1)
         if free < LEAST_TOKENS * len(calls):  # what it said has no room itself: it is asked as if it had not
-            rounds.closed = True
+            run.turn_to(replace(prepared, recall=replace(rounds, closed=True)))
             return True
         most = free if rounds.left < 1 else max(int(free * ROUND_SHARE), min(free, ROUND_TOKENS))
         results: list[dict[str, Any]] = []
         for number, call in enumerate(calls):
             least = LEAST_TOKENS * (len(calls) - number - 1)
-            text = TOO_MANY if number >= MOST_CALLS else await self._told(exchange, call, results, most - least)
+            text = TOO_MANY if number >= MOST_CALLS else await self._told(prepared, call, results, most - least)
             results.append({"role": "tool", "tool_call_id": call["id"], "content": text})
             added = counter.message(results[-1])
             free, most = free - added, most - added
-        rounds.messages += [message, *results]
-        rounds.tokens = rounds.room - free
-        rounds.closed = rounds.left < 1 or free < LEAST_TOKENS or self._is_spent(rounds)
+        closed = rounds.left < 1 or free < LEAST_TOKENS or self._is_spent(run.attempted().paid)
+        messages = (*rounds.messages, message, *results)
+        rounds = replace(rounds, messages=messages, tokens=rounds.room - free, closed=closed)
+        run.turn_to(replace(prepared, recall=rounds))
         return True
 
-    async def _told(self, exchange: Exchange, call: dict[str, Any], results: list[dict[str, Any]], room: int) -> str:
+    async def _told(self, prepared: Prepared, call: dict[str, Any], results: list[dict[str, Any]], room: int) -> str:
         """What a call is answered. A fault of ours is told the model; it costs quality, never the answer."""
-        built, history = exchange.built, exchange.history
-        if built is None or built.material is None or history is None:
+        context, history = prepared.context, prepared.history
+        if context is None or context.material is None or history is None:
             return "Nothing is left out."
-        shown = [*exchange.messages, *exchange.rounds, *results]
-        window = Window(
-            built.material, built.fitted, exchange.facts, exchange.budget, shown, max(0, room - FRAME_TOKENS)
-        )
+        shown = [*prepared.messages, *prepared.rounds, *results]
+        room = max(0, room - FRAME_TOKENS)
+        window = Window(context.material, context.fitted, prepared.facts, prepared.budget, shown, room)
         try:
-            access = PlannerAccess(exchange.deployment)
-            return await self._context.told(exchange.request, history, window, call, access)
+            access = PlannerAccess(prepared.wire.deployment)
+            return await self._context.told(prepared.request, history, window, call, access)
         except Exception as fault:  # noqa: BLE001 - whatever is wrong with the tool, the model answers without it
-            log.fault("recall_failed", fault, request_id=exchange.request.request_id)
+            log.fault("recall_failed", fault, request_id=prepared.request.request_id)
             return "Reading failed. Answer with what is here."
 
-    def _is_spent(self, rounds: RecallRounds) -> bool:
+    def _is_spent(self, paid: Sequence[CallCost]) -> bool:
         most = self._settings.recall_max_cost
-        spent = [call.total for call in rounds.paid]
+        spent = [call.total for call in paid]
         return most is not None and (None in spent or sum((each or Decimal(0) for each in spent), Decimal(0)) >= most)
 
 
@@ -159,3 +173,120 @@ def _behind(before: str, answer: JsonAnswer) -> JsonAnswer:
     whole = before + text if isinstance(text, str) else before.removesuffix(PARTED)
     first = {**choices[0], "message": {**message, "content": whole}}
     return JsonAnswer({**answer.body, "choices": [first, *choices[1:]]}, answer.headers)
+
+
+class StreamWithRecall(StreamAround):
+    """The stream of all rounds (a `ChunkStream`). `again` ends the call that is open, and asks the model anew."""
+
+    def __init__(
+        self, opened: ChunkStream, run: RequestRun, recaller: Recaller, again: Callable[[], Awaitable[ChunkStream]]
+    ) -> None:
+        super().__init__(opened)
+        self._run = run
+        self._recaller = recaller
+        self._again = again
+
+    async def batches(self) -> AsyncGenerator[Chunks, None]:
+        """See `ChunkStream.batches`."""
+        begun = False
+        while True:
+            part = _Round(continues=begun)
+            self._run.hears(part.record)
+            async with aclosing(self._opened.batches()) as batches:
+                while (batch := await next_batch(batches, part.record)) is not None:
+                    if passed := part.push(batch):
+                        begun = True
+                        yield passed
+            whole = part.record.asked_are_finished or self._opened.done
+            completion = {**part.record.completion(), "usage": part.record.usage}
+            if not (whole and await self._recaller.goes_on(self._run, completion)):
+                if rest := part.rest():
+                    yield rest
+                return
+            if part.is_shown:
+                yield part.rest(goes_on=True)
+            self._opened = await self._again()
+
+
+class _Round:
+    """The chunks of one call of the model. `continues`: something of an earlier one has been passed on."""
+
+    def __init__(self, *, continues: bool) -> None:
+        self.record = StreamRecord(1)
+        self.is_shown = False
+        self._continues = continues
+        self._held: Chunks = []
+        self._chars = 0
+        self._calls: dict[int, tuple[Any, int | None]] = {}
+        """By upstream's index: the id of the call, and the index that its client is told; None of one of the tool."""
+        self._own = 0
+
+    def push(self, batch: Chunks) -> Chunks:
+        """Takes chunks in; returns those to pass on now."""
+        passed: Chunks = []
+        for chunk in batch:
+            self.record.add(chunk)
+            self._held.append(chunk)
+            if not self.is_shown:
+                self.is_shown = self._is_answer(chunk)
+            if self.is_shown and not self.record.asked_are_finished:
+                passed += [self._passed(each, usage=False) for each in self._held]
+                self._held = []
+        return passed
+
+    def rest(self, *, goes_on: bool = False) -> Chunks:
+        """What is held at the end. `goes_on`: another round follows, so that this is no finish."""
+        held = [self._passed(each, usage=not goes_on) for each in self._held]
+        if not goes_on:
+            if self.is_shown and held and self.record.usage is not None:
+                held.append({"choices": [], "usage": self.record.usage})
+            return held
+        for chunk in held:
+            chunk["choices"] = [{**choice, "finish_reason": None} for choice in chunk.get("choices") or ()]
+        bare = {k: v for k, v in (held[-1] if held else {"object": "chat.completion.chunk"}).items() if k != "choices"}
+        return [*held, {**bare, "choices": [{"index": 0, "delta": {"content": PARTED}, "finish_reason": None}]}]
+
+    def _is_answer(self, chunk: dict[str, Any]) -> bool:
+        for choice in chunk.get("choices") or ():
+            delta = choice.get("delta") or {}
+            text = delta.get("content")
+            self._chars += len(text) if isinstance(text, str) else 0
+            if any(_names(fragment) and not is_recall(fragment) for fragment in delta.get("tool_calls") or ()):
+                return True
+        return self._chars > SHOWN_CHARS
+
+    def _passed(self, chunk: dict[str, Any], *, usage: bool) -> dict[str, Any]:
+        """The chunk as its client gets it: without calls of the tool."""
+        choices = [self._choice(choice) for choice in chunk.get("choices") or ()]
+        return {k: v for k, v in chunk.items() if usage or k != "usage"} | {"choices": choices}
+
+    def _choice(self, choice: dict[str, Any]) -> dict[str, Any]:
+        delta = dict(choice.get("delta") or {})
+        if self._continues:
+            delta.pop("role", None)
+        fragments = delta.pop("tool_calls", None)
+        kept = [own for place, each in enumerate(fragments or ()) if (own := self._fragment(each, place)) is not None]
+        if kept:
+            delta["tool_calls"] = kept
+        found = {**choice, "delta": delta}
+        if choice.get("finish_reason"):
+            found["finish_reason"] = finish_of(choice["finish_reason"], range(self._own))
+        return found
+
+    def _fragment(self, fragment: dict[str, Any], place: int) -> dict[str, Any] | None:
+        """A piece of a call under the index that its client knows; None for one of the tool. A new id begins a call,
+        also where its index is not new."""
+        index = fragment.get("index")
+        index = index if isinstance(index, int) else place
+        known = self._calls.get(index)
+        if known is None or (fragment.get("id") and known[0] and fragment["id"] != known[0]):
+            own = None if is_recall(fragment) else self._own
+            self._own += own is not None
+            known = self._calls[index] = (fragment.get("id"), own)
+        return None if known[1] is None else {**fragment, "index": known[1]}
+
+
+def _names(fragment: Any) -> bool:
+    """Whether a piece of a call has the tool's name."""
+    function = fragment.get("function") if isinstance(fragment, dict) else None
+    return bool(isinstance(function, dict) and function.get("name"))

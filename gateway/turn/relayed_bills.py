@@ -33,18 +33,14 @@ from gateway.models.bill import CallCost, ResponseMetadata
 from gateway.models.calibration import MESSAGE_TOKENS
 from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.models.turn import LedgerEntry, TurnCommit, TurnStatus
-from gateway.ports import Clock
-from gateway.quota.costs import billed, owed, prompt_at_most
-from gateway.storage.store import ConversationStore
-from gateway.telemetry.hooks import Hooks
+from gateway.quota.costs import prompt_at_most
 from gateway.telemetry.logs import get_logger
-from gateway.telemetry.metrics import Metrics
-from gateway.tokens.counter import CounterRegistry, TiktokenCounter
-from gateway.turn.late_bills import LateBills, named
+from gateway.tokens.counter import TiktokenCounter
+from gateway.turn.commits import Commits, named
 from gateway.turn.open_calls import BYTES_PER_TOKEN, OpenCalls, priced_prompt
+from gateway.turn.parts import PipelineParts
 from gateway.upstream.openai.glimpse import Glimpse, Unpacking
 from gateway.upstream.openai.relayed import Asked, Told, asked, texts, told
-from gateway.upstream.routing.router import ConfiguredRouter
 
 log = get_logger("gateway.turn.relayed_bills")
 LARGE_BODY = 2**15
@@ -92,29 +88,15 @@ class MeteredCall:
 class RelayedBills:
     """Makes and writes them."""
 
-    def __init__(
-        self,
-        store: ConversationStore,
-        router: ConfiguredRouter,
-        counters: CounterRegistry,
-        clock: Clock,
-        metrics: Metrics,
-        hooks: Hooks,
-        open_calls: OpenCalls,
-    ) -> None:
-        self.clock = clock
-        self._store = store
-        self._router = router
-        self._counters = counters
-        self._metrics = metrics
-        self._hooks = hooks
+    def __init__(self, parts: PipelineParts, open_calls: OpenCalls) -> None:
+        self.clock = parts.clock
+        self._parts = parts
         self._tasks = BackgroundTasks()
-        self._late = LateBills(store)
+        self._commits = Commits(parts.store, parts.metrics, parts.hooks)
         self._open = open_calls
         self._over: list[MeteredCall] = []
         self._billing: asyncio.Task[None] | None = None
         self._draining = asyncio.Event()
-        self._unwritten: dict[str, LedgerEntry] = {}
 
     async def begin(self, call: MeteredCall, size: int) -> None:
         """Writes down that a model is about to be asked, with a body of so many bytes.
@@ -123,7 +105,7 @@ class RelayedBills:
             StorageReadOnly: no bill could be kept.
         """
         model = call.deployment.model or UNKNOWN
-        facts = self._router.facts(model, call.deployment)
+        facts = self._parts.router.facts(model, call.deployment)
         about = {
             "tenant": call.caller.tenant,
             "model": model[:MODEL_CHARS],
@@ -151,7 +133,7 @@ class RelayedBills:
         Raises:
             StorageReadOnly: no bill could be kept.
         """
-        self._store.check_writable()
+        self._parts.store.check_writable()
 
     async def most(
         self, path: str, deployment: Deployment, model: str, fields: dict[str, Any], sizes: tuple[int, int]
@@ -161,8 +143,8 @@ class RelayedBills:
         Args:
             sizes: bytes of the body, and of files in it.
         """
-        facts = self._router.facts(model or UNKNOWN, _served(deployment, model or UNKNOWN))
-        count = partial(_at_most, self._counters.counter(facts))
+        facts = self._parts.router.facts(model or UNKNOWN, _served(deployment, model or UNKNOWN))
+        count = partial(_at_most, self._parts.counters.counter(facts))
         longest = facts.max_output_tokens or LONGEST_OUTPUT
         usage = await asyncio.to_thread(most_usage, path, fields, sizes, count, longest)
         price = most_price(path, usage, facts.prices)
@@ -182,13 +164,7 @@ class RelayedBills:
         """Waits at shutdown for what is still being recorded; what the storage does not take by then goes to the
         log."""
         self._draining.set()
-        await self._late.stop()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._tasks.finish()
-                await self._late.record()
-        for entry in (*self._unwritten.values(), *self._late):
-            log.warning("bill_not_recorded", **named(entry))
+        await self._commits.drain(seconds, self._tasks)
         for call in self._over:
             log.warning("bill_not_recorded", request_id=call.request_id)
 
@@ -202,7 +178,6 @@ class RelayedBills:
                 call = self._over[0]
                 try:
                     entry = await self._entry(call)
-                    self._unwritten[entry.request_id] = entry
                     self._tasks.start(self._write(entry, call.admission))
                 except Exception as fault:  # noqa: BLE001 - whatever is wrong with a body, the call was answered
                     log.fault("bill_not_recorded", fault, request_id=call.request_id)
@@ -212,34 +187,20 @@ class RelayedBills:
                     del self._over[0], call
 
     async def _write(self, entry: LedgerEntry, admission: Admission | None) -> None:
-        commit = TurnCommit(entry)
         try:
-            await self._store.commit(commit)
-            if admission is not None:
-                billed(admission, entry)
-            if self._hooks.is_listening:
-                self._hooks.settled(commit)
-        except StorageUnavailable:
-            then = owed(admission, entry) if admission is not None else None
-            self._late.add(replace(commit, again=True), then)
-            log.warning("bill_not_recorded_yet", request_id=entry.request_id, waiting=len(self._late))
-            return
+            await self._commits.commit(TurnCommit(entry), admission)
         except Exception as fault:  # noqa: BLE001 - nobody waits for it
             log.fault("bill_not_recorded", fault, **named(entry))
             if admission is not None:
                 admission.closed()
-        finally:
-            del self._unwritten[entry.request_id]
-            self._metrics.billed(entry)
-        if self._late:
-            self._tasks.start(self._late.record())
+            self._parts.metrics.billed(entry)
 
     async def _entry(self, call: MeteredCall) -> LedgerEntry:
         large = call.request.size > LARGE_BODY or (not call.stream and _size(call.answer) > LARGE_BODY)
         request, answer = await offload_if(large, _read, call)
         model = _model(call, request, answer)
         deployment = _served(call.deployment, model)
-        facts = self._router.facts(model, deployment)
+        facts = self._parts.router.facts(model, deployment)
         usage = chat_usage(call.path, answer.usage) if answer.usage is not None else None
         counted = usage is None
         if usage is None:  # it may load a vocabulary, and texts may be long: streams of others must not wait for that
@@ -254,7 +215,7 @@ class RelayedBills:
 
     def _counted(self, call: MeteredCall, request: Asked, answer: Told, facts: ModelFacts) -> dict[str, Any]:
         """Tokens as the gateway counts them; None where it cannot."""
-        count = partial(_count, self._counters.counter(facts))
+        count = partial(_count, self._parts.counters.counter(facts))
         prompt = input_tokens(call.path, request.fields, count) if request.is_whole else None
         endpoint, completion = ENDPOINTS[call.path], None
         if endpoint in WRITES_TEXT and not answer.is_pending:

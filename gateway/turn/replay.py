@@ -33,6 +33,7 @@ from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.logs import get_logger
 from gateway.turn.limited import LimitedPipeline
+from gateway.turn.stages import not_paused
 from gateway.turn.streaming import Chunks
 
 log = get_logger("gateway.turn.replay")
@@ -105,7 +106,7 @@ class Replayer:
 
     async def estimate(self, requests: Sequence[ChatRequest]) -> list[Json]:
         """What each of these requests would cost; no primary model is called."""
-        return [await self._pipeline.dry_run(request) for request in requests]
+        return [not_paused(await self._pipeline.dry_run(request)) for request in requests]
 
     def forget(self, replay_id: str) -> None:
         """Forgets a replay, if nothing is done of it; its caller need not wait."""
@@ -162,7 +163,7 @@ class Replayer:
 
     async def _send(self, work: ReplayWork, request: ChatRequest, turn: int, state: _State) -> None:
         """Sends one request and takes in what was stored of it."""
-        answer = await self._pipeline.stream(request)
+        answer = not_paused(await self._pipeline.stream(request))
         try:
             if not state.begun:
                 state.begun = True

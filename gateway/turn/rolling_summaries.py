@@ -21,7 +21,7 @@ from gateway.ports import ClaimingCache
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
-from gateway.turn.exchange import Exchange
+from gateway.turn.stages import Prepared
 
 log = get_logger("gateway.turn.summaries")
 REST_SECONDS = 600.0
@@ -65,14 +65,14 @@ class RollingSummaries:
         self._tasks = BackgroundTasks()
         self._pauses: tuple[float, ...] = PAUSES
 
-    def after(self, exchange: Exchange) -> None:
+    def after(self, prepared: Prepared) -> None:
         """Begins a summary behind an answer that is stored, where one is due as far as the request itself tells. For
         requests whose `context.memory` has summaries."""
-        facts = facts_of(exchange)
-        if exchange.conversation_id and should_summarize(facts, self._settings).may_be:
-            request = replace(exchange.request, messages=(), forward={}, attachments=(), plain=None)
+        facts = facts_of(prepared)
+        if prepared.conversation_id and should_summarize(facts, self._settings).may_be:
+            request = replace(prepared.request, messages=(), forward={}, attachments=(), plain=None)
             request = replace(request, known=KnownMessages())  # what was sent is not kept meanwhile
-            subject = Subject(request, exchange.deployment, exchange.conversation_id, facts)
+            subject = Subject(request, prepared.wire.deployment, prepared.conversation_id, facts)
             self._tasks.start(self._run(subject))
 
     async def close(self, seconds: float) -> None:
@@ -159,26 +159,26 @@ class RollingSummaries:
         return await self._store.add_summary(*names, new, amend)
 
 
-def facts_of(exchange: Exchange) -> SummaryFacts:
+def facts_of(prepared: Prepared) -> SummaryFacts:
     """What an answered request tells, without a look into the storage."""
-    options, used = exchange.request.options, exchange.built.utilization if exchange.built else None
+    options, used = prepared.request.options, prepared.context.utilization if prepared.context else None
     breakdown = (used.breakdown if used else None) or {}
     return SummaryFacts(
         options.memory,
         options.mode,
-        stored=exchange.request.keeps_content and exchange.conversation_id is not None,
-        has_sections=exchange.request.has_sections,
+        stored=prepared.request.keeps_content and prepared.conversation_id is not None,
+        has_sections=prepared.request.has_sections,
         tokens_used=used.tokens_used if used else None,
         budget=used.budget_tokens if used else None,
         overhead=breakdown.get("system", 0) + breakdown.get("tools", 0),
-        is_shown=_is_shown(exchange),
+        is_shown=_is_shown(prepared),
     )
 
 
-def _is_shown(exchange: Exchange) -> bool:
+def _is_shown(prepared: Prepared) -> bool:
     """Whether the latest summary that the request knew of is in its window. Who has not shown that the conversation is
     theirs gets none (guarantee §3.2), so none is made for them."""
-    built, history = exchange.built, exchange.history
+    built, history = prepared.context, prepared.history
     if history is None or history.unproven:
         return False
     segments = history.segments

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from gateway.history.recognition import users_of
 from gateway.models.chain import ChainDigest
 from gateway.models.exchange import ChatRequest
-from gateway.turn.exchange import Exchange
+from gateway.turn.stages import RequestRun
 from gateway.turn.stored_turn import chain_of
 
 MOST_SECONDS = 5.0
@@ -26,30 +26,30 @@ class RunningTurns:
 
     def __init__(self, seconds: float = MOST_SECONDS) -> None:
         self._seconds = seconds
-        self._running: defaultdict[str, dict[str, tuple[Exchange, list[Key]]]] = defaultdict(dict)
-        self._by_key: defaultdict[Key, dict[str, Exchange]] = defaultdict(dict)
+        self._running: defaultdict[str, dict[str, tuple[RequestRun, list[Key]]]] = defaultdict(dict)
+        self._by_key: defaultdict[Key, dict[str, RequestRun]] = defaultdict(dict)
         self._ends: dict[str, asyncio.Event] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._running.values()))
 
-    def enter(self, exchange: Exchange) -> None:
+    def enter(self, run: RequestRun) -> None:
         """A turn that will be stored is under way from now on, until `leave`."""
-        if exchange.conversation_id is None or exchange.request.options.dry_run:
+        prepared, request = run.prepared, run.prepared.request
+        if prepared.conversation_id is None or request.options.dry_run:
             return
-        request = exchange.request
         tenant = request.caller.tenant
-        keys = [*_names(request), (tenant, "id", exchange.conversation_id), _said(request, chain_of(exchange).end)]
+        keys = [*_names(request), (tenant, "id", prepared.conversation_id), _said(request, chain_of(prepared).end)]
         if request.api is not None:
-            keys.append((tenant, "answer", exchange.completion_id))
-        self._running[tenant][request.request_id] = exchange, keys
+            keys.append((tenant, "answer", run.completion_id))
+        self._running[tenant][request.request_id] = run, keys
         for key in keys:
-            self._by_key[key][request.request_id] = exchange
+            self._by_key[key][request.request_id] = run
 
-    def leave(self, exchange: Exchange) -> None:
+    def leave(self, run: RequestRun) -> None:
         """The turn is committed, or never will be. Does nothing if it is not under way."""
-        request_id, tenant = exchange.request.request_id, exchange.request.caller.tenant
-        _, keys = self._running[tenant].pop(request_id, (exchange, []))
+        request_id, tenant = run.asked.request_id, run.asked.caller.tenant
+        _, keys = self._running[tenant].pop(request_id, (run, []))
         if not self._running[tenant]:
             del self._running[tenant]
         for key in keys:
@@ -82,15 +82,15 @@ class RunningTurns:
         except TimeoutError:
             return
 
-    def _found(self, keys: Iterable[Key]) -> list[Exchange]:
+    def _found(self, keys: Iterable[Key]) -> list[RequestRun]:
         return [each for key in keys if key in self._by_key for each in self._by_key[key].values()]
 
-    def _end_of(self, exchange: Exchange) -> asyncio.Event:
-        return self._ends.setdefault(exchange.request.request_id, asyncio.Event())
+    def _end_of(self, run: RequestRun) -> asyncio.Event:
+        return self._ends.setdefault(run.asked.request_id, asyncio.Event())
 
 
-def _is_leaving(exchange: Exchange) -> bool:
-    return exchange.committing or exchange.given_up or exchange.request.has_left()
+def _is_leaving(run: RequestRun) -> bool:
+    return run.is_ending or run.asked.has_left()
 
 
 def _names(request: ChatRequest) -> list[Key]:

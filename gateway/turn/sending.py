@@ -1,339 +1,346 @@
-"""Asks the model: mends what an upstream refuses, tries again, and has another model answer instead (ADR 29).
+"""Where a request is asked, once that has failed also again, at another deployment, of another model; and one try
+(ADR 29).
 
 All of that happens before anything has gone to the client (guarantee §12.6, §12.7).
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, contextmanager, nullcontext
 from dataclasses import replace
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gateway.base.ids import new_id
 from gateway.config.routing import RoutingSettings
-from gateway.errors import ContextLengthExceeded, GatewayError, UpstreamOverflow, UpstreamRefused
-from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer
+from gateway.errors import GatewayError, UpstreamRefused
+from gateway.models.exchange import Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer, StreamAround
 from gateway.models.provider_facts import PROTOCOLS
-from gateway.models.recall import never_offered, own_tools
-from gateway.models.routing import Attempt
-from gateway.ports import Upstream
+from gateway.models.routing import Attempt, Candidates, hint_of
+from gateway.ports import Clock, Upstream
 from gateway.telemetry.logs import get_logger
+from gateway.telemetry.metrics import Metrics
 from gateway.turn.body import upstream_request
-from gateway.turn.echoes import without_echoes
-from gateway.turn.exchange import Exchange
-from gateway.turn.settlement import Settlement
-from gateway.turn.tries import Contexts, Failure, Tries
+from gateway.turn.preparing import Preparer
+from gateway.turn.stages import Prepared, RequestRun, Target
 from gateway.upstream.routing.fallbacks import Kind, has_fallbacks, instead_of, kind_of
-from gateway.upstream.routing.protocols import NOT_SPOKEN, Protocols
 from gateway.upstream.routing.retries import Failed, RetryBudget, decide
+from gateway.upstream.routing.router import ConfiguredRouter
 
 T = TypeVar("T")
+Chunks = list[dict[str, Any]]
 log = get_logger("gateway.turn.sending")
-USAGE_REFUSALS = (400, 404, 422)
-"""Statuses by which upstreams refuse `stream_options`; their message names the field."""
 KEY = "idempotency-key"
 
 
-class Sender:
-    """Sends requests whose context is made."""
+class Routes:
+    """Knows where models are served, and how many requests are asking there."""
 
     def __init__(
         self,
-        upstream: Upstream,
-        settlement: Settlement,
-        protocols: Protocols,
+        *,
+        router: ConfiguredRouter,
         settings: RoutingSettings,
-        contexts: Contexts,
+        clock: Clock,
+        metrics: Metrics,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: random.Random | None = None,
     ) -> None:
-        self._upstream = upstream
-        self._settlement = settlement
-        self._protocols = protocols
-        self._settings = settings
-        self._contexts = contexts
+        self.settings = settings
+        self.clock = clock
+        self.metrics = metrics
+        self.sleep = sleep
+        self.chance = chance or random.Random()
         self.budget = RetryBudget(settings.retry_share, settings.retry_minimum)
-        self._has_fallbacks = has_fallbacks(settings)
         self.under_way = 0
         """Requests that are being answered."""
-        self.random = random.Random().random
-        self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self.has_fallbacks = has_fallbacks(settings)
+        self._router = router
 
-    async def whole(self, exchange: Exchange) -> JsonAnswer:
-        """A whole answer.
+    def first(self, request: ChatRequest) -> Target:
+        """Where a request is to be asked first.
 
         Raises:
-            GatewayError: as drawn in `errors`, of who was asked last.
+            ModelNotFound, Unauthorized: nowhere, or not for this caller.
         """
+        candidates = self.candidates(request)
+        return Target(request.model, candidates, candidates.first)
+
+    def candidates(self, request: ChatRequest) -> Candidates:
+        """Where the request's model is served; raises as `first`."""
+        alone = self._router.alone(request.model)
+        return alone or self._router.candidates(request.model, request.caller, hint_of(request))
+
+    def check_model(self, model: str, caller: Caller) -> Deployment:
+        """Where a caller is answered by a model.
+
+        Raises:
+            ModelNotFound, ModelNotAllowed, Unauthorized: nowhere.
+        """
+        found = self._router.deployment(model, caller)
+        caller.check_model(model)
+        return found
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """While a request is being answered."""
         self.under_way += 1
         try:
-            return await self._answered(exchange, self._complete)
+            yield
         finally:
             self.under_way -= 1
 
-    async def opened(self, exchange: Exchange, stack: AsyncExitStack) -> ChunkStream:
+
+class Route:
+    """What one request has tried for one answer, and where that leads."""
+
+    def __init__(self, routes: Routes, run: RequestRun) -> None:
+        self._routes = routes
+        self._settings = routes.settings
+        self._run = run
+        self._models = [run.asked.model]
+        """Those that were asked, or could not be."""
+        self._tries: list[Deployment] = []
+        self._is_drawn = False
+        """The next try draws on the budget of retries."""
+        self._key: tuple[Prepared, str] | None = None
+
+    def key_of(self, prepared: Prepared) -> str:
+        """The `Idempotency-Key` of a body: the same as long as the same is sent again."""
+        if self._key is None or self._key[0] is not prepared:
+            self._key = prepared, new_id("idem_")
+        return self._key[1]
+
+    def trying(self) -> AbstractContextManager[None]:
+        """While the target that is prepared is asked."""
+        self._tries.append(self._run.prepared.target.chosen)
+        return self._routes.budget.trying() if self._is_drawn else nullcontext()
+
+    async def better(self) -> AsyncIterator[Target]:
+        """Other models in the place of one of which all deployments rest, where they are well."""
+        is_exhausted = self._routes.has_fallbacks and self._run.prepared.target.candidates.exhausted
+        for target in (
+            self._other_models("general", only_well=True) if is_exhausted and not self._run.is_delivered else ()
+        ):
+            yield target
+
+    async def instead(self, error: GatewayError) -> AsyncIterator[Target]:
+        """Other models in the place of one that cannot even be asked."""
+        kind = kind_of(error, self._settings) if self._routes.has_fallbacks else None
+        for target in self._other_models(kind) if kind is not None else ():
+            yield target
+
+    async def after(self, error: GatewayError) -> AsyncIterator[Target]:
+        """Where to ask anew after an error, the best first; whoever takes one asks there."""
+        kind, left = kind_of(error, self._settings), self._left()
+        if kind is None or self._run.is_delivered or self._run.asked.has_left() or (left is not None and left <= 0):
+            return
+        if kind == "general":
+            async for target in self._other_tries(error):
+                yield target
+            if self._run.asked.has_left():  # during a wait
+                return
+        self._is_drawn = False
+        for target in self._other_models(kind) if self._routes.has_fallbacks else ():
+            yield target
+
+    async def _other_tries(self, error: GatewayError) -> AsyncIterator[Target]:
+        """Of the same model: at a deployment that was not asked yet, else where it was asked last, after a wait."""
+        target = self._run.prepared.target
+        while True:
+            other = target.candidates.next(target.chosen, error) if target.candidates.several else None
+            rests = other is not None and target.candidates.rests(other)
+            if rests and self._routes.has_fallbacks and self._named("general"):
+                return
+            facts = self._facts(error, other or target.chosen, rests=rests)
+            decision = decide(facts, self._settings, self._routes.chance.random, self._routes.clock.now())
+            if not decision.again:
+                return
+            self._is_drawn = facts.is_drawn
+            if decision.wait > 0:
+                with self._routes.budget.trying():  # it is the second one there
+                    await self._routes.sleep(decision.wait)
+                if self._run.asked.has_left():
+                    return
+            yield target if other is None else self._target(target.model, target.candidates, other)
+
+    def _facts(self, error: GatewayError, place: Deployment, *, rests: bool) -> Failed:
+        return Failed(
+            error,
+            len(self._tries),
+            sum(each is place or each == place for each in self._tries),
+            begun=self._run.is_delivered,
+            rests=rests,
+            has_room=self._routes.budget.has_room(self._routes.under_way),
+            left=self._left(),
+        )
+
+    def _left(self) -> float | None:
+        """Seconds that its client still waits; None if it does not say."""
+        asked = self._run.asked
+        return None if asked.patience is None else asked.started + asked.patience - self._routes.clock.monotonic()
+
+    def _other_models(self, kind: Kind, *, only_well: bool = False) -> Iterator[Target]:
+        """
+        Args:
+            only_well: a model of which all deployments rest is no better.
+        """
+        for model in self._named(kind):
+            try:
+                candidates = self._routes.candidates(replace(self._run.asked, model=model))
+            except GatewayError as fault:
+                log.warning("fallback_cannot_be_asked", model=model, code=fault.code)
+                continue
+            if only_well and candidates.exhausted:
+                continue
+            self._models.append(model)
+            yield self._target(model, candidates, candidates.first, kind)
+
+    def _target(self, model: str, candidates: Candidates, chosen: Deployment, kind: Kind | None = None) -> Target:
+        now = self._run.prepared.target
+        first = now.chosen.origin if now.origin is None else now.origin
+        return Target(model, candidates, chosen, now.number + 1, first, kind)
+
+    def _named(self, kind: Kind) -> list[str]:
+        """The models that may answer instead, and that this caller may ask."""
+        asked, key = self._run.asked, self._run.asked.caller.key
+        if not asked.fallbacks:
+            return []
+        names = instead_of(asked.model, self._run.prepared.request.model, kind, self._settings, self._models)
+        return [name for name in names if key is None or key.may_ask(name)]
+
+    def took(self, target: Target, error: GatewayError | None, before: Target) -> None:
+        """Counts that a target is turned to, or asked again, after an error of the one before."""
+        if error is not None:
+            self._routes.metrics.upstream_failed(before.model, error)
+        if target.kind is not None and target is not before:
+            self._routes.metrics.fell_back(target.kind)
+        elif error is not None:
+            self._routes.metrics.retried(error)
+
+
+class Sender:
+    """Asks the target of a request; what its upstream refuses is mended and sent once more."""
+
+    def __init__(self, *, upstream: Upstream, preparer: Preparer, settings: RoutingSettings) -> None:
+        self._upstream = upstream
+        self._preparer = preparer
+        self._settings = settings
+
+    async def whole(self, run: RequestRun, route: Route) -> JsonAnswer:
+        """A whole answer.
+
+        Raises:
+            GatewayError: as drawn in `errors`.
+        """
+
+        async def complete(prepared: Prepared, attempt: Attempt) -> JsonAnswer:
+            request = upstream_request(prepared, self._headers(prepared, route), run.scope)
+            answer = await self._upstream.complete(prepared.wire.deployment, request)
+            attempt.answered()
+            usage = answer.body.get("usage")
+            written = usage.get("completion_tokens") if isinstance(usage, dict) else None
+            attempt.ended(None, written if isinstance(written, int) else 0)
+            return _without_echoes(answer) if _is_echoed(prepared) else answer
+
+        return await self._mended(run, complete)
+
+    async def opened(self, run: RequestRun, route: Route, stack: AsyncExitStack) -> ChunkStream:
         """A stream that has begun; `stack` holds it open.
 
         Raises: as `whole`.
         """
 
-        async def opening(exchange: Exchange, attempt: Attempt) -> ChunkStream:
-            request = upstream_request(exchange, self._headers(exchange))
-            stream = self._upstream.stream(exchange.deployment, request)
-            opened = await stack.enter_async_context(stream)
-            stack.push(_ending(attempt, exchange))
-            return opened
+        async def opening(prepared: Prepared, attempt: Attempt) -> ChunkStream:
+            request = upstream_request(prepared, self._headers(prepared, route), run.scope)
+            opened = await stack.enter_async_context(self._upstream.stream(prepared.wire.deployment, request))
+            attempt.answered()
 
-        self.under_way += 1
-        try:
-            opened = await self._answered(exchange, opening)
-        except BaseException:
-            self._leave()
-            raise
-        stack.callback(self._leave)
-        return opened
-
-    def _leave(self) -> None:
-        self.under_way -= 1
-
-    async def instead(self, exchange: Exchange, error: GatewayError) -> bool:
-        """Makes the exchange ready for another model, where the one that it names cannot even be asked; False if there
-        is none."""
-        kind = kind_of(error, self._settings) if self._has_fallbacks else None
-        return kind is not None and await self._another_model(exchange, kind, [exchange.asked.model], None)
-
-    async def _answered(self, exchange: Exchange, call: Callable[[Exchange, Attempt], Awaitable[T]]) -> T:
-        tries = Tries([exchange.asked.model])
-        if self._has_fallbacks and exchange.candidates.exhausted and not exchange.delivered:
-            await self._another_model(exchange, "general", tries.models, None, only_well=True)
-        exchange.sent_at, exchange.key = self._settlement.clock.monotonic(), None
-        while True:
-            await self._settlement.open_calls.begin(exchange)
-            exchange.called = True  # from here on there is a bill, even if the client leaves
-            tries.at.append(exchange.chosen)
-            try:
-                if not tries.is_drawn:
-                    return await self._mended(exchange, call)
-                with self.budget.trying():
-                    return await self._mended(exchange, call)
-            except GatewayError as error:
-                if not await self._goes_on(Failure(exchange, error, self._settlement), tries):
-                    raise
-
-    async def _goes_on(self, failure: Failure, tries: Tries) -> bool:
-        """Whether to ask anew after an error: the exchange is ready for it then."""
-        exchange = failure.exchange
-        exchange.is_out = failure.error.may_be_charged
-        kind, left = kind_of(failure.error, self._settings), self._left(exchange)
-        if kind is None or exchange.delivered or exchange.asked.has_left() or (left is not None and left <= 0):
-            return False
-        if kind == "general" and await self._another_try(failure, tries):
-            return True
-        tries.is_drawn = False
-        return self._has_fallbacks and await self._another_model(exchange, kind, tries.models, failure)
-
-    async def _another_try(self, failure: Failure, tries: Tries) -> bool:
-        """Makes the exchange ready for another try of the same model: at a deployment that was not asked yet, else
-        where it was asked last; False if none is worthwhile.
-
-        Raises:
-            GatewayError: this one, as the client has left meanwhile.
-        """
-        exchange, candidates = failure.exchange, failure.exchange.candidates
-        while True:
-            other = candidates.next(exchange.chosen, failure.error) if candidates.several else None
-            rests = other is not None and candidates.rests(other)
-            if rests and self._has_fallbacks and self._named(exchange, "general", tries.models):
+            def ended(_: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> bool:
+                attempt.ended(error, run.written)
                 return False
-            facts = self._facts(failure, tries, other or exchange.chosen, rests=rests)
-            decision = decide(facts, self._settings, self.random, self._settlement.clock.now())
-            if not decision.again:
-                return False
-            tries.is_drawn = facts.is_drawn
-            await failure.count()
-            if other is not None and not await self._at(exchange, other):
-                continue
-            if decision.wait > 0:
-                with self.budget.trying():  # it is the second one there
-                    await self.sleep(decision.wait)
-                if exchange.asked.has_left():
-                    raise failure.error
-            failure.book()
-            self._settlement.metrics.retried(failure.error)
-            return True
 
-    def _facts(self, failure: Failure, tries: Tries, place: Deployment, *, rests: bool) -> Failed:
-        exchange = failure.exchange
-        return Failed(
-            failure.error,
-            len(tries.at),
-            tries.of(place),
-            begun=exchange.delivered,
-            rests=rests,
-            has_room=self.budget.has_room(self.under_way),
-            left=self._left(exchange),
-        )
+            stack.push(ended)
+            return StreamWithoutEchoes(opened) if _is_echoed(prepared) else opened
 
-    def _left(self, exchange: Exchange) -> float | None:
-        """Seconds that its client still waits; None if it does not say."""
-        asked = exchange.asked
-        return None if asked.patience is None else asked.started + asked.patience - self._settlement.clock.monotonic()
+        return await self._mended(run, opening)
 
-    async def _at(self, exchange: Exchange, other: Deployment) -> bool:
-        """Makes the exchange ready for another deployment of the same model; False if that cannot be asked."""
-        request = replace(exchange.asked, model=exchange.request.model) if exchange.is_instead else exchange.asked
-        try:
-            anew = await self._contexts.anew(exchange, request, exchange.candidates, other)
-        except GatewayError as fault:
-            log.warning("deployment_cannot_be_asked", model=request.model, code=fault.code)
-            return False
-        exchange.turn_to(anew)
-        return True
-
-    async def _another_model(
-        self,
-        exchange: Exchange,
-        kind: Kind,
-        tried: list[str],
-        failure: Failure | None,
-        *,
-        only_well: bool = False,
-    ) -> bool:
-        """Makes the exchange ready for the next model that may answer instead; False if there is none.
-
-        Args:
-            tried: gets the models that this looks at.
-            failure: of the model before, if it was asked.
-            only_well: a model of which all deployments rest is no better.
-        """
-        for model in self._named(exchange, kind, tried):
-            request = replace(exchange.asked, model=model)
-            try:
-                candidates = self._contexts.candidates(request)
-                if only_well and candidates.exhausted:
-                    continue
-                tried.append(model)
-                if failure is not None:
-                    await failure.count()
-                anew = await self._contexts.anew(exchange, request, candidates, candidates.first)
-            except GatewayError as fault:
-                log.warning("fallback_cannot_be_asked", model=model, code=fault.code)
-                continue
-            exchange.turn_to(anew)
-            if failure is not None:
-                failure.book()
-            self._settlement.metrics.fell_back(kind)
-            return True
-        return False
-
-    def _named(self, exchange: Exchange, kind: Kind, tried: Sequence[str]) -> list[str]:
-        """The models that may answer instead, and that this caller may ask."""
-        asked, key = exchange.asked, exchange.asked.caller.key
-        if not asked.fallbacks:
-            return []
-        names = instead_of(asked.model, exchange.request.model, kind, self._settings, tried)
-        return [name for name in names if key is None or key.may_ask(name)]
-
-    async def _mended(self, exchange: Exchange, call: Callable[[Exchange, Attempt], Awaitable[T]]) -> T:
-        """One try. If upstream says overflow all the same, one refit; if it refuses to report usage, once without; if
-        it has no endpoint for the request's API, by chat completions."""
+    async def _mended(self, run: RequestRun, call: Callable[[Prepared, Attempt], Awaitable[T]]) -> T:
         while True:
-            tokens = exchange.built.fitted.tokens if exchange.built is not None else 0
-            attempt = exchange.candidates.began(exchange.chosen, tokens)
-            exchange.is_out = True
+            prepared = run.prepared
+            tokens = prepared.context.fitted.tokens if prepared.context is not None else 0
+            attempt = prepared.target.candidates.began(prepared.target.chosen, tokens)
             try:
                 try:
-                    return await call(exchange, attempt)
+                    return await call(prepared, attempt)
                 except BaseException as error:
                     attempt.ended(error)
                     raise
-            except UpstreamOverflow as overflow:
-                await self._refitted(exchange, overflow)
             except UpstreamRefused as refusal:
-                self._mend(exchange, refusal)
-            exchange.key = None  # what is sent next is another body
+                run.turn_to(await self._preparer.mended(run, refusal))
 
-    def _mend(self, exchange: Exchange, refusal: UpstreamRefused) -> None:
-        """
-        Raises:
-            UpstreamRefused: this one, if it is of nothing that can be left out.
-            InvalidRequest: the request needs what no other API has.
-        """
-        native = exchange.request.native
-        if native is not None and native.protocol == exchange.deployment.protocol and refusal.status in NOT_SPOKEN:
-            exchange.deployment = self._protocols.instead(exchange.deployment, exchange.fallback, native, refusal)
-            exchange.fallback = None
-            return
-        if native is not None and native.hosted and native.protocol == exchange.deployment.protocol:
-            with suppress(UpstreamRefused):
-                taken = self._protocols.without_refused(exchange.deployment, native, refusal)
-                exchange.request = replace(exchange.request, native=taken)
-                return
-        if _is_of_tools(exchange, refusal):
-            forward = never_offered(exchange.request.forward)
-            exchange.request, exchange.recall = replace(exchange.request, forward=forward), None
-            return
-        asked = exchange.request.stream and exchange.ask_usage
-        if not asked or refusal.status not in USAGE_REFUSALS or "stream_options" not in str(refusal.original):
-            raise refusal
-        self._settlement.metrics.upstream_failed(exchange.request.model, refusal)
-        exchange.ask_usage = False
-
-    async def _refitted(self, exchange: Exchange, overflow: UpstreamOverflow) -> None:
-        """
-        Raises:
-            UpstreamOverflow, ContextLengthExceeded: this one, with the figures that are known; or it cannot be fitted.
-        """
-        self._contexts.refused(exchange, overflow)
-        is_managed = exchange.request.options.mode != "off"
-        window = exchange.facts.context_window or exchange.facts.max_input_tokens
-        counted = exchange.built.fitted.tokens if exchange.built else None
-        if exchange.refused_budget or exchange.built is None or not is_managed:
-            self._settlement.learn_refusal(exchange)
-            overflow.explain(window, counted)
-            raise overflow
-        self._settlement.metrics.upstream_failed(exchange.request.model, overflow)
-        try:
-            await self._contexts.refit(exchange, exchange.built, overflow)
-        except ContextLengthExceeded:
-            overflow.explain(window, counted)
-            raise overflow from None  # of two counts, the one that says so
-
-    async def _complete(self, exchange: Exchange, attempt: Attempt) -> JsonAnswer:
-        agent = exchange.request.agent
-        request = upstream_request(exchange, self._headers(exchange))
-        answer = await self._upstream.complete(exchange.deployment, request)
-        attempt.answered()
-        usage = answer.body.get("usage")
-        written = usage.get("completion_tokens") if isinstance(usage, dict) else None
-        attempt.ended(None, written if isinstance(written, int) else 0)
-        return without_echoes(answer) if agent is not None and agent.echoes else answer
-
-    def _headers(self, exchange: Exchange) -> dict[str, str]:
+    def _headers(self, prepared: Prepared, route: Route) -> dict[str, str]:
         """The client's headers, and where one deployment may be asked twice, what tells it that this is one request."""
-        headers = exchange.request.caller.headers
-        if not self._settings.retries or not PROTOCOLS[exchange.deployment.protocol].knows_keys:
+        headers = prepared.request.caller.headers
+        if not self._settings.retries or not PROTOCOLS[prepared.wire.deployment.protocol].knows_keys:
             return headers
-        if exchange.key is None:
-            exchange.key = new_id("idem_")
-        return {**headers, KEY: exchange.key}
+        return {**headers, KEY: route.key_of(prepared)}
 
 
-def _ending(
-    attempt: Attempt, exchange: Exchange
-) -> Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], bool]:
-    """What tells at the end of a stream that the attempt is over, and how."""
-    attempt.answered()
-
-    def ended(_: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> bool:
-        attempt.ended(error, exchange.written)
-        return False
-
-    return ended
+def _is_echoed(prepared: Prepared) -> bool:
+    """Whether its agent repeats the question in its answer, as messages of the role `user` (guarantee §11.2)."""
+    agent = prepared.request.agent
+    return agent is not None and agent.echoes
 
 
-def _is_of_tools(exchange: Exchange, refusal: UpstreamRefused) -> bool:
-    """Whether a model that takes no tools refuses the one that the gateway gave it."""
-    recall, forward = exchange.recall, exchange.request.forward
-    is_new = recall is not None and not recall.paid and not own_tools(forward)
-    return is_new and refusal.status in USAGE_REFUSALS and "tool" in str(refusal.original)
+def _without_echoes(answer: JsonAnswer) -> JsonAnswer:
+    """The answer without choices that are the user's; one that has no other stays as it is."""
+    choices = answer.body.get("choices") or ()
+    kept = [choice for choice in choices if (choice.get("message") or {}).get("role") != "user"]
+    return JsonAnswer({**answer.body, "choices": kept}, answer.headers) if kept and len(kept) < len(choices) else answer
+
+
+class StreamWithoutEchoes(StreamAround):
+    """A stream without what it says as the user: agents of the type `google-gemini` send their question back (guarantee
+    §11.2). Usage and all else that stands beside that stays."""
+
+    def __init__(self, opened: ChunkStream) -> None:
+        super().__init__(opened)
+        self._of_user: set[int] = set()
+
+    async def batches(self) -> AsyncGenerator[Chunks, None]:
+        """See `ChunkStream.batches`."""
+        async with aclosing(self._opened.batches()) as batches:
+            async for batch in batches:
+                if kept := self._kept(batch):
+                    yield kept
+
+    async def push(self, take: Callable[[Chunks], bool]) -> None:
+        """See `ChunkStream.push`."""
+
+        def arrived(batch: Chunks) -> bool:
+            kept = self._kept(batch)
+            return take(kept) if kept else True
+
+        await self._opened.push(arrived)
+
+    def _kept(self, batch: Chunks) -> Chunks:
+        found: Chunks = []
+        for chunk in batch:
+            choices = chunk.get("choices") or ()
+            kept = [choice for choice in choices if not self._is_echo(choice)]
+            if len(kept) == len(choices):
+                found.append(chunk)
+            elif kept or chunk.get("usage"):
+                found.append({**chunk, "choices": kept})
+        return found
+
+    def _is_echo(self, choice: dict[str, Any]) -> bool:
+        index = choice.get("index", 0)
+        role = (choice.get("delta") or {}).get("role")
+        if role == "user":
+            self._of_user.add(index)
+        elif role:
+            self._of_user.discard(index)
+        return index in self._of_user

@@ -1,205 +1,128 @@
-"""Prices an exchange and commits turn and bill in one transaction. Whatever happens, there is a bill (guarantee §6)."""
+"""Settles requests: their bill is made, turn and bill are committed, and those are told that learn from them. Whatever
+happens, there is a bill (guarantee §6)."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from array import array
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from dataclasses import replace
+from threading import Lock
 from typing import Any
 
-from gateway.accounting.cost import estimated_cost, ledger_figures, price_internal, total_cost, usage_together
-from gateway.accounting.economics import as_realised
-from gateway.accounting.metadata import (
-    add_bill,
-    add_planning,
-    begun,
-    extended_usage,
-    figures,
-    in_answer,
-    response_metadata,
-    with_citations,
-    with_plan,
-)
+from gateway.accounting.cost import estimated_cost, price_internal, total_cost
+from gateway.accounting.metadata import add_bill, figures, response_metadata, with_plan
 from gateway.accounting.stream import StreamRecord
+from gateway.assembly.cache_breakpoints import BREAKPOINT
 from gateway.base import jsons
 from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.context.citing import cited
-from gateway.economy.sums import metered
 from gateway.errors import GatewayError, InternalError, StorageUnavailable
-from gateway.history.recognition import end_user_of
-from gateway.models.bill import OF_MODELS, CallCost, ContextUtilizationMetadata, ResponseMetadata, anonymous
-from gateway.models.chain import ChainKey
-from gateway.models.conversation import INLINE_MESSAGES
-from gateway.models.recall import RecallRounds
-from gateway.models.standing import Unlisted, unlisted_among
-from gateway.models.things import user_place
-from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
-from gateway.planning.loops import ToolLoops
-from gateway.ports import Clock, Spans
-from gateway.quota.costs import billed, owed
-from gateway.storage.store import ConversationStore
-from gateway.telemetry.hooks import Hooks
+from gateway.explain.prefix import MEMORY_CHANGED, REWORDED, SYSTEM_CHANGED, WINDOW_MOVED
+from gateway.models.bill import anonymous
+from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.models.turn import TurnCommit
+from gateway.models.window import MEMORY_INDEX
 from gateway.telemetry.logs import get_logger
-from gateway.telemetry.metrics import Metrics
-from gateway.tokens.counter import CounterRegistry
-from gateway.turn.exchange import Exchange, Outcome
-from gateway.turn.late_bills import LateBills, named
+from gateway.turn.billing import UsageCount, bill, first_fields, metadata_of
+from gateway.turn.commits import Commits
 from gateway.turn.open_calls import OpenCalls
-from gateway.turn.prefixes import Prefixes
+from gateway.turn.parts import PipelineParts
+from gateway.turn.ranges import plain_parts
 from gateway.turn.running import RunningTurns
-from gateway.turn.stored_turn import chain_keys, plan_of, stored_turn
-from gateway.turn.unstored_frames import UnstoredFrames
-from gateway.turn.usage import UsageCount
+from gateway.turn.stages import Attempted, Outcome, Prepared, RequestRun, Settled
+from gateway.turn.stored_turn import CHAIN_BYTES, TurnRecorder, plan_of, unlisted_in
 from gateway.window.budget import output_limit
 
 log = get_logger("gateway.turn.settlement")
-CHAIN_BYTES = 2**20
-"""The chain of a larger body is hashed in a thread."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """The figures of a settled exchange, as its client gets them.
-
-    `document` is `response_metadata` as JSON, written once for the answer and for the ledger where both have the same;
-    `usage` has OpenAI's fields and the cost; `total` is in USD, None if a price is unknown.
-    """
-
-    document: bytes
-    usage: dict[str, Any]
-    conversation_id: str | None
-    total: Decimal | None
-    agent: dict[str, str] | None = None
-
-    def fields(self) -> dict[str, Any]:
-        """The top-level fields that an answer or a finish chunk gets."""
-        return _answer_fields(jsons.Fragment(self.document), self.conversation_id, self.agent)
-
-
-def _answer_fields(metadata: Any, conversation_id: str | None, agent: dict[str, str] | None) -> dict[str, Any]:
-    conversation = {"conversation": {"id": conversation_id}} if conversation_id else {}
-    return {"response_metadata": metadata, **conversation, **({"agent": agent} if agent else {})}
+PAUSED = GatewayError("compaction")
+"""Why a request has no answer whose client wants to know first that room was made."""
+BRANCHED = "branched"
+"""The client has changed an earlier message, or goes on from one."""
+MARK = f'"{BREAKPOINT}"'.encode()
+MAX_KEPT = 2**20
+"""Digests, of 8 bytes each, that are kept; then those of conversations that were not asked for longest are dropped."""
+MAX_ENDS = 64
+"""Messages, the latest, behind which the request before may have ended."""
 
 
 class Settlement:
-    """Accounts for exchanges and commits them."""
+    """Accounts for requests and commits them."""
 
-    def __init__(
-        self,
-        store: ConversationStore,
-        counters: CounterRegistry,
-        clock: Clock,
-        metrics: Metrics,
-        match: str,
-        hooks: Hooks | None = None,
-    ) -> None:
-        self._store = store
-        self._match = match
-        self.metrics = metrics
-        self.hooks = hooks or Hooks()
-        self.usage = UsageCount(counters)
-        self.clock = clock
-        self._tasks = BackgroundTasks()
-        self._late = LateBills(store)
-        self._prefixes = Prefixes()
-        self.open_calls = OpenCalls(store, clock)
+    def __init__(self, *, parts: PipelineParts, match: str) -> None:
+        """`match`: by what conversations are recognised (`conversation.match`)."""
+        self.clock = parts.clock
+        self.metrics = parts.metrics
+        self.open_calls = OpenCalls(parts.store, parts.clock)
         self.running = RunningTurns()
-        self._settling: dict[str, Exchange] = {}
-        self._committing: dict[str, LedgerEntry] = {}
-        self.spans: Spans = contextlib.nullcontext
-        self.frames: UnstoredFrames | None = None
-        """What models were sent of conversations that are not stored."""
-        self.loops: ToolLoops | None = None
-        """What is known of tool loops whose clients are not recognised."""
+        self.usage = UsageCount(parts.counters)
+        self._recorder = TurnRecorder(parts.store, match, parts.frames, parts.loops)
+        self._commits = Commits(parts.store, parts.metrics, parts.hooks, parts.spans)
+        self._tasks = BackgroundTasks()
+        self._prefixes = Prefixes()
+        self._settling: dict[str, RequestRun] = {}
 
-    def first_chunk_fields(self, exchange: Exchange) -> dict[str, Any]:
+    def first_chunk_fields(self, run: RequestRun) -> dict[str, Any]:
         """The fields of a stream's first chunk: ids, plan and budget."""
-        metadata = self._metadata(exchange)
-        add_planning(metadata, exchange.internal)
-        return _answer_fields(begun(response_metadata(metadata)), exchange.conversation_id, metadata.agent)
+        return first_fields(run.attempted(), self.clock.monotonic())
 
-    async def settle(self, exchange: Exchange, outcome: Outcome) -> Bill:
-        """Prices the call and commits turn and bill in one transaction.
+    async def settle(self, run: RequestRun, outcome: Outcome) -> Settled:
+        """Makes the bill, and commits turn and bill in one transaction.
 
         Raises:
             StorageUnavailable: the turn could not be stored: the client must not be told that it was.
         """
-        request_id = exchange.request.request_id
-        self._settling[request_id] = exchange
+        request_id = run.asked.request_id
+        self._settling[request_id] = run
         try:
-            return await self._settle(exchange, outcome)
+            settled = await self._billed(run, outcome)
+            commit = await self._recorder.commit_of(settled)
+            run.commits()  # from here on it runs to its end, whoever leaves
+            await self._tasks.finished(self._written(run, commit))
+            await self._learn(settled.attempted)
+            return settled
         finally:
             self._settling.pop(request_id, None)
 
-    async def _settle(self, exchange: Exchange, outcome: Outcome) -> Bill:
-        completion = outcome.completion or {}
-        if isinstance(completion.get("id"), str):
-            exchange.upstream_id = completion["id"]
-        calls = (*exchange.failed, *exchange.paid)
-        usages = [call.usage for call in exchange.paid]
-        if exchange.called:
-            usage, primary = await self.usage.priced(exchange, outcome)
-            usages.append(usage)
-            exchange.written = int(usage["completion_tokens"])
-            calls = (*calls, primary)
-        calls = (*calls, *map(price_internal, exchange.internal))
-        usage = usage_together(usages)
-        sums = total_cost(calls)
-        known = self._metadata(exchange)
-        add_bill(known, calls, sums)
-        if exchange.built is not None and usages:
-            used, left = exchange.built.utilization, exchange.built.left_out
-            used.economics = as_realised(used.economics, left, usages[0], exchange.facts.prices)
-            known.economics = self._meter(exchange, usages[0], calls, sums[0].total_cost)
-        exchange.request.log_facts.update(figures(known))
-        metadata = response_metadata(known, await self._unlisted(exchange))
-        document = jsons.dumps(metadata)
-        if exchange.request.options.cite and outcome.status != "failed":
-            exchange.cited = await cited(completion, exchange.built, exchange.rounds, exchange.request)
-            exchange.request.log_facts["citations"] = len(exchange.cited["citations"])
-            exchange.request.log_facts["citations_dropped"] = exchange.cited["citations_dropped"]
-        await self._commit(exchange, outcome, metadata, document, calls)
-        if outcome.status != "failed":
-            large = exchange.request.size >= CHAIN_BYTES
-            if (reason := await offload_if(large, self._prefixes.broken, exchange)) is not None:
-                self.metrics.prefix_broken(exchange.asked.model, reason)
-        if (told := with_citations(in_answer(metadata), exchange.cited)) is not metadata:
-            document = jsons.dumps(told)
-        usage, total = extended_usage(usage, calls, sums), sums[0].total_cost
-        return Bill(document, usage, exchange.conversation_id, total, known.agent)
+    async def _billed(self, run: RequestRun, outcome: Outcome) -> Settled:
+        attempted, request = run.attempted(outcome), run.prepared.request
+        primary = await self.usage.priced(run, outcome) if attempted.is_called else None
+        if primary is not None:
+            run.wrote(int(primary[0]["completion_tokens"]))
+        unlisted = await unlisted_in(run.prepared)
+        settled = bill(attempted, primary, self.clock.monotonic(), unlisted)
+        request.log_facts.update(figures(settled.known))
+        if request.options.cite and outcome.status != "failed":
+            found = await cited(outcome.completion or {}, run.prepared.context, run.prepared.rounds, request)
+            request.log_facts["citations"] = len(found["citations"])
+            request.log_facts["citations_dropped"] = found["citations_dropped"]
+            settled = replace(settled, cited=found)
+        return settled
 
-    def _meter(
-        self, exchange: Exchange, usage: dict[str, Any], calls: Sequence[CallCost], billed: Decimal | None
-    ) -> dict[str, Any] | None:
-        """What the client's own request would have cost beside what was billed (guarantee §6); the branch's sums go
-        with its answer. None where nothing is economised, or a price is unknown."""
-        built, history = exchange.built, exchange.history
-        if built is None or built.economy is None or history is None or billed is None:
-            return None
-        primary = [call.total for call in calls if call.purpose in OF_MODELS]
-        economics, exchange.costs = metered(
-            built.economy,
-            history.costs,
-            model=exchange.request.model,
-            usage=usage,
-            prices=exchange.facts.prices,
-            primary=sum((cost for cost in primary if cost is not None), Decimal(0)),
-            billed=billed,
-            counted=built.fitted.tokens,
-            left=built.left_out,
-            rewritten=built.economy.passed is not None or built.fitted.new_pass,
-        )
-        return economics
+    async def _written(self, run: RequestRun, commit: TurnCommit) -> None:
+        try:
+            await self._commits.commit(commit, run.prepared.request.admission, "turn_not_stored")
+        except StorageUnavailable:
+            raise
+        except Exception:  # the answer cannot be stored as it is; its bill still can
+            run.commits(now=False)
+            raise
+        finally:
+            if run.is_committing:
+                self.running.leave(run)
 
-    async def settle_round(self, exchange: Exchange, rounds: RecallRounds, outcome: Outcome) -> None:
-        """Notes what a round of the tool `recall` cost; the next call of the model is still to be made."""
-        rounds.paid.append((await self.usage.priced(exchange, outcome))[1])
-        exchange.called = False
+    async def _learn(self, attempted: Attempted) -> None:
+        if attempted.outcome.status == "failed":
+            return
+        prepared = attempted.prepared
+        reason = await offload_if(prepared.request.size >= CHAIN_BYTES, self._prefixes.broken, prepared)
+        if reason is not None:
+            self.metrics.prefix_broken(prepared.asked.model, reason)
 
     @asynccontextmanager
-    async def recording_failure(self, exchange: Exchange, record: StreamRecord | None = None) -> AsyncIterator[None]:
-        """Records what an exchange cost, and what was delivered of it, if the body fails or is cancelled.
+    async def recording_failure(self, run: RequestRun, record: StreamRecord | None = None) -> AsyncIterator[None]:
+        """Records what a request cost, and what was delivered of it, if the body fails or is cancelled.
 
         Args:
             record: of a stream, what was delivered so far.
@@ -207,251 +130,185 @@ class Settlement:
         try:
             yield
         except (asyncio.CancelledError, GeneratorExit):
-            if self._may_record(exchange):
-                self._tasks.start(self._record_failure(exchange, record, None))
+            self.abandon(run, record)
             raise
         except GatewayError as error:
-            recorded = self._may_record(exchange) and await self._record_failure(exchange, record, error)
-            if recorded and exchange.conversation_id:
-                error.headers = {**error.headers, "x-conversation-id": exchange.conversation_id}
+            recorded = self._may_record(run) and await self._record_failure(run, record, error)
+            if recorded and run.prepared.conversation_id:
+                error.headers = {**error.headers, "x-conversation-id": run.prepared.conversation_id}
             raise
         except Exception as error:  # a fault of our own must not lose the bill, nor show its insides
-            log.fault("exchange_failed", error, request_id=exchange.request.request_id)
+            log.fault("exchange_failed", error, request_id=run.asked.request_id)
             fault = InternalError("The gateway failed to answer this request.")
-            if self._may_record(exchange):
-                await self._record_failure(exchange, record, fault)
+            if self._may_record(run):
+                await self._record_failure(run, record, fault)
             raise fault from error
 
-    async def estimate(self, exchange: Exchange, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        """The answer to a dry run: the messages that would go up, the bill of internal models, and the least and most
-        that the primary call would cost."""
-        if exchange.history is None or exchange.history.created:
-            exchange.conversation_id = None
-        forward = exchange.request.forward
-        most = output_limit(forward)[1] or exchange.facts.max_output_tokens
-        most = most * exchange.request.choices if most else None
-        # It loads a vocabulary at first, and a prompt may be long: streams of other requests must not wait for that.
-        prompt = await asyncio.to_thread(self.usage.prompt_tokens, exchange)
-        tier = forward.get("service_tier")
-        costs = estimated_cost(exchange.facts.prices, prompt, most, tier if isinstance(tier, str) else None)
-        calls, metadata = tuple(map(price_internal, exchange.internal)), self._metadata(exchange)
-        add_bill(metadata, calls, total_cost(calls))
-        return {
-            "object": "context.dry_run",
-            "model": exchange.asked.model,
-            "messages": messages,
-            "response_metadata": with_plan(response_metadata(metadata), plan_of(exchange)),
-            "estimated_cost": costs,
-        }
+    def abandon(self, run: RequestRun, record: StreamRecord | None = None) -> None:
+        """Records a request whose client has left; does nothing once it is settled."""
+        if self._may_record(run):
+            self._tasks.start(self._record_failure(run, record, None))
 
-    async def bill_dry_run(self, exchange: Exchange) -> None:
-        """Records the bill of a dry run's internal models, and why they were asked; nothing else is kept of it
-        (guarantee §5) but, for messages that are sent elsewhere, their frame."""
-        if exchange.internal and exchange.built:
-            used = exchange.built.utilization
-            records = [anonymous(record) for record in used.artifacts_processed]
-            utilization = replace(used, artifacts_processed=records)
-            exchange.built = replace(exchange.built, utilization=utilization)
-            exchange.conversation_id = None
-            await self.settle(exchange, Outcome("complete"))
-        elif exchange.request.options.sent_elsewhere and self.frames is not None:
-            await self.frames.keep(exchange)
+    async def paused(self, run: RequestRun) -> None:
+        """Records what a request cost for which no model is asked, as room was made for it."""
+        if self._may_record(run):
+            await self._record_failure(run, None, PAUSED)
 
-    def learn_refusal(self, exchange: Exchange) -> None:
-        """Learns from a prompt that upstream refused although it was to fit."""
-        self.usage.learn_refusal(exchange)
+    def _may_record(self, run: RequestRun) -> bool:
+        """Whether the caller is to record the failure. What leaves no bill gives back what it held."""
+        if not run.has_cost and not run.is_committing:
+            self.running.leave(run)
+            if run.asked.admission is not None:
+                run.asked.admission.closed()
+            if run.opened:
+                self.open_calls.close(run.asked.request_id)
+        return run.gives_up()
 
-    def abandon(self, exchange: Exchange) -> None:
-        """Records an exchange whose client has left; does nothing once it is settled."""
-        if self._may_record(exchange):
-            self._tasks.start(self._record_failure(exchange, None, None))
-
-    def _may_record(self, exchange: Exchange) -> bool:
-        """Whether the caller is to record the failure: once, if any model was called and no commit is under way. What
-        leaves no bill gives back what it held."""
-        has_cost = bool(exchange.called or exchange.paid or exchange.failed or exchange.internal)
-        if not has_cost and not exchange.committing and exchange.request.admission is not None:
-            exchange.request.admission.closed()
-        if not has_cost and exchange.opened:
-            self.open_calls.close(exchange.request.request_id)
-        first = has_cost and not exchange.committing and not exchange.given_up
-        exchange.given_up = exchange.given_up or first
-        return first
-
-    async def drain(self, seconds: float) -> None:
-        """Waits at shutdown for what is still being recorded. Bills that the storage does not take by then go to the
-        log."""
-        await self._late.stop()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._tasks.finish()
-                await self._late.record()
-        await self.open_calls.drain(seconds)
-        for entry in (*self._committing.values(), *self._late):
-            log.warning("bill_not_recorded", **named(entry))
-        for request_id in self._settling.keys() - self._committing.keys():  # it was still being counted
-            log.warning("bill_not_recorded", request_id=request_id, model=self._settling[request_id].request.model)
-
-    async def _record_failure(
-        self, exchange: Exchange, record: StreamRecord | None, error: GatewayError | None
-    ) -> bool:
+    async def _record_failure(self, run: RequestRun, record: StreamRecord | None, error: GatewayError | None) -> bool:
         """Records a turn that did not end well: `partial` if something was delivered, else `failed`. Returns whether it
         could be stored."""
         code = error.code if error else "client_disconnected"
         if error is not None:
-            self.metrics.upstream_failed(exchange.request.model, error)
-        outcome = Outcome.failed(code, error, is_out=exchange.is_out)
+            self.metrics.upstream_failed(run.prepared.request.model, error)
+        outcome = Outcome.failed(code, error, is_out=run.attempted().is_out)
         try:
-            if record is not None and record.begun and exchange.delivered:
+            if record is not None and record.begun and run.is_delivered:
                 told = error.body()["error"] if error is not None else None
                 outcome = replace(Outcome.of_stream(record, "partial", code), error=told)
-            await self.settle(exchange, outcome)
+            await self.settle(run, outcome)
             return True
         except StorageUnavailable:
-            log.warning("turn_not_stored", request_id=exchange.request.request_id, status=outcome.status)
+            log.warning("turn_not_stored", request_id=run.asked.request_id, status=outcome.status)
         except Exception as fault:  # noqa: BLE001 - whatever is wrong with the answer, the bill is kept
-            log.fault("turn_not_kept", fault, request_id=exchange.request.request_id)
-            exchange.built = None
+            log.fault("turn_not_kept", fault, request_id=run.asked.request_id)
+            run.turn_to(replace(run.prepared, context=None))
             with contextlib.suppress(StorageUnavailable):
-                await self.settle(exchange, Outcome("failed", error_code=code))
+                await self.settle(run, Outcome("failed", error_code=code))
         finally:
-            self.running.leave(exchange)
-            if not exchange.committing and exchange.request.admission is not None:
-                exchange.request.admission.closed()
+            self.running.leave(run)
+            if not run.is_committing and run.asked.admission is not None:
+                run.asked.admission.closed()
         return False
 
-    async def _commit(
-        self,
-        exchange: Exchange,
-        outcome: Outcome,
-        metadata: dict[str, Any],
-        document: bytes,
-        calls: tuple[CallCost, ...],
-    ) -> None:
-        request, model = exchange.request, exchange.asked.model
-        turn = await self._turn(exchange, outcome) if exchange.conversation_id and exchange.built else None
-        chains = await self._chains(exchange, outcome)
-        if self.frames is not None and outcome.status != "failed":
-            await self.frames.keep(exchange)
-        await self._note_loop(exchange, outcome)
-        entry = LedgerEntry(
-            request_id=request.request_id,
-            tenant=request.caller.tenant,
-            conversation_id=exchange.conversation_id,
-            completion_id=exchange.completion_id,
-            model=model,
-            status=outcome.status,
-            stream=request.stream,
-            created_at=request.arrived_at,
-            metadata=metadata,
-            document=document,
-            calls=calls,
-            error_code=outcome.error_code,
-            end_user=end_user_of(request.forward),
-            agent=request.agent.agent_id if request.agent is not None else None,
-            key_id=request.caller.key_id,
-            project=request.caller.project,
-            endpoint=request.api,
-            figures=ledger_figures(metadata, calls),
-        )
-        exchange.committing = True  # from here on it runs to its end, whoever leaves
-        self._committing[request.request_id] = entry
-        await self._tasks.finished(self._written(exchange, TurnCommit(entry, turn, chains, request.claim)))
+    async def estimate(self, run: RequestRun, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        """The answer to a dry run: the messages that would go up, the bill of internal models, and the least and most
+        that the primary call would cost."""
+        prepared = run.prepared
+        if prepared.history is None or prepared.history.created:
+            prepared = replace(prepared, conversation_id=None)
+        request, facts = prepared.request, prepared.facts
+        most = output_limit(request.forward)[1] or facts.max_output_tokens
+        most = most * request.choices if most else None
+        # It loads a vocabulary at first, and a prompt may be long: streams of other requests must not wait for that.
+        prompt = await asyncio.to_thread(self.usage.prompt_tokens, prepared)
+        tier = request.forward.get("service_tier")
+        costs = estimated_cost(facts.prices, prompt, most, tier if isinstance(tier, str) else None)
+        attempted = run.attempted(prepared=prepared)
+        calls, known = tuple(map(price_internal, attempted.internal)), metadata_of(attempted, self.clock.monotonic())
+        add_bill(known, calls, total_cost(calls))
+        return {
+            "object": "context.dry_run",
+            "model": prepared.asked.model,
+            "messages": messages,
+            "response_metadata": with_plan(response_metadata(known), plan_of(prepared)),
+            "estimated_cost": costs,
+        }
 
-    async def _written(self, exchange: Exchange, commit: TurnCommit) -> None:
-        entry, turn, request = commit.ledger, commit.turn, exchange.request
+    async def bill_dry_run(self, run: RequestRun) -> None:
+        """Records the bill of a dry run's internal models, and why they were asked; nothing else is kept of it
+        (guarantee §5) but, for messages that are sent elsewhere, their frame."""
+        context = run.prepared.context
+        if run.internal and context is not None:
+            records = [anonymous(record) for record in context.utilization.artifacts_processed]
+            context = replace(context, utilization=replace(context.utilization, artifacts_processed=records))
+            run.turn_to(replace(run.prepared, context=context, conversation_id=None))
+            await self.settle(run, Outcome("complete"))
+        elif run.asked.options.sent_elsewhere:
+            await self._recorder.keep_frame(run.prepared)
+
+    async def drain(self, seconds: float) -> None:
+        """Waits at shutdown for what is still being recorded. Bills that the storage does not take by then go to the
+        log."""
+        writing = await self._commits.drain(seconds, self._tasks)
+        await self.open_calls.drain(seconds)
+        for request_id in self._settling.keys() - writing:  # it was still being counted
+            model = self._settling[request_id].prepared.request.model
+            log.warning("bill_not_recorded", request_id=request_id, model=model)
+
+
+class Prefixes:
+    """Tells requests that do not begin with what the one before in their conversation forwarded: from there on a
+    provider's prompt cache is of no use to them (guarantee §4 I7).
+
+    What this process forwarded last of each conversation to each model, as a digest of each message and all before
+    it; the digests are of this process alone."""
+
+    def __init__(self, most: int = MAX_KEPT) -> None:
+        self._most, self._kept = most, 0
+        self._sent: OrderedDict[tuple[Hashable, ...], array[int]] = OrderedDict()
+        self._lock = Lock()
+
+    def broken(self, prepared: Prepared) -> str | None:
+        """Why a request does not begin with what the one before it forwarded; None if it does, or nothing is known of
+        one. A request that ends earlier than that, and is the same so far, breaks nothing."""
+        names = _names(prepared)
+        if not names:
+            return None
+        messages = prepared.messages
+        sent = array("q", digests(messages))
+        with self._lock:
+            before = next((found for name in names if (found := self._sent.get(name)) is not None), array("q"))
+            self._kept += len(sent) - len(self._sent.pop(names[0], ()))
+            self._sent[names[0]] = sent
+            while self._kept > self._most and len(self._sent) > 1:
+                self._kept -= len(self._sent.popitem(last=False)[1])
+        pairs = zip(before, sent, strict=False)
+        index = next((number for number, (one, other) in enumerate(pairs) if one != other), None)
+        return None if index is None else _why(prepared, messages, index)
+
+
+def _names(prepared: Prepared) -> list[tuple[Hashable, ...]]:
+    """What a request's messages are kept under, and then what those of the one before may be: of a conversation that is
+    not stored, where in what its client sends it ended. Chats that have no answer yet may be anybody's."""
+    asked = prepared.asked
+    if prepared.conversation_id is not None:
+        return [(prepared.conversation_id, prepared.request.model)]
+    if asked.options.mode == "off" or asked.options.dry_run:
+        return []
+    said = [message for message in asked.messages if message["role"] not in INSTRUCTION_ROLES]
+    first = next((index for index, message in enumerate(said) if message["role"] == "assistant"), len(said))
+    ends = digests(said)[first:][-MAX_ENDS:]
+    return [(asked.caller.tenant, prepared.request.model, end) for end in reversed(ends)]
+
+
+def digests(messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Of each message with all before it. Breakpoints of prompt caches, which move on, are no part of a message."""
+    found, last = [], 0
+    for message in messages:
         try:
-            with self.spans("commit"):
-                await self._store.commit(commit)
-            if request.admission is not None:
-                billed(request.admission, entry)
-            if self.hooks.is_listening:
-                self.hooks.settled(commit)
-        except StorageUnavailable:
-            billed_alone = replace(entry, error_code=entry.error_code or "turn_not_stored")
-            claim = request.claim if turn is None else None
-            late = TurnCommit(billed_alone, chains=commit.chains, claim=claim, again=True)
-            self._late.add(late, owed(request.admission, entry) if request.admission is not None else None)
-            if turn is not None:
-                raise
-            log.warning("bill_not_recorded_yet", request_id=request.request_id, waiting=len(self._late))
-            return
-        except Exception:  # the answer cannot be stored as it is; its bill still can
-            exchange.committing = False
-            raise
-        finally:
-            del self._committing[request.request_id]
-            if exchange.committing:
-                self.metrics.billed(entry)
-                self.running.leave(exchange)
-        if self._late:
-            self._tasks.start(self._late.record())
+            said: Hashable = hash(frozenset(message.items()))  # texts know their hashes
+        except TypeError:  # parts or calls
+            said = _nested(message)
+        last = hash((last, said))
+        found.append(last)
+    return found
 
-    async def _turn(self, exchange: Exchange, outcome: Outcome) -> StoredTurn:
-        """What is stored of the turn."""
-        messages = exchange.history.messages if exchange.history else ()
-        place, memory = None, exchange.request.memory
-        user = end_user_of(exchange.request.forward) if memory is not None and memory.scope == "user" else None
-        if user is not None:
-            place = user_place(await self._store.secret(), exchange.request.caller.tenant, user)
-        return await offload_if(len(messages) >= INLINE_MESSAGES, stored_turn, exchange, outcome, place)
 
-    async def _unlisted(self, exchange: Exchange) -> Unlisted | None:
-        """What need not stand in the stored bill, as stored messages tell it again (ADR 19)."""
-        history, built = exchange.history, exchange.built
-        if built is None or built.material is None or exchange.conversation_id is None:
-            return None
-        if history is None or history.unproven:  # what such a client sent need not be, to the letter, what is stored
-            return None
-        records = built.utilization.artifacts_processed
-        if not any(record.standing for record in records):
-            return None
-        material = built.material
-        long = len(material.messages) >= INLINE_MESSAGES
-        return await offload_if(long, unlisted_among, records, material.messages, material.current, history.notes)
+def _nested(message: Mapping[str, Any]) -> bytes:
+    raw = jsons.canonical(message)
+    if MARK not in raw:
+        return raw
+    plain = {name: value for name, value in message.items() if name != BREAKPOINT}
+    return jsons.canonical({**plain, "content": plain_parts(message.get("content"))})
 
-    async def _chains(self, exchange: Exchange, outcome: Outcome) -> tuple[ChainKey, ...]:
-        """The keys by which the conversation is recognised; stored also where no content is (guarantee §3.2)."""
-        if self._match == "off" or outcome.status == "failed":
-            return ()
-        try:
-            secret = await self._store.secret()
-        except StorageUnavailable:
-            return ()  # nothing can be stored, so nothing can be recognised
-        return await offload_if(exchange.request.size >= CHAIN_BYTES, chain_keys, exchange, outcome, secret)
 
-    async def _note_loop(self, exchange: Exchange, outcome: Outcome) -> None:
-        choices = (outcome.completion or {}).get("choices") or ()
-        answers = [choice["message"] for choice in choices if isinstance(choice.get("message"), dict)]
-        if self.loops is None or outcome.status == "failed":
-            return
-        request, history, built = exchange.request, exchange.history, exchange.built
-        messages = request.messages if history is None else [message.body for message in history.messages]
-        asked = built is not None and built.plan is not None
-        await self.loops.note(request.caller.tenant, messages, answers, asked=asked)
-
-    def _metadata(self, exchange: Exchange) -> ResponseMetadata:
-        request = exchange.request
-        now = self.clock.monotonic()
-        timings = {name: round(1000 * seconds, 3) for name, seconds in exchange.timings.items()}
-        timings["upstream"] = round(1000 * (now - exchange.sent_at), 3) if exchange.sent_at is not None else 0.0
-        timings["total"] = round(1000 * (now - request.started), 3)
-        utilization = exchange.built.utilization if exchange.built else None
-        if utilization is None or request.options.mode == "off":
-            strategy = utilization.strategy if utilization else "passthrough"
-            utilization = ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
-        exchange.tell_warnings(utilization)
-        if exchange.recall is not None:
-            utilization.recall = exchange.recall.as_json()
-        return ResponseMetadata(
-            request_id=request.request_id,
-            conversation_id=exchange.conversation_id,
-            upstream_id=exchange.upstream_id,
-            model=exchange.asked.model,
-            routing_path=exchange.route,
-            usage=None,
-            cost=None,
-            context_utilization=utilization,
-            timings_ms={"rebuild": 0.0, "plan": 0.0, **timings},
-            agent=request.agent.as_json() if request.agent is not None else None,
-        )
+def _why(prepared: Prepared, messages: Sequence[Mapping[str, Any]], index: int) -> str:
+    """The reason, by the first message that is another."""
+    context, history = prepared.context, prepared.history
+    if messages[index]["role"] in INSTRUCTION_ROLES:
+        return SYSTEM_CHANGED
+    if context is not None and context.material is not None and context.fitted.new_pass:
+        if context.fitted.forwarded.indexes[index] == MEMORY_INDEX:
+            return MEMORY_CHANGED
+        return WINDOW_MOVED if context.fitted.selection.first != context.material.frozen_first else REWORDED
+    return REWORDED if history is None or history.at_head else BRANCHED

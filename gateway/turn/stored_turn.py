@@ -1,12 +1,16 @@
-"""The part of an exchange that is stored: new messages, answers, attachments, chain keys."""
+"""What is stored of a settled request: its bill, new messages, answers, attachments, chain keys; and what is known of
+its conversation where none of that is kept."""
 
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from gateway.accounting.cost import ledger_figures
 from gateway.base.ids import answer_id, new_id
+from gateway.base.tasks import offload_if
 from gateway.context.report import BuiltContext
-from gateway.history.recognition import sent_chain, users_of
+from gateway.errors import StorageUnavailable
+from gateway.history.recognition import end_user_of, sent_chain, users_of
 from gateway.models.chain import (
     START,
     ChainDigest,
@@ -21,22 +25,122 @@ from gateway.models.chain import (
     message_digest,
     says_nothing,
 )
-from gateway.models.conversation import ConversationMessage, History, TokenCounts
+from gateway.models.conversation import INLINE_MESSAGES, ConversationMessage, History, TokenCounts
+from gateway.models.economy import BranchCosts
 from gateway.models.exchange import ChatRequest
 from gateway.models.items import SIGNED, said_apart
-from gateway.models.things import NotedThings
+from gateway.models.standing import Unlisted, unlisted_among
+from gateway.models.things import NotedThings, user_place
 from gateway.models.tool_steps import RESULT_ROLES, open_step, without_calls
-from gateway.models.turn import ASKED, BROKE, NewAnswer, StoredTurn
+from gateway.models.turn import ASKED, BROKE, LedgerEntry, NewAnswer, StoredTurn, TurnCommit
 from gateway.models.window import Material
+from gateway.planning.loops import ToolLoops
+from gateway.storage.store import ConversationStore
 from gateway.things.rules import things_of_steps
-from gateway.turn.bound_thinking import with_binding
-from gateway.turn.exchange import Exchange, Outcome
+from gateway.turn.body import as_it_goes_up, with_binding
 from gateway.turn.new_frame import new_frame
+from gateway.turn.stages import Attempted, Outcome, Prepared, Settled
+from gateway.turn.unstored_frames import UnstoredFrames
 from gateway.window.counting import PromptCounter
 from gateway.wire.anthropic.wording import canonical_calls
 
+CHAIN_BYTES = 2**20
+"""The chain of a larger body is hashed in a thread."""
 
-def stored_turn(exchange: Exchange, outcome: Outcome, user_place: str | None = None) -> StoredTurn:
+
+class TurnRecorder:
+    """Makes of a settled request what is committed of it."""
+
+    def __init__(
+        self, store: ConversationStore, match: str, frames: UnstoredFrames | None, loops: ToolLoops | None
+    ) -> None:
+        self._store = store
+        self._match = match
+        self._frames = frames
+        self._loops = loops
+
+    async def commit_of(self, settled: Settled) -> TurnCommit:
+        """Turn and bill, for one transaction. Of what is not stored, frames and loops are kept in the cache."""
+        attempted, prepared = settled.attempted, settled.attempted.prepared
+        outcome, request = attempted.outcome, prepared.request
+        is_stored = prepared.conversation_id and prepared.context is not None
+        turn = await self._turn(settled) if is_stored else None
+        chains = await self._chains(attempted)
+        if outcome.status != "failed":
+            await self.keep_frame(prepared, settled.costs)
+            await self._note_loop(prepared, outcome)
+        entry = LedgerEntry(
+            request_id=request.request_id,
+            tenant=request.caller.tenant,
+            conversation_id=prepared.conversation_id,
+            completion_id=attempted.completion_id,
+            model=prepared.asked.model,
+            status=outcome.status,
+            stream=request.stream,
+            created_at=request.arrived_at,
+            metadata=settled.metadata,
+            document=settled.document,
+            calls=settled.calls,
+            error_code=outcome.error_code,
+            end_user=end_user_of(request.forward),
+            agent=request.agent.agent_id if request.agent is not None else None,
+            key_id=request.caller.key_id,
+            project=request.caller.project,
+            endpoint=request.api,
+            figures=ledger_figures(settled.metadata, settled.calls),
+        )
+        return TurnCommit(entry, turn, chains, request.claim)
+
+    async def keep_frame(self, prepared: Prepared, costs: BranchCosts | None = None) -> None:
+        """Keeps what a request forwarded of a conversation that is not stored."""
+        if self._frames is not None:
+            await self._frames.keep(prepared, costs)
+
+    async def _turn(self, settled: Settled) -> StoredTurn:
+        prepared = settled.attempted.prepared
+        messages = prepared.history.messages if prepared.history else ()
+        place, memory = None, prepared.request.memory
+        user = end_user_of(prepared.request.forward) if memory is not None and memory.scope == "user" else None
+        if user is not None:
+            place = user_place(await self._store.secret(), prepared.request.caller.tenant, user)
+        large = len(messages) >= INLINE_MESSAGES
+        return await offload_if(large, stored_turn, settled, place)
+
+    async def _chains(self, attempted: Attempted) -> tuple[ChainKey, ...]:
+        """The keys by which the conversation is recognised; stored also where no content is (guarantee §3.2)."""
+        if self._match == "off" or attempted.outcome.status == "failed":
+            return ()
+        try:
+            secret = await self._store.secret()
+        except StorageUnavailable:
+            return ()  # nothing can be stored, so nothing can be recognised
+        large = attempted.prepared.request.size >= CHAIN_BYTES
+        return await offload_if(large, chain_keys, attempted.prepared, attempted.outcome, secret)
+
+    async def _note_loop(self, prepared: Prepared, outcome: Outcome) -> None:
+        if self._loops is None:
+            return
+        request, history = prepared.request, prepared.history
+        messages = request.messages if history is None else [message.body for message in history.messages]
+        answers = [choice["message"] for choice in outcome.answers]
+        await self._loops.note(request.caller.tenant, messages, answers, asked=prepared.plan is not None)
+
+
+async def unlisted_in(prepared: Prepared) -> Unlisted | None:
+    """What need not stand in the stored bill, as stored messages tell it again (ADR 19)."""
+    history, context = prepared.history, prepared.context
+    if context is None or context.material is None or prepared.conversation_id is None:
+        return None
+    if history is None or history.unproven:  # what such a client sent need not be, to the letter, what is stored
+        return None
+    records, material = context.utilization.artifacts_processed, context.material
+    if not any(record.standing for record in records):
+        return None
+    large = len(material.messages) >= INLINE_MESSAGES
+    return await offload_if(large, unlisted_among, records, material.messages, material.current, history.notes)
+
+
+def stored_turn(settled: Settled, user_place: str | None = None) -> StoredTurn:
     """What is added to the conversation. A failed turn keeps its messages for the audit and has no answer.
 
     A trailing assistant message is a prefill: stored is prefill plus completion (guarantee §3.4). What is delivered to
@@ -45,26 +149,25 @@ def stored_turn(exchange: Exchange, outcome: Outcome, user_place: str | None = N
     Args:
         user_place: where things are noted for the user, too, where the request says so.
     """
-    request, history, built = exchange.request, exchange.history, exchange.built
-    if history is None or built is None or exchange.conversation_id is None:
-        raise ValueError("an exchange without a conversation leaves no turn")
+    attempted, prepared, outcome = settled.attempted, settled.attempted.prepared, settled.attempted.outcome
+    request, history, built = prepared.request, prepared.history, prepared.context
+    if history is None or built is None or prepared.conversation_id is None:
+        raise ValueError("a request without a conversation leaves no turn")
     new = [m.stored_as(new_id("msg_"), request.arrived_at) for m in history.new_messages]
     frame = None
     if built.material is not None:
         new = _with_block(new, built, built.material, history)
         frame = new_frame(request.model, history, built, built.material, new)
-    chain = chain_of(exchange)
+    chain = chain_of(prepared)
     prefill = new.pop() if chain.prefill is not None and outcome.status != "failed" else None
     digests = (*chain.digests, *(chain.end for _ in new[len(chain.digests) :]))  # the prefill of a failed turn is kept
-    choices = (outcome.completion or {}).get("choices", ()) if outcome.status != "failed" else ()
-    answers = [
-        _new_answer(choice, number, outcome, chain, exchange)
-        for number, choice in enumerate(choices)
-        if isinstance(choice.get("message"), dict)
-    ]
+    answers = []
+    for number, choice in enumerate((outcome.completion or {}).get("choices", ())):
+        if outcome.status != "failed" and isinstance(choice.get("message"), dict):
+            answers.append(_new_answer(choice, number, chain, settled))
     answers.sort(key=lambda answer: answer.choice)
     turn = StoredTurn(
-        conversation_id=exchange.conversation_id,
+        conversation_id=prepared.conversation_id,
         created=history.created and history.session is None,  # a session's conversation is there when it is claimed
         parent_id=history.parent_id,
         at_head=history.at_head,
@@ -72,9 +175,9 @@ def stored_turn(exchange: Exchange, outcome: Outcome, user_place: str | None = N
         new_messages=tuple(new),
         answers=tuple(answers),
         attachments=built.new_attachments,
-        completion=_completion(exchange, outcome),
+        completion=_completion(attempted),
         completion_metadata=request.metadata,
-        completion_plan=_beside_answer(exchange),
+        completion_plan=_beside_answer(prepared, settled.cited),
         prefilled=prefill is not None,
         cached=built.cached,
         base=chain.base,
@@ -82,9 +185,9 @@ def stored_turn(exchange: Exchange, outcome: Outcome, user_place: str | None = N
         branch_restores=history.branch_restores,
         unproven=history.unproven,
         frame=frame,
-        profile=exchange.profile.mode if exchange.profile is not None else None,
-        pins=_pins(exchange.request, history, new) if outcome.status != "failed" else (),
-        things=_noted(exchange, history, exchange.conversation_id, user_place),
+        profile=profile["mode"] if (profile := built.utilization.profile) else None,
+        pins=_pins(request, history, new) if outcome.status != "failed" else (),
+        things=_noted(prepared, history, prepared.conversation_id, user_place),
         branch=request.conversation.branch,
         retention_days=request.caller.key.retention_days if request.caller.key is not None else None,
         open_step=open_step(history.messages[: history.stored]) if new and new[0].role in RESULT_ROLES else (),
@@ -100,15 +203,14 @@ def _pins(request: ChatRequest, history: History, new: list[ConversationMessage]
     return tuple(message.message_id for message in messages if message.pinned and message.message_id)
 
 
-def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[ChainKey, ...]:
+def chain_keys(prepared: Prepared, outcome: Outcome, secret: bytes) -> tuple[ChainKey, ...]:
     """The keys by which an answered request is recognised: keyed digests of its chain with each of its answers."""
     if outcome.status == "failed" or outcome.completion is None:
         return ()
-    keys = ChainKeys(secret, exchange.request.caller.tenant, users_of(exchange.request.forward))
-    chains, attached = _chains_of(exchange), _attached(exchange)
+    keys = ChainKeys(secret, prepared.request.caller.tenant, users_of(prepared.request.forward))
+    chains, attached = _chains_of(prepared), _attached(prepared)
     found: list[ChainKey] = []
-    answers = [choice for choice in outcome.completion.get("choices", ()) if isinstance(choice.get("message"), dict)]
-    for chain, choice in product(chains, answers):
+    for chain, choice in product(chains, outcome.answers):
         message, answer, status = _messages(choice, outcome, chain.prefill)
         whole = keys.whole(extended(chains[-1].end, message, status=status).path, attached)
         if is_step(message):
@@ -120,10 +222,10 @@ def chain_keys(exchange: Exchange, outcome: Outcome, secret: bytes) -> tuple[Cha
     return tuple(dict.fromkeys(found))
 
 
-def _noted(exchange: Exchange, history: History, conversation_id: str, user_place: str | None) -> NotedThings | None:
+def _noted(prepared: Prepared, history: History, conversation_id: str, user_place: str | None) -> NotedThings | None:
     """What the turn says of things, where the request has its memory on: what it names, what tools told, and what it
     was reminded of (guarantee §11.15)."""
-    memory, built = exchange.request.memory, exchange.built
+    memory, built = prepared.request.memory, prepared.context
     if memory is None:
         return None
     shown = {each["memory_id"] for each in (built.utilization.things if built else None) or ()}
@@ -133,9 +235,9 @@ def _noted(exchange: Exchange, history: History, conversation_id: str, user_plac
     return NotedThings(notes, places, memory.days, recalled) if notes or recalled else None
 
 
-def _attached(exchange: Exchange) -> list[str]:
-    """What is attached to the chain of an exchange, each by its content and title."""
-    history, built = exchange.history, exchange.built
+def _attached(prepared: Prepared) -> list[str]:
+    """What is attached to the chain of a request, each by its content and title."""
+    history, built = prepared.history, prepared.context
     known = (*history.attachments, *history.unsent_attachments) if history is not None else ()
     new = built.new_attachments if built is not None else ()
     return [f"{artifact.content_id} {artifact.title or ''}" for artifact in (*known, *new)]
@@ -153,29 +255,30 @@ def _with_block(
     return new
 
 
-def plan_of(exchange: Exchange) -> dict[str, Any] | None:
+def plan_of(prepared: Prepared) -> dict[str, Any] | None:
     """What the planner said, followed or not; None where none was asked or none answered. It is content."""
-    result = exchange.built.plan if exchange.built else None
+    result = prepared.plan
     return result.planned.plan.model_dump(mode="json") if result is not None and result.planned is not None else None
 
 
-def _beside_answer(exchange: Exchange) -> dict[str, Any] | None:
+def _beside_answer(prepared: Prepared, cited: dict[str, Any] | None) -> dict[str, Any] | None:
     """What is stored beside an answer and may quote any document: what the planner said, and what the answer cites.
     Whatever is deleted of the conversation, this goes."""
-    plan = plan_of(exchange)
-    return plan if exchange.cited is None else {**(plan or {}), **exchange.cited}
+    plan = plan_of(prepared)
+    return plan if cited is None else {**(plan or {}), **cited}
 
 
-def _completion(exchange: Exchange, outcome: Outcome) -> dict[str, Any] | None:
+def _completion(attempted: Attempted) -> dict[str, Any] | None:
     """The answer's body as it is stored; None if there is none."""
+    outcome, asked = attempted.outcome, attempted.prepared.request.asked
     if outcome.completion is None or outcome.status == "failed":
         return None
     own = ("response_metadata", "conversation")
     completion = {k: v for k, v in outcome.completion.items() if k not in own}
-    completion["id"] = exchange.completion_id
-    if exchange.request.asked is not None:
+    completion["id"] = attempted.completion_id
+    if asked is not None:
         broke = {BROKE: outcome.error} if outcome.error is not None else {}
-        completion[ASKED] = {**exchange.request.asked, **broke}
+        completion[ASKED] = {**asked, **broke}
     return completion if outcome.usage is None else {**completion, "usage": outcome.usage}
 
 
@@ -242,9 +345,9 @@ class Chain:
         return tuple(dict.fromkeys((call_digest(self.end, message), call_digest(self.end, answer), apart)))
 
 
-def chain_of(exchange: Exchange) -> Chain:
-    """The chain of an exchange. It is computed here where the history was not rebuilt."""
-    history, request = exchange.history, exchange.request
+def chain_of(prepared: Prepared) -> Chain:
+    """The chain of a request. It is computed here where the history was not rebuilt."""
+    history, request = prepared.history, prepared.request
     if history is None:
         sent = sent_chain(request)
         base, digests, bodies = START, tuple(sent.digests), sent.bodies
@@ -257,10 +360,10 @@ def chain_of(exchange: Exchange) -> Chain:
     return Chain(base, digests[:-1], last) if request.prefills else Chain(base, digests, delivered=last)
 
 
-def _chains_of(exchange: Exchange) -> list[Chain]:
+def _chains_of(prepared: Prepared) -> list[Chain]:
     """The chain as its client sees it and, where that differs, as it is stored: a client that resent only the end of it
     may resend all of it next time."""
-    chain, history = chain_of(exchange), exchange.history
+    chain, history = chain_of(prepared), prepared.history
     stored = history.stored_base if history is not None else None
     if history is None or stored is None:
         return [chain]
@@ -269,28 +372,23 @@ def _chains_of(exchange: Exchange) -> list[Chain]:
     return [chain, Chain(stored, tuple(digests), chain.prefill, chain.delivered)]
 
 
-def _new_answer(
-    choice: dict[str, Any],
-    number: int,
-    outcome: Outcome,
-    chain: Chain,
-    exchange: Exchange,
-) -> NewAnswer:
-    if exchange.request.api == "messages":
+def _new_answer(choice: dict[str, Any], number: int, chain: Chain, settled: Settled) -> NewAnswer:
+    attempted, prepared = settled.attempted, settled.attempted.prepared
+    if prepared.request.api == "messages":
         choice = canonical_calls(choice)
-    body, answer, status = _messages(choice, outcome, chain.prefill)
-    body = with_binding(body, exchange) if SIGNED in body else body
+    body, answer, status = _messages(choice, attempted.outcome, chain.prefill)
+    body = with_binding(body, prepared, as_it_goes_up(prepared).said) if SIGNED in body else body
     digest, *others = chain.digests_after(body, answer, status)
-    agent = exchange.request.agent
+    agent = prepared.request.agent
     message = ConversationMessage(
         "assistant",
         body,
-        message_id=answer_id(exchange.completion_id) if number == 0 else new_id("msg_"),
+        message_id=answer_id(attempted.completion_id) if number == 0 else new_id("msg_"),
         status=status,
         digest=message_digest(body),
-        origin=exchange.deployment.origin,
+        origin=prepared.wire.deployment.origin,
         agent=agent.agent_id if agent is not None else None,
-        costs=exchange.costs.as_text() if exchange.costs is not None else None,
+        costs=settled.costs.as_text() if settled.costs is not None else None,
     )
     return NewAnswer(message, choice.get("index", number), digest, tuple(others))
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from gateway.accounting.stream import ChunkRelay, StreamRecord
 from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout
 from gateway.models.exchange import ChunkStream
-from gateway.turn.exchange import Exchange, Outcome
 from gateway.turn.settlement import Settlement
+from gateway.turn.stages import Outcome, RequestRun
 
 Chunks = list[dict[str, Any]]
 USAGE_SECONDS = 10.0
@@ -50,7 +50,7 @@ class StreamedAnswer:
 
 async def relay(
     receiver: Receiver,
-    exchange: Exchange,
+    run: RequestRun,
     opened: ChunkStream,
     stack: AsyncExitStack,
     settlement: Settlement,
@@ -66,31 +66,33 @@ async def relay(
     Raises:
         GatewayError: the stream broke off; what it cost is in the ledger by then.
     """
-    request = exchange.request
-    chunks = ChunkRelay(exchange.completion_id, request.choices, request.include_usage)
+    request = run.asked
+    chunks = ChunkRelay(run.completion_id, request.choices, request.include_usage)
     record = chunks.record
     batches = opened.batches()
 
     def first_fields() -> dict[str, Any]:
-        settlement.metrics.first_chunk(exchange.asked.model, settlement.clock.monotonic() - request.started)
-        return settlement.first_chunk_fields(exchange)
+        settlement.metrics.first_chunk(request.model, settlement.clock.monotonic() - request.started)
+        return settlement.first_chunk_fields(run)
 
     def passed(batch: Chunks) -> Chunks:
-        if exchange.upstream_id is None:
-            exchange.upstream_id = next((chunk["id"] for chunk in batch if chunk.get("id")), None)
+        if run.upstream_id is None and (name := next((chunk["id"] for chunk in batch if chunk.get("id")), None)):
+            run.named(name)
         return chunks.push(batch, first_fields)
 
     def written(batch: Chunks) -> bool:
         sent = passed(batch)
-        goes_on = not sent or receiver.write(sent)
-        exchange.delivered = exchange.delivered or bool(sent)
+        goes_on = True
+        if sent:
+            goes_on = receiver.write(sent)
+            run.delivered()
         return goes_on and not record.asked_are_finished
 
-    async with stack, settlement.recording_failure(exchange, record):
+    async with stack, settlement.recording_failure(run, record):
         while (batch := await next_batch(batches, record)) is not None:
             if sent := passed(batch):
                 await receiver.send(sent)
-                exchange.delivered = True
+                run.delivered()
                 if receiver.writes_at_once and not record.asked_are_finished:
                     await opened.push(written)
         if opened.done and not record.begun:
@@ -98,7 +100,7 @@ async def relay(
         if not (record.begun_are_finished or opened.done):
             raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
         chunks.conclude()
-        bill = await settlement.settle(exchange, Outcome.of_stream(record))
+        bill = await settlement.settle(run, Outcome.of_stream(record))
     settled()
     await receiver.send(chunks.final(bill.fields(), bill.usage))
 

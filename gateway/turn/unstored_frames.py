@@ -29,9 +29,9 @@ from gateway.ports import Clock
 from gateway.storage.cache.frames import FrameCache
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.logs import get_logger
-from gateway.turn.exchange import Exchange
 from gateway.turn.new_frame import new_frame
 from gateway.turn.ranges import Finder, Texts, Unsayable, form_said, parts_said, plain_parts
+from gateway.turn.stages import Prepared
 from gateway.window.counting import PromptCounter
 
 VERSION = 1
@@ -141,9 +141,9 @@ class UnstoredFrames:
             costs=BranchCosts.of_text(costs.decode()) if costs is not None else None,
         )
 
-    async def keep(self, exchange: Exchange) -> None:
-        """Keeps what an answered request forwarded, where its messages do not say it."""
-        request, history, built = exchange.request, exchange.history, exchange.built
+    async def keep(self, prepared: Prepared, costs: BranchCosts | None = None) -> None:
+        """Keeps what an answered request forwarded, where its messages do not say it, and what its branch has cost."""
+        request, history, built = prepared.request, prepared.history, prepared.context
         if history is None or built is None or built.material is None or not _is_kept(request, history):
             return
         if request.options.dry_run and not request.options.sent_elsewhere:
@@ -157,12 +157,12 @@ class UnstoredFrames:
         end = (said[-1] if said else history.base).path
         if built.economy is not None:
             values = {_used(key, history): (now + 1).to_bytes(8)}  # never earlier than it was
-            if exchange.costs is not None:
-                values[key.of_path(COSTS + end)] = exchange.costs.as_text().encode()
+            if costs is not None:
+                values[key.of_path(COSTS + end)] = costs.as_text().encode()
             for name, value in values.items():
                 await self._cache.keep(request.caller.tenant, name, key.sealed(name, value))
         try:
-            payload = await offload_if(built.fitted.new_pass, _payload, exchange, key, now, self._cache.ttl)
+            payload = await offload_if(built.fitted.new_pass, _payload, prepared, key, now, self._cache.ttl)
         except Unsayable:  # no older frame counts any more
             log.info("frame_not_kept", request_id=request.request_id)
             payload = jsons.dumps({"v": VERSION, "lost": True})
@@ -256,13 +256,13 @@ def _frame(said: Mapping[str, Any], ids: Sequence[str], bodies: Sequence[dict[st
     )
 
 
-def _payload(exchange: Exchange, key: _Key, now: int, ttl: float) -> bytes | None:
+def _payload(prepared: Prepared, key: _Key, now: int, ttl: float) -> bytes | None:
     """The frame of a request as JSON; None where an earlier one says it still.
 
     Raises:
         Unsayable: it cannot be told without content.
     """
-    request, history, built, kept = exchange.request, exchange.history, exchange.built, exchange.kept_frame
+    request, history, built, kept = prepared.request, prepared.history, prepared.context, prepared.kept_frame
     assert history is not None
     assert built is not None
     assert built.material is not None
@@ -270,7 +270,7 @@ def _payload(exchange: Exchange, key: _Key, now: int, ttl: float) -> bytes | Non
     new = [message.stored_as(str(i), request.arrived_at) for i, message in numbered]
     made, before = new_frame(request.model, history, built, built.material, new), history.frame
     if made is None:
-        is_near = built.fitted.tokens >= NEAR_SHARE * (exchange.budget.tokens or inf)
+        is_near = built.fitted.tokens >= NEAR_SHARE * (prepared.budget.tokens or inf)
         if kept is None and not is_near:
             return None
         if kept is not None and kept.behind < MAX_BEHIND and now - kept.said["at"] < ttl / 4:

@@ -22,7 +22,7 @@ from gateway.models.exchange import Caller, ChatRequest, Deployment, JsonAnswer,
 from gateway.models.keys import KeyPolicy
 from gateway.models.upstream import UpstreamRequest
 from gateway.storage.quota.local import LocalRates
-from gateway.tokens.counter import CounterRegistry
+from gateway.telemetry.hooks import Hooks
 from gateway.turn.limited import LimitedPipeline, open_limited
 from tests.support.factory import sqlite_url
 from tests.support.in_process import InProcess
@@ -64,9 +64,8 @@ async def world(directory: Path, upstream: Any) -> AsyncIterator[tuple[InProcess
     """A pipeline behind limits, in this process."""
     settings = Settings(storage=StorageSettings(url=sqlite_url(directory)))
     inside = await InProcess(settings, FACTS, lambda body: {"content": "ok"}).prepare()
-    pipeline, settlement = inside._pipeline, inside._settlement
-    pipeline._sender._upstream = upstream
-    limited = open_limited(settings, inside.transactions, inside.store, pipeline, settlement, CounterRegistry())
+    inside.pipeline._sender._upstream = upstream
+    limited = open_limited(settings, inside.transactions, inside.store, inside.pipeline, Hooks())
     try:
         yield inside, limited
     finally:
@@ -99,7 +98,7 @@ async def test_s12_3_requests_that_are_cancelled_anywhere_hold_nothing(tmp_path:
             found = await asyncio.gather(*tasks, return_exceptions=True)
             for each in found:
                 assert not isinstance(each, BaseException) or isinstance(each, GatewayError | asyncio.CancelledError)
-        await inside._settlement.drain(30)
+        await inside.pipeline.settlement.drain(30)
         assert slow.answered
         (spending,) = quota.budgets.held()
         assert spending.reserved == 0
@@ -123,6 +122,6 @@ async def test_s12_3_a_planner_is_not_paid_for_a_budget_that_is_used_up(tmp_path
                 break
             except GatewayError:
                 continue
-        inside._pipeline._prepare = None  # type: ignore[method-assign, assignment]
+        inside.pipeline._opened = None  # type: ignore[method-assign, assignment]
         with pytest.raises(BudgetExceeded):
             await limited.answer(request(inside.settings, key))

@@ -16,7 +16,7 @@ from gateway.config.settings import Settings
 from gateway.errors import ContextLengthExceeded, UpstreamRefused
 from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.exchange import Caller, Deployment, ModelFacts, Native
-from gateway.turn import bound_thinking
+from gateway.turn import body
 from gateway.wire.anthropic.receiving import message_of
 from gateway.wire.anthropic.sending import messages_request
 from tests.support import anthropic_wire as wire
@@ -175,7 +175,7 @@ def test_s10_10_thoughts_come_back_after_a_pass() -> None:
 
 def test_s10_10_the_check_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """The provider does refuse a thought in the wrong place: without the rule the same loop fails."""
-    monkeypatch.setattr(bound_thinking, "without_thoughts", lambda message: message)
+    monkeypatch.setattr(body, "without_thoughts", lambda message: message)
     talk = Talk(native=True, resends=False, keeps=True, thinking=ADAPTIVE)
     with pytest.raises(UpstreamRefused):
         asyncio.run(tell(talk, 2500, [[300, 300, 300, 300, 300, 300, 5, 5, 5]]))

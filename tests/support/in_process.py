@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from gateway.accounting.metadata import response_metadata
 from gateway.artifacts.files import FileReader
@@ -31,6 +31,7 @@ from gateway.models.exchange import (
     StoredFile,
 )
 from gateway.models.routing import NO_HINT, Candidates, RouteHint
+from gateway.models.turn import TurnCommit
 from gateway.models.upstream import UpstreamRequest
 from gateway.ports import CacheBackend, Clock, Upstream
 from gateway.relevance.index_cache import ContentIndexes, IndexedCache
@@ -41,16 +42,16 @@ from gateway.storage.database.migrate import migrate
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
 from gateway.storage.things.memory import ThingMemory
+from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
-from gateway.turn.exchange import Exchange
-from gateway.turn.pipeline import Pipeline
-from gateway.turn.recaller import Recaller
-from gateway.turn.settlement import Settlement
+from gateway.turn.parts import PipelineParts
+from gateway.turn.pipeline import open_pipeline
+from gateway.turn.stages import Settled, not_paused
+from gateway.turn.stored_turn import TurnRecorder
 from gateway.turn.unstored_frames import UnstoredFrames
 from gateway.upstream.routing.candidates import Alone
 from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.router import ConfiguredRouter
 
 Json = dict[str, Any]
@@ -111,15 +112,16 @@ class Function:
         raise NotImplementedError("this provider does not stream")
 
 
-class NotingSettlement(Settlement):
-    """Keeps bills as requests computed them, before anything is left out of what is stored."""
+class NotingRecorder:
+    """Keeps bills as requests computed them, before anything is left out of what is stored (as a `TurnRecorder`)."""
 
-    computed: dict[str, ResponseMetadata]
+    def __init__(self, recorder: TurnRecorder) -> None:
+        self._recorder = recorder
+        self.computed: dict[str, ResponseMetadata] = {}
 
-    def _metadata(self, exchange: Exchange) -> ResponseMetadata:
-        known = super()._metadata(exchange)
-        self.computed[known.request_id] = known
-        return known
+    async def commit_of(self, settled: Settled) -> TurnCommit:
+        self.computed[settled.known.request_id] = settled.known
+        return await self._recorder.commit_of(settled)
 
 
 class NoFiles:
@@ -176,25 +178,24 @@ class InProcess:
             sources=ContextSources(files=reader, store=store, things=things),
             ranking=PassageRanking(self.indexes),
         )
-        match = settings.conversation.match
-        settlement = NotingSettlement(store, counters, clock, Metrics(()), match)
-        self.computed = settlement.computed = {}
-        """Bills by the request's id, as they were computed."""
-        self._pipeline = Pipeline(
-            self.router(facts) if upstream is None else ConfiguredRouter(settings, Catalogue()),
-            upstream or self.upstream,
-            store,
-            NoFiles(),
-            self.context,
-            settlement,
-            settings.context,
-            match,
-            Protocols(SystemClock()),
-            Recaller(self.context, counters, settlement, settings.context),
-        )
         self.frames = FrameCache(shared, clock, settings.cache.frame_ttl, settings.cache.frame_bytes)
-        self._pipeline.frames = settlement.frames = UnstoredFrames(self.frames, store, clock)
-        self._settlement = settlement
+        parts = PipelineParts(
+            router=self.router(facts) if upstream is None else ConfiguredRouter(settings, Catalogue()),
+            upstream=upstream or self.upstream,
+            store=store,
+            files=NoFiles(),
+            context=self.context,
+            counters=counters,
+            clock=clock,
+            metrics=Metrics(()),
+            hooks=Hooks(),
+            frames=UnstoredFrames(self.frames, store, clock),
+        )
+        self.pipeline = open_pipeline(settings, parts)
+        noting = NotingRecorder(self.pipeline.settlement._recorder)
+        self.pipeline.settlement._recorder = cast(Any, noting)
+        self.computed = noting.computed
+        """Bills by the request's id, as they were computed."""
 
     async def prepare(self) -> "InProcess":
         """Makes the schema."""
@@ -231,8 +232,8 @@ class InProcess:
             GatewayError: what an HTTP client would get as an error.
         """
         if request.options.dry_run:
-            return await self._pipeline.dry_run(request)
-        answer = await self._pipeline.answer(replace(request, stream=False))
+            return not_paused(await self.pipeline.dry_run(request))
+        answer = not_paused(await self.pipeline.answer(replace(request, stream=False)))
         answered: Json = json.loads(jsons.dumps(answer.body))
         return answered
 
@@ -248,5 +249,5 @@ class InProcess:
 
     async def close(self) -> None:
         """Lets go of the storage."""
-        await self._settlement.drain(5.0)
+        await self.pipeline.settlement.drain(5.0)
         await asyncio.wait_for(self.transactions.close(), 5.0)

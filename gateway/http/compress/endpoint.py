@@ -22,6 +22,7 @@ from gateway.models.exchange import Caller, ChatRequest
 from gateway.ports import Clock
 from gateway.turn.limited import LimitedPipeline
 from gateway.turn.pipeline import Pipeline
+from gateway.turn.stages import not_paused
 from gateway.wire.anthropic.reading import read_request
 from gateway.wire.anthropic.turns import as_turns
 
@@ -87,11 +88,11 @@ class Compress:
             renamed(error, own_name)
             raise
         # Who asks the model has neither our tool nor our citations to read.
-        options = replace(request.options, dry_run=True, sent_elsewhere=True, recall=False, cite=False)
+        options = replace(request.options, dry_run=True, sent_elsewhere=True, recall=False, cite=False, pauses=False)
         return _Asked(body, replace(request, options=options, store=False, stream=False), own_name)
 
     async def _fitted(self, request: ChatRequest, body: Json) -> Json:
-        told = await self._limited.dry_run(request)
+        told = not_paused(await self._limited.dry_run(request))
         messages, used = told["messages"], told["response_metadata"]["context_utilization"]
         fitted = replace(request, messages=tuple(messages))
         before = after = await self._pipeline.count(request)

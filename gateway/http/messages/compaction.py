@@ -7,7 +7,7 @@ from gateway.base.ids import new_id
 from gateway.http.edge import EVENT_STREAM, Send, named_event, send_json, send_start
 from gateway.models.conversation import ConversationRef
 from gateway.storage.store import ConversationStore
-from gateway.turn.exchange import Paused
+from gateway.turn.stages import Paused
 from gateway.wire.anthropic.compacting import as_block, block_events, expanded, find_block
 from gateway.wire.compaction import Sealer, opened
 
@@ -50,11 +50,9 @@ async def resolved(body: Json, tenant: str, store: ConversationStore) -> Resolve
     return Resolved(expanded(body, found, compacted), secret, ref)
 
 
-async def send_paused(paused: Paused, sealer: Sealer | None, send: Send) -> None:
+async def send_paused(paused: Paused, sealer: Sealer, send: Send) -> None:
     """An answer that is a compaction block: no model was asked, nothing is billed or stored."""
     request = paused.request
-    if sealer is None:  # only who asks for blocks can ask for a pause
-        raise paused
     sealer = replace(sealer, messages=request.messages, at=paused.at)
     block = as_block(sealer, sealer.made_for(""))
     usage = {**UNUSED, "iterations": [{"type": "compaction", **UNUSED}]}

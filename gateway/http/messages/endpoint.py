@@ -20,7 +20,6 @@ from gateway.http.receive import json_body
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.storage.store import ConversationStore
-from gateway.turn.exchange import Paused
 from gateway.turn.streaming import Chunks
 from gateway.wire.anthropic.compacting import block_of
 from gateway.wire.anthropic.edits import compacts, edits_of, limit_of, pauses
@@ -45,10 +44,9 @@ class Messages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         dialect = MessagesDialect(self._settings, self._resends, self._store)
-        try:
-            await self._answering.answer(scope, receive, send, dialect)
-        except Paused as paused:
-            await send_paused(paused, dialect.sealer(paused.request), scope.get(SENDING, send))
+        paused = await self._answering.answer(scope, receive, send, dialect)
+        if paused is not None and (sealer := dialect.sealer(paused.request)) is not None:
+            await send_paused(paused, sealer, scope.get(SENDING, send))
 
 
 class MessagesDialect:

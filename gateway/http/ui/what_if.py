@@ -29,6 +29,7 @@ from gateway.models.past_turns import PastBill
 from gateway.models.records import Spending
 from gateway.models.replays import Replay, ReplayChanges
 from gateway.models.tool_steps import asked, calls_of
+from gateway.turn.stages import not_paused
 
 Json = dict[str, Any]
 
@@ -66,7 +67,7 @@ class WhatIfs:
         """The request with that artifact in full."""
         try:
             request = self._request(stored, found, artifact)
-            told = await self._parts.pipeline.dry_run(request)
+            told = not_paused(await self._parts.pipeline.dry_run(request))
         except GatewayError as error:
             return WhatIfAnswer([], fault=error.message)
         changes = await asyncio.to_thread(compared, found.sent.messages or [], told["messages"])

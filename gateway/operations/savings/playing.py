@@ -25,6 +25,7 @@ from gateway.storage.database.migrate import migrate
 from gateway.storage.database.transactions import Transactions
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.pipeline import Pipeline
+from gateway.turn.stages import not_paused
 from gateway.upstream.routing.router import ConfiguredRouter
 
 Json = dict[str, Any]
@@ -233,7 +234,7 @@ class Player:
         arrival = Arrival(new_id("req_"), self._clock.now(), self._clock.monotonic(), len(jsons.dumps(body)))
         plain = plain_messages(body["messages"])
         request = parse_chat_request(body, {}, caller, self._settings, arrival, plain)
-        completion = await self._gateway.pipeline.answer(request)
+        completion = not_paused(await self._gateway.pipeline.answer(request))
         return completion.cost or Decimal(0)
 
     async def close(self) -> None:

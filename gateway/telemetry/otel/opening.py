@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config.files import ConfigurationError
 from gateway.config.telemetry import TelemetrySettings
-from gateway.ports import Spans, Steps, Upstream
+from gateway.ports import Spans, Upstream
 from gateway.telemetry.metrics import Counts, Metrics
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.chat import HttpUpstream
@@ -49,9 +49,6 @@ class NoTelemetry:
     def spans(self) -> Spans:
         """Steps are not marked."""
         return nullcontext
-
-    def watch(self, *parts: Steps) -> None:
-        """Steps are not marked."""
 
     def start(self, snapshot: Callable[[], Counts]) -> None:
         """There is nothing to start."""

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from datetime import datetime
 
 from gateway.config.telemetry import TelemetrySettings
-from gateway.ports import Spans, Steps, Upstream
+from gateway.ports import Spans, Upstream
 from gateway.telemetry.logs import get_logger, tell_also
 from gateway.telemetry.metrics import Counts, Metrics
 from gateway.telemetry.otel.calls import ModelCalls, TracedHttp, TracedPassthrough, TracedUpstream
@@ -57,11 +57,6 @@ class OpenTelemetry:
     def spans(self) -> Spans:
         """With a span around each step, where traces are told."""
         return self._tracing.step if self._settings.traces else nullcontext
-
-    def watch(self, *parts: Steps) -> None:
-        """With a span around each step."""
-        for part in parts:
-            part.spans = self.spans
 
     def start(self, snapshot: Callable[[], Counts]) -> None:
         """From here on lines of the log name their trace, and counts are read."""

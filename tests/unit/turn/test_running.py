@@ -1,6 +1,7 @@
 """Turns under way, and who waits for them (guarantee §3.7)."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,8 @@ from gateway.history.rebuild import new_history
 from gateway.history.recognition import sent_chain
 from gateway.models.conversation import ConversationRef
 from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
-from gateway.turn.exchange import Exchange
 from gateway.turn.running import RunningTurns
+from gateway.turn.stages import Prepared, RequestRun, Target, Wire
 from gateway.upstream.routing.candidates import Alone
 from gateway.upstream.routing.health import Health
 from gateway.window.budget import Budget
@@ -26,13 +27,21 @@ def request(number: int, *messages: dict[str, Any], ref: ConversationRef = NAMED
     return replace(chat(messages), request_id=f"req_{number}", conversation=ref, **more)
 
 
-def under_way(running: RunningTurns, made: ChatRequest) -> Exchange:
+def under_way(running: RunningTurns, made: ChatRequest) -> RequestRun:
     deployment = Deployment(made.model, made.model, "route", "base", None, operator_key=False)
-    candidates = Alone(deployment, Health(RoutingSettings(), SystemClock()))
-    exchange = Exchange(made, deployment, ModelFacts(made.model), Budget(None, None), made, candidates, deployment)
-    exchange.history, exchange.conversation_id = new_history(made), "conv_1"
-    running.enter(exchange)
-    return exchange
+    target = Target(made.model, Alone(deployment, Health(RoutingSettings(), SystemClock())), deployment)
+    prepared = Prepared(made, made, target, Wire(deployment), ModelFacts(made.model), Budget(None, None))
+    run = RequestRun(replace(prepared, history=new_history(made), conversation_id="conv_1"))
+    running.enter(run)
+    return run
+
+
+def fails(run: RequestRun) -> None:
+    run.began(0.0)
+    assert run.gives_up()
+
+
+ENDS: dict[str, Callable[[RequestRun], None]] = {"committing": RequestRun.commits, "given_up": fails}
 
 
 def waiter(running: RunningTurns, made: ChatRequest) -> "asyncio.Task[None]":
@@ -49,13 +58,13 @@ async def is_waiting(task: "asyncio.Task[None]") -> bool:
 @pytest.mark.parametrize("named", [True, False])
 async def test_who_goes_on_from_it_waits_for_its_end(state: str, named: bool) -> None:
     running = RunningTurns()
-    exchange = under_way(running, request(1, user("a"), has_left=lambda: state == "left"))
+    run = under_way(running, request(1, user("a"), has_left=lambda: state == "left"))
     if state != "left":
-        setattr(exchange, state, True)
+        ENDS[state](run)
     sent = [user("b")] if named else [user("a"), assistant("par"), user("b")]
     task = waiter(running, request(2, *sent, ref=NAMED if named else ConversationRef()))
     assert await is_waiting(task)
-    running.leave(exchange)
+    running.leave(run)
     await task
     assert not len(running)
 
@@ -63,9 +72,9 @@ async def test_who_goes_on_from_it_waits_for_its_end(state: str, named: bool) ->
 async def test_nobody_else_waits() -> None:
     """Another conversation, other words, another tenant, another user; and nobody for a turn that is still read."""
     running = RunningTurns()
-    exchange = under_way(running, request(1, user("a")))
+    run = under_way(running, request(1, user("a")))
     assert not await is_waiting(waiter(running, request(2, user("b"))))
-    exchange.committing = True
+    run.commits()
     nameless = ConversationRef()
     others = [
         request(2, user("b"), ref=ConversationRef("conv_2")),
@@ -81,12 +90,12 @@ async def test_nobody_else_waits() -> None:
 
 async def test_it_waits_no_longer_than_it_may() -> None:
     running = RunningTurns(seconds=0.0)
-    exchange = under_way(running, request(1, user("a")))
-    exchange.committing = True
+    run = under_way(running, request(1, user("a")))
+    run.commits()
     await running.ended(request(2, user("b")), ())
     assert len(running) == 1
-    running.leave(exchange)
-    running.leave(exchange)
+    running.leave(run)
+    running.leave(run)
     assert not len(running)
     await running.ended(request(3, user("b")), ())
 
@@ -95,7 +104,7 @@ async def test_a_session_and_two_that_are_leaving() -> None:
     running, ref = RunningTurns(), ConversationRef(session="s")
     turns = [under_way(running, request(number, user(str(number)), ref=ref)) for number in (1, 2)]
     for each in turns:
-        each.given_up = True
+        fails(each)
     tasks = [waiter(running, request(number, user("b"), ref=each)) for number, each in ((3, ref), (4, NAMED))]
     running.leave(turns[1])
     assert all([await is_waiting(task) for task in tasks])

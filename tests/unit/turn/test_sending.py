@@ -1,9 +1,11 @@
 """Tries and waits of the sender, with candidates, clock and upstream of the test's own (guarantee §12.6)."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from random import Random
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -16,8 +18,9 @@ from gateway.models.bill import CallCost
 from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
 from gateway.models.upstream import UpstreamRequest
 from gateway.telemetry.metrics import Metrics
-from gateway.turn.exchange import Exchange
-from gateway.turn.sending import Sender
+from gateway.turn.pipeline import Pipeline
+from gateway.turn.sending import Routes, Sender
+from gateway.turn.stages import Prepared, RequestRun, Target, Wire
 from gateway.window.budget import Budget
 from tests.unit.making import chat, user
 
@@ -77,53 +80,84 @@ class Script:
 
 
 class Bills:
-    """What the sender needs of a settlement."""
+    """What the pipeline needs of a settlement while it asks."""
 
     def __init__(self) -> None:
         self.clock, self.metrics, self.usage, self.open_calls = SystemClock(), Metrics(()), self, self
 
-    async def begin(self, exchange: Exchange) -> None:
+    async def begin(self, run: RequestRun, prepared: Prepared) -> None:
         """There is no storage that is to know."""
 
-    async def of_failure(self, exchange: Exchange) -> CallCost:
-        return CallCost("failed_try", exchange.deployment.route, {}, None, None, estimated=True)
+    async def of_failure(self, run: RequestRun) -> CallCost:
+        return CallCost("failed_try", run.prepared.wire.deployment.route, {}, None, None, estimated=True)
 
 
-class Anew:
-    """Contexts that cost nothing."""
+class Contexts:
+    """Contexts that cost nothing (as a `Preparer`)."""
 
-    def candidates(self, request: ChatRequest) -> Any:
-        return Places(request.model)
+    async def another(self, run: RequestRun, target: Target) -> Prepared:
+        made = prepared_for(replace(run.asked, model=target.model), target)
+        return replace(made, asked=run.asked)
 
-    async def anew(self, exchange: Exchange, request: ChatRequest, candidates: Any, at: Deployment) -> Exchange:
-        return exchange_of(request, candidates, at)
-
-    def refused(self, exchange: Exchange, overflow: Any) -> None:
-        raise NotImplementedError
-
-    async def refit(self, exchange: Exchange, built: Any, overflow: Any) -> None:
-        raise NotImplementedError
+    async def mended(self, run: RequestRun, refusal: UpstreamRefused) -> Prepared:
+        raise refusal
 
 
-def exchange_of(request: ChatRequest, places: Any, at: Deployment) -> Exchange:
-    return Exchange(request, at, ModelFacts(request.model), Budget(None, None), request, places, at)
+class Models:
+    """Every model is served at one place (as a `ConfiguredRouter`)."""
+
+    def alone(self, model: str) -> Any:
+        return Places(model)
 
 
-def sender_of(upstream: Any, **settings: Any) -> tuple[Sender, list[float]]:
-    bills: Any = Bills()
-    protocols: Any = None
-    made = Sender(upstream, bills, protocols, RoutingSettings(**settings), Anew())
-    waits: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-
-    made.sleep, made.random = sleep, lambda: 1.0
-    return made, waits
+def prepared_for(request: ChatRequest, target: Target) -> Prepared:
+    return Prepared(request, request, target, Wire(target.chosen), ModelFacts(request.model), Budget(None, None))
 
 
-def new_exchange(places: Places, **more: Any) -> Exchange:
-    return exchange_of(replace(chat([user("hello")]), **more), places, places.first)
+class Asking:
+    """The pipeline's loop over an upstream. `waits` are the seconds that it waited before each further try."""
+
+    def __init__(self, upstream: Any, sleep: Callable[[float], Awaitable[None]] | None = None, **settings: Any) -> None:
+        nothing: Any = None
+        bills, contexts, models = cast(Any, Bills()), cast(Any, Contexts()), cast(Any, Models())
+        made = RoutingSettings(**settings)
+        self.waits: list[float] = []
+        self.routes = Routes(
+            router=models,
+            settings=made,
+            clock=bills.clock,
+            metrics=bills.metrics,
+            sleep=sleep or self._sleep,
+            chance=Longest(),
+        )
+        self.sender = Sender(upstream=upstream, preparer=contexts, settings=made)
+        self._pipeline = Pipeline(
+            parts=nothing,
+            preparer=contexts,
+            routes=self.routes,
+            sender=self.sender,
+            recaller=nothing,
+            settlement=bills,
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+    async def whole(self, run: RequestRun) -> JsonAnswer:
+        with self.routes.answering():
+            return await self._pipeline._asked(run, partial(self.sender.whole, run))
+
+
+class Longest(Random):
+    """Chance that always waits as long as it may."""
+
+    def random(self) -> float:
+        return 1.0
+
+
+def new_run(places: Places, **more: Any) -> RequestRun:
+    request = replace(chat([user("hello")]), **more)
+    return RequestRun(prepared_for(request, Target(request.model, cast(Any, places), places.first)))
 
 
 DOWN, LATE, CUT = UpstreamUnreachable("down"), UpstreamTimeout("late"), UpstreamInterrupted("cut")
@@ -132,12 +166,12 @@ BUSY = UpstreamRefused(503, {"error": {"message": "busy"}}, {})
 
 async def test_s12_6_each_other_deployment_once_and_what_may_be_charged_is_kept() -> None:
     places, upstream = Places("a", "b", "c"), Script(LATE, DOWN)
-    sender, waits = sender_of(upstream)
-    exchange = new_exchange(places)
-    assert await sender.whole(exchange) is ANSWER
-    assert (upstream.asked, waits) == (["a", "b", "c"], [])
-    assert [(call.purpose, call.model) for call in exchange.failed] == [("failed_try", "openai/a")]
-    assert exchange.route == ["gpt-4o", "openai/a", "openai/b", "openai/c"]
+    sender = Asking(upstream)
+    run = new_run(places)
+    assert await sender.whole(run) is ANSWER
+    assert (upstream.asked, sender.waits) == (["a", "b", "c"], [])
+    assert [(call.purpose, call.model) for call in run.attempted().failed] == [("failed_try", "openai/a")]
+    assert run.attempted().route == ["gpt-4o", "openai/a", "openai/b", "openai/c"]
     assert places.log == [
         ("a", None),
         ("ended", LATE),
@@ -151,29 +185,30 @@ async def test_s12_6_each_other_deployment_once_and_what_may_be_charged_is_kept(
 
 async def test_s12_6_other_deployments_first_then_again_with_backoff() -> None:
     upstream = Script(BUSY, BUSY, BUSY)
-    sender, waits = sender_of(upstream, retries=3, backoff=1.0)
-    exchange = new_exchange(Places("a", "b"))
-    await sender.whole(exchange)
-    assert (upstream.asked, waits) == (["a", "b", "b", "b"], [1.0, 2.0])
-    assert exchange.route == ["gpt-4o", "openai/a", "openai/b"]
+    sender = Asking(upstream, retries=3, backoff=1.0)
+    run = new_run(Places("a", "b"))
+    await sender.whole(run)
+    assert (upstream.asked, sender.waits) == (["a", "b", "b", "b"], [1.0, 2.0])
+    assert run.attempted().route == ["gpt-4o", "openai/a", "openai/b"]
 
 
 @pytest.mark.parametrize("error", [DOWN, LATE, CUT, BUSY])
 async def test_a_single_deployment_is_asked_once_by_default(error: GatewayError) -> None:
     upstream = Script(error)
-    sender, _ = sender_of(upstream)
+    sender = Asking(upstream)
     with pytest.raises(type(error)):
-        await sender.whole(new_exchange(Places("a")))
+        await sender.whole(new_run(Places("a")))
     assert upstream.asked == ["a"]
 
 
 async def test_s12_6_nothing_is_tried_for_a_client_that_has_left_or_has_got_something() -> None:
-    for exchange in (new_exchange(Places("a", "b"), has_left=lambda: True), new_exchange(Places("a", "b"))):
-        exchange.delivered = not exchange.asked.has_left()
+    for run in (new_run(Places("a", "b"), has_left=lambda: True), new_run(Places("a", "b"))):
+        if not run.asked.has_left():
+            run.delivered()
         upstream = Script(DOWN)
-        sender, _ = sender_of(upstream, retries=5)
+        sender = Asking(upstream, retries=5)
         with pytest.raises(UpstreamUnreachable):
-            await sender.whole(exchange)
+            await sender.whole(run)
         assert upstream.asked == ["a"]
 
 
@@ -181,37 +216,35 @@ async def test_s12_6_nothing_is_tried_for_a_client_that_has_left_or_has_got_some
 async def test_s12_6_a_client_that_leaves_during_a_wait_pays_for_what_was_asked(error: GatewayError) -> None:
     """Once, and nothing if that cost nothing: what is out is settled, and nothing is noted beside it."""
     upstream = Script(error, error)
-    sender, _ = sender_of(upstream, retries=1)
     waiting = asyncio.Event()
 
     async def sleep(seconds: float) -> None:
         waiting.set()
         await asyncio.sleep(60)
 
-    sender.sleep = sleep
-    exchange = new_exchange(Places("a"))
-    task = asyncio.ensure_future(sender.whole(exchange))
+    sender = Asking(upstream, sleep, retries=1)
+    run = new_run(Places("a"))
+    task = asyncio.ensure_future(sender.whole(run))
     await waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert upstream.asked == ["a"]
-    assert (exchange.is_out, exchange.failed) == (error.may_be_charged, [])
+    assert (run.attempted().is_out, run.attempted().failed) == (error.may_be_charged, ())
 
 
 async def test_s12_6_who_has_left_by_the_end_of_a_wait_is_not_asked_for() -> None:
     left: list[bool] = []
     upstream = Script(LATE)
-    sender, _ = sender_of(upstream, retries=1, default_fallbacks=["other"])
 
     async def sleep(seconds: float) -> None:
         left.append(True)
 
-    sender.sleep = sleep
-    exchange = new_exchange(Places("a"), has_left=lambda: bool(left))
+    sender = Asking(upstream, sleep, retries=1, default_fallbacks=["other"])
+    run = new_run(Places("a"), has_left=lambda: bool(left))
     with pytest.raises(UpstreamTimeout):
-        await sender.whole(exchange)
-    assert (upstream.asked, exchange.failed) == (["a"], [])
+        await sender.whole(run)
+    assert (upstream.asked, run.attempted().failed) == (["a"], ())
 
 
 async def test_s12_6_an_outage_is_not_hammered() -> None:
@@ -225,15 +258,14 @@ async def test_s12_6_an_outage_is_not_hammered() -> None:
             raise DOWN
 
     upstream = Down()
-    sender, _ = sender_of(upstream, retries=2, retry_share=0.1, retry_minimum=3)
 
     async def sleep(seconds: float) -> None:
         nonlocal most
-        most = max(most, sender.budget.retrying)
+        most = max(most, sender.routes.budget.retrying)
         await gate.wait()
 
-    sender.sleep = sleep
-    tasks = [asyncio.ensure_future(sender.whole(new_exchange(Places("a")))) for _ in range(100)]
+    sender = Asking(upstream, sleep, retries=2, retry_share=0.1, retry_minimum=3)
+    tasks = [asyncio.ensure_future(sender.whole(new_run(Places("a")))) for _ in range(100)]
     for _ in range(10):
         await asyncio.sleep(0)
     gate.set()
@@ -241,7 +273,7 @@ async def test_s12_6_an_outage_is_not_hammered() -> None:
     assert all(isinstance(each, UpstreamUnreachable) for each in found)
     assert most == 10
     assert len(upstream.asked) <= 100 + 2 * 10
-    assert (sender.under_way, sender.budget.retrying) == (0, 0)
+    assert (sender.routes.under_way, sender.routes.budget.retrying) == (0, 0)
 
 
 @given(
@@ -250,53 +282,41 @@ async def test_s12_6_an_outage_is_not_hammered() -> None:
     places=st.integers(1, 4),
 )
 def test_s12_6_never_more_tries_than_allowed(errors: list[GatewayError], retries: int | None, places: int) -> None:
-    async def run() -> None:
+    async def asked_once() -> None:
         upstream = Script(*errors)
-        sender, _ = sender_of(upstream, retries=retries)
-        exchange = new_exchange(Places(*"abcd"[:places]))
+        sender = Asking(upstream, retries=retries)
+        run = new_run(Places(*"abcd"[:places]))
         most = places if retries is None else retries + 1
-        failed = (await asyncio.gather(sender.whole(exchange), return_exceptions=True))[0]
+        failed = (await asyncio.gather(sender.whole(run), return_exceptions=True))[0]
         asked = len(upstream.asked)
         if isinstance(failed, BaseException):
             assert (failed, asked) == (errors[asked - 1], most)
         else:
             assert asked == len(errors) + 1 <= most
         may_be_charged = [error for error in errors[: asked - 1] if error.may_be_charged]
-        assert len(exchange.failed) == len(may_be_charged)
+        assert len(run.attempted().failed) == len(may_be_charged)
 
-    asyncio.run(run())
-
-
-async def test_a_stream_that_does_not_open_holds_nothing() -> None:
-    class Refusing(Script):
-        def stream(self, deployment: Deployment, request: UpstreamRequest) -> Any:
-            raise DOWN
-
-    sender, _ = sender_of(Refusing())
-    async with AsyncExitStack() as stack:
-        with pytest.raises(UpstreamUnreachable):
-            await sender.opened(new_exchange(Places("a")), stack)
-    assert sender.under_way == 0
+    asyncio.run(asked_once())
 
 
 async def test_s12_7_a_model_that_rests_is_not_asked_where_another_can_answer() -> None:
     for fallbacks, asked in ((True, ["other"]), (False, ["a"])):
         upstream = Script()
-        sender, _ = sender_of(upstream, default_fallbacks=["other"])
+        sender = Asking(upstream, default_fallbacks=["other"])
         places = Places("a")
         places.exhausted = True
-        exchange = new_exchange(places, fallbacks=fallbacks)
-        await sender.whole(exchange)
+        run = new_run(places, fallbacks=fallbacks)
+        await sender.whole(run)
         assert upstream.asked == asked
-        assert exchange.route == ["gpt-4o", f"openai/{asked[0]}"], "who was not asked is not named"
+        assert run.attempted().route == ["gpt-4o", f"openai/{asked[0]}"], "who was not asked is not named"
 
 
 async def test_s12_7_one_model_after_the_other_and_the_error_of_the_last() -> None:
     upstream = Script(BUSY, DOWN, LATE)
-    sender, _ = sender_of(upstream, fallbacks={"gpt-4o": ["b", "c"]}, max_fallbacks=2, default_fallbacks=["d"])
-    exchange = new_exchange(Places("a"))
+    sender = Asking(upstream, fallbacks={"gpt-4o": ["b", "c"]}, max_fallbacks=2, default_fallbacks=["d"])
+    run = new_run(Places("a"))
     with pytest.raises(UpstreamTimeout):
-        await sender.whole(exchange)
+        await sender.whole(run)
     assert upstream.asked == ["a", "b", "c"]
-    assert exchange.route == ["gpt-4o", "openai/a", "openai/b", "openai/c"]
-    assert exchange.asked.model == "gpt-4o"
+    assert run.attempted().route == ["gpt-4o", "openai/a", "openai/b", "openai/c"]
+    assert run.asked.model == "gpt-4o"

@@ -1,0 +1,266 @@
+"""From what was attempted to the bill (guarantee §6). `bill` is pure; `UsageCount` counts what upstream did not
+report, and learns from what it did."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from gateway.accounting.cost import price_call, price_internal, total_cost, usage_of, usage_together
+from gateway.accounting.economics import as_realised
+from gateway.accounting.metadata import add_bill, add_planning, begun, extended_usage, response_metadata
+from gateway.base import jsons
+from gateway.base.names import near_miss
+from gateway.base.tasks import BackgroundTasks
+from gateway.economy.sums import metered
+from gateway.models.bill import FAILED_TRY, OF_MODELS, CallCost, ContextUtilizationMetadata, ResponseMetadata
+from gateway.models.calibration import Report
+from gateway.models.economy import BranchCosts
+from gateway.models.exchange import ModelFacts
+from gateway.models.standing import Unlisted
+from gateway.models.usage import cache_tokens, is_figure
+from gateway.tokens.counter import CounterRegistry
+from gateway.turn.stages import Attempted, Outcome, Prepared, RequestRun, Settled, answer_fields
+from gateway.window.counting import MEDIA, REPLY_TOKENS
+
+Json = dict[str, Any]
+LEFT_OUT = "hosted_tool_left_out"
+UNKNOWN_FIELD = "unknown_field"
+MAX_NAME = 80
+"""Characters of a field's name in a warning."""
+BY_FALLBACK = "answered_by_fallback"
+"""The warning of a bill that another model was asked than the one that the request names."""
+
+
+Priced = tuple[Json, CallCost]
+"""The usage of a call, and the call with what it costs."""
+
+
+def bill(attempted: Attempted, primary: Priced | None, now: float, unlisted: Unlisted | None = None) -> Settled:
+    """The bill of a request.
+
+    Args:
+        primary: of the call that is neither a round nor a try that another followed, if there is one.
+        now: on the monotonic clock, in seconds.
+        unlisted: what need not stand in the stored bill (ADR 19).
+    """
+    answering = [*((call.usage, call) for call in attempted.paid), *([primary] if primary is not None else ())]
+    usages = [usage for usage, _ in answering]
+    calls = (*attempted.failed, *(call for _, call in answering), *map(price_internal, attempted.internal))
+    sums = total_cost(calls)
+    known, costs = metadata_of(attempted, now), None
+    add_bill(known, calls, sums)
+    prepared = attempted.prepared
+    used, context = known.context_utilization, prepared.context
+    if used is not None and context is not None and usages:
+        used.economics = as_realised(used.economics, context.left_out, usages[0], prepared.facts.prices)
+        known.economics, costs = _meter(prepared, usages[0], calls, sums[0].total_cost)
+    metadata = response_metadata(known, unlisted)
+    usage = extended_usage(usage_together(usages), calls, sums)
+    return Settled(attempted, known, metadata, jsons.dumps(metadata), calls, usage, sums[0].total_cost, costs)
+
+
+def _meter(
+    prepared: Prepared, usage: Json, calls: Sequence[CallCost], billed: Decimal | None
+) -> tuple[Json | None, BranchCosts | None]:
+    """What the client's own request would have cost beside what was billed (guarantee §6), and the sums of its branch;
+    None where nothing is economised, or a price is unknown."""
+    context, history = prepared.context, prepared.history
+    if context is None or context.economy is None or history is None or billed is None:
+        return None, None
+    primary = [call.total for call in calls if call.purpose in OF_MODELS]
+    return metered(
+        context.economy,
+        history.costs,
+        model=prepared.request.model,
+        usage=usage,
+        prices=prepared.facts.prices,
+        primary=sum((cost for cost in primary if cost is not None), Decimal(0)),
+        billed=billed,
+        counted=context.fitted.tokens,
+        left=context.left_out,
+        rewritten=context.economy.passed is not None or context.fitted.new_pass,
+    )
+
+
+def first_fields(attempted: Attempted, now: float) -> Json:
+    """The fields of a stream's first chunk: ids, plan and budget."""
+    known = metadata_of(attempted, now)
+    add_planning(known, attempted.internal)
+    return answer_fields(begun(response_metadata(known)), known)
+
+
+def metadata_of(attempted: Attempted, now: float) -> ResponseMetadata:
+    """What is to be told of a request, without usage and cost."""
+    prepared = attempted.prepared
+    request, context, sent_at = prepared.request, prepared.context, attempted.sent_at
+    timings = {name: round(1000 * seconds, 3) for name, seconds in attempted.timings.items()}
+    timings["upstream"] = round(1000 * (now - sent_at), 3) if sent_at is not None else 0.0
+    timings["total"] = round(1000 * (now - request.started), 3)
+    used = context.utilization if context is not None else None
+    if used is None or request.options.mode == "off":
+        strategy = used.strategy if used is not None else "passthrough"
+        used = ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
+    used = replace(used, warnings=list(dict.fromkeys((*used.warnings, *warnings_of(attempted)))))
+    if prepared.recall is not None:
+        used.recall = prepared.recall.as_json(len(attempted.paid))
+    return ResponseMetadata(
+        request_id=request.request_id,
+        conversation_id=prepared.conversation_id,
+        upstream_id=attempted.upstream_id,
+        model=prepared.asked.model,
+        routing_path=attempted.route,
+        usage=None,
+        cost=None,
+        context_utilization=used,
+        timings_ms={"rebuild": 0.0, "plan": 0.0, **timings},
+        agent=request.agent.as_json() if request.agent is not None else None,
+    )
+
+
+def warnings_of(attempted: Attempted) -> list[str]:
+    """The warnings of a bill that are not about the request's context."""
+    prepared, found = attempted.prepared, list(attempted.warnings)
+    for admission in prepared.request.admissions[-1:]:
+        found += admission.warnings
+    if prepared.is_instead:
+        found.append(BY_FALLBACK)
+    found += [f"{LEFT_OUT}: {kind} (upstream.hosted_tools)" for kind in _without_hosted(prepared)]
+    return found + [f"{UNKNOWN_FIELD}: {name} (did you mean {meant}?)" for name, meant in _near_misses(prepared)]
+
+
+def _near_misses(prepared: Prepared) -> list[tuple[str, str]]:
+    """Fields that went up untouched and look like the gateway's own, each with the one that it looks like."""
+    native = prepared.asked.native
+    names = dict.fromkeys((*prepared.asked.forward, *(native.fields if native is not None else ())))
+    return [(name[:MAX_NAME], meant) for name in names if (meant := near_miss(name)) is not None]
+
+
+def _without_hosted(prepared: Prepared) -> list[str]:
+    """The types of the request's hosted tools and calls that its upstream has not."""
+    native, asked = prepared.request.native, prepared.asked.native
+    if native is None or asked is None or (native.hosted and native.protocol == prepared.wire.deployment.protocol):
+        return []
+    return [kind for _, kind in asked.hosted]
+
+
+class UsageCount:
+    """Prices calls of the primary model by what upstream reported, else by what is counted here; counts are calibrated
+    by reports."""
+
+    def __init__(self, counters: CounterRegistry) -> None:
+        self._counters = counters
+        self._tasks = BackgroundTasks()
+
+    async def priced(self, run: RequestRun, outcome: Outcome) -> Priced:
+        """The request's last call of the primary model, priced as its deployment charges."""
+        usage, estimated = await self._usage(run, outcome)
+        tier, prepared = (outcome.completion or {}).get("service_tier"), run.prepared
+        known = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
+        prices = prepared.facts.prices
+        return usage, price_call("primary", prepared.wire.deployment.route, known, prices, estimated=estimated)
+
+    async def of_failure(self, run: RequestRun) -> CallCost:
+        """The same of a call that failed and may have been charged, while another follows."""
+        return replace((await self.priced(run, Outcome("failed")))[1], purpose=FAILED_TRY)
+
+    async def _usage(self, run: RequestRun, outcome: Outcome) -> tuple[Json, bool]:
+        """The usage, and whether it was counted here because upstream did not report it."""
+        if not outcome.charged:
+            return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
+        reported = outcome.usage or {}
+        prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
+        answered = is_figure(completion) and (completion or not _says(outcome.completion))
+        if is_figure(prompt) and prompt and answered:
+            self._learn(run.prepared, prompt, cached=sum(cache_tokens(reported)))
+            return reported, False
+        said = run.heard.completion() if run.heard is not None else outcome.completion or {}
+        # It loads a vocabulary at first, and an answer may be long: streams of other requests must not wait for that.
+        return await asyncio.to_thread(self._counted, run.prepared, said, reported), True
+
+    def _counted(self, prepared: Prepared, said: Json, reported: Json) -> Json:
+        """Usage with what upstream did not report counted here; nothing of a prompt, or of an answer that says
+        something, is no report."""
+        prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
+        if not (is_figure(prompt) and prompt):
+            prompt = self.prompt_tokens(prepared)
+        if not (is_figure(completion) and completion):
+            counter = self._counters.counter(prepared.facts)
+            messages = [choice.get("message") or {} for choice in said.get("choices", ())]
+            completion = sum(max(0, counter.message(message) - counter.message({})) for message in messages)
+        total = usage_of({"prompt_tokens": prompt, "completion_tokens": completion}).total_tokens
+        return {**reported, "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
+
+    def prompt_tokens(self, prepared: Prepared) -> int:
+        """Tokens of what is forwarded, as the gateway counts them."""
+        counter, context = self._counters.counter(prepared.facts), prepared.context
+        further = prepared.surplus + sum(counter.message(message) for message in prepared.rounds)
+        if context is not None and context.fitted.exact:
+            return context.fitted.tokens + further
+        tools = counter.tools(prepared.request.forward)
+        return REPLY_TOKENS + tools + further + sum(counter.message(message) for message in prepared.messages)
+
+    def learn_refusal(self, prepared: Prepared) -> None:
+        """Learns that a prompt has more tokens than the budget, however few were counted: upstream refused it twice.
+        Errors often name no figures, or those of prompt and answer together."""
+        if prepared.refused_budget is not None and prepared.refused_budget.tokens is not None:
+            self._learn(prepared, prepared.refused_budget.tokens + 1, cached=0)
+
+    def _learn(self, prepared: Prepared, reported: int, *, cached: int) -> None:
+        """Calibrates by prompts that were counted exactly and hold text alone: pictures are counted by formulas. More
+        than was counted cannot be without the cached tokens, where the model's own tokenizer counted."""
+        context, budget = prepared.context, prepared.budget.tokens
+        if prepared.surplus:  # what was sent is not what was counted
+            return
+        if context is None or budget is None or prepared.rounds or context.utilization.cleared:
+            return
+        messages, counting, forward = prepared.messages, context.counting, prepared.request.forward
+        has_tools = any(forward.get(name) for name in ("tools", "functions", "response_format"))
+        if not context.fitted.exact:
+            is_plain = not (has_tools or cached or prepared.refused_budget)
+            if is_plain and self._counters.takes_small(prepared.facts, context.fitted.forwarded.messages):
+                report = Report(0, reported, budget, prepared.budget.context_window, messages=len(messages))
+                self._tasks.start(self._learn_small(prepared.facts, report, messages))
+            return
+        if counting is None or any(map(_has_media, messages)):
+            return
+        calls = sum(len(message.get("tool_calls") or ()) for message in messages)
+        number = len(messages)
+        tokens = context.fitted.tokens - counting.added_per_message * number
+        counted = round(tokens / counting.margin) + counting.saved_per_call * calls
+        report = Report(
+            counted,
+            reported,
+            budget,
+            prepared.budget.context_window,
+            cached=cached > 0 and not (counting.is_own and reported + cached > counted),
+            refused=prepared.refused_budget is not None,
+            messages=number,
+            calls=calls,
+            has_tools=has_tools,
+        )
+        self._counters.learn(prepared.facts, report)
+
+    async def _learn_small(self, facts: ModelFacts, report: Report, messages: list[Json]) -> None:
+        """Calibrates by a small prompt that surely fitted, so that nobody has counted it. Nothing waits for that: it
+        shows what upstream adds to each message, for prompts that are to come."""
+
+        def counted() -> int:
+            counter = self._counters.counter(facts)
+            return REPLY_TOKENS + sum(counter.plain(message) or 0 for message in messages)
+
+        report = replace(report, counted=await asyncio.to_thread(counted))
+        if not report.is_large:
+            self._counters.learn(facts, report)
+
+
+def _says(completion: Json | None) -> bool:
+    """Whether an answer has anything in it."""
+    messages = [choice.get("message") or {} for choice in (completion or {}).get("choices") or ()]
+    return any(value for message in messages for name, value in message.items() if name != "role")
+
+
+def _has_media(message: Json) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(isinstance(p, dict) and p.get("type") in MEDIA for p in content)

@@ -1,0 +1,42 @@
+"""What other packages give to the pipeline."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gateway.context.manager import ContextManager
+from gateway.planning.loops import ToolLoops
+from gateway.ports import Clock, Spans, Upstream
+from gateway.ports.documents import FileStore
+from gateway.storage.store import ConversationStore
+from gateway.telemetry.hooks import Hooks
+from gateway.telemetry.metrics import Metrics
+from gateway.tokens.counter import CounterRegistry
+from gateway.turn.rolling_summaries import RollingSummaries
+from gateway.turn.unstored_frames import UnstoredFrames
+from gateway.upstream.routing.router import ConfiguredRouter
+
+if TYPE_CHECKING:
+    from gateway.guards.masking.masker import Masker
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineParts:
+    """All that a process has one of."""
+
+    router: ConfiguredRouter
+    upstream: Upstream
+    store: ConversationStore
+    files: FileStore
+    context: ContextManager
+    counters: CounterRegistry
+    clock: Clock
+    metrics: Metrics
+    hooks: Hooks
+    frames: UnstoredFrames | None = None
+    """What models were sent of conversations that are not stored."""
+    loops: ToolLoops | None = None
+    """What is known of tool loops whose clients are not recognised."""
+    summaries: RollingSummaries | None = None
+    masker: "Masker | None" = None
+    spans: Spans = nullcontext

@@ -1,0 +1,406 @@
+"""The stages of a request: prepared, attempted, settled (ADR 33).
+
+A stage is a frozen value: nobody writes into what another has made. What grows while a request runs, as its client may
+leave and its process may end at any moment, stands in its `RequestRun`, which is only added to.
+"""
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, TypeVar
+
+from gateway.accounting.metadata import in_answer, with_citations
+from gateway.accounting.stream import StreamRecord
+from gateway.assembly.own_files import NO_OWN_FILES, OwnFiles
+from gateway.base import jsons
+from gateway.base.ids import new_id
+from gateway.context.planner import PlanResult
+from gateway.context.report import BuiltContext
+from gateway.errors import GatewayError
+from gateway.history.frames import without_provider_fields
+from gateway.models.bill import FAILED_TRY, CallCost, InternalCall, ResponseMetadata
+from gateway.models.conversation import History
+from gateway.models.economy import BranchCosts
+from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
+from gateway.models.frames import KeptFrame
+from gateway.models.recall import RecallRounds
+from gateway.models.routing import Candidates
+from gateway.models.turn import TurnStatus
+from gateway.models.upstream import CallScope
+from gateway.upstream.routing.fallbacks import Kind
+from gateway.window.budget import Budget
+
+T = TypeVar("T")
+WHO_ANSWERED = "x-gateway-model"
+"""The header that names the model that answered instead of another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request is asked.
+
+    Attributes:
+        model: the name that it is asked by; it may be another than the request's.
+        chosen: the one of the candidates that is asked.
+        number: how many targets the request has turned to before.
+        origin: of the first of them, once it is another.
+        kind: why another model is to answer than the one before; None: it is the same.
+    """
+
+    model: str
+    candidates: Candidates
+    chosen: Deployment
+    number: int = 0
+    origin: str | None = None
+    kind: Kind | None = None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is of another origin than the first: thoughts that are bound to that stay behind."""
+        return self.origin is not None and self.chosen.origin != self.origin
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How a target is spoken to: `deployment` is the chosen one as it speaks the request's API, `fallback` the same by
+    chat completions, should it turn out not to. `asks_usage`: it takes `stream_options`, as far as is known."""
+
+    deployment: Deployment
+    fallback: Deployment | None = None
+    asks_usage: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that is ready to be sent to one target.
+
+    `history` and `context` are None where a request is only passed on; `history` also where nothing that is stored, or
+    will be, belongs to it; both while it is being prepared.
+    """
+
+    asked: ChatRequest
+    """The request as it came: `request` is what became of it for the target."""
+    request: ChatRequest
+    target: Target
+    wire: Wire
+    facts: ModelFacts
+    budget: Budget
+    history: History | None = None
+    context: BuiltContext | None = None
+    own: OwnFiles = NO_OWN_FILES
+    """Files kept here that go up in the place of their ids, where there is no `context` to say so."""
+    recall: RecallRounds | None = None
+    """The rounds in which its model reads what is left out, where it has the tool for it."""
+    kept_frame: KeptFrame | None = None
+    """What its model was sent before, where its conversation is not stored."""
+    refused_budget: Budget | None = None
+    """The budget of a first prompt that upstream refused as too long; the request was then fitted once more."""
+    surplus: int = 0
+    """Tokens that the prompt has more than was counted, as placeholders stand in it; below 0: fewer."""
+    conversation_id: str | None = None
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """What is forwarded."""
+        found = self.context.fitted.forwarded.messages if self.context else list(self.request.messages)
+        return without_provider_fields(found) if self.target.is_foreign else found
+
+    @property
+    def rounds(self) -> tuple[dict[str, Any], ...]:
+        """What stands behind them in a call that follows rounds of the tool `recall`."""
+        return self.recall.messages if self.recall is not None else ()
+
+    @property
+    def plan(self) -> PlanResult | None:
+        """What a planner was asked for: no planner is asked twice."""
+        return self.context.plan if self.context is not None else None
+
+    @property
+    def is_instead(self) -> bool:
+        """Whether another model is asked than the one that the request names."""
+        return self.request.model != self.asked.model
+
+    def headers(self, answer: dict[str, str]) -> dict[str, str]:
+        """The headers of an answer, with who gave it where that is not whom the request names."""
+        return {**answer, WHO_ANSWERED: self.request.model} if self.is_instead else answer
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Room was made for a request, and its client wants to know that before its model is asked. `at` is the stored
+    message behind which it goes on."""
+
+    request: ChatRequest
+    at: str | None
+
+
+def not_paused(result: T | Paused) -> T:
+    """What came of a request that asks for no pauses."""
+    if isinstance(result, Paused):
+        raise TypeError("a request that asks for no pauses was paused")
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of the primary model, mended refusals included.
+
+    Attributes:
+        route: of the deployment that was asked.
+        began_at: on the monotonic clock, in seconds.
+        cost: once it is accounted for: of a failed one that was followed by another, and of a round of `recall`.
+        error: how it failed.
+    """
+
+    target: Target
+    route: str
+    began_at: float
+    cost: CallCost | None = None
+    error: GatewayError | None = None
+
+    @property
+    def is_round(self) -> bool:
+        """Whether it was answered, and the model was to be asked again."""
+        return self.cost is not None and self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The model's answer as OpenAI shapes it, and usage as upstream reported it (None if it did not). `charged`: the
+    provider may charge for the call."""
+
+    status: TurnStatus
+    completion: dict[str, Any] | None = None
+    usage: dict[str, Any] | None = None
+    error_code: str | None = None
+    charged: bool = True
+    error: dict[str, Any] | None = None
+    """The error that its client was told, where it broke off by one."""
+
+    @classmethod
+    def of(cls, answer: JsonAnswer) -> "Outcome":
+        """The outcome of an answer that is not streamed."""
+        usage = answer.body.get("usage")
+        return cls("complete", answer.body, usage if isinstance(usage, dict) else None)
+
+    @classmethod
+    def failed(cls, code: str | None, error: GatewayError | None, *, is_out: bool) -> "Outcome":
+        """The outcome of a call that gave its client nothing; None: the client has left, perhaps while a call was
+        out."""
+        if error is None:
+            return cls("failed", error_code=code, charged=is_out)
+        return cls("failed", usage=error.usage, error_code=code, charged=error.may_be_charged)
+
+    @classmethod
+    def of_stream(cls, record: StreamRecord, status: TurnStatus = "complete", error: str | None = None) -> "Outcome":
+        """The outcome of what a stream delivered. Usage that is reported before the end counts only part of it."""
+        whole = status == "complete" or record.asked_are_finished
+        return cls(status, record.completion(), record.usage if whole else None, error)
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        """The choices that have a message."""
+        choices = (self.completion or {}).get("choices") or ()
+        return [choice for choice in choices if isinstance(choice.get("message"), dict)]
+
+
+SO_FAR = Outcome("partial")
+"""Of a request that is still being answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """A request, all that was asked for it, and what came of it: what its bill is made of.
+
+    Attributes:
+        failed: what calls cost that another followed, each priced as its own deployment charges: tries that failed, and
+            rounds at a target that was then left.
+        paid: the rounds that are over, each priced.
+        internal: calls of internal models in their order. They are billed whatever becomes of the request.
+        route: the name that was asked for, and all that were asked, in their order.
+    """
+
+    prepared: Prepared
+    completion_id: str
+    attempts: tuple[Attempt, ...]
+    failed: tuple[CallCost, ...]
+    paid: tuple[CallCost, ...]
+    internal: tuple[InternalCall, ...]
+    route: list[str]
+    outcome: Outcome
+    upstream_id: str | None
+    warnings: tuple[str, ...]
+    timings: dict[str, float]
+
+    @property
+    def is_called(self) -> bool:
+        """Whether a call of the primary model was begun that is no round: it is on the bill."""
+        return bool(self.attempts) and not self.attempts[-1].is_round
+
+    @property
+    def is_out(self) -> bool:
+        """Whether that call is under way, or its end is not accounted for: it may have been charged."""
+        last = self.attempts[-1] if self.attempts else None
+        return last is not None and last.cost is None and (last.error is None or last.error.may_be_charged)
+
+    @property
+    def sent_at(self) -> float | None:
+        """When the model was asked for the last answer: its first try."""
+        found, is_over = None, True
+        for each in self.attempts:
+            found = each.began_at if is_over else found
+            is_over = each.is_round
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The bill of a request.
+
+    `metadata` is `response_metadata` as it is stored, `document` the same as JSON, `known` the same as it was computed;
+    `usage` has OpenAI's fields and the cost; `total` is in USD, None if a price is unknown; `cited` what its answer
+    cites, and how many names were dropped (`models.turn.CITED`), where that was asked for: content, no ledger has it.
+    """
+
+    attempted: Attempted
+    known: ResponseMetadata
+    metadata: dict[str, Any]
+    document: bytes
+    calls: tuple[CallCost, ...]
+    usage: dict[str, Any]
+    total: Decimal | None
+    costs: BranchCosts | None = None
+    """What its branch has cost with it."""
+    cited: dict[str, Any] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The top-level fields that an answer or a finish chunk gets."""
+        told = with_citations(in_answer(self.metadata), self.cited)
+        document = self.document if told is self.metadata else jsons.dumps(told)
+        return answer_fields(jsons.Fragment(document), self.known)
+
+
+def answer_fields(metadata: Any, known: ResponseMetadata) -> dict[str, Any]:
+    """The fields of an answer beside OpenAI's, around its `response_metadata`."""
+    conversation = {"conversation": {"id": known.conversation_id}} if known.conversation_id else {}
+    return {"response_metadata": metadata, **conversation, **({"agent": known.agent} if known.agent else {})}
+
+
+class RequestRun:
+    """What has happened to one request so far. It is only added to, so that a bill can be made of it at any moment."""
+
+    def __init__(self, opened: Prepared) -> None:
+        self.asked = opened.asked
+        self.prepared = opened
+        """The request as it was prepared last."""
+        self.completion_id = new_id("chatcmpl-")
+        self.internal: list[InternalCall] = []
+        self.asking: list[InternalCall] = []
+        """Calls of internal models that were begun, each as its prompt alone."""
+        self.warnings: list[str] = []
+        """What calls of models have to say, such as that a guard failed."""
+        self.timings: dict[str, float] = {}
+        self.opened: tuple[Any, ...] = ()
+        """Which calls the storage knows of, should this process die."""
+        self.heard: StreamRecord | None = None
+        """What the model has said in a round of a stream of which nothing may have gone to the client yet."""
+        self.upstream_id: str | None = None
+        self.written = 0
+        """Tokens of its answer, once they are known."""
+        self.is_delivered = False
+        """Something of a streamed answer has gone to the client."""
+        self.is_committing = False
+        """Its commit is under way: it runs to its end, whoever leaves."""
+        self._is_given_up = False
+        self._attempts: list[Attempt] = []
+
+    @property
+    def scope(self) -> CallScope:
+        """For whom models are called."""
+        return CallScope(self.asked.caller, self.asked.request_id, calls=self.internal, warnings=self.warnings)
+
+    @property
+    def has_cost(self) -> bool:
+        """Whether any model was called for it."""
+        return bool(self._attempts or self.internal)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether what became of it is being written down."""
+        return self.is_committing or self._is_given_up
+
+    def attempted(self, outcome: Outcome = SO_FAR, prepared: Prepared | None = None) -> Attempted:
+        """What it is by now.
+
+        Args:
+            prepared: for another target, which is to be asked next.
+        """
+        prepared = prepared or self.prepared
+        number, route = prepared.target.number, prepared.wire.deployment.route
+        left = {each.target.number: each.route for each in self._attempts if each.target.number < number}
+        failed, paid = [], []
+        for each in self._attempts:
+            if each.cost is not None and each.error is None and each.target.number == number:
+                paid.append(each.cost)
+            elif each.cost is not None:
+                failed.append(replace(each.cost, purpose=FAILED_TRY))
+        name = outcome.completion.get("id") if outcome.completion is not None else None
+        return Attempted(
+            prepared,
+            self.completion_id,
+            tuple(self._attempts),
+            failed=tuple(failed),
+            paid=tuple(paid),
+            internal=tuple(self.internal),
+            route=[self.asked.model, *left.values(), route],
+            outcome=outcome,
+            upstream_id=name if isinstance(name, str) else self.upstream_id,
+            warnings=tuple(self.warnings),
+            timings=self.timings,
+        )
+
+    def turn_to(self, prepared: Prepared) -> None:
+        """Goes on with the request as it is prepared now. What was paid for stays on the bill."""
+        self.prepared = prepared
+
+    def began(self, at: float) -> None:
+        """The model is asked from here on: there is a bill, even if the client leaves."""
+        prepared, self.heard = self.prepared, None
+        self._attempts.append(Attempt(prepared.target, prepared.wire.deployment.route, at))
+
+    def failed(self, error: GatewayError) -> None:
+        """The last try has failed; what it may have cost is not accounted for."""
+        self._attempts[-1] = replace(self._attempts[-1], error=error)
+
+    def followed(self, cost: CallCost | None) -> None:
+        """Another try follows the one that failed, which may have cost so much."""
+        self._attempts[-1] = replace(self._attempts[-1], cost=cost)
+
+    def paid(self, cost: CallCost) -> None:
+        """The last try was a round of the tool `recall`; the model is to be asked again."""
+        self._attempts[-1], self.heard = replace(self._attempts[-1], cost=cost), None
+
+    def hears(self, record: StreamRecord) -> None:
+        """A round of a stream begins, of which nothing may go to the client yet."""
+        self.heard = record
+
+    def named(self, upstream_id: str) -> None:
+        """Upstream calls the answer so."""
+        self.upstream_id = upstream_id
+
+    def delivered(self) -> None:
+        """Something of the answer has gone to the client."""
+        self.is_delivered = True
+
+    def wrote(self, tokens: int) -> None:
+        """The answer has so many tokens."""
+        self.written = tokens
+
+    def gives_up(self) -> bool:
+        """Whether the caller is to record that it failed: once, if any model was called and no commit is under way."""
+        first = self.has_cost and not self.is_ending
+        self._is_given_up = self._is_given_up or first
+        return first
+
+    def commits(self, *, now: bool = True) -> None:
+        """Its commit begins, or (`now` False) has failed so that another has to follow."""
+        self.is_committing = now

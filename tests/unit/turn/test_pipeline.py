@@ -1,0 +1,317 @@
+"""The way of a request through the pipeline in this process: how it is prepared, what is tried, and that there is a
+bill whatever happens (guarantees §6, §12.6, §12.7). The provider is a script; the storage is a real one."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.base.ids import new_id
+from gateway.config.routing import RoutingSettings
+from gateway.config.settings import Settings, StorageSettings
+from gateway.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamTimeout, UpstreamUnreachable
+from gateway.http.inner.validation import Arrival, parse_chat_request
+from gateway.models.exchange import Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer, ModelFacts
+from gateway.models.recall import NAME
+from gateway.models.turn import LedgerEntry
+from gateway.models.upstream import UpstreamRequest
+from gateway.turn.pipeline import Completion
+from gateway.turn.stages import Paused, not_paused
+from gateway.turn.streaming import Chunks
+from tests.support.factory import sqlite_url
+from tests.support.in_process import InProcess, OneProvider
+
+Json = dict[str, Any]
+PRICES = {"input_cost_per_token": Decimal("0.01"), "output_cost_per_token": Decimal("0.1")}
+FACTS = {
+    name: ModelFacts(name, max_input_tokens=window, tokenizer="o200k_base", prices=PRICES)
+    for name, window in (("small", 200), ("m", 20_000), ("other", 20_000))
+}
+USAGE = {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}
+LATE, DOWN, CUT = UpstreamTimeout("late"), UpstreamUnreachable("down"), UpstreamInterrupted("cut")
+NO_USAGE = UpstreamRefused(400, {"error": {"message": "stream_options: unknown"}}, {})
+LONG = "The beacon of the northern harbour was lit by Ada Fisk. " * 40
+
+
+class Pieces:
+    """A streamed answer (a `ChunkStream`): each piece of text, then an error or its end. `waits`: before the end."""
+
+    def __init__(self, texts: list[str], error: GatewayError | None, waits: asyncio.Event | None) -> None:
+        self.headers: dict[str, str] = {}
+        self.done = False
+        self._texts, self._error, self._waits = texts, error, waits
+
+    async def batches(self) -> AsyncGenerator[Chunks, None]:
+        for text in self._texts:
+            yield [{"id": "up-1", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}]
+        if self._waits is not None:
+            await self._waits.wait()
+        if self._error is not None:
+            raise self._error
+        yield [{"id": "up-1", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]
+        yield [{"id": "up-1", "choices": [], "usage": USAGE}]
+        self.done = True
+
+    async def push(self, take: Callable[[Chunks], bool]) -> None:
+        """`batches` tells all."""
+
+
+class Script:
+    """A provider (an `Upstream`) that says one thing after the other: an error, a message, or a stream; then "ok"."""
+
+    def __init__(self, *said: GatewayError | Json | Pieces) -> None:
+        self.said = list(said)
+        self.sent: list[tuple[str, Json]] = []
+
+    def _next(self, deployment: Deployment, request: UpstreamRequest) -> Json | Pieces:
+        self.sent.append((deployment.model, request.body))
+        said = self.said.pop(0) if self.said else {"content": "ok"}
+        if isinstance(said, GatewayError):
+            raise said
+        return said
+
+    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
+        message = self._next(deployment, request)
+        assert isinstance(message, dict)
+        reason = "tool_calls" if message.get("tool_calls") else "stop"
+        choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason}
+        return JsonAnswer({"id": "up-1", "choices": [choice], "usage": dict(USAGE)}, {})
+
+    def stream(self, deployment: Deployment, request: UpstreamRequest) -> AbstractAsyncContextManager[ChunkStream]:
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[ChunkStream]:
+            said = self._next(deployment, request)
+            yield said if isinstance(said, Pieces) else Pieces(["ok"], None, None)
+
+        return opened()
+
+
+class Client:
+    """Who gets a stream (a `Receiver`). `leaves`: once it has got so many batches."""
+
+    writes_at_once = False
+
+    def __init__(self, leaves: int | None = None) -> None:
+        self.got: Chunks = []
+        self._leaves = leaves
+
+    async def send(self, chunks: Chunks) -> None:
+        if self._leaves == 0:
+            raise asyncio.CancelledError
+        self._leaves = None if self._leaves is None else self._leaves - 1
+        self.got += chunks
+
+    def write(self, chunks: Chunks) -> bool:
+        raise NotImplementedError
+
+    @property
+    def text(self) -> str:
+        return "".join(choice["delta"].get("content") or "" for c in self.got for choice in c["choices"])
+
+
+class World:
+    """A pipeline over a script."""
+
+    def __init__(self, inside: InProcess, script: Script) -> None:
+        self.inside, self.script, self.pipeline = inside, script, inside.pipeline
+        self.pipeline._sender._upstream = script
+
+    def request(self, content: str = "hello", model: str = "m", **fields: Any) -> ChatRequest:
+        body = {"model": model, "messages": [{"role": "user", "content": content}], **fields}
+        arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), len(content) + 100)
+        return parse_chat_request(body, {}, Caller("t"), self.inside.settings, arrival, None)
+
+    async def answer(self, request: ChatRequest) -> Completion:
+        return not_paused(await self.pipeline.answer(request))
+
+    async def stream(self, request: ChatRequest, client: Client) -> None:
+        """As the edge does it: whatever happens, the stream is closed."""
+        answer = not_paused(await self.pipeline.stream(request))
+        try:
+            await answer.send_to(client)
+        finally:
+            await answer.aclose()
+
+    async def bill(self, request: ChatRequest) -> LedgerEntry | None:
+        """What the ledger has of a request once all is written."""
+        await self.pipeline.settlement._tasks.finish()
+        found = await self.inside.store.find_completion("t", request.request_id)
+        return found.ledger if found is not None else None
+
+
+@asynccontextmanager
+async def world(directory: Path, *said: GatewayError | Json | Pieces, **routing: Any) -> AsyncIterator[World]:
+    settings = Settings(storage=StorageSettings(url=sqlite_url(directory)), routing=RoutingSettings(**routing))
+    inside = await InProcess(settings, FACTS, lambda body: {"content": "ok"}).prepare()
+    try:
+        yield World(inside, Script(*said))
+    finally:
+        await inside.close()
+
+
+def purposes(bill: LedgerEntry | None) -> list[tuple[str, str]]:
+    assert bill is not None
+    return [(call.purpose, call.model) for call in bill.calls]
+
+
+async def test_a_request_is_prepared_without_being_sent(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        run = await made.pipeline._opened(made.request())
+        assert await made.pipeline._prepare(run) is None
+        prepared = run.prepared
+        assert prepared.messages == [{"role": "user", "content": "hello"}]
+        assert (prepared.target.model, prepared.target.number, prepared.is_instead) == ("m", 0, False)
+        assert prepared.conversation_id is not None
+        assert (run.has_cost, made.script.sent, len(made.pipeline.settlement.running)) == (False, [], 1)
+        made.pipeline.settlement.abandon(run)
+        assert await made.bill(run.asked) is None
+        assert not len(made.pipeline.settlement.running), "nobody waits for a turn that there will not be"
+
+
+async def test_an_answer_is_settled_with_its_turn(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        request = made.request()
+        completion = await made.answer(request)
+        bill = await made.bill(request)
+        assert bill is not None
+        assert (bill.status, purposes(bill)) == ("complete", [("primary", "openai/m")])
+        assert completion.cost == Decimal("0.32") == completion.body["usage"]["cost"]
+        assert completion.body["response_metadata"] is not None
+        assert (bill.conversation_id, bill.completion_id) == (completion.conversation_id, completion.body["id"])
+        assert not len(made.pipeline.settlement.running)
+
+
+async def test_s12_7_a_failed_try_is_on_the_bill_of_the_answer_that_a_fallback_gives(tmp_path: Path) -> None:
+    async with world(tmp_path, LATE, fallbacks={"m": ["other"]}) as made:
+        request = made.request()
+        completion = await made.answer(request)
+        bill = await made.bill(request)
+        assert purposes(bill) == [("failed_try", "openai/m"), ("primary", "openai/other")]
+        assert bill is not None
+        assert bill.metadata["routing_path"] == ["m", "openai/m", "openai/other"]
+        assert bill.metadata["context_utilization"]["warnings"] == ["answered_by_fallback"]
+        assert completion.headers["x-gateway-model"] == "other"
+
+
+async def test_s12_7_what_does_not_fit_its_model_is_answered_by_one_with_a_larger_window(tmp_path: Path) -> None:
+    async with world(tmp_path, context_window_fallbacks={"small": ["m"]}) as made:
+        request = made.request(LONG, "small")
+        await made.answer(request)
+        bill = await made.bill(request)
+        assert purposes(bill) == [("primary", "openai/m")]
+        assert bill is not None
+        assert bill.metadata["routing_path"] == ["small", "openai/m"]
+
+
+@pytest.mark.parametrize(("error", "calls"), [(LATE, [("primary", "openai/m")]), (DOWN, [("primary", "openai/m")])])
+async def test_an_error_is_committed_before_it_is_told(
+    tmp_path: Path, error: GatewayError, calls: list[tuple[str, str]]
+) -> None:
+    async with world(tmp_path, error) as made:
+        request = made.request()
+        with pytest.raises(type(error)) as raised:
+            await made.answer(request)
+        bill = await made.bill(request)
+        assert purposes(bill) == calls
+        assert bill is not None
+        assert (bill.status, bill.error_code) == ("failed", error.code)
+        assert (bill.metadata["cost"]["total_cost"] > 0) == error.may_be_charged
+        assert raised.value.headers["x-conversation-id"] == bill.conversation_id
+
+
+async def test_a_stream_goes_the_same_road(tmp_path: Path) -> None:
+    async with world(tmp_path, NO_USAGE, Pieces(["a", "b"], None, None)) as made:
+        request, client = made.request(stream=True), Client()
+        await made.stream(request, client)
+        bill = await made.bill(request)
+        assert (client.text, purposes(bill)) == ("ab", [("primary", "openai/m")])
+        assert client.got[0]["response_metadata"]["request_id"] == request.request_id
+        assert client.got[-1]["response_metadata"] is not None
+        assert ["stream_options" in body for _, body in made.script.sent] == [True, False]
+        assert made.pipeline._routes.under_way == 0
+
+
+@pytest.mark.parametrize(("batches", "status"), [(0, "failed"), (1, "partial")])
+async def test_s6_a_client_that_leaves_in_mid_stream_is_billed_as_far_as_it_came(
+    tmp_path: Path, batches: int, status: str
+) -> None:
+    async with world(tmp_path, Pieces(["a", "b"], None, asyncio.Event())) as made:
+        request, client = made.request(stream=True), Client(leaves=batches)
+        with pytest.raises(asyncio.CancelledError):
+            await made.stream(request, client)
+        bill = await made.bill(request)
+        assert bill is not None
+        assert (bill.status, bill.error_code) == (status, "client_disconnected")
+        assert (client.text, bill.metadata["cost"]["estimated"]) == ("a" * batches, True)
+        assert (made.pipeline._routes.under_way, len(made.pipeline.settlement.running)) == (0, 0)
+
+
+async def test_s6_a_stream_that_breaks_off_is_stored_as_far_as_it_came(tmp_path: Path) -> None:
+    async with world(tmp_path, Pieces(["a", "b"], CUT, None), fallbacks={"m": ["other"]}) as made:
+        request, client = made.request(stream=True), Client()
+        with pytest.raises(UpstreamInterrupted):
+            await made.stream(request, client)
+        bill = await made.bill(request)
+        assert bill is not None
+        assert (client.text, bill.status, bill.error_code) == ("ab", "partial", CUT.code)
+        assert purposes(bill) == [("primary", "openai/m")], "nothing is tried once something was delivered"
+
+
+async def test_a_stream_that_does_not_open_holds_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path, DOWN) as made:
+        with pytest.raises(UpstreamUnreachable):
+            await made.pipeline.stream(made.request(stream=True))
+        assert made.pipeline._routes.under_way == 0
+
+
+def recalling(number: int) -> Json:
+    function = {"name": NAME, "arguments": '{"question": "Who lit the beacon?"}'}
+    return {"content": None, "tool_calls": [{"id": f"call_{number}", "type": "function", "function": function}]}
+
+
+async def test_s10_11_rounds_of_recall_are_calls_of_one_bill(tmp_path: Path) -> None:
+    async with world(tmp_path, recalling(1), recalling(2), {"content": "Ada Fisk"}) as made:
+        request = made.request(context={"recall": True})
+        completion = await made.answer(request)
+        bill = await made.bill(request)
+        assert purposes(bill) == [("primary", "openai/m")] * 3
+        assert bill is not None
+        assert bill.metadata["context_utilization"]["recall"]["rounds"] == 2
+        assert completion.body["choices"][0]["message"]["content"] == "Ada Fisk"
+        assert completion.body["usage"]["prompt_tokens"] == 3 * USAGE["prompt_tokens"]
+        assert [len(body["messages"]) for _, body in made.script.sent] == [1, 3, 5]
+
+
+async def test_s10_11_rounds_at_a_model_that_then_fails_are_failed_tries(tmp_path: Path) -> None:
+    async with world(tmp_path, recalling(1), DOWN, fallbacks={"m": ["other"]}) as made:
+        request = made.request(context={"recall": True})
+        await made.answer(request)
+        bill = await made.bill(request)
+        assert purposes(bill) == [("failed_try", "openai/m"), ("primary", "openai/other")]
+        assert bill is not None
+        assert bill.metadata["routing_path"] == ["m", "openai/m", "openai/other"]
+
+
+async def test_a_request_that_wants_to_know_of_room_first_is_paused(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        messages = [{"role": role, "content": LONG} for role in ("user", "assistant") * 4]
+        messages.append({"role": "user", "content": "Who lit it?"})
+        request = made.request(messages=messages)
+        options = replace(request.options, clear_above=1000, compacts=True, pauses=True)
+        paused = await made.pipeline.answer(replace(request, options=options, size=40_000))
+        assert isinstance(paused, Paused)
+        assert made.script.sent == []
+        assert await made.bill(request) is None
+
+
+def test_every_model_has_its_own_place() -> None:
+    """What the tests of fallbacks rest on."""
+    router = OneProvider(FACTS)
+    assert router.deployment("m", Caller("t")) != router.deployment("other", Caller("t"))
