@@ -74,7 +74,7 @@ class Health:
             storage = await read_health(parts.transactions, parts.clock.now())
         except StorageUnavailable:
             storage = None
-        counts = parts.snapshot()
+        counts = parts.observed.snapshot()
         told = None if page.tenant is None else {entry.model_name for entry in parts.settings.model_list}
         reason = None if status == 200 else str(said.get("reason"))
         return await page.render(
@@ -85,7 +85,7 @@ class Health:
             cache_down=_down_since(parts.cache),
             figures=parts.statistics.as_json(),
             counts=counts,
-            upstreams=_upstreams(counts, parts.metrics, told),
+            upstreams=_upstreams(counts, parts.observed.metrics, told),
             deployments=_deployments(parts.router.health) if told is None else [],
             started=parts.started,
             resident=_resident(),
@@ -100,7 +100,7 @@ class Health:
             yield Degraded("No requests are served", reason, parts.ready.unready_since)
         if (since := _down_since(parts.cache)) is not None:
             yield Degraded("The cache does not answer", "every read is a miss, at no cost but time", since, "warn")
-        for model, trouble in sorted(parts.metrics.troubles().items()):
+        for model, trouble in sorted(parts.observed.metrics.troubles().items()):
             if told is not None and model not in told:
                 continue
             times = "once" if trouble.errors == 1 else f"{trouble.errors} times"

@@ -1,6 +1,5 @@
 """What the pages under `/ui` are made of."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -8,13 +7,12 @@ from gateway.config.settings import Settings
 from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.operations import Ready
-from gateway.http.statistics import Statistics
+from gateway.http.statistics import Observed, Statistics
 from gateway.ports import CacheBackend, Clock
 from gateway.storage.conversations.path import PastTurns
 from gateway.storage.database.engine import Transactions
 from gateway.storage.store import ConversationStore
 from gateway.storage.trail.append import Trail
-from gateway.telemetry.metrics import Counts, Metrics
 from gateway.turn.pipeline import Pipeline
 from gateway.upstream.routing.router import ConfiguredRouter
 
@@ -31,9 +29,7 @@ class PageParts:
     transactions: Transactions
     store: ConversationStore
     past: PastTurns
-    metrics: Metrics
-    snapshot: Callable[[], Counts]
-    """All that is counted, with what is kept and under way."""
+    observed: Observed
     ready: Ready
     statistics: Statistics
     chat: ChatCompletions
