@@ -201,7 +201,9 @@ class Gateway:
         self.summaries = RollingSummaries(self.store, turn_summarizer, cache, due, self.metrics)
         self.loops = ToolLoops(cache, self.store.secret)
         plans = SummaryCache(cache, clock, PLAN_SECONDS, settings.context.planning_max_seconds)
-        self.planning = ContextPlanning(settings.context, internal, summaries, plans, self.store, self.rest, clock)
+        self.planning = ContextPlanning(
+            settings.context, internal, summaries=summaries, plans=plans, store=self.store, rest=self.rest, clock=clock
+        )
         documents = settings.documents
         if refuses_files(settings):  # what is read of a PDF goes up as text, which can be masked
             documents = documents.model_copy(update={"native_pages": 0})
@@ -270,14 +272,25 @@ class Gateway:
         self.keys = RuntimeKeys(KeyStore(self.transactions, clock, store), clock)
         self.auth = auth = Authenticator(settings.auth, store, self.keys, clock)
         bodies = LargeBodies(settings.server.max_bytes_in_flight, settings.server.receive_timeout)
-        self.answering = Answering(pipeline, self.idempotency, store, auth, settings, clock, bodies, limited)
+        self.answering = Answering(
+            pipeline,
+            self.idempotency,
+            store=store,
+            auth=auth,
+            settings=settings,
+            clock=clock,
+            bodies=bodies,
+            limited=limited,
+        )
         self.chat = ChatCompletions(self.answering, settings, self.resends)
         self.messages = Messages(self.answering, settings, self.resends, store)
         self.count_tokens = CountTokens(pipeline, auth, settings, clock)
         self.compress = Compress(pipeline, limited, auth, settings, clock, bodies)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
-        self.conversations = Conversations(records, store, auth, max_bytes, self.hooks, self.serves)
+        self.conversations = Conversations(
+            records, store, auth, max_body_bytes=max_bytes, hooks=self.hooks, serves=self.serves
+        )
         self.attachments = Attachments(records, auth)
         self.window = ConversationContext(records, auth)
         self.observed = Observed(

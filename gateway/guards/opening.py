@@ -15,7 +15,6 @@ class NoGuards:
     """Nothing is configured: every part by which a body goes to a model stays as it is."""
 
     masker = None
-    is_on = False
 
     def upstream(self, upstream: Upstream) -> Upstream:
         """The same."""

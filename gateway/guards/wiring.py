@@ -20,8 +20,6 @@ class Guarding:
         ConfigurationError: a guard or a rule cannot be used.
     """
 
-    is_on = True
-
     def __init__(self, settings: Settings, secret: Callable[[], Awaitable[bytes]], clock: Clock) -> None:
         self.masker = Masker(settings.masking, secret) if settings.masking.enabled else None
         chain = open_chain(settings.guards, clock) if settings.guards else None

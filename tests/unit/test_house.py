@@ -2,7 +2,7 @@
 
 import functools
 
-from tests.house.measure import House, circle, measure
+from tests.house.measure import PACKAGE, House, circle, measure, set_from_outside
 
 
 @functools.cache
@@ -20,3 +20,7 @@ def test_no_module_holds_two_subjects() -> None:
 
 def test_imports_run_downward() -> None:
     assert circle() == []
+
+
+def test_parts_are_whole_once_they_are_made() -> None:
+    assert set_from_outside((PACKAGE / "app.py").read_text()) == []
