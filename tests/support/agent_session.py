@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import httpx
 
+from tests.support.documents import keeper, prose
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.sse import chunks_of, messages_of
@@ -114,3 +115,17 @@ def breaks(forwarded: Sequence[Sequence[Json]]) -> list[int]:
     """The requests (by index) that do not begin with all messages of the one before: where something left."""
     pairs = pairwise(forwarded)
     return [n for n, (before, after) in enumerate(pairs, 1) if prefix(before, after) < len(before)]
+
+
+def runs(broken: list[int], count: int) -> list[int]:
+    """How many requests in a row were append-only, between those that were not."""
+    ends = [0, *broken, count]
+    return [after - before for before, after in pairwise(ends)]
+
+
+def talk(session: AgentSession, turns: range, words: int = 150, steps: int = 2) -> None:
+    """Turns with a few tool steps, whose results are long."""
+    for turn in turns:
+        results = [f"{keeper(10 * turn + step)} {prose(100 * turn + step, words)}" for step in range(steps)]
+        question = f"{session.name}: who keeps lamp {10 * turn}? {prose(turn, 10)}"
+        session.turn(question, results, f"It is {keeper(10 * turn)}")

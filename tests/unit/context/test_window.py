@@ -1,20 +1,16 @@
 """The budget and the window: never over, contiguous, whole pairs (guarantee §4 I1-I3), in this process."""
 
 import json
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from gateway.config.settings import Settings
-from gateway.models.exchange import ModelFacts
 from tests.support.answers import Json, user
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of, tokens
-from tests.support.in_process import InProcess
+from tests.support.local import LocalGateway
 from tests.unit.making import assistant, tool
 
 BUDGET = 4096 - 512
-FACTS = ModelFacts("small", context_window=4096, max_output_tokens=512, tokenizer="o200k_base")
 DOCUMENT = lamps(300)
 DEFINED: list[Json] = [
     {"type": "function", "function": {"name": f"f{i}", "description": prose(i, 60), "parameters": {}}}
@@ -22,31 +18,10 @@ DEFINED: list[Json] = [
 ]
 
 
-class Asked:
-    """A gateway in this process, and its only provider's next answer."""
-
-    def __init__(self) -> None:
-        self.reply: Json = {"content": "So it is."}
-        settings = Settings.model_validate({"storage": {"url": "sqlite:///:memory:"}})
-        self.gateway = InProcess(settings, {"small": FACTS}, lambda _: self.reply)
-
-    async def ask(self, *messages: Json, reply: Any = None, **body: Any) -> Json:
-        """The answer."""
-        self.reply = reply if isinstance(reply, dict) else {"content": reply or "So it is."}
-        return await self.gateway.ask({"model": "small", "messages": list(messages), **body})
-
-    @property
-    def sent(self) -> Json:
-        """The body that went up last."""
-        return self.gateway.upstream.sent[-1]
-
-
 @pytest.fixture
-async def small() -> AsyncIterator[Asked]:
-    asked = Asked()
-    await asked.gateway.prepare()
-    yield asked
-    await asked.gateway.close()
+def small() -> Iterator[LocalGateway]:
+    with LocalGateway() as made:
+        yield made
 
 
 def used(answer: Json) -> Json:
@@ -55,9 +30,9 @@ def used(answer: Json) -> Json:
 
 
 @pytest.mark.parametrize("limit", [400, 700, 1000, 2000, 3584, 10_000])
-async def test_s4_i1_never_over_the_budget(small: Asked, limit: int) -> None:
+def test_s4_i1_never_over_the_budget(small: LocalGateway, limit: int) -> None:
     """budget = min(model's maximum input, window - reserved output, max_input_tokens), by exact count."""
-    answer = await small.ask(
+    answer = small.chat(
         {"role": "system", "content": prose(2, 30)},
         user("Who is the keeper of lamp 5?"),
         attachments=[{"content": DOCUMENT}],
@@ -67,48 +42,48 @@ async def test_s4_i1_never_over_the_budget(small: Asked, limit: int) -> None:
     )
     budget = min(limit, BUDGET)
     assert used(answer)["budget_tokens"] == budget
-    assert prompt_tokens(small.sent) <= used(answer)["tokens_used"] <= budget
+    assert prompt_tokens(small.last.body) <= used(answer)["tokens_used"] <= budget
     assert used(answer)["tokens_used"] >= 0.8 * budget, "and it is made use of"
-    assert keeper(5) in text_of(small.sent)
+    assert keeper(5) in text_of(small.last.body)
     assert sum(used(answer)["breakdown"].values()) == used(answer)["tokens_used"]
     assert abs(used(answer)["utilization"] - used(answer)["tokens_used"] / budget) < 0.001
     assert "context_window_above_80_percent" in used(answer)["warnings"] or used(answer)["utilization"] <= 0.8
 
 
-async def test_s4_i1_the_answers_room_is_reserved(small: Asked) -> None:
+def test_s4_i1_the_answers_room_is_reserved(small: LocalGateway) -> None:
     """What `max_tokens` reserves is not for the prompt."""
     question = user("Who is the keeper of lamp 5?")
-    answer = await small.ask(question, attachments=[{"content": DOCUMENT}], max_tokens=2096)
+    answer = small.chat(question, attachments=[{"content": DOCUMENT}], max_tokens=2096)
     assert used(answer)["budget_tokens"] == 2000
-    assert prompt_tokens(small.sent) <= 2000
+    assert prompt_tokens(small.last.body) <= 2000
 
 
-async def test_s4_i1_tools_count(small: Asked) -> None:
+def test_s4_i1_tools_count(small: LocalGateway) -> None:
     """Prompt, tools and schema fit the budget together."""
-    answer = await small.ask(user("keeper of lamp 5?"), tools=DEFINED, attachments=[{"content": DOCUMENT}])
-    assert small.sent["tools"] == DEFINED
-    assert prompt_tokens(small.sent) <= BUDGET
+    answer = small.chat(user("keeper of lamp 5?"), tools=DEFINED, attachments=[{"content": DOCUMENT}])
+    assert small.last.body["tools"] == DEFINED
+    assert prompt_tokens(small.last.body) <= BUDGET
     assert used(answer)["breakdown"]["tools"] >= sum(tokens(each["function"]["description"]) for each in DEFINED)
 
 
-async def test_s4_i2_the_greedy_fit_bug(small: Asked) -> None:
+def test_s4_i2_the_greedy_fit_bug(small: LocalGateway) -> None:
     """A turn that does not fit ends the run: no older one is taken in its place, however small."""
     body: Json = {}
     for number, size in enumerate([20, 20, 600, 20, 20, 30]):
         question = user(f"question {number} {prose(number + 10, size)}")
-        answer = await small.ask(question, reply=f"answer {number} {prose(number, 5)}", **body)
+        answer = small.chat(question, reply=f"answer {number} {prose(number, 5)}", **body)
         body = {"conversation": answer["conversation"]["id"]}
-    answer = await small.ask(user("last question"), context={"max_input_tokens": 500}, store=False, **body)
-    messages = small.sent["messages"]
+    answer = small.chat(user("last question"), context={"max_input_tokens": 500}, store=False, **body)
+    messages = small.last.body["messages"]
     assert [m["role"] for m in messages] == ["user", "assistant"] * 3 + ["user"]
     assert [m["content"].split()[1] for m in messages[:-1]] == ["3", "3", "4", "4", "5", "5"]
-    assert prompt_tokens(small.sent) <= 500
+    assert prompt_tokens(small.last.body) <= 500
     assert (used(answer)["messages_included"], used(answer)["messages_excluded"]) == (7, 6)
     assert used(answer)["strategy"] == "simple"
 
 
 @pytest.mark.parametrize("resend", [False, True])
-async def test_s4_i2_i3_long_conversations(small: Asked, resend: bool) -> None:
+def test_s4_i2_i3_long_conversations(small: LocalGateway, resend: bool) -> None:
     """Twenty-four turns, some with tool steps: always one unbroken run that ends with the current, pairs whole."""
     said: list[Json] = [{"role": "system", "content": "Be brief."}]
     body: Json = {}
@@ -125,13 +100,13 @@ async def test_s4_i2_i3_long_conversations(small: Asked, resend: bool) -> None:
             sent = turn[2:] or turn
             if len(turn) > 1:
                 first = [*said, turn[0]] if number == 0 else turn[:1]
-                answer = await small.ask(*first, reply=turn[1], **body, **limit)
+                answer = small.chat(*first, reply=turn[1], **body, **limit)
                 body = {"conversation": answer["conversation"]["id"]}
-        answer = await small.ask(*sent, reply=f"answer {number}", **body, **limit)
+        answer = small.chat(*sent, reply=f"answer {number}", **body, **limit)
         body = {"conversation": answer["conversation"]["id"]}
         said += [*turn, assistant(f"answer {number}")]
-        messages = small.sent["messages"]
-        assert prompt_tokens(small.sent) <= 1200
+        messages = small.last.body["messages"]
+        assert prompt_tokens(small.last.body) <= 1200
         assert messages[0] == said[0]
         assert messages[1]["role"] == "user", "the run begins with a whole turn"
         assert messages[-len(turn)]["content"].endswith(turn[0]["content"])
@@ -142,4 +117,4 @@ async def test_s4_i2_i3_long_conversations(small: Asked, resend: bool) -> None:
         assert all(got.endswith(wanted) for got, wanted in zip(*questions, strict=True))
         if used(answer)["messages_excluded"] == 0:
             assert messages == said[:-1]
-    assert len(small.sent["messages"]) < len(said) / 2
+    assert len(small.last.body["messages"]) < len(said) / 2
