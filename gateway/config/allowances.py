@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from gateway.config.fields import Price, Section
+from gateway.config.fields import Price, RecallMode, Section
 
 Period = Literal["day", "week", "month", "total"]
 """Days are those of UTC; a week begins on Monday, a month on its first day; `total` never ends."""
@@ -93,7 +93,7 @@ class ContextDefaults(Section):
     planning: Literal["auto", "always", "never"] | None = None
     max_input_tokens: int | None = Field(None, gt=0)
     memory: Literal["extracts", "summary", "both"] | None = None
-    recall: bool | None = None
+    recall: RecallMode | None = None
     economy: Literal["auto", "observe", "off"] | None = None
     cite: bool | None = None
 

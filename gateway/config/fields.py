@@ -78,3 +78,12 @@ class Timeouts(Section):
     connect: Seconds = Field(10.0, description="Seconds for a connection.")
     first_byte: Seconds = Field(600.0, description="Seconds until the answer begins.")
     idle: Seconds = Field(120.0, description="Seconds between two chunks of an answer.")
+
+
+def _as_bool(value: Any) -> Any:
+    """The environment says truth in letters."""
+    return {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower(), value)
+
+
+RecallMode = Annotated[Literal["auto", True, False], BeforeValidator(_as_bool)]
+"""Whether a model has the tool `recall`; `auto`: once something is left out."""

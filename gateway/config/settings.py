@@ -20,7 +20,7 @@ from gateway.base.names import did_you_mean, shown
 from gateway.config.allowances import LimitSettings
 from gateway.config.auth_settings import AuthSettings
 from gateway.config.documents_settings import DocumentSettings, FileSettings
-from gateway.config.fields import Origin, Price, RelayPattern, Seconds, Section, Timeouts
+from gateway.config.fields import Origin, Price, RecallMode, RelayPattern, Seconds, Section, Timeouts
 from gateway.config.guards import GuardEntry, MaskingSettings
 from gateway.config.litellm_names import Fate
 from gateway.config.model_list import ModelEntry
@@ -146,8 +146,10 @@ class ContextSettings(Section):
         description="Bytes of stored messages, older than what could fit the window, in which a new question's answer "
         "is sought, latest first (I6).",
     )
-    recall: bool = Field(
-        False, description="Default of `context.recall`: the model has a tool to read what is left out (§10.11)."
+    recall: RecallMode = Field(
+        False,
+        description="Default of `context.recall`: the model has a tool to read what is left out; `auto`: once "
+        "something is (§10.11).",
     )
     recall_rounds: int = Field(3, ge=1, le=20, description="Most rounds of one request in which it reads.")
     recall_max_tokens: int = Field(

@@ -206,7 +206,8 @@ class ContextManager:
         if not self._counters.is_loaded(facts):
             await asyncio.to_thread(self._counters.load, facts)
         options = request.options
-        if request.is_worded or request.remembers or options.recall or options.cite or self._is_profiled(request):
+        adds = options.recall is True or options.cite
+        if request.is_worded or request.remembers or adds or self._is_profiled(request):
             return None
         if options.memory != EXTRACTS and request.plain is not None and "assistant" in request.plain.roles:
             return None  # a summary may wait to be shown

@@ -50,6 +50,8 @@ class BuiltContext:
     economy: EconomyNote | None = None
     own: OwnFiles = NO_OWN_FILES
     """PDFs and pictures that go up in the place of their ids."""
+    recalls: bool = False
+    """Its request has the tool `recall`."""
     is_worded: bool = False
     """An assembler worded what is forwarded: it is in none of the stored messages (guarantee §11.2)."""
 

@@ -18,6 +18,7 @@ from gateway.models.conversation import ConversationRef
 from gateway.models.economy import OFF
 from gateway.models.keys import KeyPolicy, named_besides
 from gateway.models.memory import EXTRACTS
+from gateway.models.recall import Recall
 from gateway.models.things import Memory
 from gateway.models.turn import Claim
 
@@ -86,8 +87,8 @@ class ContextOptions:
     """What stands for old turns: `extracts`, `summary` or `both` (guarantee §11.13)."""
     whole: bool = False
     """Nothing may be left out: what does not fit as it is, is refused."""
-    recall: bool = False
-    """The model is to have the tool `recall` (guarantee §10.11)."""
+    recall: Recall = False
+    """The model is to have the tool `recall` (guarantee §10.11); `auto`: once something is left out."""
     cite: bool = False
     """The model is to name what its statements rest on (guarantee §14.8); never in mode `off`."""
     what_if: WhatIf | None = None

@@ -36,6 +36,7 @@ class Frame:
     `memory` is the memory message that was forwarded with it (guarantee §11.12).
     `additions` says of how many stored frames, beside the full one, it was put together; `borrowed`, that some of them
     belong to a branch that the client has left, so that this one has none of its own yet.
+    `recalls`: its requests have had the tool `recall` since the pass, and keep it: it stands before all messages.
     """
 
     first: str | None = None
@@ -51,6 +52,7 @@ class Frame:
     memory: MemoryMessage | None = None
     additions: int = 0
     borrowed: bool = False
+    recalls: bool = False
 
     def followed_by(self, later: "Frame") -> "Frame":
         """This one with what later requests added to it; the window stays."""
@@ -67,6 +69,7 @@ class Frame:
             left_out_tokens=later.left_out_tokens,
             memory=self.memory,
             additions=self.additions + 1,
+            recalls=self.recalls or later.recalls,
         )
 
     def of(self, names: AbstractSet[str | None]) -> "Frame":
@@ -98,6 +101,7 @@ class Frame:
             asked=name(self.asked) if self.asked is not None else None,
             left_out_tokens=self.left_out_tokens,
             memory=self.memory.renamed(ids) if self.memory is not None else None,
+            recalls=self.recalls,
         )
 
 
@@ -138,6 +142,7 @@ def body_of(frame: Frame) -> dict[str, Any]:
         "asked": frame.asked,
         "left_out_tokens": frame.left_out_tokens,
         "memory": frame.memory.as_json() if frame.memory is not None else None,
+        "recalls": frame.recalls,
     }
     return {name: value for name, value in fields.items() if value}
 
@@ -162,4 +167,5 @@ def frame_of(body: Mapping[str, Any]) -> Frame:
         asked=body.get("asked"),
         left_out_tokens=body.get("left_out_tokens", 0),
         memory=memory_message_of(body.get("memory")),
+        recalls=bool(body.get("recalls")),
     )

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 NAME = "recall"
+Recall = Literal["auto", True, False]
+"""Whether a model is to have the tool; `auto`: from the pass on that leaves something out, where its client's requests
+have tools."""
+AUTO: Recall = "auto"
 TOOL: dict[str, Any] = {
     "type": "function",
     "function": {

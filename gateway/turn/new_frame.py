@@ -29,6 +29,7 @@ def new_frame(
         request.added(),
         asked=request.begins_turn if built.plan is not None else None,
         left_out_tokens=built.left_out.tokens if built.left_out else 0,
+        recalls=built.recalls,
     )
     before = history.frame
     if built.fitted.moved and before is not None:
@@ -107,6 +108,7 @@ class _Request:
             counts=added.counts,
             asked=added.asked or self._before.asked,
             left_out_tokens=added.left_out_tokens,
+            recalls=added.recalls,
             memory=self._memory,
         )
 

@@ -22,7 +22,7 @@ from gateway.models.exchange import ChatRequest, Deployment
 from gateway.models.recall import never_offered, own_tools
 from gateway.quota.costs import most_cost, most_output, prompt_at_most
 from gateway.turn.parts import PipelineParts
-from gateway.turn.recaller import offered
+from gateway.turn.recaller import is_recall_due, keeps_recall, offered
 from gateway.turn.settlement import Settlement
 from gateway.turn.stages import Paused, Prepared, RequestRun, Target, Wire
 from gateway.upstream.routing.protocols import NOT_SPOKEN, Protocols, needs_no_pictures
@@ -89,7 +89,7 @@ class Preparer:
             return Prepared(asked, request, target, wire, facts, Budget(None, None))
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
         budget, recall = replace(budget, turns=self._turns), None
-        if request.options.recall and not request.options.whole:
+        if request.options.recall is True and not request.options.whole:
             request, budget, recall = offered(request, wire.deployment, facts, budget, self._settings)
         return Prepared(asked, request, target, wire, facts, budget, recall=recall)
 
@@ -142,6 +142,24 @@ class Preparer:
         """
         if prepared.context is not None:
             return prepared
+        if keeps_recall(prepared):
+            prepared = self._with_recall(prepared)
+        made = await self._built_within(run, prepared)
+        if isinstance(made, Paused) or made.context is None or not is_recall_due(made, made.context):
+            return made
+        again = self._with_recall(made)  # its planner is not asked twice
+        if again.recall is not None:
+            with suppress(ContextLengthExceeded):
+                return await self._built_within(run, again)
+        return made
+
+    def _with_recall(self, prepared: Prepared) -> Prepared:
+        """The request with the tool `recall`, where its model may have it."""
+        deployment, facts, budget = prepared.wire.deployment, prepared.facts, prepared.budget
+        request, budget, recall = offered(prepared.request, deployment, facts, budget, self._settings)
+        return replace(prepared, request=request, budget=budget, recall=recall)
+
+    async def _built_within(self, run: RequestRun, prepared: Prepared) -> Prepared | Paused:
         options, wanted = prepared.request.options, cleared_above(prepared.budget, prepared.request.options.clear_above)
         if wanted is not prepared.budget:
             with suppress(ContextLengthExceeded):
@@ -197,6 +215,7 @@ class Preparer:
         built = await build(request, shown, facts, budget, access)
         if profile is not None:
             built.utilization.profile = profile.as_json()
+        built = replace(built, recalls=prepared.recall is not None)
         return replace(prepared, history=history, context=built), built
 
     async def count(self, request: ChatRequest, deployment: Deployment) -> int:

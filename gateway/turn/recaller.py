@@ -15,9 +15,11 @@ from gateway.accounting.stream import StreamRecord
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.recalling import Window
+from gateway.context.report import BuiltContext
 from gateway.models.bill import CallCost
 from gateway.models.exchange import ChatRequest, ChunkStream, Deployment, JsonAnswer, ModelFacts, StreamAround
 from gateway.models.recall import (
+    AUTO,
     RecallRounds,
     finish_of,
     is_recall,
@@ -69,6 +71,26 @@ def offered(
         return request, budget, None
     request = replace(request, forward=with_recall(request.forward))
     return request, replace(budget, tokens=budget.tokens - room), RecallRounds(room, settings.recall_rounds)
+
+
+def keeps_recall(prepared: Prepared) -> bool:
+    """Whether the tool is offered since a pass of an earlier request (`context.recall: auto`). It stands before all
+    messages: taking it away would break the provider's prompt cache at its very beginning (guarantee §4 I7)."""
+    frame = prepared.history.frame if prepared.history is not None else None
+    return frame is not None and frame.recalls and _is_wanted(prepared)
+
+
+def is_recall_due(prepared: Prepared, built: BuiltContext) -> bool:
+    """Whether it is offered from this request on: by a pass that leaves something out, as that changes what the
+    provider's cache holds all the same."""
+    left, economy = built.left_out, built.economy
+    is_pass = built.fitted.new_pass or (economy is not None and economy.passed is not None)
+    return is_pass and left is not None and left.tokens > 0 and _is_wanted(prepared)
+
+
+def _is_wanted(prepared: Prepared) -> bool:
+    options, has_tools = prepared.request.options, bool(prepared.request.forward.get("tools"))
+    return options.recall == AUTO and prepared.recall is None and has_tools and not options.whole
 
 
 class Recaller:

@@ -252,6 +252,7 @@ def _frame(said: Mapping[str, Any], ids: Sequence[str], bodies: Sequence[dict[st
         counts=said["counts"],
         asked=said["asked"],
         left_out_tokens=said["left_out_tokens"],
+        recalls=said.get("recalls", False),
         memory=memory,
     )
 
@@ -337,6 +338,7 @@ class _Writer:
             "counts": {name: dict(counts) for name, counts in frame.counts.items() if counts},
             "asked": frame.asked,
             "left_out_tokens": frame.left_out_tokens,
+            "recalls": frame.recalls,
             "memory": memory,
             "tokenizer": tokenizer,
             "tokens": tokens,

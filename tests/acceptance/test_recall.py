@@ -3,13 +3,14 @@
 import json
 import re
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.support.answers import Json, chat, http, read_stream, stored, stored_of, used, user
 from tests.support.command import gateway_command
-from tests.support.documents import file_part, keeper, lamps
+from tests.support.documents import file_part, keeper, lamps, prose
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -121,6 +122,77 @@ def test_s10_11_a_model_reads_what_is_left_out(gateway: GatewayProcess, upstream
 def _priced(usage: Json) -> Any:
     """By the prices of `small`."""
     return usage["prompt_tokens"] * Decimal("1e-06") + usage["completion_tokens"] * Decimal("2e-06")
+
+
+WAYS = [("stored", False), ("stored", True), ("unstored", False), ("by name", False)]
+
+
+@pytest.mark.parametrize(("kept", "stream"), WAYS)
+def test_s10_11_by_itself_from_the_pass_on_that_leaves_something_out(
+    gateway: GatewayProcess, upstream: MockUpstream, kept: str, stream: bool
+) -> None:
+    """`auto`: an agent's model gets the tool where something leaves, and keeps it. Tools stand before all messages, so
+    that at no other step they change: else the provider's cache would break at its very beginning (§4 I7)."""
+    named = {"session": f"auto {stream}"} if kept == "by name" else {}
+    context = {"recall": "auto", "max_input_tokens": BUDGET} | named
+    more = {"model": "small", "context": context, "store": kept != "unstored", "tools": [OWN], "stream": stream}
+    messages: list[Json] = [user("Who keeps lamp 77?")]
+    sent: list[Json] = []
+    for number in range(24):
+        function = {"name": "lookup", "arguments": json.dumps({"page": number})}
+        call = {"id": f"call_{kept}_{stream}_{number}", "type": "function", "function": function}
+        upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [call]})
+        asked(gateway, {**more, "messages": messages}, stream=stream)
+        sent.append(upstream.last.body)
+        result = {"role": "tool", "tool_call_id": call["id"], "content": f"Page {number}. {prose(number, 150)}"}
+        messages = [*messages, {"role": "assistant", "content": None, "tool_calls": [call]}, result]
+    offers = [names_of(each["tools"]) for each in sent]
+    since = offers.index(["lookup", "recall"])
+    assert 3 < since < 20
+    assert offers == [["lookup"]] * since + [["lookup", "recall"]] * (len(sent) - since)
+    pairs = [(one["messages"], two["messages"]) for one, two in pairwise(sent)]
+    broken = [number for number, (one, two) in enumerate(pairs, 1) if two[: len(one)] != one]
+    assert broken[0] == since, "it came with the pass"
+    assert len(broken) < (len(sent) - since) / 2
+    assert all(counted(each) <= BUDGET for each in sent[:since])
+    assert all(counted(each) <= BUDGET - ROOM for each in sent[since:])
+    upstream.reply(**recalls({"question": "What does Page 0 say?"}))
+    upstream.reply(text="Much.")
+    answer = asked(gateway, {**more, "messages": messages}, stream=stream)
+    assert used(answer)["recall"]["rounds"] == 1
+    before, after = (each.body["messages"] for each in upstream.chats[-2:])
+    assert "Page 0." not in json.dumps(before)
+    assert "Page 0." in after[-1]["content"]
+
+
+def names_of(tools: list[Json]) -> list[str]:
+    return [tool["function"]["name"] for tool in tools]
+
+
+@pytest.mark.parametrize("more", [{}, {"tools": [OWN]}], ids=["no tools", "nothing left out"])
+def test_s10_11_by_itself_it_is_not_offered_where_nobody_needs_it(
+    gateway: GatewayProcess, upstream: MockUpstream, more: Json
+) -> None:
+    attached = [] if more else [{"content": LOG, "title": "log"}]
+    request = body(user("Say hello."), context={"recall": "auto"}, attachments=attached, **more)
+    answer = chat(gateway, **request)
+    assert upstream.last.body.get("tools") == more.get("tools")
+    assert "recall" not in used(answer)
+
+
+def test_s10_11_by_itself_in_the_first_request_that_leaves_something_out(
+    gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """Nothing was forwarded before it; and it is there in the next, in which nothing has to leave anew."""
+    upstream.reply(**recalls(ASK))
+    upstream.reply(text="It is Name539x.")
+    answer = chat(gateway, **first(context={"recall": "auto"}, tools=[OWN]))
+    assert keeper(77) in results(upstream)[0]
+    before = upstream.last.body["tools"]
+    assert names_of(before) == ["lookup", "recall"]
+    more = body(user("Thanks."), context={"recall": "auto"}, tools=[OWN], conversation=answer["conversation"]["id"])
+    chat(gateway, **more)
+    assert upstream.last.body["tools"] == before
 
 
 @EITHER

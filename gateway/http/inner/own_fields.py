@@ -3,11 +3,12 @@ answers it (§11.1)."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from gateway.http.fields import Fields, SessionName, invalid, read
 from gateway.models.agents import CHAT, Agent
 from gateway.models.economy import EconomyMode
+from gateway.models.recall import AUTO, Recall
 
 Mode = Literal["auto", "simple", "off"]
 Planning = Literal["auto", "always", "never"]
@@ -15,6 +16,16 @@ MemoryMode = Literal["extracts", "summary", "both"]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=2**31)]
 MAX_NAME_CHARS = 128
 MAX_WINDOW = 1000
+
+
+def _a_switch(value: Any) -> Any:
+    """`Literal` would take 1 for true."""
+    if not isinstance(value, bool) and value != AUTO:
+        raise ValueError("be 'auto', true or false")
+    return value
+
+
+RecallField = Annotated[Recall, BeforeValidator(_a_switch)]
 
 
 class ModelsField(Fields):
@@ -39,7 +50,7 @@ class ContextField(Fields):
     session: SessionName | None = None
     dry_run: bool | None = None
     memory: MemoryMode | None = None
-    recall: bool | None = None
+    recall: RecallField | None = None
     economy: EconomyMode | None = None
     cite: bool | None = None
     profile: Literal["general", "creation", "search", "modification", "analysis", "off"] | None = None

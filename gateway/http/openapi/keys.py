@@ -63,7 +63,8 @@ def _context() -> Schema:
     return obj(
         "What holds for its requests where they say nothing else.",
         "",
-        "max_input_tokens:whole recall:flag cite:flag",
+        "max_input_tokens:whole cite:flag",
+        recall={"enum": ["auto", True, False]},
         mode={"enum": ["auto", "simple", "off"]},
         planning={"enum": ["auto", "always", "never"]},
         memory={"enum": ["extracts", "summary", "both"]},

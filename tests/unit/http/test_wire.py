@@ -64,6 +64,8 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"context": {"max_input_tokens": 0}}, "context.max_input_tokens"),
     ({"context": {"max_input_tokens": "9"}}, "context.max_input_tokens"),
     ({"context": {"dry_run": "yes"}}, "context.dry_run"),
+    ({"context": {"recall": "yes"}}, "context.recall"),
+    ({"context": {"recall": 1}}, "context.recall"),
     ({"context": {"models": "small"}}, "context.models"),
     ({"context": {"models": {"judge": "small"}}}, "context.models.judge"),
     ({"context": {"models": {"summarizer": "unknown"}}}, "context.models.summarizer"),
