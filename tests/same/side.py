@@ -28,7 +28,9 @@ Json = dict[str, Any]
 IDLE_SECONDS = 0.004
 """Between two looks at a gateway that is to have nothing more to do."""
 NAP_SECONDS = 0.5
-"""A thread that sleeps for a time, and for longer than this, always does so."""
+"""A thread that sleeps for a time, as SQLite does at a lock, and for longer than this, always does."""
+LEAVE_SECONDS = 3.0
+"""How long whoever leaves in the middle waits for the word at which to go: it may be held back."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Side(Closing):
         self._empty = directory / "empty.db"
         self._client = httpx.Client(trust_env=False, timeout=60)
         self._now: GatewayProcess | None = None
+        self._dozing: set[str] = set()
         self.key = ""
 
     def close(self) -> None:
@@ -123,7 +126,9 @@ class Side(Closing):
         self.provider.expects(*fates)
         sent = {"authorization": f"Bearer {key or self.key}", "content-type": "application/json", **(headers or {})}
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        request = self._client.build_request(method, self._now.url + path, content=content, headers=sent)
+        patience = LEAVE_SECONDS if leave == "middle" else 60.0
+        url = self._now.url + path
+        request = self._client.build_request(method, url, content=content, headers=sent, timeout=patience)
         got = self._left(request) if leave == "early" else self._answered(request, leaves=leave == "middle")
         self._settle()
         self._note(f"{method} {path} {content.decode('utf-8', 'surrogatepass')}", got, headers)
@@ -203,8 +208,9 @@ class Side(Closing):
             if (ran, answered) != before:
                 before, since = (ran, answered), time.monotonic()
                 return False
-            is_over = not naps or time.monotonic() > since + NAP_SECONDS
-            return sleeps and waits and is_over and not self.provider.upstream.in_flight
+            if time.monotonic() > since + NAP_SECONDS:
+                self._dozing |= naps
+            return sleeps and waits and naps <= self._dozing and not self.provider.upstream.in_flight
 
         wait_until(is_idle, "nothing more to do", interval=IDLE_SECONDS)
 
@@ -232,19 +238,21 @@ class Side(Closing):
         return gateway
 
 
-def _activity(pid: int, thread: str = "*") -> tuple[int, bool, bool]:
+def _activity(pid: int, thread: str = "*") -> tuple[int, bool, set[str]]:
     """Nanoseconds that a process and its children have run, or one of its threads; whether all of them sleep; and
-    whether one does so for a time, as SQLite does where the storage is locked."""
-    ran, sleep, naps = 0, True, False
+    which threads do so for a time."""
+    ran, sleep, naps = 0, True, set[str]()
     for task in Path(f"/proc/{pid}/task").glob(thread):
         try:
             ran += int((task / "schedstat").read_text().split()[0])
             sleep = sleep and (task / "stat").read_text().rpartition(")")[2].split()[0] == "S"
-            naps = naps or "nanosleep" in (task / "wchan").read_text()
+            if "nanosleep" in (task / "wchan").read_text():
+                naps.add(task.name)
             children = (task / "children").read_text().split() if thread == "*" else ()
         except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-            return -2, False, False
+            return -2, False, naps
         for child in children:
-            more, asleep, napping = _activity(int(child)) if Path(f"/proc/{child}").exists() else (0, True, False)
-            ran, sleep, naps = ran + more, sleep and asleep, naps or napping
+            if Path(f"/proc/{child}").exists():
+                more, asleep, napping = _activity(int(child))
+                ran, sleep, naps = ran + more, sleep and asleep, naps | napping
     return ran, sleep, naps
