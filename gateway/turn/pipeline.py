@@ -239,8 +239,9 @@ class Pipeline:
         Raises:
             ModelNotFound, ModelNotAllowed, Unauthorized: this caller cannot be answered by its model.
         """
-        deployment = self._routes.check_model(request.model, request.caller)
-        return await self._preparer.count(request, deployment)
+        deployment, router = self._routes.check_model(request.model, request.caller), self._parts.router
+        await router.learn(request.model, deployment)
+        return await self._parts.context.count(request, router.facts(request.model, deployment))
 
 
 def open_pipeline(settings: Settings, parts: PipelineParts) -> Pipeline:

@@ -18,7 +18,7 @@ from gateway.history.rebuild import (
     new_history,
     starts_conversation,
 )
-from gateway.models.exchange import ChatRequest, Deployment
+from gateway.models.exchange import ChatRequest
 from gateway.models.recall import never_offered, own_tools
 from gateway.quota.costs import most_cost, most_output, prompt_at_most
 from gateway.turn.parts import PipelineParts
@@ -217,11 +217,6 @@ class Preparer:
             built.utilization.profile = profile.as_json()
         built = replace(built, recalls=prepared.recall is not None)
         return replace(prepared, history=history, context=built), built
-
-    async def count(self, request: ChatRequest, deployment: Deployment) -> int:
-        """Tokens of a request's prompt as it was sent."""
-        await self._parts.router.learn(request.model, deployment)
-        return await self._parts.context.count(request, self._parts.router.facts(request.model, deployment))
 
     async def reserve(self, prepared: Prepared) -> None:
         """Makes sure that budgets and limits have room for what a request may cost at the most: its prompt as it was

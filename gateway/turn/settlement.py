@@ -25,7 +25,7 @@ from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.turn import TurnCommit
 from gateway.models.window import MEMORY_INDEX
 from gateway.telemetry.logs import get_logger
-from gateway.turn.billing import UsageCount, bill, first_fields, metadata_of
+from gateway.turn.billing import UsageCount, bill, metadata_of
 from gateway.turn.commits import Commits
 from gateway.turn.open_calls import OpenCalls
 from gateway.turn.parts import PipelineParts
@@ -62,10 +62,6 @@ class Settlement:
         self._tasks = BackgroundTasks()
         self._prefixes = Prefixes()
         self._settling: dict[str, RequestRun] = {}
-
-    def first_chunk_fields(self, run: RequestRun) -> dict[str, Any]:
-        """The fields of a stream's first chunk: ids, plan and budget."""
-        return first_fields(run.attempted(), self.clock.monotonic())
 
     async def settle(self, run: RequestRun, outcome: Outcome) -> Settled:
         """Makes the bill, and commits turn and bill in one transaction.

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from gateway.accounting.stream import ChunkRelay, StreamRecord
 from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout
 from gateway.models.exchange import ChunkStream
+from gateway.turn.billing import first_fields
 from gateway.turn.settlement import Settlement
 from gateway.turn.stages import Outcome, RequestRun
 
@@ -71,14 +72,15 @@ async def relay(
     record = chunks.record
     batches = opened.batches()
 
-    def first_fields() -> dict[str, Any]:
-        settlement.metrics.first_chunk(request.model, settlement.clock.monotonic() - request.started)
-        return settlement.first_chunk_fields(run)
+    def first() -> dict[str, Any]:
+        now = settlement.clock.monotonic()
+        settlement.metrics.first_chunk(request.model, now - request.started)
+        return first_fields(run.attempted(), now)
 
     def passed(batch: Chunks) -> Chunks:
         if run.upstream_id is None and (name := next((chunk["id"] for chunk in batch if chunk.get("id")), None)):
             run.named(name)
-        return chunks.push(batch, first_fields)
+        return chunks.push(batch, first)
 
     def written(batch: Chunks) -> bool:
         sent = passed(batch)
