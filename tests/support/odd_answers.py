@@ -243,6 +243,9 @@ FAILURES: dict[str, Odd] = {
         text="half",
         fails="gone",
     ),
+    "of Responses, an error in words": Odd(
+        "responses", whole={"error": "gone"}, events=[{"error": "gone"}], fails="gone", status=500, begun=False
+    ),
     "of Responses, cancelled": Odd(
         "responses",
         events=[

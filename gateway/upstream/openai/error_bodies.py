@@ -12,6 +12,7 @@ OVERFLOW_CODES = {
     "context_window_exceeded",
     "exceed_context_size_error",  # llama.cpp
     "model_max_prompt_tokens_exceeded",  # GitHub Copilot
+    "tokens_limit_reached",  # GitHub Models
 }
 OVERFLOW_WORDS = re.compile(
     r"context[ _-]?(length|window|size|limit)|maximum context|maximum (prompt|model) length|"  # OpenAI, vLLM, xAI
@@ -29,8 +30,9 @@ PROMPT_WORDS = re.compile(r"prompt|input|messages", re.IGNORECASE)
 STATUS = re.compile(r"[45]\d\d")
 NUMBER = re.compile(r"(?<!<)\b\d[\d,]{2,}")
 ONE_LIMIT = re.compile(
-    r"(?:context (?:length|window|size)|maximum|limit|<=)"
-    r"(?: (?:is|of|only|allowed|number|length|model|prompt|tokens|at|to))*[ :=]+(\d[\d,]{2,})",
+    r"(?:context (?:length|window|size)|maximum|max size|limit|<=)"
+    r"(?: (?:is|of|only|allowed|number|length|model|prompt|tokens|at|to))*[ :=]+(\d[\d,]{2,})"
+    r"|input length should be \[\d, ?(\d+)\]",  # DashScope
     re.IGNORECASE,
 )
 """Where an error names nothing but the limit."""
@@ -109,4 +111,4 @@ def limit_alone(original: Any) -> int | None:
     """How many tokens the provider allows, where its error says that and no more."""
     text = message_of(original) or ""
     named = ONE_LIMIT.search(text)
-    return int(named.group(1).replace(",", "")) if named else None
+    return int((named.group(1) or named.group(2)).replace(",", "")) if named else None

@@ -103,7 +103,7 @@ def failure_of_event(event: Mapping[str, Any]) -> Failure | None:
         return None
     if isinstance(response, dict):
         error = response.get("error") or error
-    if not isinstance(error, dict):
+    if not isinstance(error, dict | str):
         error = {name: event[name] for name in ("code", "message", "param") if event.get(name) is not None}
     return failure_of({"status": "failed", "error": error})
 
@@ -113,11 +113,8 @@ def failure_of(response: Mapping[str, Any]) -> Failure | None:
     error = response.get("error")
     if response.get("status") != "failed" and not error:
         return None
-    found = (
-        error
-        if isinstance(error, dict) and error
-        else {"code": "server_error", "message": "The upstream's response failed."}
-    )
+    words = error if isinstance(error, str) and error else "The upstream's response failed."
+    found = error if isinstance(error, dict) and error else {"code": "server_error", "message": words}
     names = [str(found.get(name)) for name in ("code", "type")]
     status = next((FAILED[name] for name in names if name in FAILED), 400 if OF_REQUEST.search(names[0]) else 500)
     kind = {429: "rate_limit_error", 400: "invalid_request_error"}.get(status, "server_error")

@@ -71,6 +71,8 @@ OVERFLOWS: dict[str, tuple[int, Any, tuple[int | None, int | None]]] = {
                   "InvalidParameter: Range of input length should be [1, 30720]"}}, (None, None)),
     "GitHub Copilot": (400, {"error": {"message": "prompt token count of 130000 exceeds the limit of 128000",
                        "code": "model_max_prompt_tokens_exceeded"}}, (130000, 128000)),
+    "GitHub Models": (413, {"error": {"code": "tokens_limit_reached", "message": "Request body too large for gpt-4o "
+                      "model. Max size: 8000 tokens.", "details": "Request body too large."}}, (None, None)),
     "OpenRouter": (400, {"error": {"message": "This endpoint's maximum context length is 32768 tokens. However, you "
                    "requested about 41000 tokens (40000 of text input, 1000 in the output).", "code": 400}},
                    (41000, 32768)),

@@ -83,7 +83,7 @@ OTHERS: dict[str, tuple[int, Any]] = {
 }
 
 
-ALONE = {"Gemini's list": 1048576}
+ALONE = {"Gemini's list": 1048576, "DashScope": 30720, "GitHub Models": 8000}
 """Limits of errors that name no more than that."""
 IN_CHARACTERS = ("OpenAI, one long text",)
 IN_OPENAIS_WORDS = ("OpenAI", "DeepSeek")
