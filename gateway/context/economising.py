@@ -6,15 +6,13 @@ from typing import Any
 
 from gateway.context.build import FinalFit, MeasuredInputs, Proposal
 from gateway.economy.kept import ToolUse, kept_results
-from gateway.economy.passes import CarriedResult, cleared_when_cold, cleared_when_paid, may_pay
-from gateway.economy.rates import LIFETIME, cache_lifetime, cache_rates
-from gateway.models.artifacts import Artifact, ArtifactType, ProcessingStrategy
-from gateway.models.conversation import History
-from gateway.models.economy import AUTO, COLD, OFF, PAID, EconomyNote, PassKind
-from gateway.models.exchange import ChatRequest
+from gateway.economy.passes import CarriedResult, cleared_when_cold, cleared_when_paid, credit
+from gateway.economy.rates import LIFETIME, CacheRates, cache_lifetime, cache_rates
+from gateway.models.artifacts import ArtifactType, ProcessingStrategy
+from gateway.models.economy import AUTO, COLD, OFF, PAID, BranchCosts, EconomyNote, PassKind
 from gateway.models.items import SIGNED
 from gateway.models.tool_steps import calls_of, text_of
-from gateway.models.window import Rendering
+from gateway.models.window import Fitted, Material, Rendering
 from gateway.telemetry.logs import get_logger
 from gateway.window.fitting import Fitting
 
@@ -26,7 +24,7 @@ def economised(proposal: Proposal, final: FinalFit) -> tuple[Proposal, FinalFit]
     """The context with the pass that pays, where `context.economy` is `auto`; with `observe` as it is, and with a note
     of what a pass would have cleared. A fault in it costs the saving, never the answer."""
     request = proposal.measured.inputs.request
-    if request.options.economy == OFF or request.options.mode == "off":
+    if request.options.economy == OFF or request.options.mode == "off" or request.is_worded:
         return proposal, final
     try:
         measured, final = _economised(proposal.measured, final)
@@ -37,120 +35,109 @@ def economised(proposal: Proposal, final: FinalFit) -> tuple[Proposal, FinalFit]
 
 
 def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInputs, FinalFit]:
-    source = measured.inputs
-    request, history, mode = source.request, source.history, source.request.options.economy
-    uses = _tool_uses(measured)
-    if not uses or cache_rates(source.facts.prices, final.fitted.tokens) is None:
+    inputs, costs = measured.inputs, measured.inputs.history.costs
+    rates = cache_rates(inputs.facts.prices, final.fitted.tokens)
+    if rates is None or not any(each.artifact_type is ArtifactType.TOOL_RESULT for each in measured.material.placed):
         return measured, final
-    is_cold = _is_cold(request, history, measured)
-    clearable = history.costs.clearable if history.costs is not None else 0
-    note = EconomyNote(mode, is_cold, clearable=clearable if mode != AUTO else 0)
-    if final.fitted.new_pass or _may_not_change(measured):
-        return measured, replace(final, economy=note)
-    if mode != AUTO:
-        if is_cold:
-            found = _cold(measured, final, uses, [])
-            note = replace(note, clearable=sum(each.spared for each in found))
-        return measured, replace(final, economy=note)
-    sizes = _sizes(measured, final)
+    is_cold, is_made = _is_cold(measured), inputs.request.options.economy == AUTO
+    clearable = costs.clearable if costs is not None and not is_made else 0
+    note = EconomyNote(inputs.request.options.economy, is_cold, clearable=clearable)
+    as_it_is = measured, replace(final, economy=note)
+    may_buy = is_made and costs is not None and credit(costs) > 0
+    if not (is_cold or may_buy) or final.fitted.new_pass or _may_not_change(measured):
+        return as_it_is
+    prompt = _Prompt(measured, final)
+    if not is_made:
+        spared = sum(each.spared for each in prompt.cleared_when_cold())
+        return measured, replace(final, economy=replace(note, clearable=spared))
     kind: PassKind = COLD if is_cold else PAID
-    chosen = _cold(measured, final, uses, sizes) if is_cold else _paid(measured, final, uses, sizes)
+    chosen = prompt.cleared_when_cold() if is_cold or costs is None else prompt.cleared_when_paid(rates, costs)
     if not chosen:
-        return measured, replace(final, economy=note)
-    changed, made = _cleared(measured, final, {final.fitted.forwarded.indexes[each.index] for each in chosen})
-    spared = final.fitted.tokens - made.fitted.tokens
+        return as_it_is
+    changed, fitted = _cleared(measured, final, {prompt.indexes[each.index] for each in chosen})
+    spared = final.fitted.tokens - fitted.tokens
     if spared <= 0:
-        return measured, replace(final, economy=note)
-    return changed, replace(made, economy=replace(note, passed=kind, cleared=spared))
+        return as_it_is
+    return changed, replace(final, fitted=fitted, economy=replace(note, passed=kind, cleared=spared))
 
 
-def _is_cold(request: ChatRequest, history: History, measured: MeasuredInputs) -> bool:
+def _is_cold(measured: MeasuredInputs) -> bool:
     """Whether nothing of the prompt can be in the provider's cache any more."""
-    if history.used_at is None:
+    inputs, used_at = measured.inputs, measured.inputs.history.used_at
+    if used_at is None:
         return False
-    idle = request.arrived_at - history.used_at
-    return idle > LIFETIME and idle > cache_lifetime(request, measured.inputs.facts.prices)
+    idle = inputs.request.arrived_at - used_at
+    return idle > LIFETIME and idle > cache_lifetime(inputs.request, inputs.facts.prices)
 
 
 def _may_not_change(measured: MeasuredInputs) -> bool:
     """Whether the current turn has signed thoughts, which would leave with what stands before them (guarantee §10.10);
-    or whether its client wants nothing left out."""
-    material = measured.material
+    whether its client wants nothing left out; or whether it is looked at as it was then."""
+    options, material = measured.inputs.request.options, measured.material
     now = material.messages[material.current :]
-    return measured.inputs.request.options.whole or any(message.body.get(SIGNED) for message in now)
+    return options.whole or options.what_if is not None or any(message.body.get(SIGNED) for message in now)
 
 
-def _tool_uses(measured: MeasuredInputs) -> list[ToolUse]:
+class _Prompt:
+    """A prompt and its tool results, in figures; `indexes` are those of its messages in the conversation."""
+
+    def __init__(self, measured: MeasuredInputs, final: FinalFit) -> None:
+        self._measured, fitted = measured, final.fitted
+        self.indexes = fitted.forwarded.indexes
+        self._sizes = _sizes(fitted)
+        self._uses = _tool_uses(measured.material)
+        self._carried = self._found(fitted)
+
+    def cleared_when_cold(self) -> list[CarriedResult]:
+        """What a pass clears that is free."""
+        found = cleared_when_cold(self._carried)
+        return cleared_when_cold(self._without_kept(found)) if found else []
+
+    def cleared_when_paid(self, rates: CacheRates, costs: BranchCosts) -> list[CarriedResult]:
+        """What a pass clears that is bought."""
+        known = sum(index < self._measured.inputs.history.stored for index in self.indexes)
+        figures = (self._sizes, known, rates, self._measured.answers, costs)
+        if not cleared_when_paid(self._carried, *figures):  # whatever must stay, it would not pay
+            return []
+        return cleared_when_paid(self._without_kept(self._carried), *figures)
+
+    def _found(self, fitted: Fitted) -> list[CarriedResult]:
+        """The results that stand in full, as they came or compacted, and may leave."""
+        material, at = self._measured.material, {index: number for number, index in enumerate(self.indexes)}
+        ages, found = {use.index: use.age for use in self._uses}, []
+        for artifact in material.placed:
+            number = at.get(artifact.place.message) if artifact.place.message is not None else None
+            if number is None or artifact.artifact_type is not ArtifactType.TOOL_RESULT:
+                continue
+            is_free = not (artifact.pinned or artifact.documents or artifact.artifact_id in fitted.selection.renderings)
+            if is_free and not material.stands_reduced(artifact):
+                found.append(CarriedResult(number, self._sizes[number], ages[self.indexes[number]]))
+        return found
+
+    def _without_kept(self, found: Sequence[CarriedResult]) -> list[CarriedResult]:
+        kept = kept_results(self._uses)
+        return [each for each in found if self.indexes[each.index] not in kept]
+
+
+def _tool_uses(material: Material) -> list[ToolUse]:
     """All results of the conversation, oldest first, with the answers since each."""
-    material = measured.material
-    results = [a for a in material.placed if a.artifact_type is ArtifactType.TOOL_RESULT]
-    if not results:
-        return []
     since, answers = [0] * len(material.messages), 0
     for index in range(len(material.messages) - 1, -1, -1):
         since[index] = answers
         answers += material.messages[index].role == "assistant"
-    found = [(a.place.message or 0, a) for a in results]
-    return [ToolUse(i, a.title or "", a.arguments, a.size_chars, since[i]) for i, a in sorted(found, key=_first)]
+    found = [
+        ToolUse(index, artifact.title or "", artifact.arguments, artifact.size_chars, since[index])
+        for artifact in material.placed
+        if artifact.artifact_type is ArtifactType.TOOL_RESULT and (index := artifact.place.message) is not None
+    ]
+    return sorted(found, key=lambda use: use.index)
 
 
-def _first(pair: tuple[int, Artifact]) -> int:
-    return pair[0]
-
-
-def _carried(
-    measured: MeasuredInputs, final: FinalFit, uses: Sequence[ToolUse], sizes: Sequence[int]
-) -> list[CarriedResult]:
-    """The results that stand in full in the window as they came, or compacted, and may leave; by their places in the
-    prompt."""
-    material, selection = measured.material, final.fitted.selection
-    at = {index: number for number, index in enumerate(final.fitted.forwarded.indexes) if index >= 0}
-    sizes = sizes or _sizes(measured, final)
-    ages = {use.index: use.age for use in uses}
-    found = []
-    for artifact in material.placed:
-        index = artifact.place.message
-        if artifact.artifact_type is not ArtifactType.TOOL_RESULT or index is None or index not in at:
-            continue
-        if artifact.pinned or artifact.documents or artifact.artifact_id in selection.renderings:
-            continue
-        if not material.stands_reduced(artifact):
-            found.append(CarriedResult(at[index], sizes[at[index]], ages[index]))
-    return found
-
-
-def _cold(
-    measured: MeasuredInputs, final: FinalFit, uses: Sequence[ToolUse], sizes: Sequence[int]
-) -> list[CarriedResult]:
-    found = cleared_when_cold(_carried(measured, final, uses, sizes))
-    return cleared_when_cold(_without_kept(final, found, uses)) if found else []
-
-
-def _paid(
-    measured: MeasuredInputs, final: FinalFit, uses: Sequence[ToolUse], sizes: Sequence[int]
-) -> list[CarriedResult]:
-    source = measured.inputs
-    rates, costs = cache_rates(source.facts.prices, final.fitted.tokens), source.history.costs
-    carried = _carried(measured, final, uses, sizes)
-    if rates is None or costs is None or not may_pay(carried):
-        return []
-    known = sum(index < source.history.stored for index in final.fitted.forwarded.indexes)
-    figures = (sizes, known, rates, measured.answers, costs)
-    if not cleared_when_paid(carried, *figures):  # whatever must stay, it would not pay
-        return []
-    return cleared_when_paid(_without_kept(final, carried, uses), *figures)
-
-
-def _without_kept(final: FinalFit, found: Sequence[CarriedResult], uses: Sequence[ToolUse]) -> list[CarriedResult]:
-    kept = kept_results(uses)
-    return [each for each in found if final.fitted.forwarded.indexes[each.index] not in kept]
-
-
-def _sizes(measured: MeasuredInputs, final: FinalFit) -> list[int]:
+def _sizes(fitted: Fitted) -> list[int]:
     """About the tokens of each message of the prompt, by its share of the characters of all: counting them would cost
     more than the exact figures are worth."""
-    chars = [_chars(message) for message in final.fitted.forwarded.messages]
-    whole = max(1, final.fitted.tokens - final.fitted.breakdown.get("tools", 0))
+    chars = [_chars(message) for message in fitted.forwarded.messages]
+    whole = max(1, fitted.tokens - fitted.breakdown.get("tools", 0))
     each = max(0.0, whole - MESSAGE_TOKENS * len(chars)) / max(1, sum(chars))
     return [MESSAGE_TOKENS + round(each * count) for count in chars]
 
@@ -161,7 +148,7 @@ def _chars(message: dict[str, Any]) -> int:
     return said + sum(len(str((call.get("function") or {}).get("arguments") or "")) for call in calls_of(message))
 
 
-def _cleared(measured: MeasuredInputs, final: FinalFit, indexes: set[int]) -> tuple[MeasuredInputs, FinalFit]:
+def _cleared(measured: MeasuredInputs, final: FinalFit, indexes: set[int]) -> tuple[MeasuredInputs, Fitted]:
     """The same window with these results as labels. What an earlier request forwarded in another form has to be worded
     anew, so that form is taken off."""
     messages = tuple(
@@ -177,5 +164,4 @@ def _cleared(measured: MeasuredInputs, final: FinalFit, indexes: set[int]) -> tu
     }
     selection = replace(fitted.selection, renderings=fitted.selection.renderings | gone)
     made = fitting.fitted(selection, exact=fitted.exact)
-    made = replace(made, new_pass=fitted.new_pass, moved=fitted.moved, guarded=fitted.guarded)
-    return replace(measured, material=material), replace(final, fitted=made)
+    return replace(measured, material=material), replace(made, moved=fitted.moved, guarded=fitted.guarded)

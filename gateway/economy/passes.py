@@ -45,9 +45,9 @@ def cleared_when_cold(carried: Sequence[CarriedResult]) -> list[CarriedResult]:
     return _enough([each for each in carried if each.age >= COLD_AGE and each.tokens >= MIN_RESULT_TOKENS])
 
 
-def may_pay(carried: Sequence[CarriedResult]) -> bool:
-    """Whether enough is old; a look that costs less than knowing what must stay."""
-    return bool(_rented(carried))
+def credit(costs: BranchCosts) -> Decimal:
+    """USD that a branch may spend on a pass."""
+    return costs.direct * MAX_CREDIT - costs.billed
 
 
 def cleared_when_paid(
@@ -69,7 +69,7 @@ def cleared_when_paid(
     candidates = {each.index: each for each in _rented(carried)}
     if not candidates:
         return []
-    credit = costs.direct * MAX_CREDIT - costs.billed
+    most = credit(costs)
     suffix = spared = 0
     rent = Decimal(0)
     taken: list[CarriedResult] = []
@@ -84,7 +84,7 @@ def cleared_when_paid(
         rent += rates.read * (found.spared * (found.age - PAID_AGE + 1))
         price = (rates.write - rates.read) * (suffix - spared) - rates.read * spared
         gain = rates.read * spared * answers - price
-        pays = spared >= MIN_CLEARED_TOKENS and rent >= MIN_RENT * price and price <= credit
+        pays = spared >= MIN_CLEARED_TOKENS and rent >= MIN_RENT * price and price <= most
         if pays and gain > (best[0] if best is not None else 0):
             best = gain, list(taken)
     return best[1] if best is not None else []
