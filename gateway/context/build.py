@@ -20,7 +20,7 @@ from gateway.embeddings.meaning import Meaning, RequestMeaning
 from gateway.errors import ContextLengthExceeded
 from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.bill import Comparison, InternalCall, LeftOut
-from gateway.models.economy import PAID, EconomyNote
+from gateway.models.economy import AUTO, PAID, EconomyNote
 from gateway.models.exchange import ChatRequest
 from gateway.models.relevance import Relevance
 from gateway.models.upstream import CallScope
@@ -167,7 +167,10 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
     tools = Tools(assemble=assemble, relevance=ranking.relevance(finder), compact=compact, worded=worded)
     counting = PromptCounter(counter, request.forward, material, max(1.0, counter.margin), history.notes)
     estimated = counter.margin != 1.0
-    limits = Limits(tokens, settings.history_share, estimated=estimated, budget=inputs.budget)
+    is_economic = request.options.economy == AUTO
+    limits = Limits(
+        tokens, settings.history_share, estimated=estimated, budget=inputs.budget, is_economic=is_economic
+    )
     material = bounded(material, inputs.budget.turns)
     if tokens is not None and (history.stored or history.unread):
         # At first sight nothing is cached yet, and nobody knows whether it goes on: then all of the budget is filled.

@@ -40,7 +40,8 @@ def with_recalled(fitting: Fitting, frozen: Fitted) -> Fitted | None:
     room = (usable - before) * tuning.RECALL_ROOM_SHARE
     if room < usable * tuning.MIN_RECALL_SHARE:
         return None
-    allowed = min(room, max(usable * tuning.RECALL_SHARE, tuning.RECALL_TOKENS))
+    most = max(usable * tuning.RECALL_SHARE, tuning.RECALL_TOKENS)
+    allowed = min(room, most, tuning.ECONOMY_RECALL_TOKENS if fitting.limits.is_economic else most)
     taken = GreedyFit(counting, frozen.selection.first, [], lambda turn: 0, run_ended=True)
 
     def tokens_of_taken() -> float:
