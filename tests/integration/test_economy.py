@@ -15,7 +15,7 @@ from gateway.base.clock import SystemClock
 from gateway.config.settings import CacheSettings, Settings
 from gateway.models.exchange import ModelFacts
 from gateway.storage.cache.memory import open_cache
-from tests.support.documents import prose
+from tests.support.documents import keeper, prose
 from tests.support.hand_clock import DayClock
 from tests.support.in_process import InProcess
 
@@ -232,6 +232,22 @@ async def test_s4_i7_warm_passes_are_paid_out_of_what_was_saved(world: World, st
     saved = [Decimal(each["net_saving"]) for each in agent.economics]
     assert min(saved) < 0, "a pass costs when it is made"
     assert all(sum(saved[:n]) >= -Decimal("0.005") * agent.unmanaged for n in range(len(saved)))
+
+
+async def test_s4_i6_what_was_cleared_comes_back_in_small(world: World, store: bool) -> None:
+    """A question that calls for it gets a passage of it, not a twentieth of the budget."""
+    agent = Agent(world, store=store)
+    agent.said.append({"role": "user", "content": "Go on."})
+    await agent.steps(1)
+    agent.said[-1]["content"] = "\n\n".join(f"{keeper(number)} {prose(number, 200)}" for number in range(60))
+    await agent.steps(15)
+    world.clock.at += PAUSE
+    await agent.turn(1)
+    assert 2 in labels(agent.forwarded[-1])
+    await agent.turn(0, "Who keeps the lamps, above all lamp 37?")
+    asked = agent.forwarded[-1][-1]["content"]
+    assert keeper(37) in asked
+    assert len(asked) < 6000
 
 
 @pytest.mark.parametrize("economy", ["auto", "observe"])
