@@ -168,9 +168,7 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
     counting = PromptCounter(counter, request.forward, material, max(1.0, counter.margin), history.notes)
     estimated = counter.margin != 1.0
     is_economic = request.options.economy == AUTO
-    limits = Limits(
-        tokens, settings.history_share, estimated=estimated, budget=inputs.budget, is_economic=is_economic
-    )
+    limits = Limits(tokens, settings.history_share, estimated=estimated, budget=inputs.budget, is_economic=is_economic)
     material = bounded(material, inputs.budget.turns)
     if tokens is not None and (history.stored or history.unread):
         # At first sight nothing is cached yet, and nobody knows whether it goes on: then all of the budget is filled.

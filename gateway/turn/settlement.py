@@ -22,6 +22,7 @@ from gateway.errors import GatewayError, InternalError, StorageUnavailable
 from gateway.explain.prefix import MEMORY_CHANGED, REWORDED, SYSTEM_CHANGED, WINDOW_MOVED
 from gateway.models.bill import anonymous
 from gateway.models.conversation import INSTRUCTION_ROLES
+from gateway.models.economy import COLD
 from gateway.models.turn import TurnCommit
 from gateway.models.window import MEMORY_INDEX
 from gateway.telemetry.logs import get_logger
@@ -246,7 +247,8 @@ class Prefixes:
 
     def broken(self, prepared: Prepared) -> str | None:
         """Why a request does not begin with what the one before it forwarded; None if it does, or nothing is known of
-        one. A request that ends earlier than that, and is the same so far, breaks nothing."""
+        one. A request that ends earlier than that, and is the same so far, breaks nothing; nor does a pass after the
+        provider's cache has expired."""
         names = _names(prepared)
         if not names:
             return None
@@ -260,7 +262,9 @@ class Prefixes:
                 self._kept -= len(self._sent.popitem(last=False)[1])
         pairs = zip(before, sent, strict=False)
         index = next((number for number, (one, other) in enumerate(pairs) if one != other), None)
-        return None if index is None else _why(prepared, messages, index)
+        economy = prepared.context.economy if prepared.context is not None else None
+        is_free = economy is not None and economy.passed == COLD
+        return None if index is None or is_free else _why(prepared, messages, index)
 
 
 def _names(prepared: Prepared) -> list[tuple[Hashable, ...]]:

@@ -239,12 +239,12 @@ async def test_s4_i6_what_was_cleared_comes_back_in_small(world: World, store: b
     agent = Agent(world, store=store)
     agent.said.append({"role": "user", "content": "Go on."})
     await agent.steps(1)
-    agent.said[-1]["content"] = "\n\n".join(f"{keeper(number)} {prose(number, 200)}" for number in range(60))
+    agent.said[-1]["content"] = "\n\n".join(f"{keeper(37)} In {number} {prose(number, 200)}" for number in range(60))
     await agent.steps(15)
     world.clock.at += PAUSE
     await agent.turn(1)
     assert 2 in labels(agent.forwarded[-1])
-    await agent.turn(0, "Who keeps the lamps, above all lamp 37?")
+    await agent.turn(0, "Who is called the keeper of lamp 37, and when?")
     asked = agent.forwarded[-1][-1]["content"]
     assert keeper(37) in asked
     assert len(asked) < 6000
