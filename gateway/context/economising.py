@@ -126,9 +126,9 @@ def _tool_uses(material: Material) -> list[ToolUse]:
         since[index] = answers
         answers += material.messages[index].role == "assistant"
     found = [
-        ToolUse(index, artifact.title or "", artifact.arguments, artifact.size_chars, since[index])
+        ToolUse(at, artifact.title or "", artifact.arguments, artifact.size_chars, since[at])
         for artifact in material.placed
-        if artifact.artifact_type is ArtifactType.TOOL_RESULT and (index := artifact.place.message) is not None
+        if artifact.artifact_type is ArtifactType.TOOL_RESULT and (at := artifact.place.message) is not None
     ]
     return sorted(found, key=lambda use: use.index)
 

@@ -37,8 +37,8 @@ class Agent:
             answer = {"role": "assistant", "content": None, "tool_calls": [call]}
             self._upstream.reply(message=answer, usage=usage_of(1000 + 300 * number, 10))
             body = {"model": "gpt-4o", "messages": self.said, "tools": [TOOL], "context": context}
-            asked, more = said_by(self._edge, common(body)), {"headers": self._headers, "timeout": 30.0}
-            told = httpx.post(f"{self._at}/{PATHS[self._edge]}", json=asked, trust_env=False, **more)
+            asked, at = said_by(self._edge, common(body)), f"{self._at}/{PATHS[self._edge]}"
+            told = httpx.post(at, json=asked, headers=self._headers, timeout=30, trust_env=False)
             assert told.status_code == 200, told.text
             self.answers.append(heard(self._edge, told.json()))
             self.forwarded.append((self._upstream.last.body or {})["messages"])
