@@ -52,7 +52,7 @@ def session(words: int = 300, steps: int = STEPS) -> list[Json]:
         function = {"name": name, "arguments": json.dumps(arguments)}
         call = {"id": f"c{n}", "type": "function", "function": function}
         answer = {"role": "assistant", "content": None, "tool_calls": [call]}
-        at = 1000 + 20 * n + (1000 if n > steps // 2 else 0)
+        at = 1000 + 20 * n + (1000 if n > steps - 5 else 0)
         bodies.append({"messages": list(messages), "answer": answer, "timestamp": at, "session": "agent"})
         messages += [answer, {"role": "tool", "tool_call_id": f"c{n}", "content": prose(n, words)}]
     return bodies
@@ -121,6 +121,19 @@ def test_s13_12_a_loss_stands_in_front(folder: Path, capsys: pytest.CaptureFixtu
     assert table[6].startswith("agent")
     assert f"{told['sessions'][0]['gateway_cost']:.4f}" in table[6]
     assert told["sessions"][0]["ratio"] >= told["sessions"][-1]["ratio"]
+
+
+def test_s13_12_modes_of_economy_are_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each with each ceiling; a pass is free where the recorded times say that the cache was cold."""
+    options = ("--replay", str(folder), "--max-input-tokens", "none,6000", "--economy", "off,auto", "--json")
+    told = json.loads(run(capsys, *options)[1])
+    totals = {each["setting"]: each for each in told["totals"]}
+    windows, modes = ("whole window", "6000 tokens"), ("off", "auto")
+    assert totals.keys() == {f"{window}, economy {mode}" for window in windows for mode in modes}
+    off, auto = totals["whole window, economy off"], totals["whole window, economy auto"]
+    assert off["gateway_cost"] == off["direct_cost"]
+    assert auto["gateway_cost"] < off["gateway_cost"]
+    assert (auto["dearer"], auto["breaks"], auto["cold_breaks"]) == (0, 0, 1)
 
 
 def test_s13_12_a_session_that_needs_the_gateway_is_left_out(

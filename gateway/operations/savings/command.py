@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from gateway.config.settings import Settings
-from gateway.http.inner.own_fields import ContextField
 from gateway.operations.listed import COST_STYLE, FAINT
 from gateway.operations.progress import Progress
 from gateway.operations.savings.options import LIFETIMES
@@ -65,8 +64,6 @@ def savings(
     Raises:
         ValueError: there is no such folder, or an option cannot be used.
     """
-    if options.economy and "economy" not in ContextField.model_fields:
-        raise ValueError("--economy: this version has no context.economy")
     found = _read(Path(options.replay).expanduser(), options.limit, err)
     model = options.model or _first_model(settings, found)
     modes = options.economy or [None]

@@ -2,10 +2,13 @@
 
 import argparse
 from collections.abc import Callable
+from typing import get_args
+
+from gateway.models.economy import EconomyMode
 
 LIFETIMES = {"5m": 300.0, "1h": 3600.0}
 """How long a provider keeps a prompt that nobody uses, in seconds."""
-MODES = ("off", "observe", "auto")
+MODES = get_args(EconomyMode)
 
 
 def add_savings_options(parser: argparse.ArgumentParser, count: Callable[[str], int]) -> None:
