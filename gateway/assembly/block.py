@@ -245,7 +245,7 @@ def _item(rendering: Rendering) -> str:
     is_noted = artifact.content.endswith(NOTE_END) and rendering.strategy is not ProcessingStrategy.INCLUDE_FULL
     if is_noted and not rendering.same_as and (notes := notes_of(artifact.content)):
         names["note"] = notes
-    attributes = " ".join(f'{name}="{escape(one_line(value))}"' for name, value in names.items())
+    attributes = " ".join([f'{name}="{escape(one_line(value))}"' for name, value in names.items()])
     arguments = artifact.call.arguments if artifact.call else artifact.arguments
     if arguments and (artifact.call or arguments != NO_ARGUMENTS):
         attributes += f" arguments={arguments_attribute(arguments)}"
@@ -270,7 +270,7 @@ def _pages(pages: ShownPages) -> str:
     names["source"] = artifact.label or artifact.source
     names |= {"title": artifact.title} if artifact.title and artifact.title not in names["source"] else {}
     names["shown"] = f"{named_pages(pages.numbers)} as it looks, in a file of that name below"
-    attributes = " ".join(f'{name}="{escape(one_line(value))}"' for name, value in names.items())
+    attributes = " ".join([f'{name}="{escape(one_line(value))}"' for name, value in names.items()])
     return f"<{ITEM_TAG} {attributes}/>"
 
 

@@ -71,9 +71,15 @@ class ShownInFull:
 
     def absent(self, found: list[Candidate], first: int) -> list[Candidate]:
         """Those that are not in the window in full; the others are held."""
+        absent = self.outside(found, first)
+        kept = set(map(id, absent))
+        self._held += [c for c in found if id(c) not in kept]
+        return absent
+
+    def outside(self, found: list[Candidate], first: int) -> list[Candidate]:
+        """Those that are not in the window in full."""
         each = {id(c.of): c for c in found}
         absent = {key for key, one in each.items() if not self.has(one, first)}
-        self._held += [c for c in found if id(c.of) not in absent]
         return [c for c in found if id(c.of) in absent]
 
     def released(self, first: int) -> list[Candidate]:
@@ -173,7 +179,7 @@ class Packer:
         left, decided = self._guide.apart(found)
         for lane in LANES:
             left = lane.fill(self, left, lane.limit(self, room))
-        left = best_first([*left, *(c for c in decided if not self._shown.has(c, self.taken.first))])
+        left = best_first([*left, *self._shown.outside(decided, self.taken.first)])
         rest = latest_first([c for c in left if not c.relevant])
         self._relevant, self._rest = self._guide.order(self.taken, room, [c for c in left if c.relevant], rest, by_plan)
 
@@ -351,9 +357,7 @@ class Packer:
         first, left_out = self.taken.first, self._minimum.left_out
         chosen: dict[str, list[Candidate]] = defaultdict(list)
         quoted: list[Candidate] = []
-        for candidate in self.taken.passages():
-            if self._shown.has(candidate, first):
-                continue
+        for candidate in self._shown.outside(self.taken.passages(), first):
             if self._minimum.block_fixed and (candidate.message or 0) < first:
                 continue  # its turn was taken, and given up again
             if isinstance(candidate.of, TranscriptMessage):
