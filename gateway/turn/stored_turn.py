@@ -324,13 +324,16 @@ class Chain:
     def digests_after(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[ChainDigest, ...]:
         """The chain digests after an answer, in each form in which a client may send it again: as it is stored
         (`message`), and where there was a prefill also without it, or behind it (guarantee §3.4). Behind what was
-        delivered it is also the end of a run of answers. One of several messages may come back as several."""
+        delivered it is also the end of a run of answers. One of several messages may come back as several, and a
+        refusal as a text."""
         whole = extended(self.end, message, status=status)
         if self.delivered is not None:
             before = self.digests[-2] if len(self.digests) > 1 else self.base
             return tuple(dict.fromkeys((whole, chain_digests([self.delivered, answer], before)[-1])))
         if self.prefill is None:
             several = said_apart(message)
+            if message.get("refusal") and not message.get("content"):
+                several = [{"role": "assistant", "content": message["refusal"]}]
             return (whole, chain_digests(several, self.end)[-1]) if several else (whole,)
         apart = chain_digests([self.prefill, answer], self.end)[-1]
         return tuple(dict.fromkeys((whole, extended(self.end, answer, status=status), apart)))

@@ -457,6 +457,11 @@ TEXTS: dict[str, Odd] = {
         ],
         text="so it is",
     ),
+    "a refusal": Odd(
+        whole=answer({"refusal": "so it is"}),
+        events=[chunk({"refusal": "so "}), chunk({"refusal": "it is"}), *ended("stop")],
+        text="so it is",
+    ),
     "thoughts beside it": Odd(
         whole=answer({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, *IN_PARTS]}),
         text="so it is",

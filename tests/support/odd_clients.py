@@ -73,6 +73,8 @@ class ChatClient:
         for delta in (choice["delta"] for each in chunks for choice in each["choices"]):
             if delta.get("content"):
                 message["content"] = (message["content"] or "") + delta["content"]
+            if delta.get("refusal"):
+                message["refusal"] = message.get("refusal", "") + delta["refusal"]
             assert "function_call" not in delta
             for piece in delta.get("tool_calls") or ():
                 call = calls.setdefault(piece["index"], {"id": "", "function": {"name": "", "arguments": ""}})
@@ -96,7 +98,7 @@ class ChatClient:
             for call in message.get("tool_calls") or ()
         ]
         conversation = (named.get("conversation") or {}).get("id")
-        text = message["content"] or ""
+        text = message["content"] or message.get("refusal") or ""
         if isinstance(text, list):
             text = "".join(part["text"] for part in text if part["type"] == "text")
         return Heard(message, text, calls, None, 200, True, usage, bill, conversation, named["id"])
@@ -157,7 +159,8 @@ class ResponsesClient:
             for item in body["output"]
             if item["type"] == "function_call"
         ]
-        text = "".join(part["text"] for part in parts if part["type"] == "output_text")
+        words = {"output_text": "text", "refusal": "refusal"}
+        text = "".join(part[words[part["type"]]] for part in parts)
         conversation = (body.get("conversation") or {}).get("id")
         usage, bill = body["usage"] or {}, body.get("response_metadata") or {}
         return Heard(body["output"], text, calls, None, 200, True, usage, bill, conversation, body["id"])
