@@ -167,7 +167,9 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
     tools = Tools(assemble=assemble, relevance=ranking.relevance(finder), compact=compact, worded=worded)
     counting = PromptCounter(counter, request.forward, material, max(1.0, counter.margin), history.notes)
     estimated = counter.margin != 1.0
-    is_economic = request.options.economy == AUTO
+    window = inputs.budget.context_window
+    is_roomy = tokens is not None and (window is None or 2 * tokens >= window)
+    is_economic = is_roomy and request.options.economy == AUTO
     limits = Limits(tokens, settings.history_share, estimated=estimated, budget=inputs.budget, is_economic=is_economic)
     material = bounded(material, inputs.budget.turns)
     if tokens is not None and (history.stored or history.unread):

@@ -78,7 +78,7 @@ class Limits:
         fresh: tokens of documents and results that the model has not seen yet; a pass fills them on top.
         estimated: tokens are counted with another model's tokenizer, and corrected by what upstream reported.
         budget: whose `tokens` these are.
-        is_economic: what leaves is cleared for its cost, too, so that little of it comes back.
+        is_economic: what leaves is cleared for its cost alone, so that little of it comes back.
     """
 
     tokens: int | None

@@ -53,7 +53,7 @@ MAX_RECOUNTS = 4  # the same beside a window that stands
 # What a question brings back beside a window that stands (ADR 12)
 RECALL_ROOM_SHARE = 0.75  # of the free room; the rest is for turns to come
 RECALL_SHARE = 0.05  # of the budget, at most
-ECONOMY_RECALL_TOKENS = 1500  # at most, where what comes back is weighed against what clearing saves
+ECONOMY_RECALL_TOKENS = 500  # at most, where what comes back is weighed against what clearing saves
 RECALL_TOKENS = 200  # in any case, as far as there is room: a paragraph, in budgets below 4,000 tokens
 MIN_RECALL_SHARE = 0.015  # of the budget: with less room nothing useful can be recalled, so that something leaves
 BEST_FACTOR = 2  # the one best passage may take this many times what may be recalled

@@ -247,7 +247,7 @@ async def test_s4_i6_what_was_cleared_comes_back_in_small(world: World, store: b
     await agent.turn(0, "Who is called the keeper of lamp 37, and when?")
     asked = agent.forwarded[-1][-1]["content"]
     assert keeper(37) in asked
-    assert len(asked) < 10_000
+    assert len(asked) < 6000
 
 
 @pytest.mark.parametrize("economy", ["auto", "observe"])
