@@ -4,7 +4,7 @@ compared, nor where anything listens."""
 import json
 import re
 import sqlite3
-import zlib
+from collections import Counter
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 ID = re.compile(
     r"(?<![0-9a-f])(?:[0-9a-f]{32}|(?<=key_)[0-9a-f]{40}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])"
 )
+NAMED = re.compile(r"ID-c[\d-]+")
 KEY = re.compile(r"sk-gw-[\w-]+|(?<=\"hint\":\")[\w-]{4}")
 SEALED = re.compile(r"gwc1?[._][\w=.-]{40,}|(?<=\"encrypted_content\":)( ?\")[\w+/=.:-]{60,}")
 TIMES = (
@@ -89,15 +90,19 @@ def told(found: dict[str, str], names: Names) -> dict[str, str]:
 
 
 def rows(path: Path, names: Names) -> dict[str, list[str]]:
-    """The rows of all tables of an SQLite file, sorted. An id that nobody was told of is named by what else stands in
-    the row that is its own."""
+    """The rows of all tables of an SQLite file, sorted. An id that nobody was told of is named by the first that is
+    known in the row that is its own, and counted."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
         found = {table: [*_rows(database, table)] for table in _tables(database)}
     for table, lines in found.items():
+        counts = Counter[str]()
         for line in lines:
             own = next(iter(json.loads(line).values()), None)
             if isinstance(own, str) and "ID?" in names.unnamed(own):
-                names.name(own, f"ID<{table} {zlib.crc32(names.unnamed(line).encode()):08x}>")
+                known = NAMED.search(names.unnamed(line))
+                whose = f"{table} {known[0] if known else ''}".strip()
+                counts[whose] += 1
+                names.name(own, f"ID<{whose} {counts[whose]}>")
     return {table: sorted(_ordered(names.unnamed(line)) for line in lines) for table, lines in found.items()}
 
 

@@ -29,11 +29,13 @@ class _Os:
 
     @staticmethod
     def urandom(size: int) -> bytes:
-        """Bytes whose hex has digits alone."""
-        return bytes.fromhex("".join(random.choices("0123456789", k=2 * size)))
+        """Bytes whose hex has digits alone; those of one id begin with its number, so that ids sort as they came."""
+        made = (f"{next(_ids):08d}{random.randrange(10**12):012d}" for _ in range(-(-size // 10)))
+        return bytes.fromhex("".join(made))[:size]
 
 
 _random_id = ids.new_id
+_ids = itertools.count()
 _files = itertools.count(10**31)
 
 

@@ -119,7 +119,7 @@ def whole_mended(
     for choice in found.get("choices") or ():
         message = choice["message"]
         _mend_words(message)
-        message["role"] = "assistant"
+        message["role"] = _role(message)
         ids = CallIds()
         legacy = message.get(LEGACY)
         if isinstance(legacy, dict) and not isinstance(legacy.get("arguments", ""), str):
@@ -197,7 +197,7 @@ class StreamMender:
         index = choice["index"]
         _mend_words(delta)
         if delta.get("role"):
-            delta["role"] = "assistant"
+            delta["role"] = _role(delta)
         legacy = delta.get(LEGACY)
         if isinstance(legacy, dict):
             self._legacy(index, delta, legacy)
@@ -254,6 +254,11 @@ class StreamMender:
         if isinstance(value, list):
             return [self._joined(each, (*path, _number(each, n))) for n, each in enumerate(value)]
         return value
+
+
+def _role(said: Json) -> str:
+    """The assistant's, however a server calls it; but what a model repeats of its question is the user's still."""
+    return "user" if said.get("role") == "user" else "assistant"
 
 
 def _mend_words(said: Json) -> None:
