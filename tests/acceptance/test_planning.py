@@ -117,7 +117,7 @@ RUBBISH: list[tuple[Reply, str]] = [
     (Reply(cut_after=10), "planner_"),
     (Reply(text="I would include everything."), "planner_answer_no_json"),
     (Reply(json=[1, 2]), "planner_"),
-    (Reply(json={"choices": [{"message": {"content": {"artifacts": 7}}}]}), "planner_answer_no_json"),
+    (Reply(json={"choices": [{"message": {"content": {"artifacts": 7}}}]}), "planner_answer_rubbish"),
     (Reply(text='{"artifacts": "all", "search_queries": 7}'), "planner_answer_rubbish"),
     (plan_of(decision("art_invented", "exclude")), "planner_answer_rubbish"),
     (Reply(text='{"artifacts": [' + '{"artifact_id": "a"},' * 500_000), "planner_answer_too_long"),

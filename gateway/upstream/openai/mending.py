@@ -119,7 +119,8 @@ def whole_mended(
     for choice in found.get("choices") or ():
         message = choice["message"]
         _mend_words(message)
-        message["role"] = _role(message)
+        if message.get("role"):
+            message["role"] = _role(message)
         ids = CallIds()
         legacy = message.get(LEGACY)
         if isinstance(legacy, dict) and not isinstance(legacy.get("arguments", ""), str):
