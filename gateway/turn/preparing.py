@@ -18,6 +18,7 @@ from gateway.history.rebuild import (
     new_history,
     starts_conversation,
 )
+from gateway.models.economy import OFF
 from gateway.models.exchange import ChatRequest
 from gateway.models.recall import never_offered, own_tools
 from gateway.quota.costs import most_cost, most_output, prompt_at_most
@@ -211,7 +212,8 @@ class Preparer:
             in_front = ({"role": "system", "content": profile.text},) if profile.text else ()
             shown = replace(history, instructions=(*in_front, *history.instructions))
         if request.options.mode == "off":
-            request = replace(request, options=replace(request.options, mode="simple", planning="never", whole=False))
+            options = replace(request.options, mode="simple", economy=OFF, planning="never", whole=False)
+            request = replace(request, options=options)
         built = await build(request, shown, facts, budget, access)
         if profile is not None:
             built.utilization.profile = profile.as_json()
@@ -219,15 +221,14 @@ class Preparer:
         return replace(prepared, history=history, context=built), built
 
     async def reserve(self, prepared: Prepared) -> None:
-        """Makes sure that budgets and limits have room for what a request may cost at the most: its prompt as it was
-        counted, the longest answer, each as often as the tool `recall` may have it asked again, and what was paid for
-        internal models already (guarantee §12.3).
+        """Makes sure that budgets and limits have room for what a request may cost at the most (guarantee §12.3): the
+        prompt as counted plus the longest possible answer, multiplied by the number of calls that `recall` allows.
 
         Raises:
             BudgetExceeded, RateLimitExceeded, LimitsUnavailable: the model must not be asked.
         """
         request, facts = prepared.request, prepared.facts
-        if request.admission is None:
+        if request.admission is None or request.options.dry_run:  # which no bill of a primary call would give back
             return
         prompt = self._prompt_at_most(prepared)
         reserved = prepared.budget.reserved_output or self._settings.reserved_output_tokens

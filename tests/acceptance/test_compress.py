@@ -58,7 +58,10 @@ def module_house(
     models = [small, {"model_name": "claude", "litellm_params": claude, "model_info": facts}, *internal]
     settings = {"planning": "auto", "recall": True, "cite": True}
     return module_start_gateway(
-        {"model_list": models, "auth": {"keys": keys}, "context": settings, "masking": {"enabled": True}}
+        {
+            **{"model_list": models, "auth": {"keys": keys}, "context": settings, "masking": {"enabled": True}},
+            "routing": {"context_window_fallbacks": {"small": ["gpt-4o"]}},
+        }
     )
 
 
@@ -272,6 +275,9 @@ def test_s7_what_cannot_be_served_says_so(house: GatewayProcess, upstream: MockU
     assert post(house, {**body, "conversation": "conv_none"}).status_code == 404
     long = post(house, {**body, "messages": [user("word " * 9000)], "context": {"max_input_tokens": 50}})
     assert long.json()["error"]["code"] == "context_length_exceeded"
+    described = [{"type": "function", "function": {"name": "read", "description": "word " * 9000}}]
+    elsewhere = post(house, {**body, "tools": described})  # it is sent to `small`, whoever has room for it here
+    assert elsewhere.json()["error"]["code"] == "context_length_exceeded"
     with http(house, OTHER) as client:
         assert client.post("/compress", content=b"{").status_code == 400
         assert client.get("/compress").status_code == 405

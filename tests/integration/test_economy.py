@@ -234,6 +234,23 @@ async def test_s4_i7_warm_passes_are_paid_out_of_what_was_saved(world: World, st
     assert all(sum(saved[:n]) >= -Decimal("0.005") * agent.unmanaged for n in range(len(saved)))
 
 
+@pytest.mark.parametrize(("mode", "clears"), [("simple", True), ("off", False)])
+async def test_s2_mode_off_clears_nothing_of_the_conversation_that_it_names(
+    world: World, mode: str, clears: bool
+) -> None:
+    agent = Agent(world, store=True)
+    await agent.turn(16)
+    world.clock.at += PAUSE
+    named = agent.bills[-1]["conversation_id"]
+    context = {"mode": mode, "economy": "auto"}
+    said = [{"role": "user", "content": "Go on."}]
+    body = {"model": "m", "messages": said, "tools": [READING], "conversation": named, "context": context}
+    await world.gateways[0].ask(body)
+    sent = world.gateways[0].upstream.sent[-1]["messages"]
+    assert len(sent) == len(agent.said) + 1
+    assert bool(labels(sent)) == clears
+
+
 async def test_s4_i6_what_was_cleared_comes_back_in_small(world: World, store: bool) -> None:
     """A question that calls for it gets a passage of it, not a twentieth of the budget."""
     agent = Agent(world, store=store)

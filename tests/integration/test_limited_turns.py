@@ -15,6 +15,7 @@ import pytest
 
 from gateway.base.ids import new_id
 from gateway.config.allowances import RateLimits, SpendBudget
+from gateway.config.routing import RoutingSettings
 from gateway.config.settings import Settings, StorageSettings
 from gateway.errors import BudgetExceeded, GatewayError, UpstreamRefused
 from gateway.http.inner.validation import Arrival, parse_chat_request
@@ -24,11 +25,12 @@ from gateway.models.upstream import UpstreamRequest
 from gateway.storage.quota.local import LocalRates
 from gateway.telemetry.hooks import Hooks
 from gateway.turn.limited import LimitedPipeline, open_limited
+from gateway.turn.stages import not_paused
 from tests.support.factory import sqlite_url
 from tests.support.in_process import InProcess
 
 PRICES = {"input_cost_per_token": Decimal("0.001"), "output_cost_per_token": Decimal("0.001")}
-FACTS = {"m": ModelFacts("m", 8000, 1000, 8000, prices=PRICES)}
+FACTS = {name: ModelFacts(name, most, 1000, most, prices=PRICES) for name, most in (("m", 8000), ("small", 1100))}
 KEY = KeyPolicy(
     "key_1",
     "t",
@@ -62,7 +64,8 @@ class Slow:
 @asynccontextmanager
 async def world(directory: Path, upstream: Any) -> AsyncIterator[tuple[InProcess, LimitedPipeline]]:
     """A pipeline behind limits, in this process."""
-    settings = Settings(storage=StorageSettings(url=sqlite_url(directory)))
+    routing = RoutingSettings(context_window_fallbacks={"small": ("m",)})
+    settings = Settings(storage=StorageSettings(url=sqlite_url(directory)), routing=routing)
     inside = await InProcess(settings, FACTS, lambda body: {"content": "ok"}).prepare()
     inside.pipeline._sender._upstream = upstream
     limited = open_limited(settings, inside.transactions, inside.store, inside.pipeline, Hooks())
@@ -107,6 +110,18 @@ async def test_s12_3_requests_that_are_cancelled_anywhere_hold_nothing(tmp_path:
         spent = await quota.budgets._store.spent(spending.account)
         assert spending.used + spending.spent == spent
         assert spent >= slow.answered * 5 * 10**9 - 1
+
+
+async def test_s12_3_a_dry_run_holds_nothing(tmp_path: Path) -> None:
+    """Also one that another model has room for: no model is asked."""
+    async with world(tmp_path, Slow()) as (inside, limited):
+        long = [{"role": "system", "content": "Keep the lamps. " * 500}, {"role": "user", "content": "Who?"}]
+        for model in ("m", "small"):
+            asked = request(inside.settings, model=model, messages=long, context={"dry_run": True})
+            told = not_paused(await limited.dry_run(asked))
+            assert told["response_metadata"]["routing_path"][-1] == "openai/m"
+        (spending,) = limited._quota.budgets.held()
+        assert spending.reserved == 0
 
 
 async def test_s12_3_a_planner_is_not_paid_for_a_budget_that_is_used_up(tmp_path: Path) -> None:

@@ -87,9 +87,9 @@ class Compress:
         except InvalidRequest as error:
             renamed(error, own_name)
             raise
-        # Who asks the model has neither our tool nor our citations to read.
+        # Who asks the model asks the one that is named, and has neither our tool nor our citations to read.
         options = replace(request.options, dry_run=True, sent_elsewhere=True, recall=False, cite=False, pauses=False)
-        return _Asked(body, replace(request, options=options, store=False, stream=False), own_name)
+        return _Asked(body, replace(request, options=options, fallbacks=False, store=False, stream=False), own_name)
 
     async def _fitted(self, request: ChatRequest, body: Json) -> Json:
         told = not_paused(await self._limited.dry_run(request))
