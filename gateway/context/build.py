@@ -16,11 +16,12 @@ from gateway.assembly.block import worded
 from gateway.assembly.messages import assemble
 from gateway.base.tasks import offload_if
 from gateway.context.gather import ContextInputs, Lack, collect
+from gateway.economy.rates import CacheRates, cache_rates
 from gateway.embeddings.meaning import Meaning, RequestMeaning
 from gateway.errors import ContextLengthExceeded
-from gateway.models.artifacts import ProcessingStrategy
+from gateway.models.artifacts import ArtifactType, ProcessingStrategy
 from gateway.models.bill import Comparison, InternalCall, LeftOut
-from gateway.models.economy import AUTO, PAID, EconomyNote
+from gateway.models.economy import AUTO, OFF, PAID, EconomyNote
 from gateway.models.exchange import ChatRequest
 from gateway.models.relevance import Relevance
 from gateway.models.upstream import CallScope
@@ -169,7 +170,7 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
     estimated = counter.margin != 1.0
     window = inputs.budget.context_window
     is_roomy = tokens is not None and (window is None or 2 * tokens >= window)
-    is_economic = is_roomy and request.options.economy == AUTO
+    is_economic = is_roomy and request.options.economy == AUTO and economic_rates(inputs, material, 0) is not None
     limits = Limits(tokens, settings.history_share, estimated=estimated, budget=inputs.budget, is_economic=is_economic)
     material = bounded(material, inputs.budget.turns)
     if tokens is not None and (history.stored or history.unread):
@@ -178,6 +179,16 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
         limits = replace(limits, low_water=int(settings.low_water * tokens), fresh=fresh)
     unreduced = count_unreduced(material, limits, counting, tools, _shares(inputs))
     return MeasuredInputs(inputs, material, counting, limits, tools, finder, unreduced)
+
+
+def economic_rates(inputs: ContextInputs, material: Material, prompt_tokens: int) -> CacheRates | None:
+    """The rates by which economy weighs passes over a prompt of so many tokens; None where it has nothing to do: it is
+    switched off, no result can leave, or cached input has no known price."""
+    request, of_tools = inputs.request, ArtifactType.TOOL_RESULT
+    if request.options.economy == OFF or request.options.mode == "off" or request.is_worded:
+        return None
+    has_results = any(each.artifact_type is of_tools for each in material.placed)
+    return cache_rates(inputs.facts.prices, prompt_tokens) if has_results else None
 
 
 def _shares(inputs: ContextInputs) -> Sequence[float]:

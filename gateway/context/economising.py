@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.context.build import FinalFit, MeasuredInputs, Proposal
+from gateway.context.build import FinalFit, MeasuredInputs, Proposal, economic_rates
 from gateway.economy.kept import ToolUse, kept_results
 from gateway.economy.passes import CarriedResult, cleared_when_cold, cleared_when_paid, credit
-from gateway.economy.rates import LIFETIME, CacheRates, cache_lifetime, cache_rates
+from gateway.economy.rates import LIFETIME, CacheRates, cache_lifetime
 from gateway.models.artifacts import ArtifactType, ProcessingStrategy
-from gateway.models.economy import AUTO, COLD, OFF, PAID, BranchCosts, EconomyNote, PassKind
+from gateway.models.economy import AUTO, COLD, PAID, BranchCosts, EconomyNote, PassKind
 from gateway.models.items import SIGNED
 from gateway.models.tool_steps import calls_of, text_of
 from gateway.models.window import Fitted, Material, Rendering
@@ -23,21 +23,18 @@ log = get_logger("gateway.context.economy")
 def economised(proposal: Proposal, final: FinalFit) -> tuple[Proposal, FinalFit]:
     """The context with the pass that pays, where `context.economy` is `auto`; with `observe` as it is, and with a note
     of what a pass would have cleared. A fault in it costs the saving, never the answer."""
-    request = proposal.measured.inputs.request
-    if request.options.economy == OFF or request.options.mode == "off" or request.is_worded:
-        return proposal, final
     try:
         measured, final = _economised(proposal.measured, final)
     except Exception as fault:  # noqa: BLE001 - the window without it stands
-        log.fault("economy_failed", fault, request_id=request.request_id)
+        log.fault("economy_failed", fault, request_id=proposal.measured.inputs.request.request_id)
         return proposal, final
     return (proposal if measured is proposal.measured else replace(proposal, measured=measured)), final
 
 
 def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInputs, FinalFit]:
     inputs, costs = measured.inputs, measured.inputs.history.costs
-    rates = cache_rates(inputs.facts.prices, final.fitted.tokens)
-    if rates is None or not any(each.artifact_type is ArtifactType.TOOL_RESULT for each in measured.material.placed):
+    rates = economic_rates(inputs, measured.material, final.fitted.tokens)
+    if rates is None:
         return measured, final
     is_cold, is_made = _is_cold(measured), inputs.request.options.economy == AUTO
     clearable = costs.clearable if costs is not None and not is_made else 0

@@ -27,7 +27,10 @@ PRICES = {
     "cache_read_input_token_cost": READ,
     "cache_creation_input_token_cost": WRITE,
 }
-FACTS = {"m": ModelFacts("m", max_input_tokens=200_000, prices=PRICES, tokenizer="o200k_base")}
+FACTS = {
+    name: ModelFacts(name, max_input_tokens=window, prices=prices, tokenizer="o200k_base")
+    for name, window, prices in (("m", 200_000, PRICES), ("unpriced", 30_000, {}))
+}
 READING: Json = {"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}
 LIFE, PAUSE = timedelta(minutes=5), timedelta(minutes=6)
 
@@ -72,7 +75,7 @@ class Agent:
 
     def __init__(self, world: "World", *, store: bool, **context: Any) -> None:
         self.world, self.store, self.context = world, store, {"economy": "auto", **context}
-        self.said: list[Json] = []
+        self.model, self.said = "m", list[Json]()
         self.forwarded: list[list[Json]] = []
         self.bills: list[Json] = []
         self.direct = Provider(world.clock)
@@ -81,11 +84,11 @@ class Agent:
     async def ask(self) -> Json:
         """One request with all that was said; its answer is said by then, too."""
         gateway = self.world.gateways[len(self.forwarded) % len(self.world.gateways)]
-        body = {"model": "m", "messages": self.said, "tools": [READING], "store": self.store, "context": self.context}
+        body = {"model": self.model, "messages": self.said, "tools": [READING], "store": self.store, "context": self.context}
         answer = await gateway.ask(body)
         self.forwarded.append(json.loads(json.dumps(gateway.upstream.sent[-1]["messages"])))
         self.bills.append(answer["response_metadata"])
-        self.paid += Decimal(str(answer["usage"]["cost"]))
+        self.paid += Decimal(str(answer["usage"].get("cost") or 0))
         self.unmanaged += self.direct.cost(self.direct.usage_of({"messages": self.said}))
         return answer
 
@@ -265,6 +268,18 @@ async def test_s4_i6_what_was_cleared_comes_back_in_small(world: World, store: b
     asked = agent.forwarded[-1][-1]["content"]
     assert keeper(37) in asked
     assert len(asked) < 6000
+
+
+async def test_s4_i6_where_no_price_is_known_what_comes_back_is_as_without_economy(world: World) -> None:
+    agent = Agent(world, store=False)
+    agent.model = "unpriced"
+    for number in range(8):
+        said = "\n\n".join(f"{keeper(number)} In {year} {prose(year, 100)}" for year in range(40))
+        await agent.turn(2, f"Note this of lamp {number}.\n\n{said}")
+    await agent.turn(0, "Who is called the keeper of lamp 3, and when?")
+    asked = agent.forwarded[-1][-1]["content"]
+    assert keeper(3) in asked
+    assert len(asked) > 4000
 
 
 @pytest.mark.parametrize("economy", ["auto", "observe"])
