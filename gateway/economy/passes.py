@@ -13,7 +13,8 @@ from gateway.economy.rates import CacheRates
 from gateway.models.economy import BranchCosts
 
 COLD_AGE, PAID_AGE = 3, 10
-"""Answers since a result was first forwarded, from which on a pass may clear it; from 10 on carrying it is rent."""
+"""Answers since a result was first forwarded, from which on a pass may clear it. Once 10 answers have followed, each
+further one adds the cost of carrying the result to its rent."""
 MIN_RESULT_TOKENS = 200
 """A result of fewer is hardly longer than its label."""
 LABEL_TOKENS = 60

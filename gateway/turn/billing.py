@@ -20,6 +20,7 @@ from gateway.models.economy import BranchCosts
 from gateway.models.exchange import ModelFacts
 from gateway.models.standing import Unlisted
 from gateway.models.usage import cache_tokens, is_figure
+from gateway.telemetry.logs import get_logger
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.stages import Attempted, Outcome, Prepared, RequestRun, Settled, answer_fields
 from gateway.window.counting import MEDIA, REPLY_TOKENS
@@ -29,6 +30,7 @@ LEFT_OUT = "hosted_tool_left_out"
 UNKNOWN_FIELD = "unknown_field"
 MAX_NAME = 80
 """Characters of a field's name in a warning."""
+log = get_logger("gateway.turn.billing")
 BY_FALLBACK = "answered_by_fallback"
 """The warning of a bill that another model was asked than the one that the request names."""
 
@@ -41,7 +43,7 @@ def bill(attempted: Attempted, primary: Priced | None, now: float, unlisted: Unl
     """The bill of a request.
 
     Args:
-        primary: of the call that is neither a round nor a try that another followed, if there is one.
+        primary: the last call to the primary model: neither a recall round nor a failed try that was retried.
         now: on the monotonic clock, in seconds.
         unlisted: what need not stand in the stored bill (ADR 19).
     """
@@ -70,18 +72,22 @@ def _meter(
     if context is None or context.economy is None or history is None or billed is None:
         return None, None
     primary = [call.total for call in calls if call.purpose in OF_MODELS]
-    return metered(
-        context.economy,
-        history.costs,
-        model=prepared.request.model,
-        usage=usage,
-        prices=prepared.facts.prices,
-        primary=sum((cost for cost in primary if cost is not None), Decimal(0)),
-        billed=billed,
-        counted=context.fitted.tokens,
-        left=context.left_out,
-        rewritten=context.economy.passed is not None or context.fitted.new_pass,
-    )
+    try:
+        return metered(
+            context.economy,
+            history.costs,
+            model=prepared.request.model,
+            usage=usage,
+            prices=prepared.facts.prices,
+            primary=sum((cost for cost in primary if cost is not None), Decimal(0)),
+            billed=billed,
+            counted=context.fitted.tokens,
+            left=context.left_out,
+            rewritten=context.economy.passed is not None or context.fitted.new_pass,
+        )
+    except Exception as fault:  # noqa: BLE001 - it costs the meter, not the answer that was paid for
+        log.fault("economy_failed", fault, request_id=prepared.request.request_id)
+        return None, None
 
 
 def first_fields(attempted: Attempted, now: float) -> Json:

@@ -221,8 +221,8 @@ class Preparer:
         return replace(prepared, history=history, context=built), built
 
     async def reserve(self, prepared: Prepared) -> None:
-        """Makes sure that budgets and limits have room for what a request may cost at the most (guarantee §12.3): the
-        prompt as counted plus the longest possible answer, multiplied by the number of calls that `recall` allows.
+        """Makes sure that budgets and limits have room for what a request may cost at the most: the prompt as counted
+        plus the longest possible answer, multiplied by the number of calls that `recall` allows (guarantee §12.3).
 
         Raises:
             BudgetExceeded, RateLimitExceeded, LimitsUnavailable: the model must not be asked.

@@ -40,8 +40,8 @@ MAX_ANCHORS = 64
 MAX_BEHIND = 16
 """Answers after which a frame is written once more behind the latest message, though nothing new is in it."""
 NEAR_SHARE = 0.25
-"""Share of the budget from which on it is kept, too, that everything was forwarded as it came: what the first step of a
-turn has fixed, later ones do not change (guarantee §4 I6)."""
+"""Once a prompt takes this share of the budget, a frame is kept even if nothing was changed, so later steps of the turn
+cannot change what its first step fixed (guarantee §4 I6)."""
 LARGE_BYTES = 2**20
 """A larger request's frame is read in a thread."""
 MAC, DIGEST, COUNTED = 16, 12, 8
@@ -113,12 +113,12 @@ class UnstoredFrames:
         paths = [history.digests[count - 1].path for count in anchors]
         names = [key.of_path(path) for path in paths]
         found = await self._cache.first(request.caller.tenant, names)
-        if request.options.economy != OFF and any(message.role in RESULT_ROLES for message in history.messages):
-            history = await self._with_costs(request, history, key, paths)
-        if found is None:
-            return history, None
-        number, value = found
         try:
+            if request.options.economy != OFF and any(message.role in RESULT_ROLES for message in history.messages):
+                history = await self._with_costs(request, history, key, paths)
+            if found is None:
+                return history, None
+            number, value = found
             over = partial(_put_over, history, key, names[number], value, number)
             return await offload_if(request.size >= LARGE_BYTES, over)
         except Exception as fault:  # noqa: BLE001 - whatever the cache holds, it costs a fresh fit
@@ -155,13 +155,13 @@ class UnstoredFrames:
         now = int(self._clock.now().timestamp())
         said = history.digests[: len(history.digests) - _is_prefilled(history.messages)]
         end = (said[-1] if said else history.base).path
-        if built.economy is not None:
-            values = {_used(key, history): (now + 1).to_bytes(8)}  # never earlier than it was
-            if costs is not None:
-                values[key.of_path(COSTS + end)] = costs.as_text().encode()
-            for name, value in values.items():
-                await self._cache.keep(request.caller.tenant, name, key.sealed(name, value))
         try:
+            if built.economy is not None:
+                values = {_used(key, history): (now + 1).to_bytes(8)}  # never earlier than it was
+                if costs is not None:
+                    values[key.of_path(COSTS + end)] = costs.as_text().encode()
+                for name, value in values.items():
+                    await self._cache.keep(request.caller.tenant, name, key.sealed(name, value))
             payload = await offload_if(built.fitted.new_pass, _payload, prepared, key, now, self._cache.ttl)
         except Unsayable:  # no older frame counts any more
             log.info("frame_not_kept", request_id=request.request_id)

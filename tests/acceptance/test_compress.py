@@ -59,7 +59,10 @@ def module_house(
     settings = {"planning": "auto", "recall": True, "cite": True}
     return module_start_gateway(
         {
-            **{"model_list": models, "auth": {"keys": keys}, "context": settings, "masking": {"enabled": True}},
+            "model_list": models,
+            "auth": {"keys": keys},
+            "context": settings,
+            "masking": {"enabled": True},
             "routing": {"context_window_fallbacks": {"small": ["gpt-4o"]}},
         }
     )

@@ -84,7 +84,13 @@ class Agent:
     async def ask(self) -> Json:
         """One request with all that was said; its answer is said by then, too."""
         gateway = self.world.gateways[len(self.forwarded) % len(self.world.gateways)]
-        body = {"model": self.model, "messages": self.said, "tools": [READING], "store": self.store, "context": self.context}
+        body = {
+            "model": self.model,
+            "messages": self.said,
+            "tools": [READING],
+            "store": self.store,
+            "context": self.context,
+        }
         answer = await gateway.ask(body)
         self.forwarded.append(json.loads(json.dumps(gateway.upstream.sent[-1]["messages"])))
         self.bills.append(answer["response_metadata"])
@@ -280,6 +286,23 @@ async def test_s4_i6_where_no_price_is_known_what_comes_back_is_as_without_econo
     asked = agent.forwarded[-1][-1]["content"]
     assert keeper(3) in asked
     assert len(asked) > 4000
+
+
+@pytest.mark.parametrize(
+    "step",
+    [f"gateway.turn.{name}" for name in ("billing.metered", "unstored_frames._used", "unstored_frames.BranchCosts")],
+)
+async def test_s4_a_fault_of_the_meter_costs_no_answer(
+    world: World, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("broken")
+
+    agent = Agent(world, store=False)
+    await agent.turn(3)
+    monkeypatch.setattr(step, broken)
+    await agent.turn(3)
+    assert [bill["cost"]["total_cost"] > 0 for bill in agent.bills] == [True] * 8
 
 
 @pytest.mark.parametrize("economy", ["auto", "observe"])
