@@ -177,6 +177,10 @@ FAILURES: dict[str, Odd] = {
         fails="The upstream gave up its answer: cancelled.",
     ),
     "a detail": failing({"detail": "Provider disconnected"}, DONE, whole={"detail": "Provider disconnected"}),
+    "a message alone before the first word": Odd(
+        events=[{"message": "Provider disconnected"}], fails=DOWN["message"], begun=False
+    ),
+    "a message alone in place of the rest": failing({"message": "Provider disconnected"}),
     "a message alone": failing(
         {"code": 502, "message": "Provider disconnected"}, whole={"code": 502, "message": "Provider disconnected"}
     ),
@@ -477,6 +481,18 @@ TEXTS: dict[str, Odd] = {
             chunk({"role": "model", "content": "so "}),
             chunk({"role": "model", "content": "it is"}),
             *ended("stop"),
+        ],
+        text="so it is",
+    ),
+    "notices beside it": Odd(
+        events=[
+            {"message": "processing"},
+            chunk({"role": "assistant", "content": "so "}),
+            {"status": "queued", "message": "still processing"},
+            chunk({"content": "it is"}),
+            *ended("stop")[:2],
+            {"detail": "bye"},
+            DONE,
         ],
         text="so it is",
     ),

@@ -142,12 +142,25 @@ class HttpChunkStream:
             raise self._fault
 
     async def _read(self) -> AsyncGenerator[list[dict[str, Any]], None]:
-        with translated(begun=True, origin=self._origin):
-            while not self.done and (piece := await self._source.read(self._patience.seconds)) is not END:
-                if chunks := self._chunks(piece):
-                    yield chunks
-                if self._fault is not None:
-                    raise self._fault
+        try:
+            with translated(begun=True, origin=self._origin):
+                while not self.done and (piece := await self._source.read(self._patience.seconds)) is not END:
+                    if chunks := self._chunks(piece):
+                        yield chunks
+                    if self._fault is not None:
+                        raise self._fault
+        except (UpstreamInterrupted, UpstreamTimeout):
+            self._end()  # it has said why
+            raise
+        self._end()
+
+    def _end(self) -> None:
+        """
+        Raises:
+            UpstreamRefused: the last that the upstream said was no part of an answer that was not finished.
+        """
+        if self._mender.notice is not None:
+            raise self._mender.notice
 
     def _chunks(self, piece: bytes) -> list[dict[str, Any]]:
         """The chunks that a piece completes. What came before a fault was said all the same."""
@@ -168,6 +181,7 @@ class HttpChunkStream:
                         break
             if self.done:
                 chunks += self._mender.rest()
+                self._end()
             if chunks:
                 self._patience.event_came()
             elif not self.done:
@@ -205,6 +219,8 @@ class HttpChunkStream:
             UpstreamRefused: it tells a failure.
         """
         chunks += self._mender.mended(chunk, data)
+        if self._mender.notice is not None:
+            self._parser.comments += 1  # a sign of life, at least
         if self._mender.fault is not None:
             raise self._mender.fault
 

@@ -9,6 +9,7 @@ from gateway.base import jsons
 from gateway.errors import UpstreamError, UpstreamInvalidResponse
 from gateway.models.exchange import Deployment
 from gateway.models.usage import sound
+from gateway.upstream.openai.error_bodies import status_of
 from gateway.upstream.openai.faults import refusal
 from gateway.wire.calls import CallIds, CallPieces, whole_calls, written
 
@@ -143,6 +144,9 @@ class StreamMender:
     def __init__(self, deployment: Deployment, body: Mapping[str, Any]) -> None:
         """`body`: of the request, in the words of any API."""
         self.fault: UpstreamError | None = None
+        self.notice: UpstreamError | None = None
+        """What was said in place of an answer, without a status: a failure if the answer does not go on behind it."""
+        self._is_ending = False
         self._deployment = deployment
         self._wants_tools = _wants_tools(body)
         self._tools = frozenset(_names(body))
@@ -159,7 +163,10 @@ class StreamMender:
             raw: its bytes, if they are known.
         """
         told = failure_in(chunk)
-        self._last = chunk
+        if told is not None and not (_is_told(chunk.get("error")) or ANSWERS & chunk.keys() or status_of(told)):
+            self.notice = None if self._is_ending else fault_of(told, self._deployment)
+            return []
+        self.notice, self._last = None, chunk
         if told is not None:
             self.fault = fault_of(told, self._deployment)
             choices = chunk.get("choices")
@@ -210,6 +217,7 @@ class StreamMender:
             if not delta["tool_calls"]:
                 del delta["tool_calls"]
         if choice.get("finish_reason"):
+            self._is_ending = True
             if choice["finish_reason"] == LEGACY and index in self._calls:
                 choice["finish_reason"] = "tool_calls"
             if index in self._calls or self._halves:

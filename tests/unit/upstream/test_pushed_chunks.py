@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout
+from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamRefused, UpstreamTimeout
 from gateway.models.exchange import Deployment
 from gateway.upstream.http.connection import HIGH_WATER_BYTES, Connection
 from gateway.upstream.http.faults import Origin
@@ -160,6 +160,31 @@ async def test_a_connection_that_is_lost_is_a_fault_behind_what_it_said() -> Non
     with pytest.raises(UpstreamInterrupted):
         await task
     assert upstream.taken == ["before"]
+
+
+NOTICES = [{"message": "busy"}, {"detail": "busy", "status": "x"}]
+
+
+@pytest.mark.parametrize("said", NOTICES)
+@pytest.mark.parametrize("behind", [b"", b"data: [DONE]\n\n", None], ids=["the end", "done", "silence"])
+async def test_what_is_no_part_of_an_answer_is_why_it_does_not_go_on(said: Json, behind: bytes | None) -> None:
+    upstream = Upstream(idle=0.2)
+    stream = await upstream.opened()
+    upstream.says(b"data: " + json.dumps(said).encode() + b"\n\n")
+    if behind is not None:
+        upstream.connection.data_received(b"%x\r\n%b\r\n" % (len(behind), behind) + b"0\r\n\r\n" * bool(behind))
+    with pytest.raises(UpstreamRefused, match="busy"):
+        async for _ in stream._rest:
+            pass
+
+
+@pytest.mark.parametrize("said", NOTICES)
+async def test_an_answer_that_goes_on_behind_a_notice_is_whole(said: Json) -> None:
+    upstream, notice = Upstream(), b"data: " + json.dumps(said).encode() + b"\n\n"
+    stream = await upstream.opened()
+    upstream.says(notice, word("one"), notice, word("two"), word("").replace(b"null", b'"stop"'), notice)
+    upstream.connection.data_received(b"0\r\n\r\n")
+    assert [text async for batch in stream._rest for text in words(batch)] == ["one", "two", ""]
 
 
 async def test_silence_is_a_fault_however_much_was_pushed() -> None:
