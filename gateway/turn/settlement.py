@@ -76,7 +76,7 @@ class Settlement:
             settled = await self._billed(run, outcome)
             commit = await self._recorder.commit_of(settled)
             run.commits()  # from here on it runs to its end, whoever leaves
-            await self._tasks.finished(self._written(run, commit))
+            await self._tasks.finished(self._written(run, commit, settled))
             await self._learn(settled.attempted)
             return settled
         finally:
@@ -97,9 +97,10 @@ class Settlement:
             settled = replace(settled, cited=found)
         return settled
 
-    async def _written(self, run: RequestRun, commit: TurnCommit) -> None:
+    async def _written(self, run: RequestRun, commit: TurnCommit, settled: Settled) -> None:
         try:
             await self._commits.commit(commit, run.prepared.request.admission, "turn_not_stored")
+            await self._recorder.keep(settled)
         except StorageUnavailable:
             raise
         except Exception:  # the answer cannot be stored as it is; its bill still can

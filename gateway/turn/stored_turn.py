@@ -36,6 +36,7 @@ from gateway.models.turn import ASKED, BROKE, LedgerEntry, NewAnswer, StoredTurn
 from gateway.models.window import Material
 from gateway.planning.loops import ToolLoops
 from gateway.storage.store import ConversationStore
+from gateway.telemetry.logs import get_logger
 from gateway.things.rules import things_of_steps
 from gateway.turn.body import as_it_goes_up, with_binding
 from gateway.turn.new_frame import new_frame
@@ -44,6 +45,7 @@ from gateway.turn.unstored_frames import UnstoredFrames
 from gateway.window.counting import PromptCounter
 from gateway.wire.anthropic.wording import canonical_calls
 
+log = get_logger("gateway.turn.stored_turn")
 CHAIN_BYTES = 2**20
 """The chain of a larger body is hashed in a thread."""
 
@@ -60,15 +62,12 @@ class TurnRecorder:
         self._loops = loops
 
     async def commit_of(self, settled: Settled) -> TurnCommit:
-        """Turn and bill, for one transaction. Of what is not stored, frames and loops are kept in the cache."""
+        """Turn and bill, for one transaction."""
         attempted, prepared = settled.attempted, settled.attempted.prepared
         outcome, request = attempted.outcome, prepared.request
         is_stored = prepared.conversation_id and prepared.context is not None
         turn = await self._turn(settled) if is_stored else None
         chains = await self._chains(attempted)
-        if outcome.status != "failed":
-            await self.keep_frame(prepared, settled.costs)
-            await self._note_loop(prepared, outcome)
         entry = LedgerEntry(
             request_id=request.request_id,
             tenant=request.caller.tenant,
@@ -90,6 +89,18 @@ class TurnRecorder:
             figures=ledger_figures(settled.metadata, settled.calls),
         )
         return TurnCommit(entry, turn, chains, request.claim)
+
+    async def keep(self, settled: Settled) -> None:
+        """Keeps in the cache, once they are committed, what later requests need of turns that are not stored. A fault
+        costs a fresh fit, not the answer."""
+        prepared, outcome = settled.attempted.prepared, settled.attempted.outcome
+        if outcome.status == "failed":
+            return
+        try:
+            await self.keep_frame(prepared, settled.costs)
+            await self._note_loop(prepared, outcome)
+        except Exception as fault:  # noqa: BLE001
+            log.fault("turn_not_cached", fault, request_id=prepared.request.request_id)
 
     async def keep_frame(self, prepared: Prepared, costs: BranchCosts | None = None) -> None:
         """Keeps what a request forwarded of a conversation that is not stored."""

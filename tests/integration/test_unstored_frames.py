@@ -18,6 +18,7 @@ from gateway.models.exchange import ModelFacts
 from gateway.ports import CacheBackend
 from gateway.storage.cache.frames import MAX_BYTES, FrameCache
 from gateway.storage.cache.memory import MemoryCache, open_cache
+from gateway.turn.stored_turn import TurnRecorder
 from gateway.turn.unstored_frames import MAC
 from tests.support.hand_clock import HandClock
 from tests.support.in_process import InProcess
@@ -270,6 +271,28 @@ async def test_s4_i7_a_changed_tool_list_and_moving_breakpoints_leave_the_rest_a
     assert str(found).count("cache_control") == 1
     unmarked = [{**m, "content": m["content"][0]["text"]} if isinstance(m["content"], list) else m for m in found]
     assert unmarked[: len(before)] == before
+
+
+async def test_s4_i7_a_client_that_leaves_while_frames_are_kept_has_its_turn_or_no_frame(
+    one: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, noting, kept = Client([one]), asyncio.Event(), asyncio.Event()
+
+    async def note(*_: Any) -> None:
+        noting.set()
+        await kept.wait()
+
+    client.said.append({"role": "user", "content": f"please {client.words(2000)}"})
+    monkeypatch.setattr(TurnRecorder, "_note_loop", note)
+    asked = asyncio.ensure_future(client.ask())
+    await noting.wait()
+    asked.cancel()
+    kept.set()
+    await asyncio.gather(asked, return_exceptions=True)
+    await one.pipeline.settlement.drain(10)
+    found = await one.store.find_completion("tenant", next(iter(one.computed)))
+    assert found is not None
+    assert (found.ledger.status, one.frames.size > 0) == ("complete", True)
 
 
 async def test_what_was_changed_by_nothing_leaves_no_frame(one: InProcess) -> None:

@@ -123,6 +123,9 @@ class NotingRecorder:
         self.computed[settled.known.request_id] = settled.known
         return await self._recorder.commit_of(settled)
 
+    async def keep(self, settled: Settled) -> None:
+        await self._recorder.keep(settled)
+
 
 class NoFiles:
     """Nobody keeps any (adapter of `ports.documents.FileStore`)."""
