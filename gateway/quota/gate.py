@@ -264,7 +264,7 @@ class Admitted:
     among those at once, sums of budgets, and what was counted for it."""
 
     __slots__ = (
-        *("_beyond", "_counted", "_holds", "_is_settled", "_plan", "_quota"),
+        *("_before", "_beyond", "_counted", "_holds", "_is_settled", "_plan", "_quota"),
         *("hard", "request_id", "slots", "soft", "warnings", "windows"),
     )
 
@@ -276,8 +276,10 @@ class Admitted:
         self.hard: list[Spending] = []
         self.soft: list[Spending] = []
         self._beyond: list[str] = []
-        self._holds: list[tuple[Spending, int]] = []
-        self._counted: list[tuple[What, str, int, float]] = []
+        self._holds: dict[Spending, int] = {}
+        self._counted: dict[tuple[What, str], tuple[int, float]] = {}
+        """How much, and since when; `_before`: before what is being counted now."""
+        self._before: dict[tuple[What, str], tuple[int, float]] = {}
         self._quota = quota
         self._plan = plan
         self._is_settled = False
@@ -293,30 +295,35 @@ class Admitted:
         return found
 
     async def reserve(self, cost: int | None, tokens: int) -> None:
-        """Before a model is asked (`models.allowed.Admission`)."""
+        """Before a model is asked (`models.allowed.Admission`). Of another one, what exceeds the earlier."""
         if cost is None and (self.hard or self.soft):
             self.warn("budget_not_counted")
+        held, self._before = dict(self._holds), dict(self._counted)
         try:
             if cost:
                 for spending in self.hard:
                     await self._hold(spending, cost)
             for each in self._plan.tokens:
-                await self._quota.take(self, each, "tokens", tokens)
+                more = tokens - self._before.get(("tokens", each.key), (0, 0.0))[0]
+                if more > 0:
+                    await self._quota.take(self, each, "tokens", more)
         except BaseException:
-            self._release(0)
+            for spending, amount in self._holds.items():
+                self._quota.budgets.release(spending, amount - held.get(spending, 0), 0)
+            self._holds = held
             raise
 
     async def _hold(self, spending: Spending, cost: int) -> None:
-        budgets = self._quota.budgets
-        if not budgets.try_hold(spending, cost):
+        budgets, held = self._quota.budgets, self._holds.get(spending, 0)
+        if cost > held and not budgets.try_hold(spending, cost - held):
             try:
-                if await self._quota.asked(self, self._held(spending, cost)) is None:
+                if await self._quota.asked(self, self._held(spending, cost - held)) is None:
                     return
             except NotLeft:
                 if cost > spending.left and not spending.is_spent:
                     raise self._quota.too_dear(spending, cost) from None
                 raise (self._quota.spent if spending.is_spent else self._quota.held)(spending) from None
-        self._holds.append((spending, cost))
+        self._holds[spending] = max(cost, held)
 
     async def _held(self, spending: Spending, cost: int) -> bool:
         await self._quota.budgets.hold(spending, cost)
@@ -332,10 +339,9 @@ class Admitted:
 
     def owed(self, cost: int) -> None:
         """Its bill waits in memory: what it cost is held until `billed`."""
-        held = {id(spending): amount for spending, amount in self._holds}
         for spending in self.hard:
-            self._quota.budgets.release(spending, held.get(id(spending), 0) - cost, 0)
-        self._holds = [(spending, cost) for spending in self.hard]
+            self._quota.budgets.release(spending, self._holds.get(spending, 0) - cost, 0)
+        self._holds = dict.fromkeys(self.hard, cost)
 
     def closed(self) -> None:
         """There will be no bill (`models.allowed.Admission`)."""
@@ -344,14 +350,12 @@ class Admitted:
     def _release(self, cost: int) -> None:
         """Gives back all that is held of budgets; `cost` was billed."""
         release = self._quota.budgets.release
-        holds, self._holds = self._holds, []
-        for spending, amount in holds:
+        holds, self._holds = self._holds, {}
+        for spending, amount in holds.items():
             release(spending, amount, cost)
-        if cost and (self.soft or len(holds) < len(self.hard)):
-            held = {id(spending) for spending, _ in holds}
-            for spending in (*self.hard, *self.soft):
-                if id(spending) not in held:
-                    release(spending, 0, cost)
+        for spending in (*self.hard, *self.soft) if cost else ():
+            if spending not in holds:
+                release(spending, 0, cost)
 
     def failed(self, error: BaseException) -> None:
         """The request is over; its client is told with the error what is left."""
@@ -374,20 +378,23 @@ class Admitted:
 
     def note(self, what: What, key: str, amount: int, at: float) -> None:
         """So much was counted, by the time `at`."""
-        self._counted.append((what, key, amount, at))
+        counted, since = self._counted.get((what, key), (0, at))
+        self._counted[what, key] = counted + amount, since
 
     def give_back(self, what: What) -> None:
-        """Takes back what was counted of requests or tokens."""
-        for each in [each for each in self._counted if each[0] == what]:
-            self._counted.remove(each)
-            self._change(each[1], -each[2], each[3])
+        """Takes back what is being counted of requests or tokens."""
+        for name, (amount, since) in self._counted.items():
+            more = amount - self._before.get(name, (0, since))[0]
+            if name[0] == what and more:
+                self._change(name[1], -more, since)
+        self._counted = {name: each for name, each in self._counted.items() if name[0] != what} | self._before
 
     def _correct(self, tokens: int) -> None:
         """Counts the tokens that were used in place of those that were expected."""
-        for what, key, amount, at in self._counted:
+        for (what, key), (amount, since) in self._counted.items():
             if what == "tokens" and amount != tokens:
-                self._change(key, tokens - amount, at)
-        self._counted = []
+                self._change(key, tokens - amount, since)
+        self._counted = {}
 
     def _change(self, key: str, amount: int, at: float) -> None:
         quota = self._quota

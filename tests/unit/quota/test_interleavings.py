@@ -2,18 +2,25 @@
 the budget and one request."""
 
 import asyncio
+import contextlib
 import random
+import time
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import StorageUnavailable
-from gateway.models.allowed import LEASE_SECONDS, Account, Holder, Leased
+from gateway.config.allowances import LimitSettings
+from gateway.errors import RateLimitExceeded, StorageUnavailable
+from gateway.models.allowed import LEASE_SECONDS, Account, Ask, Holder, Leased
 from gateway.quota.budgets import Budgets, NotLeft
+from gateway.quota.gate import Quota
 from gateway.quota.holders import account_of
 from gateway.storage.quota.budgets import granted
+from gateway.storage.quota.local import LocalRates
+from gateway.telemetry.hooks import Hooks
+from gateway.telemetry.metrics import Metrics
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ACCOUNT = account_of(Holder("key", "key_1"), "month", AT, hard=True)
@@ -88,6 +95,42 @@ class Store:
     def _reach(self) -> None:
         if self.world.is_away and self.world.chance.random() < 0.5:
             raise StorageUnavailable("away")
+
+
+@pytest.mark.parametrize("actual", [1000, 5000, None])
+@pytest.mark.parametrize("asked", [[3000, 3000], [3000, 4000, 2000], [3000, 9999, 1000], [9999, 3000]])
+async def test_s12_3_a_request_that_turns_to_other_targets_is_reserved_and_counted_once(
+    asked: list[int], actual: int | None
+) -> None:
+    """What the dearest may cost is held; one that does not fit takes nothing of what the others hold."""
+    world = World(random.Random(1))
+    allowed = {"budgets": [{"usd": "0.00000001"}], "limits": {"tpm": 8000}}
+    limits = LimitSettings.model_validate({"all": allowed})
+    quota = Quota(limits, Store(world, 1), LocalRates, world.clock, Metrics(()), Hooks())
+    request = await quota.admit(Ask("req_1", "t", None, None, None, "m", AT), None)
+    assert request is not None
+    (spending,), (counted,) = request.hard, request._plan.tokens
+    largest = 0
+
+    def used() -> tuple[int, int]:
+        assert quota.local is not None
+        previous, _, current, _ = quota.local.take(counted.key, 8000, 0, time.time())[1]
+        return spending.reserved, previous + current
+
+    for tokens in asked:
+        refused = pytest.raises(RateLimitExceeded) if tokens > 8000 else contextlib.nullcontext()
+        with refused:
+            await request.reserve(tokens, tokens)
+        largest = largest if tokens > 8000 else max(largest, tokens)
+        assert used() == (largest, largest)
+    if actual is None:
+        request.closed()
+    else:
+        request.billed(actual, actual)
+    assert used() == (0, actual or 0)
+    assert spending.used == (actual or 0)
+    request.leave()
+    await quota.close()
 
 
 @settings(max_examples=150)
