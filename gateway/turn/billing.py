@@ -162,14 +162,14 @@ class UsageCount:
     async def priced(self, run: RequestRun, outcome: Outcome) -> Priced:
         """The request's last call of the primary model, priced as its deployment charges."""
         usage, estimated = await self._usage(run, outcome)
-        tier, prepared = (outcome.completion or {}).get("service_tier"), run.prepared
+        tier, prepared = (outcome.completion or run.said.completion or {}).get("service_tier"), run.prepared
         known = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
         prices = prepared.facts.prices
         return usage, price_call("primary", prepared.wire.deployment.route, known, prices, estimated=estimated)
 
     async def of_failure(self, run: RequestRun) -> CallCost:
         """The same of a call that failed and may have been charged, while another follows."""
-        return replace((await self.priced(run, Outcome("failed")))[1], purpose=FAILED_TRY)
+        return replace((await self.priced(run, run.said))[1], purpose=FAILED_TRY)
 
     async def _usage(self, run: RequestRun, outcome: Outcome) -> tuple[Json, bool]:
         """The usage, and whether it was counted here because upstream did not report it."""
@@ -177,11 +177,11 @@ class UsageCount:
             return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
         reported = outcome.usage or {}
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
-        answered = is_figure(completion) and (completion or not _says(outcome.completion))
+        answered = is_figure(completion) and (completion or not says(run.said))
         if is_figure(prompt) and prompt and answered:
             self._learn(run.prepared, prompt, cached=sum(cache_tokens(reported)))
             return reported, False
-        said = run.heard.completion() if run.heard is not None else outcome.completion or {}
+        said = run.said.completion or {}
         # It loads a vocabulary at first, and an answer may be long: streams of other requests must not wait for that.
         return await asyncio.to_thread(self._counted, run.prepared, said, reported), True
 
@@ -261,9 +261,9 @@ class UsageCount:
             self._counters.learn(facts, report)
 
 
-def _says(completion: Json | None) -> bool:
+def says(outcome: Outcome) -> bool:
     """Whether an answer has anything in it."""
-    messages = [choice.get("message") or {} for choice in (completion or {}).get("choices") or ()]
+    messages = [choice["message"] for choice in outcome.answers]
     return any(value for message in messages for name, value in message.items() if name != "role")
 
 

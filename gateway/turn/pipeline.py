@@ -66,7 +66,9 @@ class Pipeline:
 
         async def ask() -> JsonAnswer:
             with self._routes.answering():
-                return await self._asked(run, partial(self._sender.whole, run))
+                answer = await self._asked(run, partial(self._sender.whole, run))
+            run.hears(partial(Outcome.of, answer))
+            return answer
 
         async with self.settlement.recording_failure(run):
             if paused := await self._prepare(run):
@@ -108,8 +110,10 @@ class Pipeline:
             opened = StreamWithRecall(opened, run, self._recaller, ask)
 
         async def close() -> None:
-            await stack.aclose()
-            self.settlement.abandon(run)
+            try:
+                await stack.aclose()
+            finally:
+                self.settlement.abandon(run)
 
         async def send_to(receiver: Receiver) -> None:
             await relay(receiver, run, opened, stack, self.settlement, lambda: self._keep(run))
@@ -142,8 +146,8 @@ class Pipeline:
         return RequestRun(await self._preparer.opened(asked, target))
 
     async def _prepare(self, run: RequestRun) -> Paused | None:
-        """Steps 1 to 5: the request as it is to be sent first. Where it does not fit its model, it is for one that may
-        answer instead."""
+        """Steps 1 to 5: the request as it is to be sent first. If it cannot be fitted to its model, it is prepared
+        for a fallback model."""
         preparer, asked, clock = self._preparer, run.asked, self.settlement.clock
         if asked.is_proxied:
             run.turn_to(replace(run.prepared, own=await passed_on(asked, self._parts.files)))

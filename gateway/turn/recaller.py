@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from gateway.accounting.stream import StreamRecord
@@ -213,7 +214,7 @@ class StreamWithRecall(StreamAround):
         begun = False
         while True:
             part = _Round(continues=begun)
-            self._run.hears(part.record)
+            self._run.hears(partial(Outcome.of_stream, part.record, "partial"))
             async with aclosing(self._opened.batches()) as batches:
                 while (batch := await next_batch(batches, part.record)) is not None:
                     if passed := part.push(batch):

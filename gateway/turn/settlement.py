@@ -2,7 +2,6 @@
 happens, there is a bill (guarantee §6)."""
 
 import asyncio
-import contextlib
 from array import array
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
@@ -26,7 +25,7 @@ from gateway.models.economy import COLD
 from gateway.models.turn import TurnCommit
 from gateway.models.window import MEMORY_INDEX
 from gateway.telemetry.logs import get_logger
-from gateway.turn.billing import UsageCount, bill, metadata_of
+from gateway.turn.billing import UsageCount, bill, metadata_of, says
 from gateway.turn.commits import Commits
 from gateway.turn.open_calls import OpenCalls
 from gateway.turn.parts import PipelineParts
@@ -168,20 +167,23 @@ class Settlement:
         code = error.code if error else "client_disconnected"
         if error is not None:
             self.metrics.upstream_failed(run.prepared.request.model, error)
-        outcome = Outcome.failed(code, error, is_out=run.attempted().is_out)
+        said, failed = run.said, Outcome.failed(code, error, is_out=run.attempted().is_out)
+        failed = replace(failed, usage=failed.usage or said.usage, charged=failed.charged or says(said))
+        outcome = failed
+        if record is not None and record.begun and run.is_delivered:
+            told = error.body()["error"] if error is not None else None
+            outcome = replace(failed, status="partial", completion=record.completion(), error=told)
         try:
-            if record is not None and record.begun and run.is_delivered:
-                told = error.body()["error"] if error is not None else None
-                outcome = replace(Outcome.of_stream(record, "partial", code), error=told)
-            await self.settle(run, outcome)
-            return True
-        except StorageUnavailable:
-            log.warning("turn_not_stored", request_id=run.asked.request_id, status=outcome.status)
-        except Exception as fault:  # noqa: BLE001 - whatever is wrong with the answer, the bill is kept
-            log.fault("turn_not_kept", fault, request_id=run.asked.request_id)
-            run.turn_to(replace(run.prepared, context=None))
-            with contextlib.suppress(StorageUnavailable):
-                await self.settle(run, Outcome("failed", error_code=code))
+            for each in (outcome, failed):
+                try:
+                    await self.settle(run, each)
+                    return each is outcome
+                except StorageUnavailable:
+                    log.warning("turn_not_stored", request_id=run.asked.request_id, status=each.status)
+                    break
+                except Exception as fault:  # noqa: BLE001 - whatever is wrong with the answer, the bill is kept
+                    log.fault("turn_not_kept", fault, request_id=run.asked.request_id)
+                    run.turn_to(replace(run.prepared, context=None))
         finally:
             self.running.leave(run)
             if not run.is_committing and run.asked.admission is not None:

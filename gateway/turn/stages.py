@@ -4,8 +4,10 @@ A stage is a frozen value: nobody writes into what another has made. What grows 
 leave and its process may end at any moment, stands in its `RequestRun`, which is only added to.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeVar
 
 from gateway.accounting.metadata import in_answer, with_citations
@@ -73,8 +75,8 @@ class Wire:
 class Prepared:
     """A request that is ready to be sent to one target.
 
-    `history` and `context` are None where a request is only passed on; `history` also where nothing that is stored, or
-    will be, belongs to it; both while it is being prepared.
+    `history` and `context` are None where a request is only passed on. `history` is also None when the request
+    continues nothing stored and will not be stored. Both are None until preparation has filled them.
     """
 
     asked: ChatRequest
@@ -95,7 +97,7 @@ class Prepared:
     refused_budget: Budget | None = None
     """The budget of a first prompt that upstream refused as too long; the request was then fitted once more."""
     surplus: int = 0
-    """Tokens that the prompt has more than was counted, as placeholders stand in it; below 0: fewer."""
+    """By how many tokens masking makes the prompt longer than its count; negative if shorter."""
     conversation_id: str | None = None
 
     @property
@@ -149,6 +151,7 @@ class Attempt:
         began_at: on the monotonic clock, in seconds.
         cost: once it is accounted for: of a failed one that was followed by another, and of a round of `recall`.
         error: how it failed.
+        is_over: it is accounted for; `cost` is None where it was free.
     """
 
     target: Target
@@ -156,6 +159,7 @@ class Attempt:
     began_at: float
     cost: CallCost | None = None
     error: GatewayError | None = None
+    is_over: bool = False
 
     @property
     def is_round(self) -> bool:
@@ -184,11 +188,11 @@ class Outcome:
 
     @classmethod
     def failed(cls, code: str | None, error: GatewayError | None, *, is_out: bool) -> "Outcome":
-        """The outcome of a call that gave its client nothing; None: the client has left, perhaps while a call was
-        out."""
+        """The outcome of a call that gave its client nothing. `error` None: the client has left. `is_out`: see
+        `Attempted.is_out`."""
         if error is None:
             return cls("failed", error_code=code, charged=is_out)
-        return cls("failed", usage=error.usage, error_code=code, charged=error.may_be_charged)
+        return cls("failed", usage=error.usage, error_code=code, charged=is_out and error.may_be_charged)
 
     @classmethod
     def of_stream(cls, record: StreamRecord, status: TurnStatus = "complete", error: str | None = None) -> "Outcome":
@@ -205,6 +209,8 @@ class Outcome:
 
 SO_FAR = Outcome("partial")
 """Of a request that is still being answered."""
+SILENT = partial(Outcome, "failed")
+"""Of a call that has said nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +239,16 @@ class Attempted:
 
     @property
     def is_called(self) -> bool:
-        """Whether a call of the primary model was begun that is no round: it is on the bill."""
-        return bool(self.attempts) and not self.attempts[-1].is_round
+        """Whether the last call to the primary model is still to be priced: it was begun, and is neither a finished
+        recall round nor a failed try that was followed."""
+        return bool(self.attempts) and not self.attempts[-1].is_over
 
     @property
     def is_out(self) -> bool:
-        """Whether that call is under way, or its end is not accounted for: it may have been charged."""
-        last = self.attempts[-1] if self.attempts else None
-        return last is not None and last.cost is None and (last.error is None or last.error.may_be_charged)
+        """Whether the provider may charge for the last call: it is still running, or it failed and its cost is not
+        booked yet."""
+        error = self.attempts[-1].error if self.attempts else None
+        return self.is_called and (error is None or error.may_be_charged)
 
     @property
     def sent_at(self) -> float | None:
@@ -301,8 +309,6 @@ class RequestRun:
         self.timings: dict[str, float] = {}
         self.opened: tuple[Any, ...] = ()
         """Which calls the storage knows of, should this process die."""
-        self.heard: StreamRecord | None = None
-        """What the model has said in a round of a stream of which nothing may have gone to the client yet."""
         self.upstream_id: str | None = None
         self.written = 0
         """Tokens of its answer, once they are known."""
@@ -312,6 +318,12 @@ class RequestRun:
         """Its commit is under way: it runs to its end, whoever leaves."""
         self._is_given_up = False
         self._attempts: list[Attempt] = []
+        self._said: Callable[[], Outcome] = SILENT
+
+    @property
+    def said(self) -> Outcome:
+        """What the last call has said so far, whether or not it has gone to the client; usage as of `Outcome`."""
+        return self._said()
 
     @property
     def scope(self) -> CallScope:
@@ -364,24 +376,25 @@ class RequestRun:
 
     def began(self, at: float) -> None:
         """The model is asked from here on: there is a bill, even if the client leaves."""
-        prepared, self.heard = self.prepared, None
+        prepared, self._said = self.prepared, SILENT
         self._attempts.append(Attempt(prepared.target, prepared.wire.deployment.route, at))
 
     def failed(self, error: GatewayError) -> None:
         """The last try has failed; what it may have cost is not accounted for."""
         self._attempts[-1] = replace(self._attempts[-1], error=error)
+        self._said = partial(Outcome, "failed", usage=error.usage)
 
     def followed(self, cost: CallCost | None) -> None:
         """Another try follows the one that failed, which may have cost so much."""
-        self._attempts[-1] = replace(self._attempts[-1], cost=cost)
+        self._attempts[-1] = replace(self._attempts[-1], cost=cost, is_over=True)
 
     def paid(self, cost: CallCost) -> None:
         """The last try was a round of the tool `recall`; the model is to be asked again."""
-        self._attempts[-1], self.heard = replace(self._attempts[-1], cost=cost), None
+        self._attempts[-1] = replace(self._attempts[-1], cost=cost, is_over=True)
 
-    def hears(self, record: StreamRecord) -> None:
-        """A round of a stream begins, of which nothing may go to the client yet."""
-        self.heard = record
+    def hears(self, said: Callable[[], Outcome]) -> None:
+        """The last call is answered by this, as far as it has come."""
+        self._said = said
 
     def named(self, upstream_id: str) -> None:
         """Upstream calls the answer so."""

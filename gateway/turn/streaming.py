@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from gateway.accounting.stream import ChunkRelay, StreamRecord
@@ -90,6 +91,7 @@ async def relay(
             run.delivered()
         return goes_on and not record.asked_are_finished
 
+    run.hears(partial(Outcome.of_stream, record, "partial"))
     async with stack, settlement.recording_failure(run, record):
         while (batch := await next_batch(batches, record)) is not None:
             if sent := passed(batch):

@@ -2,6 +2,7 @@
 bill whatever happens (guarantees §6, §12.6, §12.7). The provider is a script; the storage is a real one."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,14 +17,21 @@ import pytest
 from gateway.base.ids import new_id
 from gateway.config.routing import RoutingSettings
 from gateway.config.settings import Settings, StorageSettings
-from gateway.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamTimeout, UpstreamUnreachable
+from gateway.errors import (
+    GatewayError,
+    StorageUnavailable,
+    UpstreamInterrupted,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.exchange import Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer, ModelFacts
 from gateway.models.recall import NAME
-from gateway.models.turn import LedgerEntry
+from gateway.models.turn import LedgerEntry, OpenCall, TurnCommit
 from gateway.models.upstream import UpstreamRequest
 from gateway.turn.pipeline import Completion
-from gateway.turn.stages import Paused, not_paused
+from gateway.turn.stages import Paused, Settled, not_paused
 from gateway.turn.streaming import Chunks
 from tests.support.factory import sqlite_url
 from tests.support.in_process import InProcess, OneProvider
@@ -41,16 +49,18 @@ LONG = "The beacon of the northern harbour was lit by Ada Fisk. " * 40
 
 
 class Pieces:
-    """A streamed answer (a `ChunkStream`): each piece of text, then an error or its end. `waits`: before the end."""
+    """A streamed answer (a `ChunkStream`): each piece of text or message, then an error or its end. `waits`: before the
+    end."""
 
-    def __init__(self, texts: list[str], error: GatewayError | None, waits: asyncio.Event | None) -> None:
+    def __init__(self, said: list[str | Json], error: GatewayError | None, waits: asyncio.Event | None) -> None:
         self.headers: dict[str, str] = {}
         self.done = False
-        self._texts, self._error, self._waits = texts, error, waits
+        self._said, self._error, self._waits = said, error, waits
 
     async def batches(self) -> AsyncGenerator[Chunks, None]:
-        for text in self._texts:
-            yield [{"id": "up-1", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}]
+        for each in self._said:
+            delta = {"content": each} if isinstance(each, str) else each
+            yield [{"id": "up-1", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}]
         if self._waits is not None:
             await self._waits.wait()
         if self._error is not None:
@@ -63,12 +73,20 @@ class Pieces:
         """`batches` tells all."""
 
 
+class AtOnce(Pieces):
+    """The same in one batch."""
+
+    async def batches(self) -> AsyncGenerator[Chunks, None]:
+        yield [chunk async for batch in super().batches() for chunk in batch]
+
+
 class Script:
     """A provider (an `Upstream`) that says one thing after the other: an error, a message, or a stream; then "ok"."""
 
     def __init__(self, *said: GatewayError | Json | Pieces) -> None:
         self.said = list(said)
         self.sent: list[tuple[str, Json]] = []
+        self.usage: Json = USAGE
 
     def _next(self, deployment: Deployment, request: UpstreamRequest) -> Json | Pieces:
         self.sent.append((deployment.model, request.body))
@@ -82,7 +100,7 @@ class Script:
         assert isinstance(message, dict)
         reason = "tool_calls" if message.get("tool_calls") else "stop"
         choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason}
-        return JsonAnswer({"id": "up-1", "choices": [choice], "usage": dict(USAGE)}, {})
+        return JsonAnswer({"id": "up-1", "choices": [choice], "usage": dict(self.usage)}, {})
 
     def stream(self, deployment: Deployment, request: UpstreamRequest) -> AbstractAsyncContextManager[ChunkStream]:
         @asynccontextmanager
@@ -210,6 +228,84 @@ async def test_s12_7_what_does_not_fit_its_model_is_answered_by_one_with_a_large
         assert bill.metadata["routing_path"] == ["small", "openai/m"]
 
 
+@pytest.mark.parametrize(("error", "calls"), [(LATE, [("failed_try", "openai/m")]), (DOWN, [])])
+async def test_s6_a_call_that_was_not_made_is_not_billed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: GatewayError, calls: list[tuple[str, str]]
+) -> None:
+    """The storage is away when it is to be told of the next try."""
+    async with world(tmp_path, error, fallbacks={"m": ["other"]}) as made:
+        opens = made.inside.store.open_call
+
+        async def away_for_another(call: OpenCall) -> None:
+            if made.script.sent:
+                raise StorageUnavailable("away")
+            await opens(call)
+
+        monkeypatch.setattr(made.inside.store, "open_call", away_for_another)
+        request = made.request()
+        with pytest.raises(StorageUnavailable):
+            await made.answer(request)
+        assert (len(made.script.sent), purposes(await made.bill(request))) == (1, calls)
+
+
+async def test_s6_what_a_failed_try_is_known_to_have_used_is_billed(tmp_path: Path) -> None:
+    cut = UpstreamInterrupted("cut")
+    cut.usage = USAGE
+    for routing in ({"fallbacks": {"m": ["other"]}}, {}):
+        async with world(tmp_path, cut, **routing) as made:
+            request = made.request()
+            with contextlib.nullcontext() if routing else pytest.raises(UpstreamInterrupted):
+                await made.answer(request)
+            bill = await made.bill(request)
+            assert bill is not None
+            assert (bill.calls[0].total, bill.calls[0].estimated) == (Decimal("0.32"), False)
+
+
+@pytest.mark.parametrize("faults", [1, 2])
+async def test_s6_a_client_that_leaves_before_its_answer_is_stored_is_billed_what_it_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: int
+) -> None:
+    """Also where what is stored of that has a fault."""
+    async with world(tmp_path) as made:
+        recorder, raised = made.pipeline.settlement._recorder, [asyncio.CancelledError(), ValueError("odd")][:faults]
+        makes = recorder.commit_of
+
+        async def fails_first(settled: Settled) -> TurnCommit:
+            if raised:
+                raise raised.pop(0)
+            return await makes(settled)
+
+        monkeypatch.setattr(recorder, "commit_of", fails_first)
+        request = made.request()
+        with pytest.raises(asyncio.CancelledError):
+            await made.answer(request)
+        bill = await made.bill(request)
+        assert bill is not None
+        assert (bill.status, bill.error_code, bill.calls[0].total) == ("failed", "client_disconnected", Decimal("0.32"))
+
+
+async def test_s6_a_fault_of_what_is_stored_charges_nothing_that_was_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, DOWN, DOWN) as made:
+        recorder = made.pipeline.settlement._recorder
+        makes = recorder.commit_of
+        for faults in (1, 2):
+            raised = [ValueError("odd")] * faults
+
+            async def fails_first(settled: Settled, raised: list[ValueError] = raised) -> TurnCommit:
+                if raised:
+                    raise raised.pop()
+                return await makes(settled)
+
+            monkeypatch.setattr(recorder, "commit_of", fails_first)
+            request = made.request()
+            with pytest.raises(UpstreamUnreachable):
+                await made.answer(request)
+            bill = await made.bill(request)
+            assert [call.total for call in bill.calls] == [0] if bill is not None else faults == 2
+
+
 @pytest.mark.parametrize(("error", "calls"), [(LATE, [("primary", "openai/m")]), (DOWN, [("primary", "openai/m")])])
 async def test_an_error_is_committed_before_it_is_told(
     tmp_path: Path, error: GatewayError, calls: list[tuple[str, str]]
@@ -250,7 +346,38 @@ async def test_s6_a_client_that_leaves_in_mid_stream_is_billed_as_far_as_it_came
         assert bill is not None
         assert (bill.status, bill.error_code) == (status, "client_disconnected")
         assert (client.text, bill.metadata["cost"]["estimated"]) == ("a" * batches, True)
+        assert bill.calls[0].usage["completion_tokens"] == 1
         assert (made.pipeline._routes.under_way, len(made.pipeline.settlement.running)) == (0, 0)
+
+
+async def test_s6_a_client_that_leaves_a_stream_that_came_whole_is_billed_what_it_used(tmp_path: Path) -> None:
+    async with world(tmp_path, AtOnce(["a", "b"], None, None)) as made:
+        request = made.request(stream=True)
+        with pytest.raises(asyncio.CancelledError):
+            await made.stream(request, Client(leaves=0))
+        bill = await made.bill(request)
+        assert bill is not None
+        assert (bill.status, bill.calls[0].total, bill.calls[0].estimated) == ("failed", Decimal("0.32"), False)
+
+
+async def test_s6_a_stream_that_cannot_be_closed_has_its_bill(tmp_path: Path) -> None:
+    class Stuck(Script):
+        def stream(self, deployment: Deployment, request: UpstreamRequest) -> AbstractAsyncContextManager[ChunkStream]:
+            @asynccontextmanager
+            async def opened() -> AsyncIterator[ChunkStream]:
+                async with Script.stream(self, deployment, request) as stream:
+                    yield stream
+                raise CUT
+
+            return opened()
+
+    async with world(tmp_path) as made:
+        made.pipeline._sender._upstream = Stuck()
+        request = made.request(stream=True)
+        answer = not_paused(await made.pipeline.stream(request))
+        with pytest.raises(UpstreamInterrupted):
+            await answer.aclose()
+        assert purposes(await made.bill(request)) == [("primary", "openai/m")]
 
 
 async def test_s6_a_stream_that_breaks_off_is_stored_as_far_as_it_came(tmp_path: Path) -> None:
@@ -287,6 +414,35 @@ async def test_s10_11_rounds_of_recall_are_calls_of_one_bill(tmp_path: Path) -> 
         assert completion.body["choices"][0]["message"]["content"] == "Ada Fisk"
         assert completion.body["usage"]["prompt_tokens"] == 3 * USAGE["prompt_tokens"]
         assert [len(body["messages"]) for _, body in made.script.sent] == [1, 3, 5]
+
+
+@pytest.mark.parametrize("error", [LATE, DOWN])
+async def test_s10_11_a_round_of_a_stream_is_not_billed_again_where_the_next_one_fails(
+    tmp_path: Path, error: GatewayError
+) -> None:
+    called = recalling(1)["tool_calls"][0]
+    async with world(tmp_path, Pieces([LONG, {"tool_calls": [{"index": 0, **called}]}], None, None), error) as made:
+        request, client = made.request(stream=True, context={"recall": True}), Client()
+        with pytest.raises(type(error)):
+            await made.stream(request, client)
+        bill = await made.bill(request)
+        assert bill is not None
+        assert (client.text.strip(), bill.status) == (LONG.strip(), "partial")
+        assert [call.usage["completion_tokens"] for call in bill.calls] == [USAGE["completion_tokens"], 0]
+        assert (bill.calls[1].total != 0) == error.may_be_charged
+
+
+async def test_s10_11_rounds_whose_usage_is_not_reported_are_counted_once(tmp_path: Path) -> None:
+    """Their text is a part of the whole answer."""
+    async with world(tmp_path, {**recalling(1), "content": LONG}, {"content": "Ada Fisk"}) as made:
+        made.script.usage = {}
+        request = made.request(context={"recall": True})
+        completion = await made.answer(request)
+        bill = await made.bill(request)
+        assert bill is not None
+        first, last = (call.usage["completion_tokens"] for call in bill.calls)
+        assert last < 5 < first
+        assert completion.body["choices"][0]["message"]["content"].startswith(LONG)
 
 
 async def test_s10_11_rounds_at_a_model_that_then_fails_are_failed_tries(tmp_path: Path) -> None:
