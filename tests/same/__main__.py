@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -26,6 +27,7 @@ MOST_SHOWN = 12
 def main() -> int:
     """Plays cases until so many requests were sent; 1 where anything differs."""
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or the gateways would outlive it
     started = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="same-"))
     with Provider() as provider, ExitStack() as stack:
