@@ -86,21 +86,20 @@ class Side(Closing):
         self.key = ""
 
     def close(self) -> None:
-        for gateway in self._gateways.values():
-            gateway.terminate()  # an orderly end: what still waits is written
+        self.stop()
         self._client.close()
 
     def stop(self) -> dict[str, Path]:
         """Ends all gateways; the files of their storages."""
         for gateway in self._gateways.values():
             if gateway.alive:
-                gateway.terminate()
+                gateway.terminate()  # an orderly end: what still waits is written
         return {name: self.directory / f"{name}.db" for name in self._gateways}
 
     def begin(self, case: str, world: str, key: str) -> None:
         """A case begins, at the gateway of that name; what it asks, it asks with `key`."""
         if world not in self._gateways:
-            self._gateways[world] = self._started(world)
+            self._start(world)
         self._now = self._gateways[world]
         self.names.begin(case)
         self.provider.begin(case)
@@ -214,7 +213,7 @@ class Side(Closing):
 
         wait_until(is_idle, "nothing more to do", interval=IDLE_SECONDS)
 
-    def _started(self, name: str) -> GatewayProcess:
+    def _start(self, name: str) -> None:
         directory = self.directory / name
         directory.mkdir()
         python = str(self.checkout / ".venv" / "bin" / "python")
@@ -224,7 +223,7 @@ class Side(Closing):
         gateway = GatewayProcess(self._configured[name], env, directory=directory, python=python, program=program)
         gateway.config_path.write_text(json.dumps(gateway.config), encoding="utf-8")
         storage = self.directory / f"{name}.db"
-        if self._gateways:
+        if self._empty.exists():
             shutil.copy(self._empty, storage)
         else:
             command = [python, *program, "migrate", "--config", str(gateway.config_path)]
@@ -232,10 +231,10 @@ class Side(Closing):
             with closing(sqlite3.connect(storage)) as database, database:
                 database.execute("INSERT OR REPLACE INTO secrets (name, value) VALUES ('keyed-hash', ?)", (SECRET,))
             shutil.copy(storage, self._empty)
+        self._gateways[name] = gateway  # to be ended, too, if this is
         gateway.start()
         self.names.places[gateway.url] = "http://GATEWAY"
         self.names.places[gateway.url.removeprefix("http://")] = "GATEWAY"
-        return gateway
 
 
 def _activity(pid: int, thread: str = "*") -> tuple[int, bool, set[str]]:
