@@ -11,10 +11,9 @@ from typing import Any
 
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.exchange import Deployment, ModelFacts
-from gateway.models.items import ANTHROPIC_BLOCKS
+from gateway.models.items import ANTHROPIC_BLOCKS, BREAKPOINT
 from gateway.models.provider_facts import PROTOCOLS, family_in, is_routed
 
-BREAKPOINT = "cache_control"
 EPHEMERAL = {"type": "ephemeral"}
 INJECTION_POINTS = "cache_control_injection_points"
 """LiteLLM's setting for the same purpose: with it the operator sets the breakpoints."""

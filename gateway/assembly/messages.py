@@ -5,11 +5,10 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from gateway.assembly.block import CITING_NOTE, block, block_without, citing, file_part, in_place, says_same
-from gateway.assembly.cache_breakpoints import BREAKPOINT
 from gateway.assembly.memory import window_memory
 from gateway.models.artifacts import ProcessingStrategy
 from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
-from gateway.models.items import ANTHROPIC_BLOCK
+from gateway.models.items import ANTHROPIC_BLOCK, BREAKPOINT
 from gateway.models.tool_steps import RESULT_ROLES, text_of
 from gateway.models.window import MEMORY_INDEX, SYSTEM_INDEX, Forwarded, Material, Rendering, Selection
 

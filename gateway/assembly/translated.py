@@ -4,9 +4,10 @@ provider takes them (ADR 27)."""
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gateway.assembly.cache_breakpoints import BREAKPOINT, takes_breakpoints
+from gateway.assembly.cache_breakpoints import takes_breakpoints
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.exchange import CacheMark, ChatRequest, Deployment, Native
+from gateway.models.items import BREAKPOINT
 from gateway.models.provider_facts import EFFORT_LEVELS, EFFORT_MODELS, EFFORT_PROVIDERS, EFFORTS, PROTOCOLS, family_in
 from gateway.wire.anthropic.clearing import edited
 from gateway.wire.anthropic.edits import edits_of

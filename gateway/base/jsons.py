@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from itertools import chain
 from typing import Any, AnyStr
@@ -204,6 +205,17 @@ def with_whole_characters(value: Any) -> Any:
 def escaped(character: re.Match[bytes]) -> bytes:
     """A character as JSON may write it in a text: `\\u2028`."""
     return b"\\u%04x" % ord(character.group().decode())
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """The texts in a value in their order, names of members not among them."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, dict | list):
+            waiting += reversed(each.values() if isinstance(each, dict) else each)
 
 
 def dumps_text(value: Any) -> str:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from gateway.base import jsons
 
@@ -57,7 +56,7 @@ def kept_results(uses: Sequence[ToolUse]) -> frozenset[int]:
             edited |= changed
         if changed or sum(map(len, texts)) > MAX_CALL_CHARS:
             continue
-        read = {_name(path) for text in texts for path in PATH.findall(text)}
+        read = dict.fromkeys(_name(path) for text in texts for path in PATH.findall(text))
         for name in islice(read, MAX_NAMES):
             readings.setdefault(name, []).append(use)
             if len(read) == 1:
@@ -89,15 +88,6 @@ def _name(path: str) -> str:
 def _strings(arguments: str) -> Iterator[str]:
     """The texts in a call's arguments, as JSON or as they are."""
     try:
-        value: Any = jsons.loads(arguments) if arguments else {}
+        return jsons.texts_in(jsons.loads(arguments) if arguments else {})
     except (ValueError, TypeError):
-        value = arguments
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, dict):
-            waiting += each.values()
-        elif isinstance(each, list):
-            waiting += each
+        return iter([arguments])

@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.accounting.cost import EXACT, Rates
 from gateway.models.exchange import ChatRequest
+from gateway.models.items import BREAKPOINT
 
 LIFETIME = timedelta(minutes=5)
 """How long a prompt cache lives that nobody uses, where its client asks for nothing else: Anthropic's, and those of
@@ -21,7 +22,6 @@ READ, WRITE, WRITE_HOUR = (
     "cache_creation_input_token_cost",
     "cache_creation_input_token_cost_above_1hr",
 )
-BREAKPOINT = "cache_control"
 RETENTION = "prompt_cache_retention"
 
 

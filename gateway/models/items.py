@@ -92,6 +92,9 @@ Item = dict[str, Any]
 ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS = "native_block", "native_blocks"
 """The type of a part that holds a block of Anthropic's as it came, under the same name; and the field of a message that
 holds all of an answer's."""
+BREAKPOINT = "cache_control"
+"""The field of a message, a part or a tool up to which a prompt is cached. It moves on, and is no part of what is said
+(guarantee §4 I7)."""
 ANTHROPIC_EVENTS = "native_events"
 """The field of a delta with events of Anthropic's that a chat has no words for. It is for a stream's client alone: what
 they bring stands in `native_blocks`, too, which is kept."""

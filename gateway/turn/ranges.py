@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from gateway.assembly.block import ID, NOTE
-from gateway.assembly.cache_breakpoints import BREAKPOINT
+from gateway.models.items import BREAKPOINT
 from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of
 
 Piece = str | list[int]

@@ -136,7 +136,7 @@ class Recaller:
         free = rounds.room - rounds.tokens - counter.message(message)
         usage = completion.get("usage")
         outcome = Outcome("complete", dict(completion), usage if isinstance(usage, dict) else None)
-        run.paid((await self._usage.priced(run, outcome))[1])
+        run.followed((await self._usage.priced(run, outcome))[1])
         rounds = replace(rounds, left=rounds.left - 1, over=rounds.over + 1)
         if free < LEAST_TOKENS * len(calls):  # what it said has no room itself: it is asked as if it had not
             run.turn_to(replace(prepared, recall=replace(rounds, closed=True)))

@@ -13,7 +13,6 @@ from typing import Any
 from gateway.accounting.cost import estimated_cost, price_internal, total_cost
 from gateway.accounting.metadata import add_bill, figures, response_metadata, with_plan
 from gateway.accounting.stream import StreamRecord
-from gateway.assembly.cache_breakpoints import BREAKPOINT
 from gateway.base import jsons
 from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.context.citing import cited
@@ -22,6 +21,7 @@ from gateway.explain.prefix import MEMORY_CHANGED, REWORDED, SYSTEM_CHANGED, WIN
 from gateway.models.bill import anonymous
 from gateway.models.conversation import INSTRUCTION_ROLES
 from gateway.models.economy import COLD
+from gateway.models.items import BREAKPOINT
 from gateway.models.turn import TurnCommit
 from gateway.models.window import MEMORY_INDEX
 from gateway.telemetry.logs import get_logger

@@ -385,11 +385,8 @@ class RequestRun:
         self._said = partial(Outcome, "failed", usage=error.usage)
 
     def followed(self, cost: CallCost | None) -> None:
-        """Another try follows the one that failed, which may have cost so much."""
-        self._attempts[-1] = replace(self._attempts[-1], cost=cost, is_over=True)
-
-    def paid(self, cost: CallCost) -> None:
-        """The last try was a round of the tool `recall`; the model is to be asked again."""
+        """The last try has cost so much (None: it was free), and another follows: it failed, or it was a round of the
+        tool `recall`."""
         self._attempts[-1] = replace(self._attempts[-1], cost=cost, is_over=True)
 
     def hears(self, said: Callable[[], Outcome]) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 from gateway.operations.savings.recording import (
     NOT_RECORDED,
-    STEP_SECONDS,
     Recorder,
     Session,
     Step,
+    StepTimes,
     seconds_of,
+    text_in,
     tools_of,
 )
 
@@ -50,7 +51,7 @@ def _told(name: str, messages: Sequence[Json]) -> list[Session]:
         said = {key: value for key, value in message.items() if key not in TIMES}
         if said.get("role") == "assistant":
             calls = [each for each in said.get("tool_calls") or () if isinstance(each, dict)]
-            recorder.answer(number, at, _text(said.get("content")), calls)
+            recorder.answer(number, at, text_in(said.get("content")) or None, calls)
         elif isinstance(said.get("role"), str):
             recorder.say(said)
     session = recorder.done()
@@ -60,17 +61,10 @@ def _told(name: str, messages: Sequence[Json]) -> list[Session]:
 def _asked(name: str, bodies: Sequence[Json]) -> Session:
     """A session out of its requests. An answer that stands nowhere is the next request's first message behind."""
     steps: list[Step] = []
-    began: float | None = None
-    last = 0.0
+    times = StepTimes()
     for body, after in zip(bodies, [*bodies[1:], {}], strict=True):
-        at = _time(body)
-        if at is None:
-            last += STEP_SECONDS
-        else:
-            began = at if began is None else began
-            last = max(last, at - began)
         messages = [each for each in body["messages"] if isinstance(each, dict)]
-        steps.append(Step(last, messages, _answer_of(body, messages, after)))
+        steps.append(Step(times.next(_time(body)), messages, _answer_of(body, messages, after)))
     tools = next((body["tools"] for body in bodies if isinstance(body.get("tools"), list)), None)
     model = next((body["model"] for body in bodies if isinstance(body.get("model"), str)), None)
     return Session(name, AGENT, steps, tools if tools is not None else tools_of(steps), model)
@@ -88,10 +82,3 @@ def _answer_of(body: Json, messages: list[Json], after: Json) -> Json:
 
 def _time(value: Json) -> float | None:
     return next((at for name in TIMES if (at := seconds_of(value.get(name))) is not None), None)
-
-
-def _text(content: Any) -> str | None:
-    if isinstance(content, list):
-        texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
-        return "\n".join(texts) or None
-    return content if isinstance(content, str) else None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gateway.base import jsons
-from gateway.operations.savings.recording import Recorder, Session, call_of, seconds_of
+from gateway.operations.savings.recording import Recorder, Session, call_of, seconds_of, text_in
 
 Json = dict[str, Any]
 AGENT = "codex"
@@ -59,7 +59,7 @@ def _add(recorder: Recorder, item: Json, number: int, at: float | None) -> None:
             arguments = jsons.dumps_text(item.get("action") or {})
         recorder.answer(number, at, calls=[call_of(str(item.get("call_id")), name, arguments)])
     elif kind == "message" and item.get("role") == "assistant":
-        recorder.answer(number, at, _text(item.get("content")))
+        recorder.answer(number, at, text_in(item.get("content")))
     elif (said := _said(item)) is not None:
         recorder.say(said)
 
@@ -70,14 +70,7 @@ def _said(item: Json) -> Json | None:
         output = item.get("output")
         if isinstance(output, dict):
             output = output.get("content") or jsons.dumps_text(output)
-        return {"role": "tool", "tool_call_id": str(item.get("call_id")), "content": _text(output)}
+        return {"role": "tool", "tool_call_id": str(item.get("call_id")), "content": text_in(output)}
     role = ROLES.get(str(item.get("role")))
-    text = _text(item.get("content")) if role else ""
+    text = text_in(item.get("content")) if role else ""
     return {"role": role, "content": text} if role and text else None
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else ()
-    return "\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))

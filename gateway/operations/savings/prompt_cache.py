@@ -9,17 +9,18 @@ from typing import Any
 
 from gateway.accounting.cost import price_call
 from gateway.base import jsons
+from gateway.economy.rates import READ, WRITE
+from gateway.models.items import BREAKPOINT
 from gateway.ports import TokenCounter
+from gateway.turn.ranges import plain_parts
 
 Json = dict[str, Any]
-READ, WRITE = "cache_read_input_token_cost", "cache_creation_input_token_cost"
 MIN_CACHED_TOKENS = 1024
 """Providers cache no shorter prompt."""
 BLOCK_TOKENS = 128
 """OpenAI counts cached tokens in such blocks."""
 MIN_PARTIAL_CHARS = 200
 """Of a message that begins like an earlier one, from which on that is looked at."""
-MARK = "cache_control"
 REPLY_TOKENS = 3
 HOUR = 3600.0
 
@@ -73,12 +74,12 @@ def unmarked(message: Json) -> Json:
     """A message without its marks for caches."""
     content = message.get("content")
     if isinstance(content, list):
-        parts = [{k: v for k, v in part.items() if k != MARK} if isinstance(part, dict) else part for part in content]
+        parts = plain_parts(content)
         if len(parts) == 1 and set(parts[0]) == {"type", "text"} and parts != content:
             message = {**message, "content": parts[0]["text"]}  # a text that became a part to be marked
         else:
             message = {**message, "content": parts}
-    return {name: value for name, value in message.items() if name != MARK}
+    return {name: value for name, value in message.items() if name != BREAKPOINT}
 
 
 class PromptCache:

@@ -88,12 +88,4 @@ def _texts(message: Json) -> Iterator[str]:
             arguments = jsons.loads(call["function"]["arguments"])
         except (KeyError, TypeError, ValueError):
             continue
-        yield from _strings(arguments)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _strings(each)
+        yield from jsons.texts_in(arguments)

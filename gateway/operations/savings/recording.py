@@ -32,6 +32,27 @@ class Session:
     model: str | None = None
 
 
+class StepTimes:
+    """When the steps of a session were, in seconds since the first of them that tells."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._last = 0.0
+
+    def next(self, at: float | None) -> float:
+        """When the next step was, never before the last one.
+
+        Args:
+            at: in seconds of any clock; None where it is not told.
+        """
+        if at is None:
+            self._last += STEP_SECONDS
+        else:
+            self._began = at if self._began is None else self._began
+            self._last = max(self._last, at - self._began)
+        return self._last
+
+
 class Recorder:
     """Puts a session together out of what its transcript tells in its order.
 
@@ -46,8 +67,7 @@ class Recorder:
         self._key: object = None
         self._at: float | None = None
         self._pending: list[Json] = []
-        self._began: float | None = None
-        self._last = 0.0
+        self._times = StepTimes()
 
     def say(self, *messages: Json) -> None:
         """What the client adds: messages of users, results of tools."""
@@ -90,17 +110,8 @@ class Recorder:
             return
         is_asked = bool(self._history) and self._history[-1]["role"] != "assistant"
         if is_asked and any(message["role"] == "user" for message in self._history):
-            self._session.steps.append(Step(self._time(), tuple(self._history), answer))
+            self._session.steps.append(Step(self._times.next(self._at), tuple(self._history), answer))
         self._history = [*self._history, answer, *_paired(answer, pending)]
-
-    def _time(self) -> float:
-        at = self._at
-        if at is None:
-            self._last += STEP_SECONDS
-        else:
-            self._began = at if self._began is None else self._began
-            self._last = max(self._last, at - self._began)
-        return self._last
 
 
 def _paired(answer: Json, pending: Sequence[Json]) -> list[Json]:
@@ -121,6 +132,13 @@ def tools_of(steps: Sequence[Step]) -> list[Json]:
     names = dict.fromkeys(call["function"]["name"] for call in calls if isinstance(call.get("function"), dict))
     parameters = {"type": "object", "properties": {}}
     return [{"type": "function", "function": {"name": name, "parameters": parameters}} for name in sorted(names)]
+
+
+def text_in(content: Any) -> str:
+    """What a content says, given as a text or as parts; "" where it says nothing."""
+    parts = content if isinstance(content, list) else [{"text": content}]
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def seconds_of(value: Any) -> float | None:

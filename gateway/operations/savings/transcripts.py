@@ -24,7 +24,7 @@ class Reader(Protocol):
     def sessions(self, name: str, lines: list[Json]) -> list[Session]: ...
 
 
-READERS: tuple[Any, ...] = (claude_code, codex, chats)
+READERS: tuple[Reader, ...] = (claude_code, codex, chats)
 
 
 def transcripts(folder: Path) -> list[Path]:
@@ -54,7 +54,7 @@ def read_sessions(path: Path, name: str) -> list[Session]:
     lines = list(_objects(path))
     for reader in READERS:
         if reader.is_transcript(list(islice(lines, FIRST_LINES))):
-            found: list[Session] = reader.sessions(name, lines)
+            found = reader.sessions(name, lines)
             if not found:
                 raise ValueError("has no answered request")
             return found

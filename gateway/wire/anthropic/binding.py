@@ -10,8 +10,8 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.errors import InvalidRequest
-from gateway.models.items import ANTHROPIC_BLOCKS, SIGNED
-from gateway.wire.anthropic.turns import BREAKPOINT, THOUGHTS, as_turns
+from gateway.models.items import ANTHROPIC_BLOCKS, BREAKPOINT, SIGNED
+from gateway.wire.anthropic.turns import THOUGHTS, as_turns
 
 Json = dict[str, Any]
 EDITS = "context_management"

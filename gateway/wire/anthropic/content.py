@@ -12,11 +12,9 @@ from gateway.base import jsons
 from gateway.base.ids import FILE
 from gateway.errors import invalid, missing
 from gateway.models.exchange import CacheMark
-from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, named_picture
+from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, named_picture
 
 Block = dict[str, Any]
-BREAKPOINT = "cache_control"
-"""The field of an assistant's message that holds all of its blocks as they came."""
 ROLES = ("user", "assistant", "system")
 TEXT_FIELDS = frozenset(("type", "text"))
 CALL_FIELDS = frozenset(("type", "id", "name", "input", BREAKPOINT))

@@ -8,12 +8,11 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.models.conversation import INSTRUCTION_ROLES
-from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, named_picture
+from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, named_picture
 from gateway.wire.anthropic.receiving import arguments_of
 
 Json = dict[str, Any]
 Block = dict[str, Any]
-BREAKPOINT = "cache_control"
 DATA = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
 NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
 """What Anthropic takes in no id of a call."""

@@ -59,7 +59,7 @@ def test_a_call_may_be_charged_until_its_end_is_accounted_for(error: GatewayErro
 def test_failed_tries_rounds_answer_and_internal_calls_add_up() -> None:
     run = RequestRun(prepared())
     run.began(1.0)
-    run.paid(call("gpt-4o", "0.25", 3))
+    run.followed(call("gpt-4o", "0.25", 3))
     run.began(2.0)
     run.failed(LATE)
     run.followed(call("gpt-4o", "0.5"))
@@ -81,7 +81,7 @@ def test_failed_tries_rounds_answer_and_internal_calls_add_up() -> None:
 def test_what_was_paid_at_a_target_that_was_left_is_a_failed_try() -> None:
     run = RequestRun(prepared())
     run.began(1.0)
-    run.paid(call("gpt-4o", "0.25"))
+    run.followed(call("gpt-4o", "0.25"))
     run.began(2.0)
     run.failed(DOWN)
     run.turn_to(replace(prepared("other", 1), asked=run.asked))
