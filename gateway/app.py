@@ -9,9 +9,10 @@ from gateway.base.clock import SystemClock, fewest_days
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager, ContextSources, PassageRanking
 from gateway.context.planner import ContextPlanning
-from gateway.context.rolling_summary import TurnSummarizer
 from gateway.documents.folders import clear_left_for_ever
 from gateway.embeddings.meaning import Meaning
+from gateway.features import citations, echoes
+from gateway.features.rolling_summaries import RollingSummaries, TurnSummarizer
 from gateway.files.opening import FilesHere, open_files
 from gateway.files.reading import ReadingFiles
 from gateway.files.store import CallersFiles
@@ -72,6 +73,7 @@ from gateway.telemetry.otel.opening import open_telemetry
 from gateway.telemetry.shared_counts import SharedCounts, keep_shared
 from gateway.tokens.calibration import Margins, keep_calibrated
 from gateway.tokens.counter import CounterRegistry
+from gateway.turn.hooks import FeatureHooks
 from gateway.turn.idempotency import IdempotencyGate
 from gateway.turn.indexing import Indexing
 from gateway.turn.limited import open_limited
@@ -79,7 +81,6 @@ from gateway.turn.parts import PipelineParts
 from gateway.turn.pipeline import open_pipeline
 from gateway.turn.relayed_bills import RelayedBills
 from gateway.turn.replay import Replayer
-from gateway.turn.rolling_summaries import RollingSummaries
 from gateway.turn.unstored_frames import UnstoredFrames
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.client import new_client
@@ -262,9 +263,8 @@ class Gateway:
             hooks=self.hooks,
             frames=UnstoredFrames(frames, store, clock),
             loops=self.loops,
-            summaries=self.summaries,
-            masker=self.guards.masker,
             spans=self.telemetry.spans,
+            features=FeatureHooks([self.guards.build(), echoes.build(), citations.build(), self.summaries.build()]),
         )
         self.pipeline = pipeline = open_pipeline(settings, parts)
         self.settlement = pipeline.settlement

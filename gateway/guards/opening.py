@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config.settings import Settings
 from gateway.ports import Clock, Embedder, Upstream
+from gateway.turn.hooks import Feature
 from gateway.upstream.openai.passthrough import Passthrough
 
 if TYPE_CHECKING:
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 class NoGuards:
     """Nothing is configured: every part by which a body goes to a model stays as it is."""
 
-    masker = None
+    def build(self) -> Feature:
+        """Builds a feature that does nothing."""
+        return Feature()
 
     def upstream(self, upstream: Upstream) -> Upstream:
         """The same."""

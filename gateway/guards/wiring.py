@@ -9,7 +9,9 @@ from gateway.guards.masking.masker import Masker
 from gateway.guards.masking.rules import rules_of
 from gateway.guards.relayed import GuardedPassthrough
 from gateway.guards.upstream import Checkpoint, GuardedEmbedder, GuardedUpstream
-from gateway.ports import Clock, Embedder, Upstream
+from gateway.ports import Clock, Embedder, TokenCounter, Upstream
+from gateway.turn.hooks import Feature
+from gateway.turn.stages import Prepared
 from gateway.upstream.openai.passthrough import Passthrough
 
 
@@ -21,9 +23,20 @@ class Guarding:
     """
 
     def __init__(self, settings: Settings, secret: Callable[[], Awaitable[bytes]], clock: Clock) -> None:
-        self.masker = Masker(settings.masking, secret) if settings.masking.enabled else None
+        self._masker = Masker(settings.masking, secret) if settings.masking.enabled else None
         chain = open_chain(settings.guards, clock) if settings.guards else None
-        self._checkpoint = Checkpoint(chain, self.masker)
+        self._checkpoint = Checkpoint(chain, self._masker)
+
+    def build(self) -> Feature:
+        """Builds the feature: what is masked in a prompt is counted."""
+        masker = self._masker
+        if masker is None:
+            return Feature()
+
+        async def surplus(prepared: Prepared, counter: TokenCounter) -> int:
+            return await masker.surplus(prepared.messages, prepared.request.caller.tenant, counter)
+
+        return Feature(on_payload=surplus)
 
     def upstream(self, upstream: Upstream) -> Upstream:
         """Calls of models, the internal ones too."""

@@ -2,7 +2,6 @@
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gateway.context.manager import ContextManager
 from gateway.planning.loops import ToolLoops
@@ -12,12 +11,9 @@ from gateway.storage.store import ConversationStore
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
-from gateway.turn.rolling_summaries import RollingSummaries
+from gateway.turn.hooks import NO_FEATURES, FeatureHooks
 from gateway.turn.unstored_frames import UnstoredFrames
 from gateway.upstream.routing.router import ConfiguredRouter
-
-if TYPE_CHECKING:
-    from gateway.guards.masking.masker import Masker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +33,5 @@ class PipelineParts:
     """What models were sent of conversations that are not stored."""
     loops: ToolLoops | None = None
     """What is known of tool loops whose clients are not recognised."""
-    summaries: RollingSummaries | None = None
-    masker: "Masker | None" = None
     spans: Spans = nullcontext
+    features: FeatureHooks = NO_FEATURES

@@ -11,7 +11,6 @@ from gateway.config.settings import Settings
 from gateway.context.whole_files import passed_on
 from gateway.errors import ContextLengthExceeded, GatewayError
 from gateway.models.exchange import Caller, ChatRequest, ChunkStream, JsonAnswer
-from gateway.models.memory import EXTRACTS
 from gateway.telemetry.logs import get_logger
 from gateway.turn.body import as_it_goes_up
 from gateway.turn.parts import PipelineParts
@@ -164,9 +163,9 @@ class Pipeline:
         if isinstance(made, Paused):
             await self.settlement.paused(run)
             return made
-        if self._parts.masker is not None:
+        if self._parts.features.on_payload:
             run.turn_to(made)
-            made = await preparer.with_placeholders(run, made)
+            made = await preparer.with_surplus(run, made)
         run.timings.update(rebuild=at - asked.started, plan=clock.monotonic() - at)
         history = made.history
         run.turn_to(replace(made, conversation_id=history.conversation_id if history else None))
@@ -227,8 +226,8 @@ class Pipeline:
         if context is not None and conversation_id:
             tenant = prepared.request.caller.tenant
             parts.context.keep(context, lambda: parts.store.has_conversation(tenant, conversation_id))
-            if parts.summaries is not None and prepared.request.options.memory != EXTRACTS:
-                parts.summaries.after(prepared)
+        for hook in parts.features.on_settled:
+            hook(prepared)
 
     def check_model(self, model: str, caller: Caller) -> None:
         """
@@ -256,7 +255,7 @@ def open_pipeline(settings: Settings, parts: PipelineParts) -> Pipeline:
         parts=parts,
         preparer=preparer,
         routes=Routes(router=parts.router, settings=settings.routing, clock=parts.clock, metrics=parts.metrics),
-        sender=Sender(upstream=parts.upstream, preparer=preparer, settings=settings.routing),
+        sender=Sender(upstream=parts.upstream, preparer=preparer, settings=settings.routing, hooks=parts.features),
         recaller=Recaller(parts.context, parts.counters, settlement.usage, settings.context),
         settlement=settlement,
     )

@@ -33,8 +33,8 @@ USAGE_REFUSALS = (400, 404, 422)
 """Statuses by which upstreams refuse `stream_options`; their message names the field."""
 
 
-MASKED_TRIES = 3
-"""How often a context is made again for placeholders. What is left of it has fewer of them each time."""
+SURPLUS_TRIES = 3
+"""How often a context is made again for what features put into it. What is left of it has less of that each time."""
 
 
 class Preparer:
@@ -61,7 +61,7 @@ class Preparer:
             made = await self.built(run, prepared)
             if isinstance(made, Paused):
                 raise GatewayError("compaction")
-            prepared = await self.with_placeholders(run, made)
+            prepared = await self.with_surplus(run, made)
         await self.reserve(prepared)  # it may be dearer
         return prepared
 
@@ -171,20 +171,20 @@ class Preparer:
                 return replace(made, budget=wanted)
         return (await self._built(run, prepared, prepared.budget))[0]
 
-    async def with_placeholders(self, run: RequestRun, prepared: Prepared) -> Prepared:
-        """The request so that it fits with what masking puts into it (guarantee §12.10): tokens are counted of what the
-        client said, and a placeholder may take more than what it stands for.
+    async def with_surplus(self, run: RequestRun, prepared: Prepared) -> Prepared:
+        """The request so that it fits with what features put into what goes up, such as placeholders (guarantee
+        §12.10): tokens are counted of what the client said.
 
         Raises:
             ContextLengthExceeded: it cannot be made to.
         """
-        masker, budget = self._parts.masker, prepared.budget
-        if masker is None or prepared.context is None:
+        hooks, budget = self._parts.features.on_payload, prepared.budget
+        if not hooks or prepared.context is None:
             return prepared
-        tenant, counter = prepared.request.caller.tenant, self._parts.counters.counter(prepared.facts)
+        counter = self._parts.counters.counter(prepared.facts)
         most = room = budget.tokens
-        for _ in range(MASKED_TRIES + 1):
-            surplus = await masker.surplus(prepared.messages, tenant, counter)
+        for _ in range(SURPLUS_TRIES + 1):
+            surplus = sum([await hook(prepared, counter) for hook in hooks])
             prepared = replace(prepared, surplus=surplus)
             if most is None or room is None or not surplus or _tokens(prepared) <= most:
                 return prepared

@@ -6,22 +6,23 @@ All of that happens before anything has gone to the client (guarantee §12.6, §
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, aclosing, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gateway.base.ids import new_id
 from gateway.config.routing import RoutingSettings
 from gateway.errors import GatewayError, UpstreamRefused
-from gateway.models.exchange import Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer, StreamAround
+from gateway.models.exchange import Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer
 from gateway.models.provider_facts import PROTOCOLS
 from gateway.models.routing import Attempt, Candidates, hint_of
 from gateway.ports import Clock, Upstream
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
 from gateway.turn.body import upstream_request
+from gateway.turn.hooks import FeatureHooks
 from gateway.turn.preparing import Preparer
 from gateway.turn.stages import Prepared, RequestRun, Target
 from gateway.upstream.routing.fallbacks import Kind, has_fallbacks, instead_of, kind_of
@@ -29,7 +30,6 @@ from gateway.upstream.routing.retries import Failed, RetryBudget, decide
 from gateway.upstream.routing.router import ConfiguredRouter
 
 T = TypeVar("T")
-Chunks = list[dict[str, Any]]
 log = get_logger("gateway.turn.sending")
 KEY = "idempotency-key"
 
@@ -223,10 +223,13 @@ class Route:
 class Sender:
     """Asks the target of a request; what its upstream refuses is mended and sent once more."""
 
-    def __init__(self, *, upstream: Upstream, preparer: Preparer, settings: RoutingSettings) -> None:
+    def __init__(
+        self, *, upstream: Upstream, preparer: Preparer, settings: RoutingSettings, hooks: FeatureHooks
+    ) -> None:
         self._upstream = upstream
         self._preparer = preparer
         self._settings = settings
+        self._hooks = hooks
 
     async def whole(self, run: RequestRun, route: Route) -> JsonAnswer:
         """A whole answer.
@@ -242,7 +245,9 @@ class Sender:
             usage = answer.body.get("usage")
             written = usage.get("completion_tokens") if isinstance(usage, dict) else None
             attempt.ended(None, written if isinstance(written, int) else 0)
-            return _without_echoes(answer) if _is_echoed(prepared) else answer
+            for hook in self._hooks.on_answer:
+                answer = hook(prepared, answer)
+            return answer
 
         return await self._mended(run, complete)
 
@@ -262,7 +267,9 @@ class Sender:
                 return False
 
             stack.push(ended)
-            return StreamWithoutEchoes(opened) if _is_echoed(prepared) else opened
+            for hook in self._hooks.on_stream:
+                opened = hook(prepared, opened)
+            return opened
 
         return await self._mended(run, opening)
 
@@ -286,61 +293,3 @@ class Sender:
         if not self._settings.retries or not PROTOCOLS[prepared.wire.deployment.protocol].knows_keys:
             return headers
         return {**headers, KEY: route.key_of(prepared)}
-
-
-def _is_echoed(prepared: Prepared) -> bool:
-    """Whether its agent repeats the question in its answer, as messages of the role `user` (guarantee §11.2)."""
-    agent = prepared.request.agent
-    return agent is not None and agent.echoes
-
-
-def _without_echoes(answer: JsonAnswer) -> JsonAnswer:
-    """The answer without choices that are the user's; one that has no other stays as it is."""
-    choices = answer.body.get("choices") or ()
-    kept = [choice for choice in choices if (choice.get("message") or {}).get("role") != "user"]
-    return JsonAnswer({**answer.body, "choices": kept}, answer.headers) if kept and len(kept) < len(choices) else answer
-
-
-class StreamWithoutEchoes(StreamAround):
-    """A stream without what it says as the user: agents of the type `google-gemini` send their question back (guarantee
-    §11.2). Usage and all else that stands beside that stays."""
-
-    def __init__(self, opened: ChunkStream) -> None:
-        super().__init__(opened)
-        self._of_user: set[int] = set()
-
-    async def batches(self) -> AsyncGenerator[Chunks, None]:
-        """See `ChunkStream.batches`."""
-        async with aclosing(self._opened.batches()) as batches:
-            async for batch in batches:
-                if kept := self._kept(batch):
-                    yield kept
-
-    async def push(self, take: Callable[[Chunks], bool]) -> None:
-        """See `ChunkStream.push`."""
-
-        def arrived(batch: Chunks) -> bool:
-            kept = self._kept(batch)
-            return take(kept) if kept else True
-
-        await self._opened.push(arrived)
-
-    def _kept(self, batch: Chunks) -> Chunks:
-        found: Chunks = []
-        for chunk in batch:
-            choices = chunk.get("choices") or ()
-            kept = [choice for choice in choices if not self._is_echo(choice)]
-            if len(kept) == len(choices):
-                found.append(chunk)
-            elif kept or chunk.get("usage"):
-                found.append({**chunk, "choices": kept})
-        return found
-
-    def _is_echo(self, choice: dict[str, Any]) -> bool:
-        index = choice.get("index", 0)
-        role = (choice.get("delta") or {}).get("role")
-        if role == "user":
-            self._of_user.add(index)
-        elif role:
-            self._of_user.discard(index)
-        return index in self._of_user

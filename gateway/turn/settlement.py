@@ -15,7 +15,6 @@ from gateway.accounting.metadata import add_bill, figures, response_metadata, wi
 from gateway.accounting.stream import StreamRecord
 from gateway.base import jsons
 from gateway.base.tasks import BackgroundTasks, offload_if
-from gateway.context.citing import cited
 from gateway.errors import GatewayError, InternalError, StorageUnavailable
 from gateway.explain.prefix import MEMORY_CHANGED, REWORDED, SYSTEM_CHANGED, WINDOW_MOVED
 from gateway.models.bill import anonymous
@@ -59,6 +58,7 @@ class Settlement:
         self.usage = UsageCount(parts.counters)
         self._recorder = TurnRecorder(parts.store, match, parts.frames, parts.loops)
         self._commits = Commits(parts.store, parts.metrics, parts.hooks, parts.spans)
+        self._hooks = parts.features
         self._tasks = BackgroundTasks()
         self._prefixes = Prefixes()
         self._settling: dict[str, RequestRun] = {}
@@ -89,11 +89,8 @@ class Settlement:
         unlisted = await unlisted_in(run.prepared)
         settled = bill(attempted, primary, self.clock.monotonic(), unlisted)
         request.log_facts.update(figures(settled.known))
-        if request.options.cite and outcome.status != "failed":
-            found = await cited(outcome.completion or {}, run.prepared.context, run.prepared.rounds, request)
-            request.log_facts["citations"] = len(found["citations"])
-            request.log_facts["citations_dropped"] = found["citations_dropped"]
-            settled = replace(settled, cited=found)
+        for hook in self._hooks.on_bill:
+            settled = await hook(settled)
         return settled
 
     async def _written(self, run: RequestRun, commit: TurnCommit, settled: Settled) -> None:

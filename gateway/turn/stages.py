@@ -97,7 +97,7 @@ class Prepared:
     refused_budget: Budget | None = None
     """The budget of a first prompt that upstream refused as too long; the request was then fitted once more."""
     surplus: int = 0
-    """By how many tokens masking makes the prompt longer than its count; negative if shorter."""
+    """By how many tokens features make the prompt longer than its count, as by masking; negative if shorter."""
     conversation_id: str | None = None
 
     @property

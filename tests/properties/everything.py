@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from gateway.base.ids import new_id
 from gateway.errors import ContextLengthExceeded
+from gateway.features.rolling_summaries.due import turns_of
 from gateway.models.memory import NewSegment, SummarySegment
 from gateway.models.turn import LedgerEntry
-from gateway.planning.rolling import turns_of
 from tests.properties.cases import Case, Json, answer, as_pinned, attachment, some_pinned, tool_step, tools, user
 from tests.properties.checks import append, memory, tokens
 from tests.properties.checks.budget import check_refusal

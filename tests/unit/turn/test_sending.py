@@ -18,6 +18,7 @@ from gateway.models.bill import CallCost
 from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFacts
 from gateway.models.upstream import UpstreamRequest
 from gateway.telemetry.metrics import Metrics
+from gateway.turn.hooks import NO_FEATURES
 from gateway.turn.pipeline import Pipeline
 from gateway.turn.sending import Routes, Sender
 from gateway.turn.stages import Prepared, RequestRun, Target, Wire
@@ -130,7 +131,7 @@ class Asking:
             sleep=sleep or self._sleep,
             chance=Longest(),
         )
-        self.sender = Sender(upstream=upstream, preparer=contexts, settings=made)
+        self.sender = Sender(upstream=upstream, preparer=contexts, settings=made, hooks=NO_FEATURES)
         self._pipeline = Pipeline(
             parts=nothing,
             preparer=contexts,

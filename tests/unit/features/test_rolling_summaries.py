@@ -5,8 +5,14 @@ from typing import Any
 import pytest
 
 from gateway.config.settings import MemorySettings
+from gateway.features.rolling_summaries.due import (
+    SummaryFacts,
+    oldest_turns,
+    should_summarize,
+    summary_tokens,
+    turns_of,
+)
 from gateway.models.memory import OldMessage
-from gateway.planning.rolling import SummaryFacts, oldest_turns, should_summarize, summary_tokens, turns_of
 
 FULL: dict[str, Any] = {"memory": "summary", "tokens_used": 700, "budget": 1000, "turns": 10, "tokens": 700}
 FIFTEEN = MemorySettings(max_turns=15)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.accounting.citations import MOST_CITATIONS, PASSAGE_CHARS, Sent, citations_of
+from gateway.features.citations.reading import MOST_CITATIONS, PASSAGE_CHARS, Sent, citations_of
 from gateway.models.places import Places, marker, sheet_marker
 from gateway.models.regions import joined, place_and_line, regions_of
 from tests.support.growth import is_linear

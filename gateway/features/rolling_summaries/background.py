@@ -10,20 +10,28 @@ from gateway.accounting.metadata import amended, amended_once
 from gateway.base.ids import content_digest, new_id
 from gateway.base.tasks import BackgroundTasks
 from gateway.config.settings import MemorySettings
-from gateway.context.rolling_summary import PROMPT_VERSION, OldTurns, TurnSummarizer, TurnSummary
 from gateway.errors import StorageUnavailable
+from gateway.features.rolling_summaries.due import (
+    SummaryFacts,
+    oldest_turns,
+    should_summarize,
+    summary_tokens,
+    tokens_of,
+    turns_of,
+)
+from gateway.features.rolling_summaries.summarizer import PROMPT_VERSION, OldTurns, TurnSummarizer, TurnSummary
 from gateway.models.bill import CallCost, InternalCall
 from gateway.models.exchange import ChatRequest, Deployment, KnownMessages
 from gateway.models.internal import InternalModelFailed
-from gateway.models.memory import NewSegment, OldMessage, SummarySegment, Uncovered
-from gateway.planning.rolling import SummaryFacts, oldest_turns, should_summarize, summary_tokens, tokens_of, turns_of
+from gateway.models.memory import EXTRACTS, NewSegment, OldMessage, SummarySegment, Uncovered
 from gateway.ports import ClaimingCache
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import Metrics
+from gateway.turn.hooks import Feature
 from gateway.turn.stages import Prepared
 
-log = get_logger("gateway.turn.summaries")
+log = get_logger("gateway.features.rolling_summaries")
 REST_SECONDS = 600.0
 """How long a conversation rests whose summary could not be made: nobody pays for more of the same."""
 CLAIM_SECONDS = 120.0
@@ -65,9 +73,14 @@ class RollingSummaries:
         self._tasks = BackgroundTasks()
         self._pauses: tuple[float, ...] = PAUSES
 
+    def build(self) -> Feature:
+        """Builds the feature."""
+        return Feature(on_settled=self.after)
+
     def after(self, prepared: Prepared) -> None:
-        """Begins a summary behind an answer that is stored, where one is due as far as the request itself tells. For
-        requests whose `context.memory` has summaries."""
+        """Begins a summary behind an answer that is stored, where one is due as far as the request itself tells."""
+        if prepared.context is None or prepared.request.options.memory == EXTRACTS:
+            return
         facts = facts_of(prepared)
         if prepared.conversation_id and should_summarize(facts, self._settings).may_be:
             request = replace(prepared.request, messages=(), forward={}, attachments=(), plain=None)
