@@ -12,6 +12,7 @@ from gateway.context.planner import ContextPlanning
 from gateway.documents.folders import clear_left_for_ever
 from gateway.embeddings.meaning import Meaning
 from gateway.features import citations, echoes
+from gateway.features.entity_memory import EntityMemory
 from gateway.features.rolling_summaries import RollingSummaries, TurnSummarizer
 from gateway.files.opening import FilesHere, open_files
 from gateway.files.reading import ReadingFiles
@@ -225,12 +226,22 @@ class Gateway:
         self.context = ContextManager(
             settings=settings,
             counters=self.counters,
-            sources=ContextSources(
-                files=reader, store=self.store, things=self.things, large=self.large, loops=self.loops
-            ),
+            sources=ContextSources(files=reader, store=self.store, large=self.large, loops=self.loops),
             ranking=PassageRanking(self.indexes, self.meaning),
             planning=self.planning,
             spans=self.telemetry.spans,
+        )
+
+    def _features(self) -> FeatureHooks:
+        """What acts on requests, in its order."""
+        return FeatureHooks(
+            [
+                self.guards.build(),
+                EntityMemory(self.things).build(),
+                echoes.build(),
+                citations.build(),
+                self.summaries.build(),
+            ]
         )
 
     def _wire_warm_up(self) -> None:
@@ -264,7 +275,7 @@ class Gateway:
             frames=UnstoredFrames(frames, store, clock),
             loops=self.loops,
             spans=self.telemetry.spans,
-            features=FeatureHooks([self.guards.build(), echoes.build(), citations.build(), self.summaries.build()]),
+            features=self._features(),
         )
         self.pipeline = pipeline = open_pipeline(settings, parts)
         self.settlement = pipeline.settlement

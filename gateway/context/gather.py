@@ -29,10 +29,8 @@ from gateway.base.ids import artifact_id
 from gateway.config.settings import ContextSettings
 from gateway.context.native_files import NO_FILES, NativeFiles, Stays, with_kept_pages
 from gateway.context.whole_files import WholeFiles
-from gateway.errors import StorageUnavailable
 from gateway.history.frames import as_frozen
 from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
-from gateway.history.recognition import end_user_of
 from gateway.models.artifacts import Artifact
 from gateway.models.conversation import (
     INLINE_MESSAGES,
@@ -47,17 +45,14 @@ from gateway.models.memory import SUMMARY, Pinned
 from gateway.models.provider_facts import PROTOCOLS
 from gateway.models.recall import own_tools
 from gateway.models.repeats import NO_REPEATS, RepeatedDocument, Repeats
-from gateway.models.tool_steps import RESULT_ROLES, calls_of, text_of
+from gateway.models.tool_steps import text_of
 from gateway.models.window import LAST_EARLIER, Material
 from gateway.planning.loops import ToolLoops
-from gateway.ports import ConversationReader, ThingReader
+from gateway.ports import ConversationReader
 from gateway.ports.documents import LargeTexts
-from gateway.telemetry.logs import get_logger
-from gateway.things.naming import named_by, phrases_of
 from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
 
-log = get_logger("gateway.context.gather")
 QUESTION_CHARS = 4000
 """Characters of a question that rank passages and that a planner reads; of a longer one its beginning and its end, half
 each."""
@@ -132,14 +127,12 @@ class ContextSources:
 
     Attributes:
         store: older messages; without it none are read.
-        things: the memory of things.
         large: the documents that are read by regions.
         loops: what is known of tool loops whose clients are not recognised.
     """
 
     files: FileReader
     store: ConversationReader | None = None
-    things: ThingReader | None = None
     large: LargeTexts | None = None
     loops: ToolLoops | None = None
 
@@ -442,51 +435,3 @@ def _can_stand(file: Artifact, messages: Sequence[ConversationMessage]) -> bool:
     """Whether its message has a place for its text, in whatever form it goes up."""
     message = messages[file.place.message or 0]
     return message.rendered is None or message.forwarded_part(file.place.part or 0) is not None
-
-
-async def with_things(request: ChatRequest, history: History, things: ThingReader) -> History:
-    """The conversation with what its question names of the memory that the request has on. One indexed read, where
-    there is anything to read; without the storage nothing is remembered, and the answer still comes."""
-    question = _asked(request, history) if request.remembers else ""
-    if not question.strip():
-        return history
-    phrases = phrases_of(question)
-    try:
-        places = await _places(request, history, things)
-        if not (places and phrases.whole):
-            return history
-        found = await things.recall(request.caller.tenant, places, phrases)
-    except StorageUnavailable as error:
-        log.warning("memory_unavailable", reason=error.message)
-        return history
-    return replace(history, things=named_by(question, found)) if found else history
-
-
-async def _places(request: ChatRequest, history: History, things: ThingReader) -> list[str]:
-    """Where the request may look: in its own conversation, unless that may be somebody else's who said the same
-    (guarantee §3.2), and where it says so in what is known of its user."""
-    known = history.conversation_id or request.conversation.conversation_id
-    places = [known] if known is not None and not (history.created or history.unproven) else []
-    memory, user = request.memory, end_user_of(request.forward)
-    if memory is not None and memory.scope == "user" and user is not None:
-        places.append(await things.place_of(request.caller.tenant, user))
-    return places
-
-
-def _asked(request: ChatRequest, history: History) -> str:
-    """What the current turn is about, where its block is made now: the user's message, if it is new. An agent that
-    reads sections may be given another agent's message."""
-    if not history.messages:
-        return ""
-    current = history.messages[current_turn(history)]
-    if request.is_worded:
-        current = next((each for each in reversed(history.messages) if _is_said(each)), current)
-    elif current.role != "user" or current.message_id is not None:
-        return ""
-    return text_of(current.content)
-
-
-def _is_said(message: ConversationMessage) -> bool:
-    """Whether it is no tool step, and has words."""
-    is_step = message.role in RESULT_ROLES or calls_of(message.body)
-    return not is_step and bool(text_of(message.content).strip())

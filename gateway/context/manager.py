@@ -23,7 +23,6 @@ from gateway.context.gather import (
     Lack,
     collect,
     read_anew,
-    with_things,
 )
 from gateway.context.native_files import Stays
 from gateway.context.native_pages import shown_pages
@@ -245,11 +244,6 @@ class ContextManager:
             window = replace(window, material=replace(window.material, attached=attached))
         finder = PassageFinder(self._ranking.indexes, request.caller.tenant)
         return await asyncio.to_thread(told, call, window, finder, self._counters.counter(window.facts))
-
-    async def with_things(self, request: ChatRequest, history: History) -> History:
-        """The conversation with the remembered things that its question names, where the request has its memory on."""
-        things = self._sources.things
-        return history if things is None or not request.remembers else await with_things(request, history, things)
 
     def profile(self, request: ChatRequest, history: History, facts: ModelFacts) -> Profile | None:
         """The prompt profile that the conversation calls for; None where none is configured or wanted."""

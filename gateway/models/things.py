@@ -32,7 +32,7 @@ TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 @dataclass(frozen=True, slots=True)
 class ThingNote:
     """A thing as a request or a rule names it. Without a `name` it keeps the one that it has, else its id is its name.
-    `aliases` are words as `gateway.things.aliases` gives them."""
+    `aliases` are words as `gateway.features.entity_memory` gives them."""
 
     type: str
     thing_id: str

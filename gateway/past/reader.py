@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from gateway.errors import NotFound
+from gateway.features.entity_memory import ranked, search_of
 from gateway.models.artifacts import LARGE, UNINDEXED, Artifact
 from gateway.models.past_texts import ConversationTexts, Extract, FoundPast
 from gateway.models.report_lists import ConversationLine
@@ -14,7 +15,6 @@ from gateway.ports.documents import LargeTexts
 from gateway.storage.conversations.attachments import content_id_of
 from gateway.storage.conversations.texts import PastTexts
 from gateway.storage.things.memory import ThingMemory
-from gateway.things.naming import ranked, search_of
 
 MOST_CONVERSATIONS = 50
 """The latest conversations that a search reads."""

@@ -14,7 +14,6 @@ from gateway.models.exchange import Deployment, JsonAnswer, StreamOpener
 from gateway.models.internal import InternalAnswer, InternalRequest
 from gateway.models.notes import MessageParts
 from gateway.models.relevance import Embeddings, Tariff
-from gateway.models.things import Phrases, Thing
 from gateway.models.upstream import CallScope, UpstreamRequest
 
 Spans = Callable[[str], AbstractContextManager[Any]]
@@ -64,22 +63,6 @@ class ConversationReader(Protocol):
 
     async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> Earlier:
         """The messages before this one, newest first until they exceed `max_bytes`. Empty for an unknown message."""
-        ...
-
-
-class ThingReader(Protocol):
-    """What `context` reads of the memory of things (guarantee §11.14).
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached, or not within its timeout.
-    """
-
-    async def place_of(self, tenant: str, user: str) -> str:
-        """Where the things of a tenant's user belong."""
-        ...
-
-    async def recall(self, tenant: str, places: list[str], phrases: Phrases) -> tuple[Thing, ...]:
-        """Things of these places that are called by one of the phrases: of each the latest few."""
         ...
 
 

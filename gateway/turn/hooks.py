@@ -7,6 +7,7 @@ from gateway.models.exchange import ChunkStream, JsonAnswer
 from gateway.ports import TokenCounter
 from gateway.turn.stages import Prepared, Settled
 
+OnHistory = Callable[[Prepared], Awaitable[Prepared]]
 OnPayload = Callable[[Prepared, TokenCounter], Awaitable[int]]
 OnAnswer = Callable[[Prepared, JsonAnswer], JsonAnswer]
 OnStream = Callable[[Prepared, ChunkStream], ChunkStream]
@@ -19,6 +20,7 @@ class Feature:
     """One feature, by the points at which it acts; None where it does not.
 
     Attributes:
+        on_history: a request whose conversation is rebuilt, before its context is made.
         on_payload: a request whose context is made; by how many tokens what goes up is longer than was counted, below
             0 if it is shorter.
         on_answer: what one try was answered, before anybody looks at it.
@@ -27,6 +29,7 @@ class Feature:
         on_settled: an answered request, once it is committed. Nobody waits for what begins here.
     """
 
+    on_history: OnHistory | None = None
     on_payload: OnPayload | None = None
     on_answer: OnAnswer | None = None
     on_stream: OnStream | None = None
@@ -39,6 +42,7 @@ class FeatureHooks:
     costs an empty loop."""
 
     def __init__(self, features: Sequence[Feature] = ()) -> None:
+        self.on_history = tuple(each.on_history for each in features if each.on_history is not None)
         self.on_payload = tuple(each.on_payload for each in features if each.on_payload is not None)
         self.on_answer = tuple(each.on_answer for each in features if each.on_answer is not None)
         self.on_stream = tuple(each.on_stream for each in features if each.on_stream is not None)

@@ -117,9 +117,11 @@ class Preparer:
             history = await build_llm_messages(request, self._parts.store, options)
             if self._parts.frames is not None:
                 history, kept = await self._parts.frames.put_over(request, history)
-            history = await self._parts.context.with_things(request, history)
         context = as_sent if history is None or history.as_sent else None
-        return replace(prepared, request=request, history=history, kept_frame=kept, context=context)
+        prepared = replace(prepared, request=request, history=history, kept_frame=kept, context=context)
+        for hook in self._parts.features.on_history:
+            prepared = await hook(prepared)
+        return prepared
 
     async def storable(self, prepared: Prepared) -> Prepared:
         """The request, once it is sure that its turn can be stored, before a model is paid for (guarantee §3.6)."""

@@ -26,6 +26,7 @@ from gateway.models.exchange import ChatRequest, Deployment, JsonAnswer, ModelFa
 from gateway.models.frames import KeptFrame
 from gateway.models.recall import RecallRounds
 from gateway.models.routing import Candidates
+from gateway.models.things import NotedThings
 from gateway.models.turn import TurnStatus
 from gateway.models.upstream import CallScope
 from gateway.upstream.routing.fallbacks import Kind
@@ -279,6 +280,8 @@ class Settled:
     costs: BranchCosts | None = None
     """What its branch has cost with it."""
     cited: dict[str, Any] | None = None
+    things: NotedThings | None = None
+    """What is to be remembered of its turn."""
 
     def fields(self) -> dict[str, Any]:
         """The top-level fields that an answer or a finish chunk gets."""

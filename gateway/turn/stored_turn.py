@@ -30,14 +30,12 @@ from gateway.models.economy import BranchCosts
 from gateway.models.exchange import ChatRequest
 from gateway.models.items import SIGNED, said_apart
 from gateway.models.standing import Unlisted, unlisted_among
-from gateway.models.things import NotedThings, user_place
 from gateway.models.tool_steps import RESULT_ROLES, open_step, without_calls
 from gateway.models.turn import ASKED, BROKE, LedgerEntry, NewAnswer, StoredTurn, TurnCommit
 from gateway.models.window import Material
 from gateway.planning.loops import ToolLoops
 from gateway.storage.store import ConversationStore
 from gateway.telemetry.logs import get_logger
-from gateway.things.rules import things_of_steps
 from gateway.turn.body import as_it_goes_up, with_binding
 from gateway.turn.new_frame import new_frame
 from gateway.turn.stages import Attempted, Outcome, Prepared, Settled
@@ -110,12 +108,8 @@ class TurnRecorder:
     async def _turn(self, settled: Settled) -> StoredTurn:
         prepared = settled.attempted.prepared
         messages = prepared.history.messages if prepared.history else ()
-        place, memory = None, prepared.request.memory
-        user = end_user_of(prepared.request.forward) if memory is not None and memory.scope == "user" else None
-        if user is not None:
-            place = user_place(await self._store.secret(), prepared.request.caller.tenant, user)
         large = len(messages) >= INLINE_MESSAGES
-        return await offload_if(large, stored_turn, settled, place)
+        return await offload_if(large, stored_turn, settled)
 
     async def _chains(self, attempted: Attempted) -> tuple[ChainKey, ...]:
         """The keys by which the conversation is recognised; stored also where no content is (guarantee §3.2)."""
@@ -151,14 +145,11 @@ async def unlisted_in(prepared: Prepared) -> Unlisted | None:
     return await offload_if(large, unlisted_among, records, material.messages, material.current, history.notes)
 
 
-def stored_turn(settled: Settled, user_place: str | None = None) -> StoredTurn:
+def stored_turn(settled: Settled) -> StoredTurn:
     """What is added to the conversation. A failed turn keeps its messages for the audit and has no answer.
 
     A trailing assistant message is a prefill: stored is prefill plus completion (guarantee §3.4). What is delivered to
     an agent with sections is a message of its own (§11.3).
-
-    Args:
-        user_place: where things are noted for the user, too, where the request says so.
     """
     attempted, prepared, outcome = settled.attempted, settled.attempted.prepared, settled.attempted.outcome
     request, history, built = prepared.request, prepared.history, prepared.context
@@ -198,7 +189,7 @@ def stored_turn(settled: Settled, user_place: str | None = None) -> StoredTurn:
         frame=frame,
         profile=profile["mode"] if (profile := built.utilization.profile) else None,
         pins=_pins(request, history, new) if outcome.status != "failed" else (),
-        things=_noted(prepared, history, prepared.conversation_id, user_place),
+        things=settled.things,
         branch=request.conversation.branch,
         retention_days=request.caller.key.retention_days if request.caller.key is not None else None,
         open_step=open_step(history.messages[: history.stored]) if new and new[0].role in RESULT_ROLES else (),
@@ -231,19 +222,6 @@ def chain_keys(prepared: Prepared, outcome: Outcome, secret: bytes) -> tuple[Cha
             digests = chain.digests_after(message, answer, status)
             found += [keys.key(digest.said, whole=whole) for digest in digests]
     return tuple(dict.fromkeys(found))
-
-
-def _noted(prepared: Prepared, history: History, conversation_id: str, user_place: str | None) -> NotedThings | None:
-    """What the turn says of things, where the request has its memory on: what it names, what tools told, and what it
-    was reminded of (guarantee §11.15)."""
-    memory, built = prepared.request.memory, prepared.context
-    if memory is None:
-        return None
-    shown = {each["memory_id"] for each in (built.utilization.things if built else None) or ()}
-    recalled = tuple(thing.as_note() for thing in history.things if thing.memory_id in shown)
-    notes = (*things_of_steps(history.messages, history.stored), *memory.notes)
-    places = (conversation_id, *([user_place] if user_place is not None else []))
-    return NotedThings(notes, places, memory.days, recalled) if notes or recalled else None
 
 
 def _attached(prepared: Prepared) -> list[str]:

@@ -22,6 +22,8 @@ import sqlalchemy as sa
 
 from gateway.base.clock import SystemClock
 from gateway.config.settings import StorageSettings
+from gateway.features.entity_memory.aliases import noted
+from gateway.features.entity_memory.naming import named_by, phrases_of, ranked, search_of
 from gateway.models.things import Thing
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions, open_transactions
@@ -29,8 +31,6 @@ from gateway.storage.database.migrate import migrate
 from gateway.storage.store import ConversationStore
 from gateway.storage.things.memory import ThingMemory
 from gateway.storage.things.write import insert_things, thing_row
-from gateway.things.aliases import noted
-from gateway.things.naming import named_by, phrases_of, ranked, search_of
 from tests.support.services import own_postgres
 
 SIZES = (100, 100_000)

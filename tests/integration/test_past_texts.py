@@ -2,6 +2,7 @@
 
 from gateway.base.clock import SystemClock
 from gateway.base.ids import artifact_id, new_id
+from gateway.features.entity_memory.aliases import noted
 from gateway.models.conversation import new_message
 from gateway.models.records import NewConversation
 from gateway.models.things import ThingQuery
@@ -10,7 +11,6 @@ from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.texts import PastTexts
 from gateway.storage.database.engine import Transactions
 from gateway.storage.things.memory import ThingMemory
-from gateway.things.aliases import noted
 from tests.unit.making import assistant, user
 
 

@@ -9,6 +9,8 @@ import sqlalchemy as sa
 from gateway.base import jsons
 from gateway.base.clock import SystemClock
 from gateway.errors import ConversationNotFound, MemoryNotFound
+from gateway.features.entity_memory.aliases import noted
+from gateway.features.entity_memory.naming import named_by, phrases_of, search_of
 from gateway.models.things import NotedThings, Thing, ThingNote, ThingQuery, user_place
 from gateway.storage.database import schema
 from gateway.storage.database.engine import Transactions
@@ -17,8 +19,6 @@ from gateway.storage.store import ConversationStore
 from gateway.storage.things.memory import ThingMemory
 from gateway.storage.things.search import OF_EACH, lookup_query
 from gateway.storage.things.write import insert_things, thing_row
-from gateway.things.aliases import noted
-from gateway.things.naming import named_by, phrases_of, search_of
 from tests.integration.commits import NOW, turn
 from tests.integration.test_deletion import Keeping
 

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from gateway.accounting.cost import ledger_figures
 from gateway.base.clock import SystemClock
+from gateway.features.entity_memory.aliases import noted
 from gateway.models.conversation import ConversationRef
 from gateway.models.things import NotedThings
 from gateway.models.turn import LedgerQuery, TurnCommit
@@ -20,7 +21,6 @@ from gateway.storage.secret import user_digest
 from gateway.storage.store import ConversationStore
 from gateway.storage.things.memory import ThingMemory
 from gateway.storage.user_purge import PurgedUser, UserPurge
-from gateway.things.aliases import noted
 from tests.integration.commits import NOW, bill, contents, document, turn
 from tests.integration.test_deletion import WORD, Keeping, full_turn, rows
 from tests.integration.traces import traces

@@ -16,6 +16,8 @@ from gateway.base.ids import new_id
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager, ContextSources, PassageRanking
 from gateway.errors import NotFound
+from gateway.features import citations, echoes
+from gateway.features.entity_memory import EntityMemory
 from gateway.http.inner.messages import plain_messages
 from gateway.http.inner.resends import Resends, read_chat_request
 from gateway.http.inner.validation import Arrival, parse_chat_request
@@ -45,6 +47,7 @@ from gateway.storage.things.memory import ThingMemory
 from gateway.telemetry.hooks import Hooks
 from gateway.telemetry.metrics import Metrics
 from gateway.tokens.counter import CounterRegistry
+from gateway.turn.hooks import FeatureHooks
 from gateway.turn.parts import PipelineParts
 from gateway.turn.pipeline import open_pipeline
 from gateway.turn.stages import Settled, not_paused
@@ -178,7 +181,7 @@ class InProcess:
         self.context = ContextManager(
             settings=settings,
             counters=counters,
-            sources=ContextSources(files=reader, store=store, things=things),
+            sources=ContextSources(files=reader, store=store),
             ranking=PassageRanking(self.indexes),
         )
         self.frames = FrameCache(shared, clock, settings.cache.frame_ttl, settings.cache.frame_bytes)
@@ -193,6 +196,7 @@ class InProcess:
             metrics=Metrics(()),
             hooks=Hooks(),
             frames=UnstoredFrames(self.frames, store, clock),
+            features=FeatureHooks([EntityMemory(things).build(), echoes.build(), citations.build()]),
         )
         self.pipeline = open_pipeline(settings, parts)
         noting = NotingRecorder(self.pipeline.settlement._recorder)

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, FailFast, Fiel
 from gateway.base import jsons
 from gateway.base.ids import new_id
 from gateway.errors import InvalidRequest
+from gateway.features.entity_memory import aliases_of
 from gateway.http.fields import Fields, Metadata, SessionName, invalid, read
 from gateway.http.inner.memory import ThingAction, ThingId, ThingName, ThingType
 from gateway.http.inner.messages import check_message
@@ -24,7 +25,6 @@ from gateway.models.records import (
 )
 from gateway.models.things import MAX_ALIASES, Thing
 from gateway.models.tool_steps import parse_reasoning_events_to_steps
-from gateway.things.aliases import aliases_of
 
 MAX_INTEGER = 2**31 - 1
 """Largest number that the storage's integer columns hold."""

@@ -4,6 +4,7 @@
 from typing import Any
 
 from gateway.errors import MemoryNotFound, Unauthorized
+from gateway.features.entity_memory import ranked, search_of
 from gateway.http.api_call import ApiCall, Endpoint
 from gateway.http.auth import ANONYMOUS, Authenticator
 from gateway.http.fields import invalid
@@ -12,7 +13,6 @@ from gateway.http.inner.validation import CONVERSATION_ID
 from gateway.http.queries import check_named, limit_of, listed, newest_first
 from gateway.models.things import Thing, ThingQuery
 from gateway.storage.things.memory import ThingMemory
-from gateway.things.naming import ranked, search_of
 
 MAX_QUERY_CHARS = 1000
 THING_FIELDS = ("type", "id", "name", "aliases", "action")

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
+from gateway.features.entity_memory import noted
 from gateway.http.fields import Fields, invalid, read
 from gateway.models.things import (
     DISCUSSED,
@@ -20,7 +21,6 @@ from gateway.models.things import (
     ThingNote,
     is_line,
 )
-from gateway.things.aliases import noted
 
 
 def _line(most: int) -> AfterValidator:

@@ -7,6 +7,7 @@ from typing import Any
 from gateway.base.ids import content_digest
 from gateway.base.turns import SharedRoom
 from gateway.errors import ConversationNotFound, NotFound, Unauthorized
+from gateway.features.entity_memory import noted
 from gateway.http.fields import invalid, missing, read
 from gateway.http.inner.validation import CONVERSATION_ID
 from gateway.http.mcp import words
@@ -15,7 +16,6 @@ from gateway.http.mcp.asker import Asker
 from gateway.models.things import DISCUSSED, MAX_NAME_CHARS, ThingNote, is_line
 from gateway.past.reader import Past
 from gateway.storage.things.memory import ThingMemory
-from gateway.things.aliases import noted
 
 NOTE = "note"
 """The type of what is remembered as a text."""

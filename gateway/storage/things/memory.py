@@ -43,7 +43,7 @@ class ThingMemory:
         return user_place(await self._secret(), tenant, user)
 
     async def recall(self, tenant: str, places: list[str], phrases: Phrases) -> tuple[Thing, ...]:
-        """Things of these places that a question may name, in no particular order (`ports.ThingReader`)."""
+        """Things of these places that a question may name, in no particular order."""
         now = self._clock.now()
         return await self._transactions.run(lambda connection: find_things(connection, tenant, places, phrases, now))
 

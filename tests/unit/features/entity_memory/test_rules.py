@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.features.entity_memory.rules import MOST_OF_RESULT, singular, things_of, things_of_steps
 from gateway.models.conversation import ConversationMessage, new_message
 from gateway.models.things import MAX_ID_CHARS, MAX_NAME_CHARS, MAX_TYPE_CHARS, is_line
-from gateway.things.rules import MOST_OF_RESULT, singular, things_of, things_of_steps
 
 Noted = tuple[str, str, str | None, str]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.features.entity_memory.aliases import aliases_of, question_words, runs_of, words_of
+from gateway.features.entity_memory.naming import named_by, phrases_of, ranked, search_of
 from gateway.models.things import KEY_WORDS, MAX_ALIASES, MAX_KEY_CHARS, Thing, as_line, is_line, lookup_key
-from gateway.things.aliases import aliases_of, question_words, runs_of, words_of
-from gateway.things.naming import named_by, phrases_of, ranked, search_of
 
 NOW = datetime(2026, 1, 30, tzinfo=UTC)
 

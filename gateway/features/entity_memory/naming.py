@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from gateway.features.entity_memory.aliases import COMMON, question_words, runs_of
 from gateway.models.things import MOST_RECALLED, Phrases, Thing
-from gateway.things.aliases import COMMON, question_words, runs_of
 
 Span = tuple[int, int]
 """Words of the question, from … to (exclusive)."""

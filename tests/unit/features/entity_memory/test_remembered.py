@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from gateway.config.settings import Settings
-from gateway.context.gather import with_things
 from gateway.errors import StorageUnavailable
+from gateway.features.entity_memory.aliases import aliases_of
+from gateway.features.entity_memory.feature import with_things
 from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.conversation import ConversationMessage, History, new_message
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.models.things import Phrases, Thing
-from gateway.things.aliases import aliases_of
 
 NOW = datetime(2026, 1, 30, tzinfo=UTC)
 ALIASES = aliases_of("workflow", "wf_12", "Task Management")
@@ -22,7 +22,7 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{
 
 
 class Reader:
-    """A memory that knows one thing, and notes what it is asked (adapter of `ports.ThingReader`)."""
+    """A memory that knows one thing, and notes what it is asked (adapter of `EntityReader`)."""
 
     def __init__(self, fault: Exception | None = None) -> None:
         self.asked: list[tuple[list[str], Phrases]] = []

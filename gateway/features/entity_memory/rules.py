@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.base import jsons
+from gateway.features.entity_memory.aliases import FILE, file_name, noted
 from gateway.models.conversation import ConversationMessage
 from gateway.models.things import (
     CREATED,
@@ -29,7 +30,6 @@ from gateway.models.things import (
     is_line,
 )
 from gateway.models.tool_steps import RESULT_ROLES, calls_of, result_of, take_call
-from gateway.things.aliases import FILE, file_name, noted
 
 VERBS = {
     **dict.fromkeys(("create", "add", "new", "make", "insert", "upload", "register"), CREATED),
