@@ -3,6 +3,7 @@ written to it, whatever a provider calls that (guarantee §6)."""
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 MAX_TOKENS = 10**12
@@ -104,6 +105,7 @@ def written_for_an_hour(usage: Mapping[str, Any]) -> int:
     return next(filter(None, (*split, *(figure(holder, HOUR_ALONE) for holder in holders))), 0)
 
 
+@lru_cache(1024)
 def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
