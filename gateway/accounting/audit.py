@@ -9,8 +9,8 @@ from datetime import UTC
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from gateway.accounting.cost import price_call, primary_usage, total_cost, usage_of
-from gateway.models.bill import OF_MODELS, CallCost, PriceLine
+from gateway.accounting.cost import price_call, primary_usage, total_cost
+from gateway.models.bill import OF_MODELS, CallCost, PriceLine, usage_of
 from gateway.models.report_lists import CHAT
 from gateway.models.turn import LARGEST_KEPT, LedgerRow
 

@@ -16,6 +16,7 @@ from gateway.models.bill import (
     InternalCall,
     PriceLine,
     UsageMetadata,
+    usage_of,
 )
 from gateway.models.turn import LedgerEntry, LedgerFigures
 from gateway.models.upstream import PER_USD
@@ -193,12 +194,6 @@ def _reasoning_apart(usage: Mapping[str, Any], details: Any, sum_of_both: int) -
     """Reasoning tokens beside the completion's, as xAI and Gemini report them: the total has them on top."""
     reasoning = figure(details, "reasoning_tokens")
     return reasoning if reasoning and figure(usage, "total_tokens") == sum_of_both + reasoning else 0
-
-
-def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
-    """The three figures of a usage object; a missing total is the sum of the others."""
-    prompt, completion = figure(usage, "prompt_tokens"), figure(usage, "completion_tokens")
-    return UsageMetadata(prompt, completion, figure(usage, "total_tokens") or prompt + completion)
 
 
 def primary_usage(calls: Iterable[CallCost]) -> dict[str, Any]:

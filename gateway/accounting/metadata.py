@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.accounting.audit import repriced
-from gateway.accounting.cost import ledger_figures, planning_usage, price_internal, primary_usage, total_cost, usage_of
+from gateway.accounting.cost import ledger_figures, planning_usage, price_internal, primary_usage, total_cost
 from gateway.models.bill import (
     CLIENTS_WORDS,
     ArtifactUsageRecord,
@@ -14,6 +14,7 @@ from gateway.models.bill import (
     CostMetadata,
     InternalCall,
     ResponseMetadata,
+    usage_of,
 )
 from gateway.models.standing import UNLISTED, Unlisted
 from gateway.models.turn import LedgerEntry

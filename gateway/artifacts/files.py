@@ -13,14 +13,7 @@ from gateway.artifacts.cut_pages import PageCutter
 from gateway.base import jsons
 from gateway.base.tasks import offload_if
 from gateway.config.documents_settings import DocumentSettings
-from gateway.documents.document import (
-    DocumentFile,
-    DocumentOwner,
-    Reading,
-    ReadOptions,
-    UnreadableDocument,
-    document_digest,
-)
+from gateway.documents.document import DocumentFile, DocumentOwner, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.kinds import is_slow
 from gateway.documents.kinds import read as read_document
 from gateway.documents.process import DocumentReader, Progress
@@ -28,6 +21,7 @@ from gateway.documents.recognize import inline_file, stored_document
 from gateway.errors import InvalidRequest, NotFound
 from gateway.models.artifacts import cache_group
 from gateway.models.conversation import ConversationMessage
+from gateway.models.document_kinds import document_digest
 from gateway.models.exchange import Caller
 from gateway.models.items import named_picture
 from gateway.models.tool_steps import RESULT_ROLES

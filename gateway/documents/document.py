@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.models.document_kinds import document_digest
 from gateway.models.places import LEFT_OUT_START, NOTE_END, NOTE_START, Places
 
 
@@ -103,11 +104,6 @@ class Reading:
         pages = tuple(PageFacts(float(w), float(h), bool(picture)) for w, h, picture in found["pages"])
         notes = tuple(LeftOut(note) if is_left_out else str(note) for note, is_left_out in found["notes"])
         return cls(str(found["text"]), notes, tuple(map(int, found["empty"])), pages)
-
-
-def document_digest(kind: str, sha256: str) -> str:
-    """Names what is read of a content as one kind; the cache's groups and conversations have it."""
-    return f"{kind}:{sha256}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 import re
 
-from gateway.documents.kinds import KINDS
 from gateway.documents.plain import text_of
 from gateway.documents.sniff import sniffed
+from gateway.models.document_kinds import KINDS
 
 PICTURES = "png svg jpg jpeg gif bmp ico webp tif tiff psd heic avif mp3 mp4 m4a wav ogg flac avi mov mkv webm"
 PROGRAMS = "exe dll so dylib a o obj lib class jar pyc pyo pyd whl wasm bin dat iso dmg img pack idx"

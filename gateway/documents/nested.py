@@ -7,8 +7,8 @@ from importlib import import_module
 
 from gateway.documents.apart import tell_nothing
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
-from gateway.documents.kinds import KINDS
 from gateway.documents.members import kind_of
+from gateway.models.document_kinds import KINDS
 from gateway.models.places import marker, plain_lines
 
 MOST_UNPACKED = 512 * 2**20

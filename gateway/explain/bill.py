@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.accounting.audit import Difference, differences, repriced
-from gateway.accounting.cost import primary_usage, total_cost, usage_of
-from gateway.models.bill import CallCost, CostMetadata, PriceLine
+from gateway.accounting.cost import primary_usage, total_cost
+from gateway.models.bill import CallCost, CostMetadata, PriceLine, usage_of
 from gateway.models.turn import LARGEST_KEPT, LedgerEntry, LedgerRow
 
 OF_COMPLETION = ("output", "reasoning", "audio_output", "image_output")

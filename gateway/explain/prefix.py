@@ -10,8 +10,9 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.accounting.audit import repriced
-from gateway.accounting.cost import rounded, usage_of
+from gateway.accounting.cost import rounded
 from gateway.base import jsons
+from gateway.models.bill import usage_of
 from gateway.models.past_turns import INSTRUCTION, MEMORY, SentMessages
 from gateway.models.turn import LedgerEntry
 from gateway.models.usage import cache_tokens

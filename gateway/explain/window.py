@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.accounting.cost import usage_of
 from gateway.explain.artifacts import EXCLUDED, FULL, records_of
+from gateway.models.bill import usage_of
 from gateway.models.turn import LedgerEntry
 from gateway.models.usage import cache_tokens
 from gateway.planning.record import RECALLED

@@ -13,11 +13,12 @@ from functools import partial
 from gateway.artifacts.files import FileReader
 from gateway.base.tasks import BackgroundTasks
 from gateway.base.turns import ByTurns
-from gateway.documents.document import DocumentFile, UnreadableDocument, document_digest
+from gateway.documents.document import DocumentFile, UnreadableDocument
 from gateway.documents.recognize import stored_document
 from gateway.errors import FileNotFound, GatewayError, StorageUnavailable
 from gateway.files.store import Files
 from gateway.models.artifacts import cache_group
+from gateway.models.document_kinds import document_digest
 from gateway.models.files import FAILED, PROCESSED, UPLOADED, FileRecord
 from gateway.storage.files.rows import FileRows
 from gateway.telemetry.logs import get_logger

@@ -5,7 +5,7 @@ from typing import Any
 from gateway.errors import UpstreamRefused
 from gateway.models.exchange import Deployment
 from gateway.models.internal import InternalRequest
-from gateway.window.budget import OUTPUT_LIMITS
+from gateway.models.upstream import OUTPUT_LIMITS
 
 FORMAT_REFUSALS = (400, 404, 415, 422, 501)
 """Statuses with which servers refuse a `response_format`."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
 
+from gateway.models.usage import figure
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -132,6 +134,12 @@ class UsageMetadata:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     total_tokens: int = 0
+
+
+def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
+    """The three figures of a usage object; a missing total is the sum of the others."""
+    prompt, completion = figure(usage, "prompt_tokens"), figure(usage, "completion_tokens")
+    return UsageMetadata(prompt, completion, figure(usage, "total_tokens") or prompt + completion)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from typing import Any
 from gateway.models.bill import InternalCall
 from gateway.models.exchange import Caller, Headers
 
+OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
+"""The fields with which a request names how long its answer may be."""
 PER_USD = "guard_cost_per_usd"
 """A price of one, by which a guard's cost in USD is charged as any other call is (`accounting.cost`)."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.accounting.cost import estimated_cost
 from gateway.models.allowed import Admission, picousd
 from gateway.models.turn import LedgerEntry
-from gateway.window.budget import OUTPUT_LIMITS
+from gateway.models.upstream import OUTPUT_LIMITS
 
 Dearest = tuple[Decimal | int, Decimal | int]
 TIERS = "_above_"

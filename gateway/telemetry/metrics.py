@@ -13,10 +13,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from gateway.accounting.cost import usage_of
 from gateway.base.clock import SystemClock
 from gateway.errors import UpstreamError, UpstreamOverflow, UpstreamRefused
-from gateway.models.bill import CallCost, Purpose
+from gateway.models.bill import CallCost, Purpose, usage_of
 from gateway.models.turn import LedgerEntry
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)

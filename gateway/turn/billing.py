@@ -7,14 +7,14 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from gateway.accounting.cost import price_call, price_internal, total_cost, usage_of, usage_together
+from gateway.accounting.cost import price_call, price_internal, total_cost, usage_together
 from gateway.accounting.economics import as_realised
 from gateway.accounting.metadata import add_bill, add_planning, begun, extended_usage, response_metadata
 from gateway.base import jsons
 from gateway.base.names import near_miss
 from gateway.base.tasks import BackgroundTasks
 from gateway.economy.sums import metered
-from gateway.models.bill import FAILED_TRY, OF_MODELS, CallCost, ContextUtilizationMetadata, ResponseMetadata
+from gateway.models.bill import FAILED_TRY, OF_MODELS, CallCost, ContextUtilizationMetadata, ResponseMetadata, usage_of
 from gateway.models.calibration import Report
 from gateway.models.economy import BranchCosts
 from gateway.models.exchange import ModelFacts

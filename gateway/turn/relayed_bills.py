@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from gateway.accounting.cost import ledger_figures, total_cost, usage_of
+from gateway.accounting.cost import ledger_figures, total_cost
 from gateway.accounting.metadata import response_metadata
 from gateway.accounting.relayed import (
     ENDPOINTS,
@@ -29,7 +29,7 @@ from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.errors import StorageReadOnly, StorageUnavailable
 from gateway.history.recognition import end_user_of
 from gateway.models.allowed import Admission, picousd
-from gateway.models.bill import CallCost, ResponseMetadata
+from gateway.models.bill import CallCost, ResponseMetadata, usage_of
 from gateway.models.calibration import MESSAGE_TOKENS
 from gateway.models.exchange import Caller, Deployment, ModelFacts
 from gateway.models.turn import LedgerEntry, TurnCommit, TurnStatus

@@ -6,9 +6,8 @@ from typing import Any
 from gateway.config.settings import ContextSettings
 from gateway.errors import ContextLengthExceeded, overflow_text
 from gateway.models.exchange import ModelFacts
+from gateway.models.upstream import OUTPUT_LIMITS
 
-OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
-"""The fields with which a request names how long its answer may be."""
 WHOSE = ("The model's max_input_tokens", "The request's max_input_tokens", "The gateway's context.max_input_tokens")
 """Who limits a prompt beside the window."""
 OUTPUT_DIVISOR = 4

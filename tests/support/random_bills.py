@@ -7,8 +7,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from gateway.accounting.cost import ledger_figures, price_call, total_cost, usage_of
-from gateway.models.bill import PICO
+from gateway.accounting.cost import ledger_figures, price_call, total_cost
+from gateway.models.bill import PICO, usage_of
 from gateway.models.turn import LedgerEntry, TurnCommit, TurnStatus
 from tests.integration.commits import bill, turn
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.documents.document import document_digest
-from gateway.documents.kinds import KINDS
 from gateway.errors import FileNotFound
 from gateway.models.artifacts import cache_group
+from gateway.models.document_kinds import KINDS, document_digest
 from gateway.models.files import UPLOADED, ContentPlace, FilePage, FileQuery, FileRecord, Kept
 from gateway.models.trail import Actor
 from gateway.ports import CacheBackend, Clock

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.accounting.cost import planning_usage, price_call, price_internal, total_cost, usage_of
+from gateway.accounting.cost import planning_usage, price_call, price_internal, total_cost
 from gateway.accounting.metadata import extended_usage
-from gateway.models.bill import CallCost, InternalCall
+from gateway.models.bill import CallCost, InternalCall, usage_of
 
 PRICES = {
     "input_cost_per_token": "2e-6",
