@@ -10,7 +10,7 @@ from gateway.guards.chain import GuardChain
 from gateway.guards.masking.restoring import ChoiceRestorer
 from gateway.guards.masking.vault import Vault
 from gateway.models.exchange import ChunkStream, StreamAround
-from gateway.models.upstream import CallScope
+from gateway.models.upstream import UpstreamRequest
 
 Json = dict[str, Any]
 Chunks = list[Json]
@@ -31,6 +31,7 @@ class Passing(StreamAround):
             async for batch in batches:
                 found: Chunks = []
                 refused = None
+                self._came(batch)
                 for chunk in batch:
                     self._last = chunk
                     try:
@@ -44,6 +45,9 @@ class Passing(StreamAround):
                     raise refused
         if rest := await self._end():
             yield rest
+
+    def _came(self, batch: Chunks) -> None:
+        """Takes notice of what has come."""
 
     async def _passed(self, chunk: Json) -> Chunks:
         """The chunks that one becomes."""
@@ -98,13 +102,22 @@ class LookedAtStream(Passing):
     """A stream whose text guards see before the client does: as soon as as much as they want has come, when something
     else comes, and at its end."""
 
-    def __init__(self, opened: ChunkStream, chain: GuardChain, call: GuardedCall, scope: CallScope) -> None:
+    def __init__(self, opened: ChunkStream, chain: GuardChain, call: GuardedCall, sent: UpstreamRequest) -> None:
         super().__init__(opened)
         self._chain = chain
         self._call = call
-        self._scope = scope
+        self._scope = sent.scope
+        self._unfinished = set(range(choices if type(choices := sent.body.get("n")) is int else 1))
         self._held: dict[int, str] = {}
         self._told: dict[int, str] = {}
+
+    def _came(self, batch: Chunks) -> None:
+        """A guard may look at a choice for so long that its client leaves: what the whole answer used is known."""
+        for chunk in batch:
+            ended = (choice for choice in chunk.get("choices") or () if isinstance(choice, dict))
+            self._unfinished -= {choice.get("index", 0) for choice in ended if choice.get("finish_reason")}
+            if not self._unfinished:
+                self._scope.reports(chunk.get("usage"))
 
     async def _passed(self, chunk: Json) -> Chunks:
         before: list[Json] = []

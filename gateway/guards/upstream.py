@@ -81,6 +81,7 @@ class GuardedUpstream(UpstreamWrapper):
             is_json = answers_json(sent.body)
             choices = [_restored(choice, vault, is_json=is_json) for choice in choices]
         if chain is not None and chain.hold:
+            sent.scope.reports(answer.body.get("usage"))
             try:
                 choices = [await _looked_at(chain, call, sent.scope, choice) for choice in choices]
             except GatewayError as error:
@@ -97,7 +98,7 @@ class GuardedUpstream(UpstreamWrapper):
         chain = self._checkpoint.chain
         if vault is not None:
             stream = RestoredStream(stream, vault, is_json=answers_json(sent.body))
-        return LookedAtStream(stream, chain, call, sent.scope) if chain is not None and chain.hold else stream
+        return LookedAtStream(stream, chain, call, sent) if chain is not None and chain.hold else stream
 
 
 async def _looked_at(chain: GuardChain, call: GuardedCall, scope: CallScope, choice: Json) -> Json:

@@ -17,22 +17,28 @@ PER_USD = "guard_cost_per_usd"
 @dataclass(frozen=True, slots=True)
 class CallScope:
     """For whom a model is called, what for, and where it is noted (guarantee §12.9). `calls` are those that will be on
-    the bill; `warnings` those of the answer."""
+    the bill; `warnings` those of the answer; `reported` is the usage of answers that somebody still looks at."""
 
     caller: Caller = field(default_factory=lambda: Caller(""))
     request_id: str | None = None
     purpose: str = "primary"
     calls: list[InternalCall] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    reported: list[dict[str, Any]] = field(default_factory=list)
 
     def made_for(self, purpose: str) -> "CallScope":
         """The same for a call that is made for something else; it is on the same bill."""
-        return replace(self, purpose=purpose)
+        return replace(self, purpose=purpose, reported=[])
 
     def charge(self, guard: str, usd: Decimal) -> None:
         """Puts what a guard cost on the bill."""
         usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "units": {"usd": usd}}
         self.calls.append(InternalCall("guard", f"guard/{guard}", usage, {PER_USD: Decimal(1)}))
+
+    def reports(self, usage: Any) -> None:
+        """Notes the usage of a whole answer, whoever gets that."""
+        if isinstance(usage, dict):
+            self.reported[:] = [usage]
 
     def warn(self, warning: str) -> None:
         """Notes a warning once."""

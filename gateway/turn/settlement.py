@@ -127,7 +127,7 @@ class Settlement:
             self.abandon(run, record)
             raise
         except GatewayError as error:
-            recorded = self._may_record(run) and await self._record_failure(run, record, error)
+            recorded = self._may_record(run) and await self._failure_recorded(run, record, error)
             if recorded and run.prepared.conversation_id:
                 error.headers = {**error.headers, "x-conversation-id": run.prepared.conversation_id}
             raise
@@ -135,7 +135,7 @@ class Settlement:
             log.fault("exchange_failed", error, request_id=run.asked.request_id)
             fault = InternalError("The gateway failed to answer this request.")
             if self._may_record(run):
-                await self._record_failure(run, record, fault)
+                await self._failure_recorded(run, record, fault)
             raise fault from error
 
     def abandon(self, run: RequestRun, record: StreamRecord | None = None) -> None:
@@ -146,7 +146,7 @@ class Settlement:
     async def paused(self, run: RequestRun) -> None:
         """Records what a request cost for which no model is asked, as room was made for it."""
         if self._may_record(run):
-            await self._record_failure(run, None, PAUSED)
+            await self._failure_recorded(run, None, PAUSED)
 
     def _may_record(self, run: RequestRun) -> bool:
         """Whether the caller is to record the failure. What leaves no bill gives back what it held."""
@@ -158,6 +158,10 @@ class Settlement:
                 self.open_calls.close(run.asked.request_id)
         return run.gives_up()
 
+    async def _failure_recorded(self, run: RequestRun, record: StreamRecord | None, error: GatewayError) -> bool:
+        """`_record_failure`, to its end: nobody else does it if the client leaves meanwhile."""
+        return await self._tasks.finished(self._record_failure(run, record, error))
+
     async def _record_failure(self, run: RequestRun, record: StreamRecord | None, error: GatewayError | None) -> bool:
         """Records a turn that did not end well: `partial` if something was delivered, else `failed`. Returns whether it
         could be stored."""
@@ -165,7 +169,8 @@ class Settlement:
         if error is not None:
             self.metrics.upstream_failed(run.prepared.request.model, error)
         said, failed = run.said, Outcome.failed(code, error, is_out=run.attempted().is_out)
-        failed = replace(failed, usage=failed.usage or said.usage, charged=failed.charged or says(said))
+        usage = failed.usage or said.usage or next(iter(run.reported), None)
+        failed = replace(failed, usage=usage, charged=failed.charged or says(said))
         outcome = failed
         if record is not None and record.begun and run.is_delivered:
             told = error.body()["error"] if error is not None else None

@@ -309,6 +309,8 @@ class RequestRun:
         """Calls of internal models that were begun, each as its prompt alone."""
         self.warnings: list[str] = []
         """What calls of models have to say, such as that a guard failed."""
+        self.reported: list[dict[str, Any]] = []
+        """The usage of the last call, where its answer has come whole and is still looked at."""
         self.timings: dict[str, float] = {}
         self.opened: tuple[Any, ...] = ()
         """Which calls the storage knows of, should this process die."""
@@ -331,7 +333,7 @@ class RequestRun:
     @property
     def scope(self) -> CallScope:
         """For whom models are called."""
-        return CallScope(self.asked.caller, self.asked.request_id, calls=self.internal, warnings=self.warnings)
+        return CallScope(self.asked.caller, self.asked.request_id, calls=self.internal, warnings=self.warnings, reported=self.reported)
 
     @property
     def has_cost(self) -> bool:
@@ -380,6 +382,7 @@ class RequestRun:
     def began(self, at: float) -> None:
         """The model is asked from here on: there is a bill, even if the client leaves."""
         prepared, self._said = self.prepared, SILENT
+        self.reported.clear()
         self._attempts.append(Attempt(prepared.target, prepared.wire.deployment.route, at))
 
     def failed(self, error: GatewayError) -> None:

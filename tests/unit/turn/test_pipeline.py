@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
+from gateway.base.clock import SystemClock
 from gateway.base.ids import new_id
+from gateway.config.guards import GuardEntry
 from gateway.config.routing import RoutingSettings
 from gateway.config.settings import Settings, StorageSettings
 from gateway.errors import (
+    ContentRefused,
     GatewayError,
     StorageUnavailable,
     UpstreamInterrupted,
@@ -25,6 +28,9 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from gateway.guards.api import GuardedCall, Said, Verdict
+from gateway.guards.chain import GuardChain, RunningGuard
+from gateway.guards.upstream import Checkpoint, GuardedUpstream
 from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.exchange import Caller, ChatRequest, ChunkStream, Deployment, JsonAnswer, ModelFacts
 from gateway.models.recall import NAME
@@ -52,7 +58,7 @@ class Pieces:
     """A streamed answer (a `ChunkStream`): each piece of text or message, then an error or its end. `waits`: before the
     end."""
 
-    def __init__(self, said: list[str | Json], error: GatewayError | None, waits: asyncio.Event | None) -> None:
+    def __init__(self, said: list[str | Json], error: Exception | None, waits: asyncio.Event | None) -> None:
         self.headers: dict[str, str] = {}
         self.done = False
         self._said, self._error, self._waits = said, error, waits
@@ -83,7 +89,7 @@ class AtOnce(Pieces):
 class Script:
     """A provider (an `Upstream`) that says one thing after the other: an error, a message, or a stream; then "ok"."""
 
-    def __init__(self, *said: GatewayError | Json | Pieces) -> None:
+    def __init__(self, *said: Exception | Json | Pieces) -> None:
         self.said = list(said)
         self.sent: list[tuple[str, Json]] = []
         self.usage: Json = USAGE
@@ -91,7 +97,7 @@ class Script:
     def _next(self, deployment: Deployment, request: UpstreamRequest) -> Json | Pieces:
         self.sent.append((deployment.model, request.body))
         said = self.said.pop(0) if self.said else {"content": "ok"}
-        if isinstance(said, GatewayError):
+        if isinstance(said, Exception):
             raise said
         return said
 
@@ -165,7 +171,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(directory: Path, *said: GatewayError | Json | Pieces, **routing: Any) -> AsyncIterator[World]:
+async def world(directory: Path, *said: Exception | Json | Pieces, **routing: Any) -> AsyncIterator[World]:
     settings = Settings(storage=StorageSettings(url=sqlite_url(directory)), routing=RoutingSettings(**routing))
     inside = await InProcess(settings, FACTS, lambda body: {"content": "ok"}).prepare()
     try:
@@ -378,6 +384,73 @@ async def test_s6_a_stream_that_cannot_be_closed_has_its_bill(tmp_path: Path) ->
         with pytest.raises(UpstreamInterrupted):
             await answer.aclose()
         assert purposes(await made.bill(request)) == [("primary", "openai/m")]
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("error", [LATE, ValueError("odd")], ids=["of upstream", "of our own"])
+async def test_s6_a_client_that_leaves_while_its_failure_is_written_down_is_billed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, streamed: bool
+) -> None:
+    """Whether or not anything of it has gone to the storage by then."""
+    async with world(tmp_path, Pieces(["a"], error, None) if streamed else error) as made:
+        recorder, counted, left = made.pipeline.settlement._recorder, asyncio.Event(), asyncio.Event()
+        makes = recorder.commit_of
+
+        async def waits(settled: Settled) -> TurnCommit:
+            counted.set()
+            await left.wait()
+            return await makes(settled)
+
+        monkeypatch.setattr(recorder, "commit_of", waits)
+        request = made.request(stream=streamed)
+        asked = asyncio.ensure_future(made.stream(request, Client()) if streamed else made.answer(request))
+        await counted.wait()
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        left.set()
+        bill = await made.bill(request)
+        assert purposes(bill) == [("primary", "openai/m")]
+        assert bill is not None
+        assert (bill.status, bill.error_code) == (
+            "partial" if streamed else "failed",
+            "internal_error" if isinstance(error, ValueError) else LATE.code,
+        )
+
+
+class Ponders:
+    """A guard that looks at an answer for so long that its client leaves, or refuses it."""
+
+    def __init__(self, *, refuses: bool) -> None:
+        self.looks, self._refuses = asyncio.Event(), refuses
+
+    async def after(self, call: GuardedCall, said: Said) -> Verdict:
+        self.looks.set()
+        if not self._refuses:
+            await asyncio.Event().wait()
+        return Verdict(refused="a word")
+
+
+@pytest.mark.parametrize("refuses", [False, True], ids=["left", "refused"])
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_s6_what_is_reported_of_an_answer_that_a_guard_keeps_back_is_billed(
+    tmp_path: Path, streamed: bool, refuses: bool
+) -> None:
+    async with world(tmp_path, *([AtOnce(["a", "b"], None, None)] if streamed else [])) as made:
+        guard = Ponders(refuses=refuses)
+        chain = GuardChain([RunningGuard(GuardEntry(name="g", timeout=60), guard, SystemClock())])
+        made.pipeline._sender._upstream = GuardedUpstream(made.script, Checkpoint(chain, None))
+        request = made.request(stream=streamed)
+        asked = asyncio.ensure_future(made.stream(request, Client()) if streamed else made.answer(request))
+        await guard.looks.wait()
+        if not refuses:
+            asked.cancel()
+        with pytest.raises((asyncio.CancelledError, ContentRefused)):
+            await asked
+        bill = await made.bill(request)
+        assert bill is not None
+        assert bill.status == ("partial" if streamed and refuses else "failed"), "its role may have gone out"
+        assert (bill.calls[0].total, bill.calls[0].estimated) == (Decimal("0.32"), False)
 
 
 async def test_s6_a_stream_that_breaks_off_is_stored_as_far_as_it_came(tmp_path: Path) -> None:
