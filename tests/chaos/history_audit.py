@@ -13,6 +13,7 @@ from tests.support.process import wait_until
 MESSAGES = WHOLE + " WHERE m.conversation_id IN ({}) ORDER BY m.sequence_number"
 BILLS = """SELECT l.request_id, l.conversation_id, l.tenant, l.status, l.response_metadata, c.body AS completion
     FROM ledger l LEFT JOIN completions c ON c.request_id = l.request_id WHERE l.conversation_id IN ({})"""
+FAILED = "SELECT request_id, error_code, response_metadata FROM ledger WHERE status = 'failed'"
 BUSY = """SELECT pid FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'"""
 
@@ -32,6 +33,7 @@ class HistoryAudit:
         _wait_for_the_killed(self._storage_url)
         broken = broken_rules(self._storage_url)
         assert not broken, f"rules that the database breaks: {broken}"
+        _check_killed(talks, rows(self._storage_url, FAILED))
         named = [talk for talk in talks if talk.conversation_id]
         touched = [t for t in named if everything or t.using or self._seen.get(t.session, 0) != len(t.done)]
         names = [str(talk.conversation_id) for talk in touched]
@@ -69,8 +71,14 @@ def _check_talk(talk: Talk, stored: list[Json], bills: list[Json]) -> None:
     billed = {bill["request_id"]: bill for bill in bills}
     assert len(billed) == len(bills)
     _check_once(talk, stored, by_id)
+    killed = {request_id for request_id, bill in billed.items() if bill["status"] == "failed"}
+    assert len(killed) <= talk.broken, f"{talk.style}: {len(killed)} bills of killed calls, {talk.broken} broke off"
     for request_id, bill in billed.items():
-        _check_whole(talk, by_request[request_id], bill)
+        if request_id in killed:
+            assert not by_request[request_id], f"{talk.style}: a turn of a call that was killed"
+            assert not json.loads(bill["completion"] or "{}").get("choices")
+        else:
+            _check_whole(talk, by_request[request_id], bill)
     for done in talk.done:
         request_id = str(done.told.request_id)
         assert request_id in billed, f"{talk.style}: an acknowledged turn without a bill"
@@ -78,6 +86,18 @@ def _check_talk(talk: Talk, stored: list[Json], bills: list[Json]) -> None:
         told, kept = done.told.bill(), json.loads(billed[request_id]["response_metadata"])
         assert (kept["usage"], kept["cost"]) == (told["usage"], told["cost"]), f"{talk.style}: another bill than told"
         _check_acknowledged(talk, done, by_request[request_id], by_id)
+
+
+def _check_killed(talks: Sequence[Talk], bills: list[Json]) -> None:
+    """A failed bill is one of a call that a kill broke off (§6.10): estimated, and of nobody who was told."""
+    told = {str(done.told.request_id) for talk in talks for done in talk.done}
+    broken = sum(talk.broken for talk in talks)
+    assert len(bills) <= broken, f"{len(bills)} bills of killed calls, and {broken} broke off"
+    for bill in bills:
+        cost = json.loads(bill["response_metadata"])["cost"]
+        assert bill["request_id"] not in told, "an acknowledged turn whose bill says that it was killed"
+        assert bill["error_code"] == "process_killed", bill["error_code"]
+        assert cost["estimated"] is True, cost
 
 
 def _check_whole(talk: Talk, turn: list[Json], bill: Json) -> None:

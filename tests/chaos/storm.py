@@ -144,7 +144,7 @@ class Storm:
         if told.refused is not None:
             raise AssertionError(f"{talk.style}: {told.refused}")
         if not told.acknowledged:
-            self.broken += 1
+            self.broken, talk.broken = self.broken + 1, talk.broken + 1
             return None
         return self._told(talk, told, new, before)
 

@@ -62,6 +62,8 @@ class Talk:
     done: list[Acknowledged] = field(default_factory=list)
     using: int = 0
     begun: bool = False
+    broken: int = 0
+    """Requests that a kill broke off: nobody was told what became of them."""
 
     @property
     def shifts(self) -> bool:

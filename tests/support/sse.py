@@ -8,6 +8,12 @@ Json = dict[str, Any]
 DONE = b"data: [DONE]\n\n"
 
 
+def without_comments(stream: str) -> str:
+    """The stream without its comments, which are signs of life and no events (guarantee §1.11)."""
+    blocks = stream.split("\n\n")
+    return "\n\n".join(block for block in blocks if not block.startswith(":"))
+
+
 def chunks_of(stream: bytes) -> list[Json]:
     """The JSON of all whole data events before `[DONE]`."""
     events = stream.partition(DONE)[0].split(b"\n\n")

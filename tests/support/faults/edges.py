@@ -9,6 +9,7 @@ import httpx
 from gateway.wire.anthropic.faults import TYPES
 from tests.support.answers import exact
 from tests.support.messages import EVENT, MESSAGE, events_of
+from tests.support.sse import without_comments
 from tests.support.strict_responses import check_response, read_events
 
 Json = dict[str, Any]
@@ -88,7 +89,7 @@ class Chat:
         return str(message.get("content"))
 
     def stream(self, answer: httpx.Response, *, strictly: bool) -> Streamed:
-        blocks = answer.text.removesuffix("\n\n").split("\n\n")
+        blocks = without_comments(answer.text).removesuffix("\n\n").split("\n\n")
         is_whole = blocks[-1] == "data: [DONE]"
         events = [exact(each.removeprefix("data: ")) for each in blocks[: -1 if is_whole else None]]
         error = None
@@ -125,15 +126,16 @@ class Responses:
         return "".join(str(part.get("text", "")) for part in parts)
 
     def stream(self, answer: httpx.Response, *, strictly: bool) -> Streamed:
-        events = read_events(answer.text) if strictly else _unchecked(answer.text)
+        said = without_comments(answer.text)
+        events = read_events(said) if strictly else _unchecked(said)
         kinds = [each["type"] for each in events]
         text = "".join(each["delta"] for each in events if each["type"] == "response.output_text.delta")
         error = None
         if "error" in kinds:
-            said = events[kinds.index("error")]
-            assert isinstance(said["message"], str)
+            told = events[kinds.index("error")]
+            assert isinstance(told["message"], str)
             assert kinds[-1] == ("response.failed" if len(kinds) > 1 else "error")
-            error = Told(said["message"], "error", said["code"], said)
+            error = Told(told["message"], "error", told["code"], told)
         else:
             assert kinds[-1] in ("response.completed", "response.incomplete"), kinds[-1]
         return Streamed(text, error, next((each["response"]["id"] for each in events if "response" in each), ""))
@@ -169,13 +171,13 @@ class Messages:
         return "".join(str(block.get("text", "")) for block in body["content"] if block["type"] == "text")
 
     def stream(self, answer: httpx.Response, *, strictly: bool) -> Streamed:
-        events = events_of(answer.text)
-        kinds = [each["type"] for each in events if each["type"] != "ping"]
+        events = [each for each in events_of(answer.text) if each["type"] != "ping"]
+        kinds = [each["type"] for each in events]
         assert kinds[0] == "message_start" or kinds == ["error"], kinds
         assert kinds[-1] in ("message_stop", "error")
         assert "error" not in kinds[:-1]
         for each in events:
-            if strictly and each["type"] not in ("ping", "error"):
+            if strictly and each["type"] != "error":
                 EVENT.validate_json(json.dumps(each), strict=True)
         error = self._told(events[-1]) if kinds[-1] == "error" else None
         deltas = [each["delta"] for each in events if each["type"] == "content_block_delta"]
