@@ -333,7 +333,13 @@ class RequestRun:
     @property
     def scope(self) -> CallScope:
         """For whom models are called."""
-        return CallScope(self.asked.caller, self.asked.request_id, calls=self.internal, warnings=self.warnings, reported=self.reported)
+        return CallScope(
+            self.asked.caller,
+            self.asked.request_id,
+            calls=self.internal,
+            warnings=self.warnings,
+            reported=self.reported,
+        )
 
     @property
     def has_cost(self) -> bool:
