@@ -13,6 +13,7 @@ from gateway.documents.folders import clear_left_for_ever
 from gateway.embeddings.meaning import Meaning
 from gateway.features import citations, echoes
 from gateway.features.entity_memory import EntityMemory
+from gateway.features.recall import Recall
 from gateway.features.rolling_summaries import RollingSummaries, TurnSummarizer
 from gateway.files.opening import FilesHere, open_files
 from gateway.files.reading import ReadingFiles
@@ -238,6 +239,7 @@ class Gateway:
             [
                 self.guards.build(),
                 EntityMemory(self.things).build(),
+                Recall(self.context, self.counters, self.indexes, self.settings.context).build(),
                 echoes.build(),
                 citations.build(),
                 self.summaries.build(),

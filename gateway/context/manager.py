@@ -27,18 +27,16 @@ from gateway.context.gather import (
 from gateway.context.native_files import Stays
 from gateway.context.native_pages import shown_pages
 from gateway.context.planner import ContextPlanning, PlannerAccess, Planners, PlanResult, planner_task, prospects_of
-from gateway.context.recalling import Window, asked_for, told
 from gateway.context.report import BuiltContext, check_whole, render, with_vectors
 from gateway.embeddings.background import Holds
 from gateway.errors import ContextLengthExceeded
-from gateway.history.rebuild import has_unread
 from gateway.models.conversation import History
 from gateway.models.exchange import ChatRequest, ModelFacts
 from gateway.models.memory import EXTRACTS
+from gateway.models.window import Material
 from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
 from gateway.ports import Spans
 from gateway.ports.documents import FileStore
-from gateway.relevance.index_cache import PassageFinder
 from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
 from gateway.window.counting import REPLY_TOKENS, prompt_tokens
@@ -223,27 +221,23 @@ class ContextManager:
         await gatherer.whole.fetch_sent(request.messages)
         return await offload_if(request.size >= INLINE_CHARS, prompt_tokens, counter, request.messages, request.forward)
 
-    async def told(
-        self, request: ChatRequest, history: History, window: Window, call: dict[str, Any], access: PlannerAccess
-    ) -> str:
-        """What a call of the tool `recall` is answered.
-
-        Args:
-            history: the conversation that the window was made of.
+    async def with_older(
+        self, request: ChatRequest, history: History, facts: ModelFacts, budget: Budget, access: PlannerAccess
+    ) -> Material:
+        """What a conversation holds, its older messages too, of which a window may have done without.
 
         Raises:
-            StorageUnavailable: older messages cannot be read.
+            StorageUnavailable: they cannot be read.
         """
-        if has_unread(history) and not window.material.earlier:
-            gatherer = self._gatherer(request, window.facts, access)
-            inputs = await gatherer.read(await gatherer.with_older(history), window.budget)
-            window = replace(window, material=await asyncio.to_thread(collect, inputs))
-        attached, question = window.material.attached, asked_for(call)
-        if question and self._sources.large is not None:
-            attached = await read_anew(attached, self._sources.large, request.caller.tenant, question)
-            window = replace(window, material=replace(window.material, attached=attached))
-        finder = PassageFinder(self._ranking.indexes, request.caller.tenant)
-        return await asyncio.to_thread(told, call, window, finder, self._counters.counter(window.facts))
+        gatherer = self._gatherer(request, facts, access)
+        inputs = await gatherer.read(await gatherer.with_older(history), budget)
+        return await asyncio.to_thread(collect, inputs)
+
+    async def with_excerpts(self, material: Material, tenant: str, question: str) -> Material:
+        """The same, of whose large documents it holds what a question needs. Raises: as `with_older`."""
+        if self._sources.large is None:
+            return material
+        return replace(material, attached=await read_anew(material.attached, self._sources.large, tenant, question))
 
     def profile(self, request: ChatRequest, history: History, facts: ModelFacts) -> Profile | None:
         """The prompt profile that the conversation calls for; None where none is configured or wanted."""

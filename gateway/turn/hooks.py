@@ -3,14 +3,20 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from gateway.errors import UpstreamRefused
 from gateway.models.exchange import ChunkStream, JsonAnswer
 from gateway.ports import TokenCounter
-from gateway.turn.stages import Prepared, Settled
+from gateway.turn.stages import Prepared, RequestRun, Settled
 
+OnRequest = Callable[[Prepared], Prepared]
 OnHistory = Callable[[Prepared], Awaitable[Prepared]]
+OnContext = Callable[[Prepared], Prepared | None]
 OnPayload = Callable[[Prepared, TokenCounter], Awaitable[int]]
 OnAnswer = Callable[[Prepared, JsonAnswer], JsonAnswer]
 OnStream = Callable[[Prepared, ChunkStream], ChunkStream]
+OnRefusal = Callable[[Prepared, UpstreamRefused], Prepared | None]
+OnReply = Callable[[RequestRun, JsonAnswer, Callable[[], Awaitable[JsonAnswer]]], Awaitable[JsonAnswer]]
+OnReplyStream = Callable[[RequestRun, ChunkStream, Callable[[], Awaitable[ChunkStream]]], ChunkStream]
 OnBill = Callable[[Settled], Awaitable[Settled]]
 OnSettled = Callable[[Prepared], None]
 
@@ -20,19 +26,29 @@ class Feature:
     """One feature, by the points at which it acts; None where it does not.
 
     Attributes:
+        on_request: a request as its target takes it, of which nothing is read yet.
         on_history: a request whose conversation is rebuilt, before its context is made.
+        on_context: a request whose context is made; the request of which another is to be made in its place.
         on_payload: a request whose context is made; by how many tokens what goes up is longer than was counted, below
             0 if it is shorter.
         on_answer: what one try was answered, before anybody looks at it.
         on_stream: the same of a stream that has begun.
+        on_refusal: a request that its upstream refused, and why; the request as it may be sent once more.
+        on_reply: what a target answered in the end, and what asks it once more.
+        on_reply_stream: the same of a stream that has begun.
         on_bill: a request that was answered or has failed, with its bill, before both are committed.
         on_settled: an answered request, once it is committed. Nobody waits for what begins here.
     """
 
+    on_request: OnRequest | None = None
     on_history: OnHistory | None = None
+    on_context: OnContext | None = None
     on_payload: OnPayload | None = None
     on_answer: OnAnswer | None = None
     on_stream: OnStream | None = None
+    on_refusal: OnRefusal | None = None
+    on_reply: OnReply | None = None
+    on_reply_stream: OnReplyStream | None = None
     on_bill: OnBill | None = None
     on_settled: OnSettled | None = None
 
@@ -42,10 +58,15 @@ class FeatureHooks:
     costs an empty loop."""
 
     def __init__(self, features: Sequence[Feature] = ()) -> None:
+        self.on_request = tuple(each.on_request for each in features if each.on_request is not None)
         self.on_history = tuple(each.on_history for each in features if each.on_history is not None)
+        self.on_context = tuple(each.on_context for each in features if each.on_context is not None)
         self.on_payload = tuple(each.on_payload for each in features if each.on_payload is not None)
         self.on_answer = tuple(each.on_answer for each in features if each.on_answer is not None)
         self.on_stream = tuple(each.on_stream for each in features if each.on_stream is not None)
+        self.on_refusal = tuple(each.on_refusal for each in features if each.on_refusal is not None)
+        self.on_reply = tuple(each.on_reply for each in features if each.on_reply is not None)
+        self.on_reply_stream = tuple(each.on_reply_stream for each in features if each.on_reply_stream is not None)
         self.on_bill = tuple(each.on_bill for each in features if each.on_bill is not None)
         self.on_settled = tuple(each.on_settled for each in features if each.on_settled is not None)
 

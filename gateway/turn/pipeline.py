@@ -15,7 +15,6 @@ from gateway.telemetry.logs import get_logger
 from gateway.turn.body import as_it_goes_up
 from gateway.turn.parts import PipelineParts
 from gateway.turn.preparing import Preparer
-from gateway.turn.recaller import Recaller, StreamWithRecall
 from gateway.turn.sending import Route, Routes, Sender
 from gateway.turn.settlement import Settlement
 from gateway.turn.stages import Outcome, Paused, RequestRun, Target
@@ -45,7 +44,6 @@ class Pipeline:
         preparer: Preparer,
         routes: Routes,
         sender: Sender,
-        recaller: Recaller,
         settlement: Settlement,
     ) -> None:
         self.settlement = settlement
@@ -53,7 +51,6 @@ class Pipeline:
         self._preparer = preparer
         self._routes = routes
         self._sender = sender
-        self._recaller = recaller
 
     async def answer(self, request: ChatRequest) -> Completion | Paused:
         """Answers a request at once.
@@ -74,8 +71,8 @@ class Pipeline:
                 return paused
             await self._preparer.reserve(run.prepared)
             answer = await ask()
-            if run.prepared.recall is not None:
-                answer = await self._recaller.answered(run, answer, ask)
+            for hook in self._parts.features.on_reply:
+                answer = await hook(run, answer, ask)
             settled = await self.settlement.settle(run, Outcome.of(answer))
         self._keep(run)
         body = {**answer.body, "id": run.completion_id, "usage": settled.usage, **settled.fields()}
@@ -105,8 +102,8 @@ class Pipeline:
             await self._preparer.reserve(run.prepared)
             opened = await ask()
 
-        if run.prepared.recall is not None:
-            opened = StreamWithRecall(opened, run, self._recaller, ask)
+        for hook in self._parts.features.on_reply_stream:
+            opened = hook(run, opened, ask)
 
         async def close() -> None:
             try:
@@ -256,6 +253,5 @@ def open_pipeline(settings: Settings, parts: PipelineParts) -> Pipeline:
         preparer=preparer,
         routes=Routes(router=parts.router, settings=settings.routing, clock=parts.clock, metrics=parts.metrics),
         sender=Sender(upstream=parts.upstream, preparer=preparer, settings=settings.routing, hooks=parts.features),
-        recaller=Recaller(parts.context, parts.counters, settlement.usage, settings.context),
         settlement=settlement,
     )

@@ -20,10 +20,8 @@ from gateway.history.rebuild import (
 )
 from gateway.models.economy import OFF
 from gateway.models.exchange import ChatRequest
-from gateway.models.recall import never_offered, own_tools
 from gateway.quota.costs import most_cost, most_output, prompt_at_most
 from gateway.turn.parts import PipelineParts
-from gateway.turn.recaller import is_recall_due, keeps_recall, offered
 from gateway.turn.settlement import Settlement
 from gateway.turn.stages import Paused, Prepared, RequestRun, Target, Wire
 from gateway.upstream.routing.protocols import NOT_SPOKEN, Protocols, needs_no_pictures
@@ -89,10 +87,10 @@ class Preparer:
         if request.options.mode == "off":
             return Prepared(asked, request, target, wire, facts, Budget(None, None))
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
-        budget, recall = replace(budget, turns=self._turns), None
-        if request.options.recall is True and not request.options.whole:
-            request, budget, recall = offered(request, wire.deployment, facts, budget, self._settings)
-        return Prepared(asked, request, target, wire, facts, budget, recall=recall)
+        prepared = Prepared(asked, request, target, wire, facts, replace(budget, turns=self._turns))
+        for hook in self._parts.features.on_request:
+            prepared = hook(prepared)
+        return prepared
 
     async def rebuilt(self, prepared: Prepared) -> Prepared:
         """Step 1. If the request surely fits and its client sent all of the conversation, it also has its context: its
@@ -145,22 +143,13 @@ class Preparer:
         """
         if prepared.context is not None:
             return prepared
-        if keeps_recall(prepared):
-            prepared = self._with_recall(prepared)
         made = await self._built_within(run, prepared)
-        if isinstance(made, Paused) or made.context is None or not is_recall_due(made, made.context):
-            return made
-        again = self._with_recall(made)  # its planner is not asked twice
-        if again.recall is not None:
-            with suppress(ContextLengthExceeded):
-                return await self._built_within(run, again)
+        for hook in self._parts.features.on_context:
+            again = hook(made) if isinstance(made, Prepared) else None
+            if again is not None:
+                with suppress(ContextLengthExceeded):
+                    made = await self._built_within(run, again)  # its planner is not asked twice
         return made
-
-    def _with_recall(self, prepared: Prepared) -> Prepared:
-        """The request with the tool `recall`, where its model may have it."""
-        deployment, facts, budget = prepared.wire.deployment, prepared.facts, prepared.budget
-        request, budget, recall = offered(prepared.request, deployment, facts, budget, self._settings)
-        return replace(prepared, request=request, budget=budget, recall=recall)
 
     async def _built_within(self, run: RequestRun, prepared: Prepared) -> Prepared | Paused:
         options, wanted = prepared.request.options, cleared_above(prepared.budget, prepared.request.options.clear_above)
@@ -237,7 +226,7 @@ class Preparer:
         output = most_output(request.forward, request.choices, facts.max_output_tokens, reserved)
         cost = most_cost(facts.prices, prompt, output, request.forward.get("service_tier"))
         if cost is not None and prepared.recall is not None:
-            cost *= 1 + self._settings.recall_rounds
+            cost *= 1 + prepared.recall.left
         await request.admission.reserve(cost, prompt + output)
 
     def _prompt_at_most(self, prepared: Prepared) -> int:
@@ -268,9 +257,9 @@ class Preparer:
             with suppress(UpstreamRefused):
                 taken = self._protocols.without_refused(wire.deployment, native, refusal)
                 return replace(prepared, request=replace(prepared.request, native=taken))
-        if _is_of_tools(prepared, refusal):
-            forward = never_offered(prepared.request.forward)
-            return replace(prepared, request=replace(prepared.request, forward=forward), recall=None)
+        for hook in self._parts.features.on_refusal:
+            if (again := hook(prepared, refusal)) is not None:
+                return again
         asked = prepared.request.stream and wire.asks_usage
         if not asked or refusal.status not in USAGE_REFUSALS or "stream_options" not in str(refusal.original):
             raise refusal
@@ -322,10 +311,3 @@ def _can_attach(request: ChatRequest) -> bool:
     ref = request.conversation
     continues = ref.conversation_id or ref.session or ref.is_point
     return request.options.mode != "off" and bool(has_user or continues)
-
-
-def _is_of_tools(prepared: Prepared, refusal: UpstreamRefused) -> bool:
-    """Whether a model that takes no tools refuses the one that the gateway gave it."""
-    recall = prepared.recall
-    is_new = recall is not None and not recall.over and not own_tools(prepared.request.forward)
-    return is_new and refusal.status in USAGE_REFUSALS and "tool" in str(refusal.original)

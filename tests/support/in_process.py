@@ -18,6 +18,7 @@ from gateway.context.manager import ContextManager, ContextSources, PassageRanki
 from gateway.errors import NotFound
 from gateway.features import citations, echoes
 from gateway.features.entity_memory import EntityMemory
+from gateway.features.recall import Recall
 from gateway.http.inner.messages import plain_messages
 from gateway.http.inner.resends import Resends, read_chat_request
 from gateway.http.inner.validation import Arrival, parse_chat_request
@@ -196,7 +197,14 @@ class InProcess:
             metrics=Metrics(()),
             hooks=Hooks(),
             frames=UnstoredFrames(self.frames, store, clock),
-            features=FeatureHooks([EntityMemory(things).build(), echoes.build(), citations.build()]),
+            features=FeatureHooks(
+                [
+                    EntityMemory(things).build(),
+                    Recall(self.context, counters, self.indexes, settings.context).build(),
+                    echoes.build(),
+                    citations.build(),
+                ]
+            ),
         )
         self.pipeline = open_pipeline(settings, parts)
         noting = NotingRecorder(self.pipeline.settlement._recorder)

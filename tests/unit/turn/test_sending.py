@@ -137,7 +137,6 @@ class Asking:
             preparer=contexts,
             routes=self.routes,
             sender=self.sender,
-            recaller=nothing,
             settlement=bills,
         )
 

@@ -8,11 +8,9 @@ from typing import Any
 from gateway.assembly.block import block
 from gateway.base import jsons
 from gateway.models.artifacts import Artifact
-from gateway.models.exchange import ModelFacts
 from gateway.models.relevance import Relevance
 from gateway.models.window import Fitted, Material
 from gateway.ports import TokenCounter
-from gateway.window.budget import Budget
 from gateway.window.candidates import Candidate, TranscriptMessage, candidates
 from gateway.window.fitting import in_full
 from gateway.window.recall import extract, not_wholly_shown, outside, recalled
@@ -39,8 +37,6 @@ class Window:
 
     material: Material
     fitted: Fitted
-    facts: ModelFacts
-    budget: Budget
     shown: Sequence[dict[str, Any]]
     room: int
 

@@ -5,6 +5,7 @@ that it calls nothing that is answered here: at its end, at a call of the client
 than what stands before a call (`SHOWN_CHARS`). Then it is passed on as it comes.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -15,28 +16,36 @@ from typing import Any
 from gateway.accounting.stream import StreamRecord
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
-from gateway.context.recalling import Window
-from gateway.context.report import BuiltContext
+from gateway.errors import UpstreamRefused
+from gateway.features.recall.reading import Window, asked_for, told
+from gateway.history.rebuild import has_unread
 from gateway.models.bill import CallCost
-from gateway.models.exchange import ChatRequest, ChunkStream, Deployment, JsonAnswer, ModelFacts, StreamAround
+from gateway.models.conversation import History
+from gateway.models.exchange import ChunkStream, JsonAnswer, StreamAround
 from gateway.models.recall import (
     AUTO,
     RecallRounds,
     finish_of,
     is_recall,
     may_be_offered,
+    never_offered,
+    own_tools,
     recalls_of,
     with_recall,
     without_recalls,
 )
+from gateway.models.window import Material
+from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.telemetry.logs import get_logger
 from gateway.tokens.counter import CounterRegistry
 from gateway.turn.billing import UsageCount
+from gateway.turn.hooks import Feature
 from gateway.turn.stages import Outcome, Prepared, RequestRun
 from gateway.turn.streaming import Chunks, next_batch
-from gateway.window.budget import Budget
 
-log = get_logger("gateway.turn.recall")
+log = get_logger("gateway.features.recall")
+REFUSALS = (400, 404, 422)
+"""Statuses by which upstreams refuse tools; their message names them."""
 LEAST_BUDGET = 3000
 """In a smaller one the tool and its room take more than it brings (docs/performance.md)."""
 ROOM_DIVISOR = 4
@@ -58,57 +67,85 @@ PARTED = "\n\n"
 """Between the text of two rounds."""
 
 
-def offered(
-    request: ChatRequest, deployment: Deployment, facts: ModelFacts, budget: Budget, settings: ContextSettings
-) -> tuple[ChatRequest, Budget, RecallRounds | None]:
-    """The request with the tool, and the budget that its rounds leave; both as they are where it cannot have the
-    tool."""
-    if budget.tokens is None or budget.tokens < LEAST_BUDGET or "tools" in deployment.parameters:
-        return request, budget, None
-    room = min(settings.recall_max_tokens, budget.tokens // ROOM_DIVISOR)
-    is_priced = {"input_cost_per_token", "output_cost_per_token"} <= facts.prices.keys()
-    unbounded = settings.recall_max_cost is not None and not is_priced
-    if unbounded or room < LEAST_TOKENS or not may_be_offered(request.forward, request.choices):
-        return request, budget, None
-    request = replace(request, forward=with_recall(request.forward))
-    return request, replace(budget, tokens=budget.tokens - room), RecallRounds(room, settings.recall_rounds)
+class Recall:
+    """Offers the tool, answers its calls, and takes it back where a model knows of no tools.
 
-
-def keeps_recall(prepared: Prepared) -> bool:
-    """Whether the tool is offered since a pass of an earlier request (`context.recall: auto`). It stands before all
-    messages: taking it away would break the provider's prompt cache at its very beginning (guarantee §4 I7)."""
-    frame = prepared.history.frame if prepared.history is not None else None
-    return frame is not None and frame.recalls and _is_wanted(prepared)
-
-
-def is_recall_due(prepared: Prepared, built: BuiltContext) -> bool:
-    """Whether it is offered from this request on: by a pass that leaves something out, as that changes what the
-    provider's cache holds all the same."""
-    left, economy = built.left_out, built.economy
-    is_pass = built.fitted.new_pass or (economy is not None and economy.passed is not None)
-    return is_pass and left is not None and left.tokens > 0 and _is_wanted(prepared)
-
-
-def _is_wanted(prepared: Prepared) -> bool:
-    options, has_tools = prepared.request.options, bool(prepared.request.forward.get("tools"))
-    return options.recall == AUTO and prepared.recall is None and has_tools and not options.whole
-
-
-class Recaller:
-    """Answers calls of the tool."""
+    Args:
+        indexes: by which passages are found.
+    """
 
     def __init__(
-        self, context: ContextManager, counters: CounterRegistry, usage: UsageCount, settings: ContextSettings
+        self, context: ContextManager, counters: CounterRegistry, indexes: ContentIndexes, settings: ContextSettings
     ) -> None:
         self._context = context
         self._counters = counters
-        self._usage = usage
+        self._indexes = indexes
+        self._usage = UsageCount(counters)
         self._settings = settings
 
-    async def answered(
+    def build(self) -> Feature:
+        """Builds the feature."""
+        return Feature(
+            on_request=self._wanted,
+            on_history=self._kept,
+            on_context=self._due,
+            on_refusal=_without_tool,
+            on_reply=self._answered,
+            on_reply_stream=self._streamed,
+        )
+
+    def _wanted(self, prepared: Prepared) -> Prepared:
+        options = prepared.request.options
+        return self._offered(prepared) if options.recall is True and not options.whole else prepared
+
+    async def _kept(self, prepared: Prepared) -> Prepared:
+        """Offers it where it is offered since a pass of an earlier request (`context.recall: auto`). It stands before
+        all messages: taking it away would break the provider's prompt cache at its very beginning (guarantee §4 I7)."""
+        frame = prepared.history.frame if prepared.history is not None else None
+        is_kept = prepared.context is None and frame is not None and frame.recalls and _is_wanted(prepared)
+        return self._offered(prepared) if is_kept else prepared
+
+    def _due(self, prepared: Prepared) -> Prepared | None:
+        """Offers it from this request on: by a pass that leaves something out, as that changes what the provider's
+        cache holds all the same. None where that is not the case, or it cannot be had."""
+        built = prepared.context
+        if built is None:
+            return None
+        left, economy = built.left_out, built.economy
+        is_pass = built.fitted.new_pass or (economy is not None and economy.passed is not None)
+        if not (is_pass and left is not None and left.tokens > 0 and _is_wanted(prepared)):
+            return None
+        again = self._offered(prepared)
+        return again if again.recall is not None else None
+
+    def _offered(self, prepared: Prepared) -> Prepared:
+        """The request with the tool, and the budget that its rounds leave; as it is where it cannot have the tool."""
+        request, facts, budget, settings = prepared.request, prepared.facts, prepared.budget, self._settings
+        if budget.tokens is None or budget.tokens < LEAST_BUDGET or "tools" in prepared.wire.deployment.parameters:
+            return prepared
+        room = min(settings.recall_max_tokens, budget.tokens // ROOM_DIVISOR)
+        is_priced = {"input_cost_per_token", "output_cost_per_token"} <= facts.prices.keys()
+        unbounded = settings.recall_max_cost is not None and not is_priced
+        if unbounded or room < LEAST_TOKENS or not may_be_offered(request.forward, request.choices):
+            return prepared
+        return replace(
+            prepared,
+            request=replace(request, forward=with_recall(request.forward)),
+            budget=replace(budget, tokens=budget.tokens - room),
+            recall=RecallRounds(room, settings.recall_rounds),
+        )
+
+    def _streamed(
+        self, run: RequestRun, opened: ChunkStream, again: Callable[[], Awaitable[ChunkStream]]
+    ) -> ChunkStream:
+        return opened if run.prepared.recall is None else StreamWithRecall(opened, run, self, again)
+
+    async def _answered(
         self, run: RequestRun, answer: JsonAnswer, again: Callable[[], Awaitable[JsonAnswer]]
     ) -> JsonAnswer:
         """The answer without calls of the tool, after as many rounds as it takes; `again` asks the model anew."""
+        if run.prepared.recall is None:
+            return answer
         before = ""
         while (choice := _calling(answer.body)) is not None:
             if not await self.goes_on(run, answer.body):
@@ -160,20 +197,42 @@ class Recaller:
         context, history = prepared.context, prepared.history
         if context is None or context.material is None or history is None:
             return "Nothing is left out."
-        shown = [*prepared.messages, *prepared.rounds, *results]
-        room = max(0, room - FRAME_TOKENS)
-        window = Window(context.material, context.fitted, prepared.facts, prepared.budget, shown, room)
+        shown, request = [*prepared.messages, *prepared.rounds, *results], prepared.request
         try:
-            access = PlannerAccess(prepared.wire.deployment)
-            return await self._context.told(prepared.request, history, window, call, access)
+            material = await self._read_further(prepared, context.material, history, asked_for(call))
+            room = max(0, room - FRAME_TOKENS)
+            finder = PassageFinder(self._indexes, request.caller.tenant)
+            window = Window(material, context.fitted, shown, room)
+            return await asyncio.to_thread(told, call, window, finder, self._counters.counter(prepared.facts))
         except Exception as fault:  # noqa: BLE001 - whatever is wrong with the tool, the model answers without it
             log.fault("recall_failed", fault, request_id=prepared.request.request_id)
             return "Reading failed. Answer with what is here."
+
+    async def _read_further(self, prepared: Prepared, material: Material, history: History, question: str) -> Material:
+        request = prepared.request
+        if has_unread(history) and not material.earlier:
+            access = PlannerAccess(prepared.wire.deployment)
+            material = await self._context.with_older(request, history, prepared.facts, prepared.budget, access)
+        return await self._context.with_excerpts(material, request.caller.tenant, question) if question else material
 
     def _is_spent(self, paid: Sequence[CallCost]) -> bool:
         most = self._settings.recall_max_cost
         spent = [call.total for call in paid]
         return most is not None and (None in spent or sum((each or Decimal(0) for each in spent), Decimal(0)) >= most)
+
+
+def _is_wanted(prepared: Prepared) -> bool:
+    options, has_tools = prepared.request.options, bool(prepared.request.forward.get("tools"))
+    return options.recall == AUTO and prepared.recall is None and has_tools and not options.whole
+
+
+def _without_tool(prepared: Prepared, refusal: UpstreamRefused) -> Prepared | None:
+    """The request as its client sent it, where a model that takes no tools refuses the one that the gateway gave it."""
+    recall, request = prepared.recall, prepared.request
+    is_new = recall is not None and not recall.over and not own_tools(request.forward)
+    if not (is_new and refusal.status in REFUSALS and "tool" in str(refusal.original)):
+        return None
+    return replace(prepared, request=replace(request, forward=never_offered(request.forward)), recall=None)
 
 
 def _calling(completion: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -202,11 +261,11 @@ class StreamWithRecall(StreamAround):
     """The stream of all rounds (a `ChunkStream`). `again` ends the call that is open, and asks the model anew."""
 
     def __init__(
-        self, opened: ChunkStream, run: RequestRun, recaller: Recaller, again: Callable[[], Awaitable[ChunkStream]]
+        self, opened: ChunkStream, run: RequestRun, recall: Recall, again: Callable[[], Awaitable[ChunkStream]]
     ) -> None:
         super().__init__(opened)
         self._run = run
-        self._recaller = recaller
+        self._recall = recall
         self._again = again
 
     async def batches(self) -> AsyncGenerator[Chunks, None]:
@@ -222,7 +281,7 @@ class StreamWithRecall(StreamAround):
                         yield passed
             whole = part.record.asked_are_finished or self._opened.done
             completion = {**part.record.completion(), "usage": part.record.usage}
-            if not (whole and await self._recaller.goes_on(self._run, completion)):
+            if not (whole and await self._recall.goes_on(self._run, completion)):
                 if rest := part.rest():
                     yield rest
                 return
