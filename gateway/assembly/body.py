@@ -6,6 +6,7 @@ from typing import Any
 from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
 from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, OF_RESPONSES
 from gateway.models.provider_facts import ANSWER_LIMITS, LIMITED_ROUTES, PROTOCOLS
+from gateway.wire.hosted import is_silent, told_items, with_told
 
 TOLD_THOUGHTS = frozenset({"reasoning_content", "reasoning"})
 SPARE_SHARE = 0.05
@@ -45,22 +46,21 @@ def with_output_limit(
 
 
 def without_items(messages: list[dict[str, Any]], request: ChatRequest) -> list[dict[str, Any]]:
-    """The messages without what only Responses take back, for an upstream that is called by another API. What a chat's
-    own client says stays as it is."""
+    """The messages without what only Responses take back, for an upstream that is called by another API: hosted calls
+    are told in words (guarantee §1.14), and what then says nothing is left out. What a chat's own client says stays as
+    it is."""
     found = [message for message in messages if not OF_RESPONSES.isdisjoint(message)]
     if not found:
         return messages
     own = frozenset(map(id, request.messages)) if request.api is None else frozenset()
     taken = frozenset(id(message) for message in found) - own
-    return [_without_items(message) if id(message) in taken else message for message in messages]
+    told = ((_without_items(message), True) if id(message) in taken else (message, False) for message in messages)
+    return [message for message, changed in told if not (changed and is_silent(message))]
 
 
 def _without_items(message: dict[str, Any]) -> dict[str, Any]:
     dropped = OF_RESPONSES if _are_readable(message) else OF_RESPONSES | TOLD_THOUGHTS
-    found = {name: value for name, value in message.items() if name not in dropped}
-    if found.keys() == {"role", "content"} and found["content"] is None:  # which no chat takes
-        found["content"] = ""
-    return found
+    return with_told({name: value for name, value in message.items() if name not in dropped}, told_items(message))
 
 
 def has_blocks(messages: list[dict[str, Any]], fields: Set[str]) -> bool:

@@ -12,6 +12,7 @@ from gateway.models.provider_facts import EFFORT_LEVELS, EFFORT_MODELS, EFFORT_P
 from gateway.wire.anthropic.clearing import edited
 from gateway.wire.anthropic.edits import edits_of
 from gateway.wire.anthropic.plain import plain_messages, with_shown_apart, without_blocks
+from gateway.wire.hosted import is_silent
 
 Message = dict[str, Any]
 EDITS = "context_management"
@@ -46,7 +47,8 @@ def as_upstream_takes(
     fields = dict(native.fields) if native is not None and speaks else None
     if native is None or request.api != "messages":
         if not protocol.takes_blocks:
-            messages = [without_blocks(message) for message in messages]
+            plain = ((without_blocks(message), message) for message in messages)
+            messages = [each for each, message in plain if each is message or not is_silent(each)]
         if protocol.text_results and request.api == "responses":
             messages = list(with_shown_apart(messages))
         return Translated(messages, forward, fields)

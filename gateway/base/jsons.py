@@ -104,12 +104,30 @@ def loads_answer(raw: bytes) -> Any:
     try:
         return loads_exact(raw)
     except JSONDecodeError as error:
-        if b"\\u" not in raw or "surrogate" not in error.msg:
-            raise
+        return _loads_halves(raw, error)
+
+
+def loads_mended(raw: bytes) -> Any:
+    """`loads_exact` for what a client says: a half of a surrogate pair, as programs write that cut texts by UTF-16
+    units, is U+FFFD.
+
+    Raises:
+        JSONDecodeError: as `loads_exact`.
+    """
+    try:
+        return loads_exact(raw)
+    except JSONDecodeError as error:
+        return with_whole_characters(_loads_halves(raw, error))
+
+
+def _loads_halves(raw: bytes, error: JSONDecodeError) -> Any:
+    """What orjson has not parsed, if that is for halves of surrogate pairs alone; else its error is raised."""
+    if b"\\u" not in raw or "surrogate" not in error.msg:
+        raise error
     try:
         value = json.loads(raw.decode(), parse_constant=_not_json, parse_float=_finite)
-    except (ValueError, RecursionError) as error:
-        raise JSONDecodeError(str(error), "", 0) from None
+    except (ValueError, RecursionError) as other:
+        raise JSONDecodeError(str(other), "", 0) from None
     if _survey(value)[0]:
         raise JSONDecodeError(f"nested more than {MAX_DEPTH} deep", "", 0)
     return value

@@ -50,7 +50,7 @@ class GuardedPassthrough(Passthrough):
             raw = call.body if isinstance(call.body, bytes) else await _whole(call.body)
             call = replace(call, body=raw)
             try:
-                body = jsons.loads_exact(raw)
+                body = jsons.loads_answer(raw)
             except jsons.JSONDecodeError:
                 body = None
         if not isinstance(body, dict):

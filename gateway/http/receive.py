@@ -57,13 +57,13 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int, place: Place
 
 
 def json_body(raw: bytes) -> dict[str, Any]:
-    """A body as a JSON object; no body is an empty one.
+    """A body as a JSON object, halves of characters mended (guarantee §1.9); no body is an empty one.
 
     Raises:
         InvalidRequest: it is no JSON object.
     """
     try:
-        return an_object(jsons.loads_exact(raw or b"{}"))
+        return an_object(jsons.loads_mended(raw or b"{}"))
     except jsons.JSONDecodeError as error:
         raise no_json(error) from None
 

@@ -18,12 +18,13 @@ from gateway.base.clock import SystemClock
 from gateway.base.ids import artifact_id
 from gateway.models.calibration import CALL_TOKENS, MESSAGE_TOKENS, Calibration, Report
 from gateway.models.exchange import ModelFacts
-from gateway.models.items import named_file, named_picture, pdf_data
+from gateway.models.items import ANTHROPIC_BLOCKS, named_file, named_picture, pdf_data
 from gateway.models.notes import MessageParts
 from gateway.tokens.calibration import Margins
 from gateway.tokens.estimate import MAX_REMEMBERED, estimated_tokens, least_of
 from gateway.tokens.images import KnownPictures, image_tokens, picture_size
 from gateway.tokens.pdf import KnownPdfs, guessed_tokens, pdf_tokens
+from gateway.wire.hosted import told_blocks
 
 if TYPE_CHECKING:
     import tiktoken
@@ -312,6 +313,8 @@ def _parts_of(
                 frame += len(sealed) // SEALED_CHARS if isinstance(sealed, str) else 0
                 if item.get("type") != "reasoning" or not message.get("reasoning_content"):  # which is its text
                     texts.append(jsons.dumps_text({k: v for k, v in item.items() if k not in UNREAD}))
+    if ANTHROPIC_BLOCKS in message and (told := told_blocks(message[ANTHROPIC_BLOCKS])):
+        texts.append(told)
     return frame, texts, media
 
 

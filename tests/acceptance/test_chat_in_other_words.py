@@ -58,6 +58,9 @@ def test_s10_3_its_errors_name_its_own_fields(one_gateway: GatewayProcess, upstr
         ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"input": [{"type": "function_call_output", "call_id": "c", "output": [{}]}]}, "input[0].output[0]"),
+        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input[0]"),
+        ({"max_completion_tokens": 0, "max_output_tokens": None}, "max_completion_tokens"),
+        ({"input": "more than fits " * 20, "context": {"max_input_tokens": 30}}, "input"),
     ]
     upstream.reply(text="known", usage=usage_of(1, 1))
     chat(one_gateway, **BODY)  # from here on it is known that the upstream has no responses

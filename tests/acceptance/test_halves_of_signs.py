@@ -68,9 +68,23 @@ def test_s1_9_a_half_alone_is_mended(gateway: GatewayProcess, upstream: MockUpst
     assert upstream.last.body["messages"][1]["content"] == "cut \ufffd"
 
 
-def test_s7_half_a_pair_in_a_request_is_no_json(gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    raw = json.dumps({**CHAT, "messages": [user("\ud83d")]}).encode()
+HALF = "cut \ud83d"
+SAID: dict[str, Json] = {
+    "chat/completions": {"messages": [user(HALF)]},
+    "responses": {"input": [{"role": "user", "content": [{"type": "input_text", "text": HALF}]}]},
+    "messages": {"max_tokens": 9, "messages": [user([{"type": "text", "text": HALF}])]},
+}
+
+
+@pytest.mark.parametrize("path", SAID)
+@pytest.mark.parametrize("store", [True, False])
+def test_s1_9_a_half_in_a_request_is_mended(
+    gateway: GatewayProcess, upstream: MockUpstream, path: str, store: bool
+) -> None:
+    """Clients that cut texts by UTF-16 units write halves of signs: the model reads what can be read of them, and the
+    same client goes on."""
+    body = {"model": "gpt-4o", **SAID[path], "store": store, "metadata": {"user_id": HALF}}
     with http(gateway) as client:
-        answer = client.post("/chat/completions", content=raw)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_json")
-    assert not upstream.chats
+        answer = client.post(f"/{path}", content=json.dumps(body).encode())
+        assert answer.status_code == 200, answer.text
+    assert str(upstream.last.body["messages"][-1]["content"]).count("cut \ufffd") == 1

@@ -14,6 +14,7 @@ from gateway.http.inner.resends import Resends, read_chat_request
 from gateway.http.inner.validation import Arrival
 from gateway.models.exchange import Caller, ChatRequest
 from gateway.turn.streaming import Chunks
+from gateway.wire.responses.reading import Reading
 
 
 class ChatCompletions:
@@ -23,7 +24,6 @@ class ChatCompletions:
         self._answering = answering
         self._settings = settings
         self._resends = resends
-        self._dialect = ChatDialect(settings, resends)
 
     async def __call__(
         self,
@@ -35,14 +35,13 @@ class ChatCompletions:
     ) -> None:
         """`translated` makes a chat of the body of another API's request; it may raise `InvalidRequest`. `caller` is
         who asks, where that is known already."""
-        dialect = self._dialect
-        if translated is not None:
-            dialect = ChatDialect(self._settings, self._resends, translated)
+        dialect = ChatDialect(self._settings, self._resends, translated)
         await self._answering.answer(scope, receive, send, dialect, caller)
 
 
 class ChatDialect:
-    """The inner form in its own words, which are those of chat completions (a `Dialect`)."""
+    """The inner form in its own words, which are those of chat completions (a `Dialect`); one for each request, as some
+    come in the words of Responses and are answered as any chat."""
 
     def __init__(
         self, settings: Settings, resends: Resends, translated: Callable[[bytes], bytes] | None = None
@@ -50,12 +49,16 @@ class ChatDialect:
         self._settings = settings
         self._resends = resends
         self._translated = translated
+        self._reading: Reading | None = None
 
     def read(self, raw: bytes, headers: Mapping[str, str], caller: Caller, arrival: Arrival) -> ChatRequest:
         """The request; of a body that begins as an earlier one only the rest is parsed (ADR 20)."""
         if self._translated is not None:
             raw = self._translated(raw)
-        return read_chat_request(self._resends, raw, headers, caller, self._settings, arrival)
+        return read_chat_request(self._resends, raw, headers, caller, self._settings, arrival, self._read)
+
+    def _read(self, reading: Reading) -> None:
+        self._reading = reading
 
     async def look_up(self, caller: Caller) -> None:
         """A chat says everything itself."""
@@ -66,8 +69,8 @@ class ChatDialect:
         return self._resends.holding(raw, request) if is_as_it_came else nullcontext()
 
     def own_name(self, path: str) -> str:
-        """The same."""
-        return path
+        """The same, unless the client has said it in other words."""
+        return path if self._reading is None else self._reading.own_name(path)
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         """The completion as it is."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.base import jsons
 from gateway.http.fields import a_pin, invalid, missing
-from gateway.http.receive import an_object, no_json
+from gateway.http.receive import an_object, json_body
 from gateway.models.exchange import PlainMessages
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -31,8 +31,8 @@ def chat_body(raw: bytes) -> tuple[dict[str, Any], PlainMessages | None]:
             rest = {name: value for name, value in body.items() if name != "messages"}
             if jsons.checked(raw, rest, small=False) is not rest:
                 body = jsons.loads_exact(raw)
-    except jsons.JSONDecodeError as error:
-        raise no_json(error) from None
+    except jsons.JSONDecodeError:
+        return json_body(raw), None
     return an_object(body), plain
 
 

@@ -6,7 +6,7 @@ What is not the same byte for byte is parsed whole, with the same result.
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from secrets import token_hex
@@ -15,15 +15,13 @@ from typing import Any, NamedTuple
 
 from gateway.base import jsons
 from gateway.config.settings import Settings
-from gateway.errors import InvalidRequest
-from gateway.http.fields import renamed
 from gateway.http.inner.messages import chat_body, plain_messages
 from gateway.http.inner.validation import Arrival, parse_chat_request
 from gateway.models.chain import ChainDigest
 from gateway.models.exchange import Caller, ChatRequest, KnownMessages, PlainMessages
 from gateway.ports import Clock
 from gateway.storage.lookup.path_cache import KEPT_SECONDS
-from gateway.wire.responses.reading import read_as_chat
+from gateway.wire.responses.reading import Reading, read_as_chat
 
 LEAST_BYTES = 8192
 """A smaller body is parsed in less time than it is recognised."""
@@ -220,9 +218,18 @@ class Resends:
 
 
 def read_chat_request(
-    resends: Resends, raw: bytes, headers: Mapping[str, str], caller: Caller, settings: Settings, arrival: Arrival
+    resends: Resends,
+    raw: bytes,
+    headers: Mapping[str, str],
+    caller: Caller,
+    settings: Settings,
+    arrival: Arrival,
+    read: Callable[[Reading], object] = lambda _: None,
 ) -> ChatRequest:
     """The request that a body holds; `parse_chat_request` tells of the arguments.
+
+    Args:
+        read: told how a body was read that is in other words than a chat's: errors name its fields by those.
 
     Raises:
         InvalidRequest: it is no JSON object, or a field breaks a rule; `param` names it.
@@ -232,21 +239,10 @@ def read_chat_request(
         return parse_chat_request(found.body, headers, caller, settings, arrival, found.plain, found.known)
     body, plain = chat_body(raw)
     if "messages" not in body and body.get("input") is not None:
-        return _in_other_words(body, headers, caller, settings, arrival)
+        reading = read_as_chat(body)
+        read(reading)
+        return replace(parse_chat_request(reading.chat, headers, caller, settings, arrival), native=reading.native)
     return parse_chat_request(body, headers, caller, settings, arrival, plain)
-
-
-def _in_other_words(
-    body: dict[str, Any], headers: Mapping[str, str], caller: Caller, settings: Settings, arrival: Arrival
-) -> ChatRequest:
-    """A chat that is asked in the words of Responses, as some clients do; it is answered as any chat."""
-    reading = read_as_chat(body)
-    try:
-        request = parse_chat_request(reading.chat, headers, caller, settings, arrival)
-    except InvalidRequest as error:
-        renamed(error, reading.own_name)
-        raise
-    return replace(request, native=reading.native)
 
 
 def _part_bytes(raw: bytes, source: _Source) -> int:

@@ -130,7 +130,7 @@ def understood(raw: bytes, headers: Headers) -> Body | None:
     if kind == FORM:
         return _form(raw, options.get("boundary", ""))
     try:
-        fields = jsons.loads_exact(raw)
+        fields = jsons.loads_answer(raw)
     except jsons.JSONDecodeError:
         return None
     return JsonBody(fields) if isinstance(fields, dict) else None

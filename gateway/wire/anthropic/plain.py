@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.models.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS
 from gateway.wire.anthropic.wording import blocks_in
+from gateway.wire.hosted import is_silent, told_blocks, with_told
 
 Message = dict[str, Any]
 PARTS = {
@@ -38,7 +39,8 @@ def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Messa
         if isinstance(content, list):
             parts = [_known(part) for part in content]
             plain["content"] = _joined(parts) if plain.get("role") in BY_TEXT else parts
-        found.append(plain)
+        if not is_silent(plain):
+            found.append(plain)
     return found
 
 
@@ -76,9 +78,10 @@ def _joined(parts: list[dict[str, Any]]) -> Any:
 
 def without_blocks(message: Message) -> Message:
     """A message without what only Anthropic's own API can be sent: blocks verbatim, and parts of kinds that no chat
-    has. The same message where there is nothing of them."""
+    has. What was run there is told in words (guarantee §1.14). The same message where there is nothing of them."""
     if ANTHROPIC_BLOCKS in message:
-        message = {name: value for name, value in message.items() if name != ANTHROPIC_BLOCKS}
+        told = told_blocks(message[ANTHROPIC_BLOCKS])
+        message = with_told({name: value for name, value in message.items() if name != ANTHROPIC_BLOCKS}, told)
     content = message.get("content")
     if not isinstance(content, list) or all(_is_known(part) for part in content):
         return message

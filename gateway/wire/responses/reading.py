@@ -60,12 +60,14 @@ class Reading:
     """`previous_response_id`."""
     threshold: int | None = None
     """Tokens that a prompt may have before it is compacted (`context_management`)."""
+    said: frozenset[str] = frozenset()
+    """Fields that the client said in a chat's words, amid those of Responses."""
 
     def own_name(self, path: str) -> str:
         """How the request calls a field of the chat."""
         found = PATH.match(path)
         if found is None:
-            return NAMED_HERE.get(path, path)
+            return path if path in self.said else NAMED_HERE.get(path, path)
         index, below = int(found[1]), found[2]
         place, role = self.places[index] if index < len(self.places) else ("input", "")
         if place == "instructions" or role == STANDS:
@@ -166,7 +168,7 @@ def read_as_chat(body: Mapping[str, Any]) -> Reading:
     if body.get("stream_options") is not None:
         others["stream_options"] = body["stream_options"]
     chat = {**others, **reading.chat}
-    return replace(reading, chat=chat, native=replace(reading.native, fields=native))
+    return replace(reading, chat=chat, native=replace(reading.native, fields=native), said=frozenset(others))
 
 
 def _tools(body: Mapping[str, Any], chat: Json, native: Json, run: list[tuple[str, str]]) -> list[str]:

@@ -140,6 +140,12 @@ def test_sealed_thoughts_take_room() -> None:
     plain = counter.message(bare)
     assert 1000 <= counter.message({**bare, "reasoning_items": [thought]}) - plain < 1100
     assert counter.message({**bare, "output_items": [picture]}) - plain < 100
+    ran = {
+        "type": "code_execution_tool_result",
+        "content": {"stdout": "so and so " * 50, "encrypted_content": "s" * 6000},
+    }
+    blocks = [{"type": "text", "text": "x"}, ran]
+    assert 150 <= counter.message({**bare, "native_blocks": blocks}) - plain < 200
     spoken = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "so and so " * 50}]}
     said = {**bare, "reasoning_content": "so and so " * 50}
     for name in ("reasoning_items", "output_items"):
