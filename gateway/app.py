@@ -12,6 +12,7 @@ from gateway.context.planner import ContextPlanning
 from gateway.documents.folders import clear_left_for_ever
 from gateway.embeddings.meaning import Meaning
 from gateway.features import citations, echoes
+from gateway.features.agents import AgentSections
 from gateway.features.entity_memory import EntityMemory
 from gateway.features.recall import Recall
 from gateway.features.rolling_summaries import RollingSummaries, TurnSummarizer
@@ -239,6 +240,7 @@ class Gateway:
             [
                 self.guards.build(),
                 EntityMemory(self.things).build(),
+                AgentSections(self.counters, self.settings.context).build(),
                 Recall(self.context, self.counters, self.indexes, self.settings.context).build(),
                 echoes.build(),
                 citations.build(),

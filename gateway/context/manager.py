@@ -7,14 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.artifacts.attached import with_contents
-from gateway.assembly.agents import Assemblers
 from gateway.assembly.profiles import MODES, Profile, composed, inferred, monolith
 from gateway.base.tasks import offload_if
 from gateway.config.settings import NO_PROFILES, Settings
 from gateway.context.build import FinalFit, PassageRanking, Proposal, RequestRanking, beside_pages, decide, fit, measure
 from gateway.context.economising import economised
 from gateway.context.fast_path import context_as_sent
-from gateway.context.for_agent import Room, for_agent
 from gateway.context.gather import (
     INLINE_CHARS,
     ContextGatherer,
@@ -39,7 +37,7 @@ from gateway.ports import Spans
 from gateway.ports.documents import FileStore
 from gateway.tokens.counter import CounterRegistry
 from gateway.window.budget import Budget
-from gateway.window.counting import REPLY_TOKENS, prompt_tokens
+from gateway.window.counting import prompt_tokens
 
 __all__ = ["BuiltContext", "ContextManager", "ContextSources", "PassageRanking", "PlannerAccess"]
 NO_RANKING = PassageRanking()
@@ -73,7 +71,6 @@ class ContextManager:
         self._ranking = ranking
         self._planning = planning
         self._spans = spans
-        self._assemblers = Assemblers()
 
     async def build(
         self,
@@ -172,31 +169,6 @@ class ContextManager:
 
     def _gatherer(self, request: ChatRequest, facts: ModelFacts, access: PlannerAccess = NOBODYS) -> ContextGatherer:
         return ContextGatherer(self._sources, self._counters, self._settings, request, facts, access.deployment)
-
-    async def build_for_agent(
-        self,
-        request: ChatRequest,
-        history: History,
-        facts: ModelFacts,
-        budget: Budget,
-        access: PlannerAccess | None = None,
-    ) -> BuiltContext:
-        """The same for an agent that reads anything but the messages as they are (guarantee §11.2).
-
-        Raises:
-            InvalidRequest: there is nothing to deliver; else as `build`.
-        """
-        agent = request.agent
-        if agent is None or not agent.changes_messages:
-            return await self.build(request, history, facts, budget, access)
-        counter = self._counters.counter(facts)
-        around = REPLY_TOKENS + counter.tools(request.forward) if agent.is_assembled else 0
-        room = Room(counter.message, around, budget)
-        worded = await offload_if(
-            request.size >= INLINE_CHARS, for_agent, history, agent, self._assemblers, self._settings, room
-        )
-        built = await self.build(request, worded.history, facts, budget, access)
-        return worded.reported(built) if agent.is_assembled else built
 
     async def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""

@@ -7,6 +7,7 @@ from gateway.base.ids import new_id
 from gateway.base.tasks import offload_if
 from gateway.errors import ConversationNotFound, InvalidRequest
 from gateway.history.frames import frame_for_unproven_sender, with_stored_ids
+from gateway.history.markers import is_end_of
 from gateway.history.recognition import (
     MergedPath,
     SentChain,
@@ -17,7 +18,6 @@ from gateway.history.recognition import (
     sent_instructions,
     users_of,
 )
-from gateway.history.speakers import is_end_of
 from gateway.history.tool_pairs import (
     check_answered,
     check_pairs,

@@ -2,11 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from gateway.context.report import BuiltContext
 from gateway.errors import UpstreamRefused
+from gateway.models.conversation import History
 from gateway.models.exchange import ChunkStream, JsonAnswer
 from gateway.ports import TokenCounter
 from gateway.turn.stages import Prepared, RequestRun, Settled
+from gateway.window.budget import Budget
 
 OnRequest = Callable[[Prepared], Prepared]
 OnHistory = Callable[[Prepared], Awaitable[Prepared]]
@@ -21,6 +25,17 @@ OnBill = Callable[[Settled], Awaitable[Settled]]
 OnSettled = Callable[[Prepared], None]
 
 
+class ReadAs(NamedTuple):
+    """A conversation as its model is to read it; `report` adds to the context that is made of it what became of the
+    conversation."""
+
+    history: History
+    report: Callable[[BuiltContext], BuiltContext] | None
+
+
+OnInputs = Callable[[Prepared, History, Budget], Awaitable[ReadAs | None]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """One feature, by the points at which it acts; None where it does not.
@@ -28,6 +43,7 @@ class Feature:
     Attributes:
         on_request: a request as its target takes it, of which nothing is read yet.
         on_history: a request whose conversation is rebuilt, before its context is made.
+        on_inputs: a request whose context is to be made, the conversation that it is made of, and its budget.
         on_context: a request whose context is made; the request of which another is to be made in its place.
         on_payload: a request whose context is made; by how many tokens what goes up is longer than was counted, below
             0 if it is shorter.
@@ -42,6 +58,7 @@ class Feature:
 
     on_request: OnRequest | None = None
     on_history: OnHistory | None = None
+    on_inputs: OnInputs | None = None
     on_context: OnContext | None = None
     on_payload: OnPayload | None = None
     on_answer: OnAnswer | None = None
@@ -60,6 +77,7 @@ class FeatureHooks:
     def __init__(self, features: Sequence[Feature] = ()) -> None:
         self.on_request = tuple(each.on_request for each in features if each.on_request is not None)
         self.on_history = tuple(each.on_history for each in features if each.on_history is not None)
+        self.on_inputs = tuple(each.on_inputs for each in features if each.on_inputs is not None)
         self.on_context = tuple(each.on_context for each in features if each.on_context is not None)
         self.on_payload = tuple(each.on_payload for each in features if each.on_payload is not None)
         self.on_answer = tuple(each.on_answer for each in features if each.on_answer is not None)

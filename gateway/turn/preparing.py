@@ -197,15 +197,21 @@ class Preparer:
             plan = plan_of_then(request.options.what_if, trusted=self._settings.trust_planner)
         begin = partial(self._settlement.open_calls.begin, run, prepared)
         access = PlannerAccess(prepared.wire.deployment, run.scope, plan, begin)
-        build = context.build_for_agent if request.is_worded else context.build
         profile, shown = context.profile(request, history, facts), history
         if profile is not None:
             in_front = ({"role": "system", "content": profile.text},) if profile.text else ()
             shown = replace(history, instructions=(*in_front, *history.instructions))
+        reports = []
+        for hook in self._parts.features.on_inputs:
+            if (read := await hook(prepared, shown, budget)) is not None:
+                shown = read.history
+                reports.append(read.report)
         if request.options.mode == "off":
             options = replace(request.options, mode="simple", economy=OFF, planning="never", whole=False)
             request = replace(request, options=options)
-        built = await build(request, shown, facts, budget, access)
+        built = await context.build(request, shown, facts, budget, access)
+        for report in reports:
+            built = report(built) if report is not None else built
         if profile is not None:
             built.utilization.profile = profile.as_json()
         built = replace(built, recalls=prepared.recall is not None)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.history.speakers import deliver
+from gateway.features.agents.delivery import deliver
 from gateway.models.conversation import History
 from tests.support.answers import Json, user
 from tests.support.factory import GatewayFactory

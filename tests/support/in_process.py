@@ -17,6 +17,7 @@ from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager, ContextSources, PassageRanking
 from gateway.errors import NotFound
 from gateway.features import citations, echoes
+from gateway.features.agents import AgentSections
 from gateway.features.entity_memory import EntityMemory
 from gateway.features.recall import Recall
 from gateway.http.inner.messages import plain_messages
@@ -200,6 +201,7 @@ class InProcess:
             features=FeatureHooks(
                 [
                     EntityMemory(things).build(),
+                    AgentSections(counters, settings.context).build(),
                     Recall(self.context, counters, self.indexes, settings.context).build(),
                     echoes.build(),
                     citations.build(),

@@ -4,17 +4,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.assembly.agents import Assemblers, plain
+from gateway.base.tasks import offload_if
 from gateway.config.settings import ContextSettings
+from gateway.context.gather import INLINE_CHARS
 from gateway.context.report import BuiltContext
 from gateway.errors import ContextLengthExceeded, InvalidRequest
-from gateway.history.speakers import Delivery, deliver
+from gateway.features.agents.assemblers import Assemblers, plain
+from gateway.features.agents.delivery import Delivery, deliver
 from gateway.models.agents import Agent, AssemblerInput, AssemblerOutput, system_body
 from gateway.models.conversation import ConversationMessage, History, new_message
 from gateway.telemetry.logs import get_logger
+from gateway.tokens.counter import CounterRegistry
+from gateway.turn.hooks import Feature, ReadAs
+from gateway.turn.stages import Prepared
 from gateway.window.budget import Budget
+from gateway.window.counting import REPLY_TOKENS
 
-log = get_logger("gateway.context.for_agent")
+log = get_logger("gateway.features.agents")
 FILE_LABEL = 150
 """Tokens that are kept free for the label of a file that is read as text, which may be longer than the file."""
 MIN_KEPT_BYTES = 64
@@ -62,6 +68,31 @@ class ForAgent:
         used.messages_excluded += self.excluded
         used.warnings += self.warnings
         return replace(built, material=None, counting=None, is_worded=True)
+
+
+class AgentSections:
+    """Words conversations for agents that read anything but the messages as they are."""
+
+    def __init__(self, counters: CounterRegistry, settings: ContextSettings) -> None:
+        self._counters = counters
+        self._settings = settings
+        self._assemblers = Assemblers()
+
+    def build(self) -> Feature:
+        """Builds the feature."""
+        return Feature(on_inputs=self._worded)
+
+    async def _worded(self, prepared: Prepared, history: History, budget: Budget) -> ReadAs | None:
+        request, agent = prepared.request, prepared.request.agent
+        if agent is None or not request.is_worded:
+            return None
+        counter = self._counters.counter(prepared.facts)
+        around = REPLY_TOKENS + counter.tools(request.forward) if agent.is_assembled else 0
+        room = Room(counter.message, around, budget)
+        made = await offload_if(
+            request.size >= INLINE_CHARS, for_agent, history, agent, self._assemblers, self._settings, room
+        )
+        return ReadAs(made.history, made.reported if agent.is_assembled else None)
 
 
 def for_agent(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.assembly.agents import BUILT_IN, Assemblers, claude_code, google_gemini, openai_codex, plain
+from gateway.features.agents.assemblers import BUILT_IN, Assemblers, claude_code, google_gemini, openai_codex, plain
 from gateway.models.agents import AssemblerInput, AssemblerOutput, PromptContextMessage
 
 HELLO = (PromptContextMessage("ann", "Hi"), PromptContextMessage("max", "Hello!"))

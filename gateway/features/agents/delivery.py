@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.history.markers import parts_beside_text, without_markers
 from gateway.models.agents import ASSISTANT, PERSON, PromptContextMessage
-from gateway.models.chain import is_said, is_step
-from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage, History, new_message
+from gateway.models.chain import is_step
+from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage, History
 from gateway.models.tool_steps import RESULT_ROLES, text_of
 
-MARKER = re.compile(r"[ \t]*\[(?:NEXT|FROM|TEAM_TASK)(?:[ \t]*:[^\]\n]*)?\]", re.IGNORECASE)
-"""What agents write for whoever routes their messages: `[NEXT:max]`, `[TEAM_TASK]`, `[TEAM_TASK: ship it]`."""
 SECTION = re.compile(r"^[ \t]*\[(?:SYSTEM|TEAM_TASK|CONTEXT|MESSAGE)\][ \t]*$\n?", re.IGNORECASE | re.MULTILINE)
 """Lines that an agent could take for the beginning of a section."""
 
@@ -61,7 +60,7 @@ def deliver(history: History, window: int, *, prefills: bool = False) -> Deliver
         instructions=(*history.instructions, *inside),
         context=context,
         text=text,
-        parts=_parts(current),
+        parts=parts_beside_text(current),
         steps=tuple(said[at + 1 :]) if at is not None else (),
         is_empty=current is None,
     )
@@ -70,12 +69,6 @@ def deliver(history: History, window: int, *, prefills: bool = False) -> Deliver
 def speaker(message: ConversationMessage) -> str:
     """The name of who said it, else who speaks in that role."""
     return message.said_by or (ASSISTANT if message.role == "assistant" else PERSON)
-
-
-def without_markers(text: str) -> str:
-    """The text without the markers of routing; unchanged if it has none, or nothing else."""
-    found = MARKER.sub("", text)
-    return text if found == text else found.strip() or text
 
 
 def without_repeat(
@@ -92,19 +85,6 @@ def without_repeat(
     last = context[-1]
     is_same = last.message_id is not None and last.message_id == message_id
     return context[:-1] if is_same or (last.speaker == name and last.content == text) else context
-
-
-def is_end_of(path: Sequence[ConversationMessage], bodies: Sequence[dict[str, Any]]) -> bool:
-    """Whether a conversation ends with these messages, the same role's and words, markers and tool steps aside; a
-    speaker counts where both are named."""
-    said = [message for message in path if is_said(message.body)][-len(bodies) :]
-    return len(said) == len(bodies) and all(map(_says_the_same, said, map(new_message, bodies)))
-
-
-def _says_the_same(one: ConversationMessage, other: ConversationMessage) -> bool:
-    words = [without_markers(text_of(each.content)).strip() for each in (one, other)]
-    names = {each.said_by for each in (one, other) if each.said_by}
-    return one.role == other.role and words[0] == words[1] and _parts(one) == _parts(other) and len(names) < 2
 
 
 def _current(said: Sequence[ConversationMessage], *, prefilled: bool) -> int | None:
@@ -131,9 +111,3 @@ def _window(before: Iterable[ConversationMessage], window: int) -> tuple[PromptC
             found.append(PromptContextMessage(name, text, message.message_id, message.pinned))
             count += 1
     return tuple(reversed(found))
-
-
-def _parts(message: ConversationMessage | None) -> tuple[dict[str, Any], ...]:
-    content = message.content if message is not None else None
-    parts = content if isinstance(content, list) else []
-    return tuple(part for part in parts if isinstance(part, dict) and part.get("type") != "text")

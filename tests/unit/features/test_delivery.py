@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from gateway.history.speakers import deliver, without_markers, without_repeat
+from gateway.features.agents.delivery import deliver, without_repeat
+from gateway.history.markers import without_markers
 from gateway.models.agents import PromptContextMessage
 from gateway.models.conversation import ConversationMessage, History
 
