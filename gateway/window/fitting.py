@@ -144,6 +144,7 @@ class Minimum:
         block_fixed: that block, or that there is none, cannot change any more.
         spares_current: all content of the current turn is shown in full, since reducing old content is enough. What
             the model has not seen yet may be, too, where that is not enough (guarantee §4 I7).
+        for_fresh: tokens kept for what the model has not seen yet.
     """
 
     def __init__(self, fitting: Fitting) -> None:
@@ -154,7 +155,7 @@ class Minimum:
         self._budget, self._goal = fitting.limits.tokens or 0, fitting.limits.goal
         self._old_goal, self._fixed = fitting.limits.old_goal, 0
         self.first, self.is_cut, self._before = self._material.current, False, said_before(self._material)
-        self._for_fresh = self._tokens_for_fresh()
+        self.for_fresh = 0
         self.left_out = self._material.left
         self.keeps_block, self.block_fixed = self._material.has_block, self._material.is_block_fixed
         self.spares_current = False
@@ -243,7 +244,7 @@ class Minimum:
         self.left_out = stays
         self._old_goal = max(self._old_goal, min(usable, int(fixed + tuning.FREE_SHARE * (usable - fixed))))
         self._goal = min(self._old_goal + limits.fresh, usable)
-        self._for_fresh = self._tokens_for_fresh()
+        self.for_fresh = self._tokens_for_fresh()
 
     def _take_before(self) -> None:
         """Takes what was said directly before the current message, the latest first, as far as it has room."""
@@ -330,7 +331,7 @@ class Minimum:
         """Whether what the model has not seen yet is shown in full: wherever it fits, in a pass down to the low-water
         mark. A plan decides of it otherwise."""
         fresh = [a for a in of_each_content(self._material.fresh, self._material.current) if self.is_reduced(a)]
-        if self._fitting.planned is not NO_PLAN or not (fresh and self._for_fresh):
+        if self._fitting.planned is not NO_PLAN or not (fresh and self.for_fresh):
             return False
         pointers = self.pointers | {a.artifact_id: in_full(a) for a in fresh}
         forwarded = self._fitting.assemble(self._selection(self.first, pointers))
@@ -349,16 +350,27 @@ class Minimum:
         """Tokens kept for the results of the latest step as long as older steps can leave."""
         chars = sum(len(a.content) for at in range(step.start, step.end) for a in self._inside.get(at, ()))
         return max(
-            min(chars / tuning.CHARS_PER_TOKEN, (self._goal - self._fixed) * tuning.LATEST_SHARE), self._for_fresh
+            min(chars / tuning.CHARS_PER_TOKEN, (self._goal - self._fixed) * tuning.LATEST_SHARE), self.for_fresh
         )
 
     def _tokens_for_fresh(self) -> int:
-        """Tokens that a pass down to the low-water mark keeps for what the model has not seen yet: all of it, where it
-        fits in full and `OLD_SHARE` is left for what is old; else what the mark leaves."""
+        """Tokens that a pass down to the low-water mark keeps for what the model has not seen yet: all of it where it
+        fits, but for the labels of earlier steps; else what the mark leaves."""
         limits = self._fitting.limits
-        above = self._goal - self._old_goal
-        most = min(self._goal * (1 - tuning.OLD_SHARE), (limits.usable or 0) - self._fixed)
-        return limits.fresh if above and limits.fresh <= most else above
+        above, room = self._goal - self._old_goal, (limits.usable or 0) - self._fixed
+        if not above or limits.fresh > room:
+            return above
+        return min(limits.fresh, int(room - self._tokens_for_labels(room * tuning.OLD_SHARE)))
+
+    def _tokens_for_labels(self, most: float) -> float:
+        """Tokens of the latest earlier steps as labels, `most` of them at most: an agent that sees none of what it has
+        done does it again."""
+        tokens = 0.0
+        for step in reversed(self._steps()[:-1]):
+            tokens += self.cost(step)
+            if tokens >= most:
+                return most
+        return tokens
 
     def _leave_out(self, steps: list[Turn], excess: float) -> None:
         """Takes steps out of `steps`, oldest first, until `excess` tokens have left; the last one stays."""

@@ -254,6 +254,10 @@ class Packer:
         """Takes what the user asked to be kept to, and how the conversation began."""
         return self.take(kept_words(left, self._material.recalled.rules), limit, left)
 
+    def latest_share(self, room: float) -> float:
+        """Returns the tokens for the latest results: where the model has not seen them, what the mark leaves."""
+        return max(room * tuning.LATEST_SHARE, self._minimum.for_fresh)
+
     def take_latest(self, left: list[Candidate], limit: float) -> list[Candidate]:
         """Takes passages of the latest results, if the model is to go on from them: a client may put instructions, and
         what a user says, behind."""
@@ -388,7 +392,7 @@ LANES = (
     Lane("best passages", lambda p, room: room * tuning.BEST_SHARE, Packer.take_best),
     Lane("turns", Packer.turns_limit, Packer.take_turns),
     Lane("rules", lambda p, room: p.beside(room, room * tuning.RULES_SHARE + labels(room)), Packer.take_rules),
-    Lane("latest step", lambda p, room: p.beside(room, room * tuning.LATEST_SHARE), Packer.take_latest),
+    Lane("latest step", lambda p, room: p.beside(room, p.latest_share(room)), Packer.take_latest),
     Lane("needed passages", lambda p, room: room - p.segments.least(room), Packer.take_needed),
     Lane("summaries", lambda p, room: min(room - p.taken.used, p.segments.share(room)), Packer.take_segments),
 )

@@ -34,13 +34,19 @@ class Chats:
         """How many of its thoughts each request brought back: a chat has none."""
         return []
 
+    @property
+    def takes(self) -> list[int]:
+        """How many of them belong where they would stand."""
+        return []
+
     def _answer(self, record: Record) -> Reply:
         body = record.body
         tools = [tool["function"] for tool in body.get("tools") or ()]
         calls = [call["function"] for message in body["messages"] for call in message.get("tool_calls") or ()]
         results = [m for m in _behind_the_last(body["messages"], "assistant") if m["role"] == "tool"]
         prompt = _tokens([body["messages"], calls]) + count_text(json.dumps(tools))
-        said = self._model.say({tool["name"] for tool in tools}, _in_order(results, "tool_call_id", "content"), prompt)
+        texts = _in_order(results, "tool_call_id", "content")
+        said = self._model.say({tool["name"] for tool in tools}, texts, prompt, len(calls))
         return Reply(text=said.text, tool_calls=list(said.calls), usage=count_usage(prompt, said.tokens))
 
 
@@ -52,6 +58,8 @@ class Responses:
         self._followed_by: dict[str, str] = {}
         """By the seal of a thought, the call that was made behind it."""
         self.thoughts: list[int] = []
+        self.takes: list[int] = []
+        """How many of its thoughts each request could bring back: one before each step that it brings."""
         MockResponses(upstream).handler = self._answer
 
     @property
@@ -65,7 +73,8 @@ class Responses:
         outputs = [item for item in _behind_the_last(items, "function_call") if "output" in item]
         prompt = _tokens(items) + count_text(json.dumps(tools) + (body.get("instructions") or ""))
         names = {tool.get("name", "") for tool in tools}
-        said = self._model.say(names, _in_order(outputs, "call_id", "output"), prompt)
+        calls = sum(item.get("type") == "function_call" for item in items)
+        said = self._model.say(names, _in_order(outputs, "call_id", "output"), prompt, calls)
         details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 5}}
         usage = {"input_tokens": prompt, "output_tokens": said.tokens, "total_tokens": prompt + said.tokens, **details}
         return Script(output=self._output(said), usage=usage)
@@ -80,6 +89,8 @@ class Responses:
         return [reasoning, *calls]
 
     def _check(self, items: list[JsonDict]) -> None:
+        begun, calls = set(self._followed_by.values()), [i for i in items if i.get("type") == "function_call"]
+        self.takes.append(sum(item["call_id"] in begun for item in calls))
         self.thoughts.append(sum(item.get("type") == "reasoning" for item in items))
         for item, following in zip(items, [*items[1:], {}], strict=True):
             if item.get("type") == "reasoning":
@@ -106,12 +117,19 @@ class Messages:
         """How many signed thoughts each request brought back."""
         return self._signing.thoughts
 
+    @property
+    def takes(self) -> list[int]:
+        """How many of them belong where they would stand."""
+        return self._signing.takes
+
     def _answer(self, body: JsonDict) -> JsonDict | Answer:
         tools = body.get("tools") or []
         last = [block for message in _behind_the_last(body["messages"], "assistant") for block in _blocks(message)]
         results = [block for block in last if block["type"] == "tool_result"]
         prompt = _tokens([body.get("system"), body["messages"]]) + count_text(json.dumps(tools))
-        said = self._model.say({tool["name"] for tool in tools}, _in_order(results, "tool_use_id", "content"), prompt)
+        calls = sum(block["type"] == "tool_use" for message in body["messages"] for block in _blocks(message))
+        texts = _in_order(results, "tool_use_id", "content")
+        said = self._model.say({tool["name"] for tool in tools}, texts, prompt, calls)
         blocks = [] if said.text is None else [wire.text(said.text)]
         for name, arguments in said.calls:
             self._serial += 1

@@ -78,18 +78,21 @@ class Said:
 
 class ScriptedModel:
     """Does the task. `last` is the number of its tool steps; `spent` are the tokens of each prompt, by a count of its
-    own, and of each answer."""
+    own, and of each answer; `stood` how many earlier calls stood in the prompt of each step."""
 
     def __init__(self, job: Job) -> None:
         self.steps = 0
+        self.stood: list[int] = []
         self.last = -(-job.days // job.together) + 1
         self.spent: list[tuple[int, int]] = []
         self._job = job
 
-    def say(self, tools: set[str], results: list[str], prompt: int) -> Said:
-        """The next answer to a prompt of so many tokens that ends with these results of tools."""
+    def say(self, tools: set[str], results: list[str], prompt: int, calls: int) -> Said:
+        """The next answer to a prompt of so many tokens, with so many calls, that ends with these results of tools."""
         said = self._said(next((name for name in TOOLS if name in tools), None), results)
         self.spent.append((prompt, said.tokens))
+        if not tools.isdisjoint(TOOLS):
+            self.stood.append(calls)
         return said
 
     def _said(self, shell: str | None, results: list[str]) -> Said:

@@ -177,11 +177,19 @@ def test_s10_13_the_window_holds_where_a_raw_run_would_not(run: Run) -> None:
 
 
 def test_s10_13_thoughts_go_up_again_where_they_may(run: Run) -> None:
-    """§10.4, §10.10: in a run that its own API serves, the provider gets its thoughts back and refuses none."""
+    """§10.4, §10.10: in a run that its own API serves, the provider gets back each thought of a step in the window,
+    and refuses none. Anthropic's are bound to all that stands before them: where one log fills the window, each step
+    changes what was seen before, and of these only the first stays where it was made."""
     if not run.case.native:
         pytest.skip("a chat has no thoughts")
-    assert max(run.face.thoughts) > 1
+    assert run.face.thoughts == run.face.takes
+    assert max(run.face.thoughts) > (0 if run.case.client == "claude" and run.case.lean else 1)
     assert run.face.refused == []
+
+
+def test_s4_i2_each_step_sees_what_was_done_before_it(run: Run) -> None:
+    """§4 I2, §10: however much a log takes of the window, the latest steps stand beside it, their logs reduced."""
+    assert all(stood >= min(before, 5) for before, stood in enumerate(run.model.stood))
 
 
 def test_s10_13_the_bill_balances(run: Run) -> None:

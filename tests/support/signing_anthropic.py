@@ -44,11 +44,15 @@ class Refused(Exception):
 
 class SigningAnthropic:
     """Answers with the blocks that a test asks for, behind a thought that it signs. `refused` are the messages of all
-    its 400s; `thoughts` how many signed thoughts each request brought."""
+    its 400s; `thoughts` how many signed thoughts each request brought, and `takes` how many of those that it gave
+    before a call it would have taken: the call stands where it was made."""
 
     def __init__(self) -> None:
         self.refused: list[str] = []
         self.thoughts: list[int] = []
+        self.takes: list[int] = []
+        self._made: dict[str, str] = {}
+        """By the id of a call, what stood before the thought that it was made behind."""
         self.requests: list[Json] = []
         self.thought: str | None = None
         """What it thinks, where a test says."""
@@ -72,6 +76,8 @@ class SigningAnthropic:
             thought = self.thought or f"Thought number {self._serial}."
             mark = _signature(body, body["messages"], [], thought)
             said = [{"type": "thinking", "thinking": thought, "signature": mark}]
+            before = _signature(body, body["messages"], [], "")
+            self._made |= {block["id"]: before for block in blocks if block["type"] == "tool_use"}
         stop = "tool_use" if any(block["type"] == "tool_use" for block in blocks) else "end_turn"
         return wire.message(*said, *blocks, stop=stop)
 
@@ -106,6 +112,13 @@ class SigningAnthropic:
             raise Refused("messages: `tool_use` ids were found without `tool_result` blocks immediately after")
         self._check_loop(body)
         self.thoughts.append(found)
+        self.takes.append(sum(self._would_take(body, number) for number in range(len(body["messages"]))))
+
+    def _would_take(self, body: Json, number: int) -> bool:
+        """Whether the thought that it gave at this message's place belongs there."""
+        calls = [block["id"] for block in _blocks(body["messages"][number]) if block["type"] == "tool_use"]
+        made = self._made.get(calls[0]) if calls else None
+        return made is not None and made == _signature(body, body["messages"][:number], [], "")
 
     def _check_loop(self, body: Json) -> None:
         messages = body["messages"]

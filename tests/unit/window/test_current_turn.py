@@ -101,6 +101,23 @@ async def test_s4_i7_what_the_model_has_not_seen_is_not_reduced_to_reach_the_low
     assert seen.fitted.tokens <= 0.4 * budget
 
 
+@pytest.mark.parametrize("lines", [400, 403, 406, 412, 415, 430, 460])
+async def test_s4_i2_earlier_steps_stand_as_labels_beside_a_result_that_takes_the_window(lines: int) -> None:
+    """Whether it just fits in full or not: an agent that sees none of what it has done does it again, and what it has
+    not seen yet comes before what it has."""
+    said = [system("Be as brief as you can. " * 250), user("Read all files.")]
+    for n in range(4):
+        said += [assistant(None, f"c{n}"), tool(f"c{n}", DOCUMENT)]
+    latest = "\n".join(LINES[:lines])
+    built = await of_latest([*said, assistant(None, "latest"), tool("latest", latest)], 8000)
+    forwarded = built.fitted.forwarded.messages
+    calls = [call["id"] for message in forwarded for call in message.get("tool_calls", ())]
+    assert calls == ["c0", "c1", "c2", "c3", "latest"]
+    shown = sum(line in forwarded[-1]["content"].splitlines() for line in latest.splitlines())
+    assert shown > 0.55 * lines
+    assert prompt_tokens(forwarded) <= 8000
+
+
 @pytest.mark.parametrize("behind", [[], [system("Keep to the plan.")]], ids=["nothing", "an instruction"])
 async def test_s4_i5_the_latest_result_is_shown_although_an_instruction_stands_behind_it(behind: list[Any]) -> None:
     """Claude Code puts reminders there. The model has seen all results but this one."""
