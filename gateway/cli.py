@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given := getattr(options, "from_litellm", None):
             return _from_litellm(given, options)
         settings = load_settings(path, environ, overrides)
-        if options.run not in (_serve, _check, _savings) and not settings.storage_is_named:
+        is_replay = options.run is _savings and options.replay
+        if options.run not in (_serve, _check) and not is_replay and not settings.storage_is_named:
             text = f"the storage is the default, {settings.storage.url} in {os.getcwd()}"
             print(f"{text}: another is named by --config or GATEWAY_STORAGE_URL", file=sys.stderr)
         run: int = options.run(settings, options)
@@ -78,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     costs = commands.add_parser("costs", help="what requests cost, by day, model, user and more")
     _add_costs_options(costs)
     costs.set_defaults(run=_costs)
-    saved = commands.add_parser("savings", help="what recorded sessions would have cost through the gateway")
+    saved = commands.add_parser("savings", help="what was saved net, or recorded sessions would have cost")
     add_savings_options(saved, _count)
     saved.set_defaults(run=_savings)
     looks = _add_looks(commands)
@@ -299,6 +300,15 @@ def _costs(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _savings(settings: Settings, options: argparse.Namespace) -> int:
+    if options.replay is None:
+        from gateway.base.clock import SystemClock
+        from gateway.operations.savings.report import savings_report
+
+        looked = (settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr)
+        return _piped(lambda: savings_report(*looked))
+    for name in ("by", "since", "until", "tenant"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name} is of what is stored: --replay has none")
     from gateway.app import Gateway
     from gateway.operations.savings.command import savings
 

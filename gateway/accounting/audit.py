@@ -9,7 +9,7 @@ from datetime import UTC
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from gateway.accounting.cost import price_call, primary_usage, total_cost
+from gateway.accounting.cost import ledger_figures, price_call, primary_usage, total_cost
 from gateway.models.bill import OF_MODELS, CallCost, PriceLine, usage_of
 from gateway.models.report_lists import CHAT
 from gateway.models.turn import LARGEST_KEPT, LedgerRow
@@ -59,6 +59,10 @@ class Totals:
     is_known: bool = False
     saved: Decimal = Decimal(0)
     """What the bills say that leaving out saved; an estimate, as no invoice has it."""
+    metered: int = 0
+    """Requests of which bills say what they would have cost without a gateway."""
+    net_saving: Decimal = Decimal(0)
+    """How much less these cost, below 0 where they cost more."""
 
     def add(self, row: LedgerRow) -> None:
         """Adds a row, by the figures that its client got."""
@@ -66,6 +70,9 @@ class Totals:
         saved = figures(row, "context_utilization", "economics").get("realised_saving")
         self.saved += saved if isinstance(saved, Decimal | int) else 0
         total = cost.get("total_cost")
+        net = ledger_figures(row.entry.metadata, row.entry.calls).net_saving
+        if net is not None:
+            self.metered, self.net_saving = self.metered + 1, self.net_saving + net
         self.requests += 1
         self.partial += row.entry.status == "partial"
         self.failed += row.entry.status == "failed"

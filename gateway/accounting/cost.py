@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Any
 
 from gateway.models.bill import (
@@ -335,7 +335,12 @@ def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost]) -> Le
             unpriced += 1
         else:
             planning += total
-    return LedgerFigures(cached, written, known, planning, unpriced, _saved(metadata))
+    direct, held_out = _direct(metadata, planning)
+    total = metadata.get("cost", {}).get("total_cost")
+    net = direct - total if direct is not None and is_number(total) else None
+    return LedgerFigures(
+        cached, written, known, planning, unpriced, _saved(metadata), direct if net is not None else None, net, held_out
+    )
 
 
 def with_figures(entry: LedgerEntry) -> LedgerEntry:
@@ -344,8 +349,39 @@ def with_figures(entry: LedgerEntry) -> LedgerEntry:
     return replace(entry, figures=ledger_figures(entry.metadata, entry.calls))
 
 
+def meter_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The `economics` of a bill: what its client's own request would have cost, beside what was billed; {} where it has
+    none."""
+    found = metadata.get("economics")
+    return found if isinstance(found, dict) else {}
+
+
+def _direct(metadata: Mapping[str, Any], planning: Decimal) -> tuple[Decimal | None, bool | None]:
+    """What the client's own request would have cost, None where that is not known; and whether its conversation goes
+    direct. A request that nothing was left out of costs what it does but for its internal models."""
+    economics = meter_of(metadata)
+    if economics:
+        return usd_of(economics.get("direct_cost")), economics.get("holdout")
+    used, total = metadata.get("context_utilization"), metadata.get("cost", {}).get("total_cost")
+    is_own = not (isinstance(used, dict) and "economics" in used)
+    return total - planning if is_own and is_number(total) else None, None
+
+
+def usd_of(text: Any) -> Decimal | None:
+    """USD as `economics` tells them; None where it is no number."""
+    try:
+        return Decimal(text) if isinstance(text, str) else None
+    except InvalidOperation:
+        return None
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is an amount of money as bills have it."""
+    return isinstance(value, Decimal | int) and not isinstance(value, bool)
+
+
 def _saved(metadata: Mapping[str, Any]) -> Decimal:
     used = metadata.get("context_utilization")
     economics = used.get("economics") if isinstance(used, dict) else None
     saved = economics.get("realised_saving") if isinstance(economics, dict) else None
-    return Decimal(saved) if isinstance(saved, Decimal | int) and not isinstance(saved, bool) else ZERO
+    return Decimal(saved) if saved is not None and is_number(saved) else ZERO

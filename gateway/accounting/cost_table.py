@@ -9,9 +9,12 @@ from gateway.models.costs import CostRow, Sums
 CURRENCY = "USD"
 FIGURES = (
     *("requests", "partial", "failed", "prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens"),
-    *("cost", "planning_cost", "saved", "unpriced", "planning_unpriced", "estimated", "at_least", "currency"),
+    *("cost", "planning_cost", "net_saving", "direct_cost", "unmetered", "saved"),
+    *("unpriced", "planning_unpriced", "estimated", "at_least", "currency"),
 )
-"""Names of what is told of each group. `cost` holds `planning_cost`; `at_least`: a call in it has no known price."""
+"""Names of what is told of each group. `cost` holds `planning_cost`; `net_saving`: `direct_cost`, which clients would
+have paid without a gateway, less what was billed, of all requests but the `unmetered`; `saved`: of what was left out
+alone, without what that cost; `at_least`: a call in it has no known price."""
 
 
 def figures_of(sums: Sums) -> dict[str, Any]:
@@ -19,6 +22,8 @@ def figures_of(sums: Sums) -> dict[str, Any]:
     told = {
         "cost": sums.known_cost,
         "planning_cost": sums.known_planning,
+        "net_saving": sums.net_saving,
+        "direct_cost": sums.direct,
         "saved": sums.saved,
         "at_least": bool(sums.unpriced or sums.planning_unpriced),
         "currency": CURRENCY,

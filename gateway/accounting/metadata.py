@@ -2,10 +2,19 @@
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 from gateway.accounting.audit import repriced
-from gateway.accounting.cost import ledger_figures, planning_usage, price_internal, primary_usage, total_cost
+from gateway.accounting.cost import (
+    ledger_figures,
+    meter_of,
+    planning_usage,
+    price_internal,
+    primary_usage,
+    total_cost,
+    usd_of,
+)
 from gateway.models.bill import (
     CLIENTS_WORDS,
     ArtifactUsageRecord,
@@ -211,11 +220,21 @@ def amended(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:
     priced = tuple(map(repriced, calls))  # exact where a cost is more than its column holds
     cost, planning = total_cost(priced)
     metadata = {**entry.metadata, "cost": _fields(cost)}
+    metadata |= _metered_anew(metadata, cost.total_cost)
     used = metadata.get("context_utilization")
     if isinstance(used, dict):
         parts = {"planning_usage": _fields(planning_usage(priced)), "planning_cost": _fields(planning)}
         metadata["context_utilization"] = {**used, **_without_unpaid(parts)}
     return replace(entry, calls=calls, metadata=metadata, document=None, figures=ledger_figures(metadata, calls))
+
+
+def _metered_anew(metadata: dict[str, Any], billed: Decimal | None) -> dict[str, Any]:
+    """The `economics` of a bill with what is billed now."""
+    known = meter_of(metadata)
+    direct = usd_of(known.get("direct_cost"))
+    if direct is None or billed is None:
+        return {}
+    return {"economics": {**known, "billed_cost": f"{billed:f}", "net_saving": f"{direct - billed:f}"}}
 
 
 def amended_once(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:

@@ -38,7 +38,8 @@ def metered(
         before: the branch's sums until now, where there are any.
         model: the name that was asked for.
         usage: of the first call of the primary model, as the upstream reported it.
-        primary: what all calls of the primary model cost, `billed` what the request cost, planner included.
+        primary: what the primary model would have cost with the prompt that was sent, without rounds of `recall`;
+            `billed`: what the request cost, with these, planner and summarizer included.
         counted: tokens of the prompt as the gateway counts them; its other counts are scaled by what was reported.
         left: what was left out of the prompt.
         rewritten: a pass changed what was forwarded before.
@@ -47,12 +48,13 @@ def metered(
     scale = prompt / counted if counted else 1.0
     tokens = round(scale * left.tokens) if left is not None else 0
     known, reads = before if before is not None and before.model == model else None, told(usage, READ)
-    rates = _rates(usage, prices, prompt + tokens)
+    changes = bool(tokens or rewritten or (known is not None and known.left_tokens))
+    rates = _rates(usage, prices, prompt + tokens) if changes or note.clearable else None
     added = ZERO
     is_cold = note.is_cold or known is None
     if known is not None and not rewritten and reads and known.prompt_tokens - known.left_tokens >= MIN_CACHED_TOKENS:
         is_cold = not any(reads)  # the upstream knows better
-    if rates is not None and prompt:
+    if changes and rates is not None and prompt:
         whole = 0 if is_cold or known is None else known.prompt_tokens
         sent = 0 if is_cold or known is None else known.prompt_tokens - known.left_tokens
         if rewritten and left is not None:

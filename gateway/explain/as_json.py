@@ -186,6 +186,8 @@ def bill_json(bill: ExplainedBill) -> Json:
         "cost": asdict(bill.cost),
         "balances": bill.balances,
         "differences": [[each.figure, each.stored, each.found] for each in bill.differences],
+        "direct_cost": bill.direct_cost,
+        "net_saving": bill.net_saving,
         "realised_saving": bill.realised_saving,
     }
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.accounting.audit import Difference, differences, repriced
-from gateway.accounting.cost import primary_usage, total_cost
+from gateway.accounting.cost import ledger_figures, primary_usage, total_cost
 from gateway.models.bill import CallCost, CostMetadata, PriceLine, usage_of
 from gateway.models.turn import LARGEST_KEPT, LedgerEntry, LedgerRow
 
@@ -42,6 +42,12 @@ class ExplainedBill:
     differences: tuple[Difference, ...]
     planning: Decimal | None
     realised_saving: Decimal | None
+    """Of what was left out, without what that cost."""
+    direct_cost: Decimal | None = None
+    """What the client's own request would have cost; None where nobody knows."""
+    net_saving: Decimal | None = None
+    """How much less was billed, below 0 where it was more."""
+    held_out: bool | None = None
 
     @property
     def balances(self) -> bool:
@@ -56,12 +62,16 @@ def explained_bill(entry: LedgerEntry) -> ExplainedBill:
     cost, planning = total_cost(again)
     economics = (entry.metadata.get("context_utilization") or {}).get("economics") or {}
     saved = economics.get("realised_saving")
+    told = ledger_figures(entry.metadata, calls)
     return ExplainedBill(
         tuple(map(_explained, calls)),
         cost,
         differences(_row(entry, again)),
         planning.total_cost,
         saved if isinstance(saved, Decimal) else Decimal(saved) if isinstance(saved, int) else None,
+        told.direct_cost,
+        told.net_saving,
+        told.held_out,
     )
 
 

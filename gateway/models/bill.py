@@ -291,4 +291,4 @@ class ResponseMetadata:
     """Id and type of the agent that answered; on the bill only where one was named."""
     economics: dict[str, Any] | None = None
     """What the client's own request would have cost beside what was billed, in USD as texts; on the bill only where
-    there are tool results, and prices of a prompt cache."""
+    that says something: where something may leave for economy or was left out, or an internal model was asked."""

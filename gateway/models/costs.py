@@ -38,6 +38,18 @@ class Sums:
     """Calls of internal models without a price."""
     estimated: int = 0
     saved_picousd: int = 0
+    metered: int = 0
+    """Requests of which it is known what they would have cost without a gateway."""
+    direct_cost_picousd: int = 0
+    """What these would have cost."""
+    net_saving_picousd: int = 0
+    """How much less was billed for them, below 0 where it was more."""
+    held_out_requests: int = 0
+    """Of conversations that go direct while others are economised (`context.economy_holdout`)."""
+    held_out_cost_picousd: int = 0
+    economised_requests: int = 0
+    """Of these others."""
+    economised_cost_picousd: int = 0
 
     def __add__(self, other: "Sums") -> "Sums":
         return Sums(*(getattr(self, name) + getattr(other, name) for name in FIGURES))
@@ -64,8 +76,37 @@ class Sums:
 
     @property
     def saved(self) -> Decimal:
-        """USD that the bills say leaving out has saved; an estimate."""
+        """USD that the bills say leaving out has saved, without what that cost: an estimate."""
         return self.saved_picousd * PICO
+
+    @property
+    def unmetered(self) -> int:
+        """Requests that are in no net saving."""
+        return self.requests - self.metered
+
+    @property
+    def net_saving(self) -> Decimal | None:
+        """USD less than without a gateway, below 0 where it was more; None where that is known of no request."""
+        return self.net_saving_picousd * PICO if self.metered else None
+
+    @property
+    def direct(self) -> Decimal | None:
+        """USD that the metered requests would have cost without a gateway; None where there is none."""
+        return self.direct_cost_picousd * PICO if self.metered else None
+
+    @property
+    def held_out_step(self) -> Decimal | None:
+        """USD that a request of a conversation that goes direct cost on average; None where there is none."""
+        return _average(self.held_out_cost_picousd, self.held_out_requests)
+
+    @property
+    def economised_step(self) -> Decimal | None:
+        """The same of those that are compared with them."""
+        return _average(self.economised_cost_picousd, self.economised_requests)
+
+
+def _average(picousd: int, requests: int) -> Decimal | None:
+    return picousd // requests * PICO if requests else None
 
 
 FIGURES = tuple(field.name for field in fields(Sums))

@@ -89,7 +89,8 @@ def rows_of(part: ListPart[Any], found: Sequence[T], place: Callable[[T], Positi
 class KeptSums:
     """What the requests of a conversation took. `cost` is of the calls that have a price: with `unpriced` requests that
     had others, it is the least that was paid. Requests that an older version wrote are in no sums until they are
-    added (guarantee §13.1)."""
+    added (guarantee §13.1). `net_saving`: how much less the `metered` ones cost than without a gateway, below 0 where
+    they cost more."""
 
     requests: int
     prompt_tokens: int
@@ -98,6 +99,8 @@ class KeptSums:
     planning_cost: Decimal
     unpriced: int
     estimated: int
+    metered: int = 0
+    net_saving: Decimal = Decimal(0)
 
     @property
     def is_known(self) -> bool:
@@ -158,7 +161,8 @@ class RequestChoice:
 class RequestLine:
     """A request in a list: what its row of the ledger says without its calls. `cost` is None as soon as one call has no
     price; `known_cost` is of those that have one. `known_cost`, `planning_cost`, `saved`, `cached_tokens` and
-    `cache_write_tokens` are None where an older version wrote the row, until it is added to the sums (`counted`)."""
+    `cache_write_tokens` are None where an older version wrote the row, until it is added to the sums (`counted`).
+    `direct_cost` and `net_saving` are None where nobody knows what it would have cost without a gateway."""
 
     id: str
     completion_id: str | None
@@ -181,6 +185,8 @@ class RequestLine:
     known_cost: Decimal | None
     planning_cost: Decimal | None
     saved: Decimal | None
+    direct_cost: Decimal | None
+    net_saving: Decimal | None
     estimated: bool
     counted: bool
 

@@ -97,7 +97,9 @@ class NewAnswer:
 class LedgerFigures:
     """What a bill adds to sums beside its usage and its total: tokens that the primary model read from its prompt cache
     and wrote to it; USD of the calls that have a price (None: none has), of internal models, and saved by what was left
-    out. `planning_unpriced` counts calls of internal models without a price."""
+    out. `planning_unpriced` counts calls of internal models without a price. `direct_cost`: what the client's own
+    request would have cost, `net_saving`: how much less was billed, below 0 where it was more; None: not known.
+    `held_out`: its conversation goes direct (true) or is one of those that are compared with it; None: neither."""
 
     cached_tokens: int = 0
     cache_write_tokens: int = 0
@@ -105,6 +107,9 @@ class LedgerFigures:
     planning_cost: Decimal = Decimal(0)
     planning_unpriced: int = 0
     saved: Decimal = Decimal(0)
+    direct_cost: Decimal | None = None
+    net_saving: Decimal | None = None
+    held_out: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,8 @@ HEADINGS = (
     *("requests", "partial", "failed", "prompt tokens", "completion tokens"),
     *("cost USD", "planning USD", "unpriced", "estimated"),
 )
-SAVED = "saved USD"
-"""A further column, where leaving out has saved anything."""
+SAVINGS = ("net saving USD", "saved USD")
+"""Further columns, where anything was left out, or cost more than without a gateway."""
 MAX_NAME_WIDTH = 60
 
 
@@ -144,10 +144,12 @@ def verdict(audit: Audit) -> Iterable[str]:
 
 
 def _table(title: str, totals: dict[str, Totals]) -> Iterable[str]:
-    saved = any(each.saved for each in totals.values())
-    lines: list[tuple[str, ...]] = [(title, *HEADINGS, *((SAVED,) if saved else ()))]
+    saved = any(each.saved or each.net_saving for each in totals.values())
+    lines: list[tuple[str, ...]] = [(title, *HEADINGS, *(SAVINGS if saved else ()))]
     for name in sorted(totals):
-        more = (usd_text(totals[name].saved),) if saved else ()
+        each = totals[name]
+        net = usd_text(each.net_saving) if each.metered else "unknown"
+        more = (net, usd_text(each.saved)) if saved else ()
         lines.append((printable(name)[:MAX_NAME_WIDTH], *_columns(totals[name]), *more))
     yield from aligned(lines)
 

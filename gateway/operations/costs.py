@@ -1,4 +1,4 @@
-"""`gateway costs`: what bills add up to, a table for each group, planned against saved (guarantee §13.1).
+"""`gateway costs`: what bills add up to, a table for each group, net savings beside it (guarantee §13.1).
 
 The sums are those of `gateway audit` over the same requests, out of the roll-ups: a year takes a moment.
 """
@@ -33,7 +33,8 @@ FIGURES = (
     Column("tokens out", drop=4, is_right=True),
     Column("cost USD", COST_STYLE, is_right=True),
     Column("planning USD", PLANNING_STYLE, drop=1, is_right=True),
-    Column("saved USD", SAVED_STYLE, drop=2, is_right=True),
+    Column("net saving USD", SAVED_STYLE, drop=2, is_right=True),
+    Column("saved USD", FAINT, drop=10, is_right=True),
     Column("unpriced", drop=5, is_right=True),
     Column("estimated", drop=8, is_right=True),
     Column("partial", drop=9, is_right=True),
@@ -131,7 +132,9 @@ def _show(screen: Screen, tables: Tables, limit: int, err: TextIO) -> None:
         if number:
             screen.line("")
         shown, others, left = report.at_most(limit)
-        rows = [[*(_name(*each) for each in zip(by, row.names, strict=True)), *_figures(row.sums)] for row in shown]
+        rows = [
+            [*(group_name(*each) for each in zip(by, row.names, strict=True)), *_figures(row.sums)] for row in shown
+        ]
         blank = [""] * (len(by) - 1)
         if left:
             rows.append([(f"({left} more)", FAINT), *blank, *_figures(others)])
@@ -139,7 +142,12 @@ def _show(screen: Screen, tables: Tables, limit: int, err: TextIO) -> None:
         screen.table([*(Column(group, WHO_STYLE) for group in by or ("",)), *FIGURES], rows)
 
 
-def _name(group: str, name: str | None) -> Piece:
+def net_text(sums: Sums) -> str:
+    """The net saving, below 0 where requests cost more than without a gateway."""
+    return "unknown" if sums.net_saving is None else usd_text(sums.net_saving)
+
+
+def group_name(group: str, name: str | None) -> Piece:
     if name is not None:
         return name
     return CHAT if group == "endpoint" else (NOBODY, FAINT)
@@ -150,5 +158,5 @@ def _figures(sums: Sums) -> list[Piece]:
     whole = cost_text(sums.cost, sums.unpriced, is_known=bool(sums.priced))
     planning = cost_text(sums.planning, sums.planning_unpriced, is_known=bool(sums.planning_cost_picousd))
     counts = (sums.unpriced, sums.estimated, sums.partial, sums.failed)
-    money = (whole, planning, usd_text(sums.saved))
+    money = (whole, planning, net_text(sums), usd_text(sums.saved))
     return [str(sums.requests), *map(str, tokens), *money, *map(str, counts)]

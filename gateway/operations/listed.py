@@ -52,6 +52,8 @@ def request_json(line: RequestLine) -> Json:
         "cost": line.cost,
         "known_cost": line.known_cost,
         "planning_cost": line.planning_cost,
+        "direct_cost": line.direct_cost,
+        "net_saving": line.net_saving,
         "estimated": line.estimated,
     }
 

@@ -32,6 +32,12 @@ def families(counts: Counts) -> Iterable[Any]:
     yield _counter("gateway_tokens", text, ["model", "purpose", "kind"], counts.tokens)
     text = "USD by the model asked for, and for what; calls without a known price are in none."
     yield _counter("gateway_cost_usd", text, ["model", "purpose"], counts.costs)
+    text = "USD that requests cost less than without a gateway; less gateway_net_lost_usd it is the net saving."
+    yield _counter("gateway_net_saved_usd", text, ["model"], counts.net_savings)
+    text = "USD that requests cost more than without a gateway: planners, summaries, rewritten prompt caches."
+    yield _counter("gateway_net_lost_usd", text, ["model"], counts.net_losses)
+    text = "Bills of which nobody knows what they would have cost without a gateway."
+    yield _counter("gateway_unmetered_bills", text, ["model"], counts.unmetered)
     text = "Errors that upstreams gave instead of an answer."
     yield _counter("gateway_upstream_errors", text, ["model", "code"], counts.upstream_errors)
     text = "Requests that came to a budget or limit, by whose it is: refused, or with budget_soft warned."

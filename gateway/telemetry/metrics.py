@@ -123,6 +123,12 @@ class Counts:
     `prompt` or `completion`."""
     costs: dict[tuple[str, str], Decimal] = field(default_factory=dict)
     """USD, by model asked for and purpose."""
+    net_savings: dict[tuple[str], Decimal] = field(default_factory=dict)
+    """USD that requests cost less than without a gateway, by model: of those that did cost less."""
+    net_losses: dict[tuple[str], Decimal] = field(default_factory=dict)
+    """USD that they cost more, of the others."""
+    unmetered: Counter[tuple[str]] = field(default_factory=Counter)
+    """Bills of which nobody knows what they would have cost without a gateway, by model."""
     upstream_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By model and code."""
     retries: Counter[tuple[str]] = field(default_factory=Counter)
@@ -233,6 +239,7 @@ class Metrics:
         for call in entry.calls:
             self._count_call(label, call)
         counts.unpriced[(label,)] += any(call.total is None for call in entry.calls)
+        self._count_net(label, entry.figures.net_saving if entry.figures is not None else None)
         used = entry.metadata.get("context_utilization")
         if used is not None:
             self._count_planning(used)
@@ -256,8 +263,11 @@ class Metrics:
 
     def amended(self, model: str, calls: Iterable[CallCost]) -> None:
         """A bill has got further calls of internal models, after the answer."""
+        label = self._labels.get(model, OTHER)
         for call in calls:
-            self._count_call(self._labels.get(model, OTHER), call)
+            self._count_call(label, call)
+            if call.total:
+                self._count_net(label, -call.total)
 
     def internal_call_ended(self, purpose: Purpose, outcome: str) -> None:
         """Counts a call of an internal model by its outcome, also one that was not made for lack of budget."""
@@ -322,6 +332,14 @@ class Metrics:
         total = call.total
         if total is not None:
             counts.costs[label, purpose] = counts.costs.get((label, purpose), Decimal(0)) + total
+
+    def _count_net(self, label: str, net: Decimal | None) -> None:
+        counts = self._counts
+        if net is None:
+            counts.unmetered[(label,)] += 1
+        elif net:
+            sums = counts.net_savings if net > 0 else counts.net_losses
+            sums[(label,)] = sums.get((label,), Decimal(0)) + abs(net)
 
     def _count_planning(self, used: dict[str, Any]) -> None:
         """Counts what a bill says about planning. Its reasons are the gateway's own, so they are few."""

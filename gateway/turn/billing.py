@@ -16,7 +16,7 @@ from gateway.base.tasks import BackgroundTasks
 from gateway.economy.sums import metered
 from gateway.models.bill import FAILED_TRY, OF_MODELS, CallCost, ContextUtilizationMetadata, ResponseMetadata, usage_of
 from gateway.models.calibration import Report
-from gateway.models.economy import BranchCosts
+from gateway.models.economy import OFF, BranchCosts, EconomyNote
 from gateway.models.exchange import ModelFacts
 from gateway.models.standing import Unlisted
 from gateway.models.usage import cache_tokens, is_figure
@@ -57,37 +57,54 @@ def bill(attempted: Attempted, primary: Priced | None, now: float, unlisted: Unl
     used, context = known.context_utilization, prepared.context
     if used is not None and context is not None and usages:
         used.economics = as_realised(used.economics, context.left_out, usages[0], prepared.facts.prices)
-        known.economics, costs = _meter(prepared, usages[0], calls, sums[0].total_cost)
+    if used is not None:
+        known.economics, costs = _meter(prepared, usages, calls, sums[0].total_cost)
     metadata = response_metadata(known, unlisted)
     usage = extended_usage(usage_together(usages), calls, sums)
     return Settled(attempted, known, metadata, jsons.dumps(metadata), calls, usage, sums[0].total_cost, costs)
 
 
 def _meter(
-    prepared: Prepared, usage: Json, calls: Sequence[CallCost], billed: Decimal | None
+    prepared: Prepared, usages: Sequence[Json], calls: Sequence[CallCost], billed: Decimal | None
 ) -> tuple[Json | None, BranchCosts | None]:
-    """What the client's own request would have cost beside what was billed (guarantee §6), and the sums of its branch;
-    None where nothing is economised, or a price is unknown."""
-    context, history = prepared.context, prepared.history
-    if context is None or context.economy is None or history is None or billed is None:
+    """What the client's own request would have cost beside what was billed (guarantee §6), where that says something,
+    and the sums of its branch; None where that is switched off, or a price is unknown. What another gateway asks with
+    the messages that it gets here is not known."""
+    context, options = prepared.context, prepared.request.options
+    if context is None or billed is None or options.sent_elsewhere or OFF in (options.mode, options.economy):
         return None, None
-    primary = [call.total for call in calls if call.purpose in OF_MODELS]
+    note, history = context.economy, prepared.history
     try:
-        return metered(
-            context.economy,
-            history.costs,
+        told, costs = metered(
+            note or EconomyNote(options.economy),
+            history.costs if history is not None else None,
             model=prepared.request.model,
-            usage=usage,
+            usage=usages[0] if usages else {},
             prices=prepared.facts.prices,
-            primary=sum((cost for cost in primary if cost is not None), Decimal(0)),
+            primary=_without_rounds(calls),
             billed=billed,
             counted=context.fitted.tokens,
             left=context.left_out,
-            rewritten=context.economy.passed is not None or context.fitted.new_pass,
+            rewritten=context.fitted.new_pass or (note is not None and note.passed is not None),
         )
     except Exception as fault:  # noqa: BLE001 - it costs the meter, not the answer that was paid for
         log.fault("economy_failed", fault, request_id=prepared.request.request_id)
         return None, None
+    if options.held_out is not None:
+        told["holdout"] = options.held_out
+    is_planned = any(call.purpose not in OF_MODELS for call in calls)
+    says_something = is_planned or note is not None or context.left_out is not None or options.held_out is not None
+    return told if says_something else None, costs
+
+
+def _without_rounds(calls: Sequence[CallCost]) -> Decimal:
+    """What the primary model would have been paid by a client that asks it directly: it has no rounds of `recall`
+    between the first prompt and the last answer (guarantee §10.11)."""
+    answering = [call for call in calls if call.purpose == "primary"]
+    paid = [call.total for call in calls if call.purpose == FAILED_TRY]
+    if answering:
+        paid += [answering[0].prompt_cost, answering[-1].completion_cost]
+    return sum((cost for cost in paid if cost is not None), Decimal(0))
 
 
 def first_fields(attempted: Attempted, now: float) -> Json:

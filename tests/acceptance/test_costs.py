@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 from openai import OpenAI
 
-from gateway.accounting.cost import price_call
+from gateway.accounting.cost import ledger_figures, price_call
 from gateway.accounting.metadata import amended
 from gateway.base.clock import SystemClock
 from gateway.config.settings import StorageSettings
@@ -44,8 +44,11 @@ KEYS = [
 GROUPS = ("day", "model", "tenant", "user", "agent")
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 TIMES = [TODAY - timedelta(days=5, minutes=minutes) for minutes in (0, 1, 59, 60, 1439, 1440, 4321)]
+SUMMARY = price_call("summarizer", "s", {"prompt_tokens": 5, "completion_tokens": 2}, CHEAP)
+TOLD = 6
+"""Bills with a turn; the first two got a summary later."""
 Figures = dict[str, dict[str, tuple[str, ...]]]
-"""By group and name: requests, cost, planning cost, what was saved."""
+"""By group and name: requests, cost, planning cost, what leaving out saved, and what was saved net."""
 
 
 @dataclass
@@ -69,7 +72,7 @@ def books(module_storage_url: str, module_start_gateway: GatewayFactory, module_
     gateway = module_start_gateway({"auth": {"keys": KEYS}, "storage": {"url": module_storage_url}})
     chance = random.Random(11)
     entries = [random_entry(chance, ["alice", "bob"], TIMES) for _ in range(120)]
-    told = [random_entry(chance, ["alice"], TIMES) for _ in range(6)]
+    told = [random_entry(chance, ["alice"], TIMES) for _ in range(TOLD)]
     asyncio.run(write(module_storage_url, entries, told))
     with http(gateway, ALICE) as client:
         assert client.delete("/conversations/conv_deleted").status_code == 200
@@ -88,9 +91,8 @@ async def write(url: str, entries: list[LedgerEntry], told: list[LedgerEntry]) -
     for number, entry in enumerate(told):
         name = "conv_deleted" if number % 2 else "conv_kept"
         await store.commit(with_turn(replace(entry, status="complete"), name, created=number < 2))
-    summary = price_call("summarizer", "s", {"prompt_tokens": 5, "completion_tokens": 2}, CHEAP)
     for entry, name in ((told[0], "conv_kept"), (told[1], "conv_deleted")):
-        await store.add_summary("alice", name, entry.request_id, None, lambda bill: amended(bill, (summary,)))
+        await store.add_summary("alice", name, entry.request_id, None, lambda bill: amended(bill, (SUMMARY,)))
     await transactions.close()
 
 
@@ -106,7 +108,8 @@ def audited(text: str) -> Figures:
             name, *cells = re.split(r"  +", line.strip())
             row = dict(zip(titles[1:], cells, strict=True))
             saved = row.get("saved USD", "0.000000000000")
-            found.setdefault(titles[0], {})[name] = (row["requests"], row["cost USD"], row["planning USD"], saved)
+            net = row.get("net saving USD", "0.000000000000")
+            found.setdefault(titles[0], {})[name] = (row["requests"], row["cost USD"], row["planning USD"], saved, net)
     return found
 
 
@@ -120,7 +123,8 @@ def told(row: Mapping[str, Any]) -> tuple[str, ...]:
 
     cost = money(row["cost"], int(row["unpriced"]))
     planning = money(row["planning_cost"], int(row["planning_unpriced"]))
-    return str(row["requests"]), cost, planning, f"{Decimal(row['saved']):.12f}"
+    net = money(row["net_saving"], 0)
+    return str(row["requests"]), cost, planning, f"{Decimal(row['saved']):.12f}", net
 
 
 def by_group(rows: list[dict[str, str]]) -> Figures:
@@ -139,7 +143,8 @@ def test_s13_1_page_commands_api_and_audit_are_equal_to_the_last_digit(
     assert set(expected) == set(GROUPS)
     assert "are the ledger's" in printed
     assert any(cost.startswith(">=") for _, cost, *_ in expected["day"].values())
-    assert any(saved != "0.000000000000" for *_, saved in expected["day"].values())
+    assert any(saved != "0.000000000000" for *_, saved, _ in expected["day"].values())
+    assert any(net.startswith("-") for *_, net in expected["day"].values())
 
     listed = csv.DictReader(io.StringIO(books.run("costs", "--csv", "--by", ",".join(GROUPS)), newline=""))
     assert by_group(list(listed)) == expected
@@ -156,17 +161,48 @@ def test_s13_1_page_commands_api_and_audit_are_equal_to_the_last_digit(
             assert by_group(list(csv.DictReader(io.StringIO(answer.text, newline="")))) == {group: expected[group]}
             page = browser.page(f"/ui/costs?by={group}&period=all")
             shown = page.text.replace(",", "")
-            for name, (_, cost, *_) in expected[group].items():
+            for name, (_, cost, *_, net) in expected[group].items():
                 assert name in page.text
                 assert cost == "unknown" or shown_as(cost) in shown
+                assert net == "unknown" or shown_as(net) in shown
 
     check_api(make_client(books.gateway, BOSS, admin_api_key=BOSS), expected["day"])
 
 
 def shown_as(cost: str) -> str:
     """USD as the page writes them."""
-    whole, _, digits = cost.removeprefix(">=").partition(".")
-    return f"{'>= ' if cost.startswith('>=') else ''}${whole}.{digits.rstrip('0').ljust(2, '0')}"
+    whole, _, digits = cost.removeprefix(">=").removeprefix("-").partition(".")
+    sign = ">= " if cost.startswith(">=") else "-" if cost.startswith("-") else ""
+    return f"{sign}${whole}.{digits.rstrip('0').ljust(2, '0')}"
+
+
+def test_s13_13_net_savings_by_any_group_are_the_sum_of_the_bills(books: Books) -> None:
+    """The command says what adding up the bills gives, losses in front, and what is measured of both groups."""
+    first = len(books.entries) - TOLD
+    bills = [amended(each, (SUMMARY,)) if 0 <= n - first < 2 else each for n, each in enumerate(books.entries)]
+    figures = [ledger_figures(each.metadata, each.calls) for each in bills]
+    nets = [*(figure.net_saving for figure in figures), Decimal(0)]
+    known = [net for net in nets if net is not None]
+    assert {net < 0 for net in known} == {True, False}
+    for by in ("day", "model", "key", "conversation", "tenant", "day+model"):
+        found = exact(books.run("savings", "--json", "--by", by))
+        total = found["total"]
+        assert (Decimal(total["net_saving"]), total["metered"]) == (sum(known), len(known)), by
+        assert total["unmetered"] == len(nets) - len(known)
+        rows = found["tables"][0]["rows"]
+        told = [Decimal(row["net_saving"]) for row in rows if row["net_saving"] is not None]
+        assert sum(told) == sum(known)
+        assert "day" in by or told == sorted(told), "the largest loss in front"
+    for side, held_out in (("direct", True), ("economised", False)):
+        costs = [each.known_cost or 0 for each in figures if each.held_out is held_out]
+        average = sum(costs) / len(costs)
+        assert found["compared"][side]["requests"] == len(costs)
+        assert abs(Decimal(found["compared"][side]["cost_per_request"]) - average) < Decimal("1e-11")
+    lines = books.run("savings", "--csv", "--by", "tenant").splitlines()
+    assert lines[0].startswith("by,tenant,net_saving,ratio,")
+    printed = books.run("savings", "--by", "tenant")
+    assert f" {sum(known):.12f}" in printed
+    assert "measured, of each request: direct" in printed
 
 
 def check_api(admin: OpenAI, expected: dict[str, tuple[str, ...]]) -> None:

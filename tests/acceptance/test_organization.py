@@ -13,6 +13,7 @@ from openai.types.admin.organization.usage_completions_response import UsageComp
 from openai.types.admin.organization.usage_costs_response import UsageCostsResponse
 from openai.types.admin.organization.usage_embeddings_response import UsageEmbeddingsResponse
 
+from gateway.accounting.cost import ledger_figures
 from gateway.base.clock import SystemClock
 from gateway.config.settings import StorageSettings
 from gateway.models.turn import LedgerEntry, TurnCommit
@@ -130,6 +131,30 @@ def test_s13_4_costs_are_exact_and_by_line_item(
         assert int(answer.headers["x-gateway-unpriced-requests"]) > 0
     lines = {result["line_item"] for bucket in body["data"] for result in bucket["results"]}
     assert lines == {"gpt-4o", "gpt-4o, context planning", "o3", "o3, context planning"}
+
+
+def test_s13_4_net_savings_are_told_where_they_are_asked_for(served: tuple[GatewayProcess, list[LedgerEntry]]) -> None:
+    gateway, entries = served
+    nets = [ledger_figures(entry.metadata, entry.calls).net_saving for entry in entries]
+    known = [net for net in nets if net is not None]
+    options = {"start_time": START, "end_time": START + 5 * DAY, "limit": 180}
+    for groups in ([], ["line_item"], ["api_key_id", "line_item"], ["conversation_id"]):
+        with http(gateway, BOSS) as client:
+            plain, told = (
+                client.get("/organization/costs", params={**options, "group_by[]": groups, **more})
+                for more in ({}, {"include[]": ["net_saving"]})
+            )
+        results = [result for bucket in exact(told.text)["data"] for result in bucket["results"]]
+        amounts = [Decimal(each["net_saving"]["value"]) for each in results if each.get("net_saving")]
+        assert sum(amounts) == sum(known) == Decimal(plain.headers["x-gateway-net-saving-usd"])
+        assert min(amounts) < 0
+        assert sum(each.get("unmetered_requests", 0) for each in results) == nets.count(None)
+        assert int(plain.headers["x-gateway-unmetered-requests"]) == nets.count(None)
+        assert all("net_saving" not in result for bucket in plain.json()["data"] for result in bucket["results"])
+        assert all(set(groups) <= set(result) for result in results)
+    with http(gateway, BOSS) as client:
+        wrong = client.get("/organization/costs", params={**options, "include": "saved"})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "include")
 
 
 def test_s13_4_embeddings_and_filters(served: tuple[GatewayProcess, list[LedgerEntry]], admin: OpenAI) -> None:

@@ -78,7 +78,7 @@ def sums(row: dict[str, Any]) -> dict[str, int]:
 
 
 ONE = {"requests": 1, "prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 4, "cost_picousd": 12, "priced": 1,
-       "planning_cost_picousd": 2}  # fmt: skip
+       "planning_cost_picousd": 2, "metered": 1, "direct_cost_picousd": 10, "net_saving_picousd": -2}  # fmt: skip
 
 
 async def test_s13_1_a_bill_is_in_the_sums_of_its_day_and_its_conversation(
@@ -118,7 +118,7 @@ async def test_s13_1_an_amended_bill_takes_its_place_in_the_sums(
     bill = made.ledger
     await store.add_summary(bill.tenant, "conv_aabtipits", bill.request_id, None, lambda entry: amended(entry, further))
     (row,) = await days(transactions, "conv_aabtipits")
-    assert sums(row) == {**ONE, "cost_picousd": 14, "planning_cost_picousd": 4}
+    assert sums(row) == {**ONE, "cost_picousd": 14, "planning_cost_picousd": 4, "net_saving_picousd": -4}
     assert (await conversation(transactions, "conv_aabtipits"))["cost_picousd"] == 14
 
 

@@ -105,6 +105,7 @@ def test_s13_12_what_each_setting_would_have_cost(
     )
     assert (totals["whole window"]["sessions"], totals["whole window"]["dearer"]) == (2, 0)
     assert run(capsys, *options)[1] == out, "the same each time"
+    check_meter(told)
 
 
 def test_s13_12_a_loss_stands_in_front(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,6 +122,17 @@ def test_s13_12_a_loss_stands_in_front(folder: Path, capsys: pytest.CaptureFixtu
     assert table[6].startswith("agent")
     assert f"{told['sessions'][0]['gateway_cost']:.4f}" in table[6]
     assert told["sessions"][0]["ratio"] >= told["sessions"][-1]["ratio"]
+    assert told["sessions"][0]["gateway_cost"] > told["sessions"][0]["direct_cost"]
+    check_meter(told)
+
+
+def check_meter(told: Json) -> None:
+    """What bills say was saved net is what the replay finds, within 2 % of the direct bill, sign included."""
+    for each in told["sessions"]:
+        saved = each["direct_cost"] - each["gateway_cost"]
+        assert each["metered_saving"] == pytest.approx(saved, abs=0.02 * each["direct_cost"]), each
+        if abs(saved) > 0.02 * each["direct_cost"]:
+            assert (each["metered_saving"] > 0) == (saved > 0), each
 
 
 def test_s13_12_modes_of_economy_are_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,6 +146,7 @@ def test_s13_12_modes_of_economy_are_compared(folder: Path, capsys: pytest.Captu
     assert off["gateway_cost"] == off["direct_cost"]
     assert auto["gateway_cost"] < off["gateway_cost"]
     assert (auto["dearer"], auto["breaks"], auto["cold_breaks"]) == (0, 0, 1)
+    check_meter({"sessions": [each for each in told["sessions"] if each["setting"].endswith("auto")]})
 
 
 def test_s13_12_a_session_that_needs_the_gateway_is_left_out(

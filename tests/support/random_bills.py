@@ -24,7 +24,8 @@ def random_entry(
     times: Sequence[datetime],
     conversation_id: str | None = None,
 ) -> LedgerEntry:
-    """Any bill that balances: priced or not, planned or not, tiny or dear, with or without names."""
+    """Any bill that balances: priced or not, planned or not, tiny or dear, metered or not, at a saving or a loss, with
+    or without names."""
     prices = chance.choice(PRICES)
     usage = {
         "prompt_tokens": chance.choice([0, 7, 10**12 if prices == CHEAP else 2]),
@@ -37,7 +38,11 @@ def random_entry(
     cost, planning = total_cost(tuple(calls))
     counted = usage_of(usage)
     saving = {"economics": {"realised_saving": chance.choice([7, -3]) * PICO}} if chance.random() < 0.3 else {}
+    direct = chance.choice([0, 3, 10**9]) * PICO
+    told = {"direct_cost": f"{direct:f}", "net_saving": f"{direct - (cost.total_cost or 0):f}"}
+    held = chance.choice([{}, {"holdout": True}, {"holdout": False}])
     metadata = {
+        **({"economics": {**told, **held}} if chance.random() < 0.6 else {}),
         "usage": {name: getattr(counted, name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")},
         "cost": {name: getattr(cost, name) for name in cost.__dataclass_fields__},
         "context_utilization": {

@@ -42,8 +42,12 @@ def _cost() -> Schema:
     named = {name: or_null(TEXT) for name in (*GROUPED, "line_item")}
     amount = obj("USD, with all their digits.", "value currency", value=NUMBER, currency={"const": "usd"})
     return obj(
-        "What requests cost, as far as prices are known; null where it was not grouped by.",
+        "What requests cost, as far as prices are known; null where it was not grouped by. With `include=net_saving` "
+        "also what they would have cost without a gateway.",
         f"object amount quantity {' '.join(named)}",
+        "unmetered_requests:whole conversation_id?",
+        net_saving=or_null(amount),
+        direct_cost=or_null(amount),
         object={"const": "organization.costs.result"},
         amount=amount,
         quantity=or_null(NUMBER),

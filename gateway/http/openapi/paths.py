@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.http.openapi.messages import message_paths
 from gateway.http.openapi.schemas import FLAG, TEXT, UNIX, WHOLE, Schema, ref
-from gateway.http.organization.parameters import COMPLETIONS, COSTS, EMBEDDINGS, LISTS, Kind
+from gateway.http.organization.parameters import COMPLETIONS, COSTS, EMBEDDINGS, LISTS, SAVINGS, Kind
 
 ID = "{completion_id}"
 CHATS = "/v1/chat/completions"
@@ -221,6 +221,7 @@ def _usage_parameters(kind: Kind) -> list[dict[str, Any]]:
         "page": TEXT,
         "batch": {"type": "boolean"},
         "group_by": {"type": "array", "items": {"enum": list(kind.groups)}},
+        "include": {"type": "array", "items": {"const": SAVINGS}},
     }
     listed: Schema = {"type": "array", "items": TEXT}
     found = [_query(f"{name}[]" if name in LISTS else name, schemas.get(name, listed)) for name in kind.known]

@@ -151,6 +151,7 @@ def _of_bills() -> dict[str, Schema]:
             "What the client's own request would have cost, beside what was billed: USD as texts.",
             "mode direct_cost billed_cost net_saving",
             "cleared_tokens:whole",
+            holdout={**FLAG, "description": "With `context.economy_holdout`: whether the conversation goes direct."},
             mode={"enum": ["auto", "observe"]},
             net_saving={**TEXT, "description": "Below 0 where it cost more."},
             estimated_saving={**TEXT, "description": "With `observe`: what `auto` would have saved."},

@@ -1,7 +1,8 @@
 """`GET /v1/organization/costs` and `/v1/organization/usage/…`, as openai-python's admin resources read them (§13.4).
 
 Any key sees its own tenant, one of role `admin` all of them. A body has OpenAI's fields and no other, so what it cannot
-say stands in headers: how many requests of these have a call without a price, and how many bills are in no sums yet.
+say stands in headers: how many requests of these have a call without a price, how many bills are in no sums yet, what
+was saved net, and of how many requests that is not known. Who asks for savings (`include`) has them in each result.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,7 @@ from gateway.http.api_call import received
 from gateway.http.auth import Authenticator
 from gateway.http.edge import Receive, Scope, Send, send_json
 from gateway.http.organization.parameters import COMPLETIONS, COSTS, EMBEDDINGS, Asked, Kind, asked
-from gateway.models.costs import CostQuery, CostReport, CostRow
+from gateway.models.costs import CostQuery, CostReport, CostRow, Sums
 from gateway.models.trail import NewEvent, actor_of
 from gateway.ports import Clock
 from gateway.storage.database.engine import Transactions
@@ -24,7 +25,17 @@ from gateway.storage.reports.costs import CostReports
 from gateway.storage.trail.append import Trail
 
 UNPRICED, MISSING = "x-gateway-unpriced-requests", "x-gateway-missing-bills"
-GROUPS = {"project_id": "project_id", "user_id": "user", "api_key_id": "key", "model": "model", "line_item": "model"}
+NET_SAVING, UNMETERED = "x-gateway-net-saving-usd", "x-gateway-unmetered-requests"
+CONVERSATION = "conversation_id"
+"""A group of costs that OpenAI has not; a result has it where it was asked for."""
+GROUPS = {
+    "project_id": "project_id",
+    "user_id": "user",
+    "api_key_id": "key",
+    "model": "model",
+    "line_item": "model",
+    CONVERSATION: "conversation",
+}
 """OpenAI's groups, by those of `models.costs`; what it has beyond is not known of a bill."""
 PLANNING = "context planning"
 SIDES = ("input", "input_cached", "output")
@@ -84,7 +95,12 @@ class OrganizationEndpoint:
         next_page = request.buckets.next_page(buckets)
         body = {"object": "page", "data": data, "has_more": next_page is not None, "next_page": next_page}
         counts = {UNPRICED: found.total.unpriced, MISSING: found.missing}
-        return body, {name: str(count) for name, count in counts.items() if count}
+        if self._what.kind is COSTS:
+            counts[UNMETERED] = found.total.unmetered
+        headers = {name: str(count) for name, count in counts.items() if count}
+        if self._what.kind is COSTS and found.total.net_saving is not None:
+            headers[NET_SAVING] = f"{found.total.net_saving:f}"
+        return body, headers
 
 
 class What:
@@ -131,14 +147,24 @@ def _costs(request: Asked, row: CostRow, named: Named) -> Iterable[dict[str, Any
         lines = [(model, row.sums.cost - row.sums.planning)]
         if row.sums.planning_cost_picousd:
             lines.append((f"{model}, {PLANNING}", row.sums.planning))
-    for line_item, cost in lines:
+    for number, (line_item, cost) in enumerate(lines):
         yield {
             "object": "organization.costs.result",
             "amount": {"value": cost, "currency": "usd"},
             "line_item": line_item,
             **_named(named, "project_id", "api_key_id"),
             "quantity": None,
+            **({} if number or not request.with_savings else _savings(row.sums)),
+            **({CONVERSATION: named[CONVERSATION]} if CONVERSATION in named else {}),
         }
+
+
+def _savings(sums: Sums) -> dict[str, Any]:
+    """What the requests of a result would have cost without a gateway, and what was saved net; in the first line of a
+    model alone, so that all lines add up."""
+    amounts = {"net_saving": sums.net_saving, "direct_cost": sums.direct}
+    told = {name: None if usd is None else {"value": usd, "currency": "usd"} for name, usd in amounts.items()}
+    return {**told, "unmetered_requests": sums.unmetered}
 
 
 def _named(named: Named, *names: str) -> dict[str, str | None]:

@@ -14,7 +14,7 @@ LATEST = 253_402_300_799
 """The last second of the year 9999."""
 MOST_NAMED = 1000
 """Values that a filter may name."""
-LISTS = ("group_by", "models", "api_key_ids", "user_ids", "project_ids")
+LISTS = ("include", "group_by", "models", "api_key_ids", "user_ids", "project_ids")
 COMMON = ("start_time", "end_time", "bucket_width", "limit", "page", "group_by", "api_key_ids", "project_ids")
 USAGE_GROUPS = ("project_id", "user_id", "api_key_id", "model")
 
@@ -36,7 +36,13 @@ class Kind:
 _BY_WIDTH = {"1m": Width("minute", 60, 60, 1440), "1h": Width("hour", 3600, 24, 168), "1d": Width("day", 86400, 7, 31)}
 COMPLETIONS = Kind((*USAGE_GROUPS, "batch", "service_tier"), _BY_WIDTH, ("models", "user_ids", "batch"))
 EMBEDDINGS = Kind(USAGE_GROUPS, _BY_WIDTH)
-COSTS = Kind(("project_id", "line_item", "api_key_id"), {"1d": Width("day", 86400, 7, 180)}, ())
+COSTS = Kind(
+    ("project_id", "line_item", "api_key_id", "conversation_id"),
+    {"1d": Width("day", 86400, 7, 180)},
+    ("include",),
+)
+SAVINGS = "net_saving"
+"""What `include` may name beside OpenAI's fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class Asked:
     user_ids: tuple[str, ...] = ()
     project_ids: tuple[str, ...] = ()
     batch: bool | None = None
+    with_savings: bool = False
 
 
 def asked(text: str, kind: Kind, now: datetime) -> Asked:
@@ -75,8 +82,15 @@ def asked(text: str, kind: Kind, now: datetime) -> Asked:
     buckets = Buckets(width, start, end, int(now.timestamp()), limit, _one(given, "page", str))
     buckets.check_page()
     batch = _one(given, "batch", lambda value: _among(value, ("true", "false")))
-    lists = {name: _many(given, name) for name in LISTS if name != "group_by"}
-    return Asked(buckets, _groups(given, kind.groups), **lists, batch=None if batch is None else batch == "true")
+    lists = {name: _many(given, name) for name in LISTS if name not in ("include", "group_by")}
+    included = _among_all(given, "include", (SAVINGS,))
+    return Asked(
+        buckets,
+        _among_all(given, "group_by", kind.groups),
+        **lists,
+        batch=None if batch is None else batch == "true",
+        with_savings=bool(included),
+    )
 
 
 def _one(given: Mapping[str, Sequence[str]], name: str, read: Callable[[str], T]) -> T | None:
@@ -100,10 +114,10 @@ def _many(given: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
     return values
 
 
-def _groups(given: Mapping[str, Sequence[str]], known: tuple[str, ...]) -> tuple[str, ...]:
-    found = _many(given, "group_by")
-    if any(name not in known for name in found):
-        raise invalid("group_by", f"must name some of {', '.join(known)}")
+def _among_all(given: Mapping[str, Sequence[str]], name: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    found = _many(given, name)
+    if any(each not in known for each in found):
+        raise invalid(name, f"must name some of {', '.join(known)}")
     return found
 
 

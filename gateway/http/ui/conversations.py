@@ -31,6 +31,8 @@ class Sums:
     unpriced: int
     estimated: int
     is_known: bool
+    metered: int
+    net_saving: Decimal
 
 
 class Conversations:
@@ -94,5 +96,7 @@ def _sums(found: Sequence[ConversationLine]) -> Sums:
         cost=sum((each.cost for each in sums), Decimal(0)),
         unpriced=sum(each.unpriced for each in sums),
         estimated=sum(each.estimated for each in sums),
+        metered=sum(each.metered for each in sums),
+        net_saving=sum((each.net_saving for each in sums), Decimal(0)),
         is_known=not sums or any(each.is_known for each in sums),
     )

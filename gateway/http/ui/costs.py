@@ -1,4 +1,4 @@
-"""`/ui/costs`: what requests cost, by day, model, key, user, conversation and agent, planned against saved."""
+"""`/ui/costs`: what requests cost, by day, model, key, user, conversation and agent, with what was saved net."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -108,7 +108,7 @@ class Costs:
             missing=report.missing,
             days=days,
             spent=bars(days, ("current", "recalled"), lambda sums: (sums.cost - sums.planning, sums.planning)),
-            weighed=bars(days, ("recalled", "history"), lambda sums: (sums.planning, sums.saved), side_by_side=True),
+            weighed=bars(days, ("history", "recalled"), _won_and_lost, side_by_side=True),
             csv_link=f"{PATH}/costs.csv?{urlencode({'by': chosen.by, 'period': chosen.period})}",
         )
 
@@ -173,6 +173,12 @@ def bars(days: Days, names: Sequence[str], parts: Parted, *, side_by_side: bool 
             x, base = (x + width, base) if side_by_side else (x, base - height)
         found.append(Bar(day, sums, tuple(part for part in drawn if part.height)))
     return tuple(found)
+
+
+def _won_and_lost(sums: Sums) -> tuple[Decimal, Decimal]:
+    """The net saving of a day, and the net loss; one of them is 0."""
+    net = sums.net_saving or Decimal(0)
+    return max(net, Decimal(0)), max(-net, Decimal(0))
 
 
 def _line(row: CostRow, names: Mapping[str, str], by: str, dearest: int) -> Line:

@@ -46,7 +46,7 @@ SESSION = (
 )
 FIELDS = (
     *("session", "agent", "setting", "steps", "direct_cost", "gateway_cost", "ratio", "is_dearer", "breaks"),
-    *("cold_breaks", "quoted", "missing", "refused"),
+    *("cold_breaks", "quoted", "missing", "refused", "metered_saving"),
 )
 RATIO = Decimal("0.0001")
 
@@ -156,6 +156,7 @@ def _totals(played: Sequence[Played]) -> list[tuple[Played, Sequence[Played]]]:
         for each in own:
             total.direct += each.direct
             total.gateway += each.gateway
+            total.metered += each.metered
             for name in ("steps", "breaks", "cold_breaks", "quoted", "missing", "refused"):
                 setattr(total, name, getattr(total, name) + getattr(each, name))
         found.append((total, own))
@@ -200,7 +201,7 @@ def _record(each: Played) -> dict[str, Any]:
     money = {"direct_cost": each.direct, "gateway_cost": each.gateway, "ratio": each.ratio.quantize(RATIO)}
     counted = ("steps", "breaks", "cold_breaks", "quoted", "missing", "refused", "is_dearer")
     named = {"session": each.session, "agent": each.agent, "setting": each.setting}
-    return named | money | {name: getattr(each, name) for name in counted}
+    return named | money | {name: getattr(each, name) for name in counted} | {"metered_saving": each.metered}
 
 
 def _as_json(model: str, played: Sequence[Played]) -> dict[str, Any]:

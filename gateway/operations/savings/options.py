@@ -25,7 +25,7 @@ def add_savings_options(parser: argparse.ArgumentParser, count: Callable[[str], 
         return found
 
     what = "transcripts: of Claude Code (~/.claude/projects), Codex (~/.codex/sessions), or OpenAI's messages"
-    parser.add_argument("--replay", metavar="FOLDER", required=True, help=what)
+    parser.add_argument("--replay", metavar="FOLDER", help=f"instead of what is stored, {what}")
     parser.add_argument("--model", metavar="M", help="as if this model had been asked (default: the first configured)")
     windows = "what each session would have cost with these, `none`: the whole window (default: none,64000,32000)"
     parser.add_argument("--max-input-tokens", metavar="N,N", type=budgets, default="none,64000,32000", help=windows)
@@ -33,7 +33,15 @@ def add_savings_options(parser: argparse.ArgumentParser, count: Callable[[str], 
     parser.add_argument("--unstored", action="store_true", help="as by clients that say `store: false`")
     kept = "how long the provider keeps a prompt: 5m or 1h (default: %(default)s)"
     parser.add_argument("--cache-lifetime", choices=LIFETIMES, default="5m", help=kept)
-    parser.add_argument("--limit", metavar="N", type=count, help="play the N longest sessions")
+    parser.add_argument(
+        "--limit", metavar="N", type=count, help="rows of a table; with --replay: the N longest sessions"
+    )
+    groups = "day, model, key, project, tenant, user, agent, endpoint, conversation"
+    text = f"without --replay, a table for each of these: {groups}; one by several with + (default: day,model,key)"
+    parser.add_argument("--by", metavar="GROUPS", help=text)
+    parser.add_argument("--since", metavar="WHEN", help="requests that arrived then or later: 7d, yesterday, a date")
+    parser.add_argument("--until", metavar="WHEN", help="requests that arrived before then")
+    parser.add_argument("--tenant", metavar="T", help="those of this tenant")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
-    form.add_argument("--csv", action="store_true", help="one line of CSV for each session and setting")
+    form.add_argument("--csv", action="store_true", help="one line of CSV for each group, or session and setting")

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Protocol
 
+from gateway.accounting.cost import meter_of, usd_of
 from gateway.base import jsons
 from gateway.base.ids import new_id
 from gateway.config.model_list import LitellmParams, ModelEntry
@@ -86,6 +87,7 @@ class Played:
         quoted: texts that answers quote for an exact match and that their client sent verbatim; `missing`: those of
             them that were not forwarded verbatim.
         refused: requests that the gateway refused; they are in no sum.
+        metered: USD that the gateway's own bills say were saved net.
     """
 
     session: str
@@ -99,6 +101,7 @@ class Played:
     quoted: int = 0
     missing: int = 0
     refused: int = 0
+    metered: Decimal = Decimal(0)
 
     @property
     def ratio(self) -> Decimal:
@@ -208,13 +211,14 @@ class Player:
                 raise TooLong(f"has a request of {usage['prompt_tokens']} tokens")
             upstream.answer = step.answer
             try:
-                cost = await self._ask(step.messages, session.tools, caller)
+                cost, net = await self._ask(step.messages, session.tools, caller)
             except GatewayError:
                 played.refused += 1
                 continue
             played.steps += 1
             played.direct += direct.cost(usage)
             played.gateway += cost
+            played.metered += net
             goes_on = bool(sent) and prompt[: len(sent)] == sent
             if goes_on and upstream.prompt[: len(forwarded)] != forwarded:
                 is_cold = clock.seconds - last > self._lifetime
@@ -227,7 +231,8 @@ class Player:
                     played.missing += not verbatim.has(upstream.messages, text)
         return played
 
-    async def _ask(self, messages: Sequence[Json], tools: Sequence[Json], caller: Caller) -> Decimal:
+    async def _ask(self, messages: Sequence[Json], tools: Sequence[Json], caller: Caller) -> tuple[Decimal, Decimal]:
+        """What a step cost, and what its bill says was saved net."""
         body: Json = {"model": self._model, "messages": list(messages), "store": self._setting.store}
         body |= {"tools": list(tools)} if tools else {}
         body |= {"context": self._setting.context} if self._setting.context else {}
@@ -235,7 +240,9 @@ class Player:
         plain = plain_messages(body["messages"])
         request = parse_chat_request(body, {}, caller, self._settings, arrival, plain)
         completion = not_paused(await self._gateway.pipeline.answer(request))
-        return completion.cost or Decimal(0)
+        bill = jsons.loads(jsons.dumps(completion.body["response_metadata"]))
+        net = usd_of(meter_of(bill).get("net_saving"))
+        return completion.cost or Decimal(0), net or Decimal(0)
 
     async def close(self) -> None:
         """Lets go of the storage."""

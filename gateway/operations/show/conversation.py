@@ -103,7 +103,8 @@ def _head(screen: Screen, found: ExplainedConversation) -> None:
     sums = outline.sums
     tokens = f"{sums.requests} requests, {sums.prompt_tokens} tokens in, {sums.completion_tokens} out: "
     estimated = f", {sums.estimated} estimated" if sums.estimated else ""
-    cost = f", of that planning {usd_text(sums.planning_cost)}{estimated}"
+    net = usd_text(sums.net_saving) if sums.metered else "unknown"
+    cost = f", of that planning {usd_text(sums.planning_cost)}, net saving {net}{estimated}"
     screen.line(tokens, (f"{sums_text(sums)} USD", COST_STYLE), cost)
     if outline.forgotten_at is not None:
         screen.line((f"items of it were deleted, the latest at {when_text(outline.forgotten_at)}", "yellow"))

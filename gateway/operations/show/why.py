@@ -117,6 +117,11 @@ def _arithmetic(screen: Screen, found: ExplainedRequest) -> None:
     cost = found.bill.cost
     total = usd_text(cost.total_cost) or "unknown: a call has no known price"
     screen.line(f"total: {total}")
+    if found.bill.net_saving is not None:
+        direct = usd_text(found.bill.direct_cost)
+        screen.line(
+            f"net saving: {usd_text(found.bill.net_saving)}, as it would have cost {direct} without the gateway"
+        )
     if found.bill.realised_saving is not None:
         screen.line(f"saved by what was left out, as later bills realised it: {usd_text(found.bill.realised_saving)}")
     screen.line("the stored bill is what this adds up to" if found.bill.balances else "the stored bill DIFFERS")

@@ -167,11 +167,13 @@ def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> KeptS
     known = sa.case((total.is_not(None), total), else_=sa.func.coalesce(table.known_cost_picousd, 0))
     sums = [known, sa.func.coalesce(table.planning_cost_picousd, 0), sa.case((total.is_(None), 1), else_=0)]
     sums += [sa.case((table.estimated, 1), else_=0)]
+    sums += [sa.case((table.net_saving_picousd.is_not(None), 1), else_=0), table.net_saving_picousd]
     figures = [table.prompt_tokens, table.completion_tokens, *sums]
     query = sa.select(sa.func.count(), *(sa.func.sum(each) for each in figures))
     row = connection.execute(query.where(table.tenant == tenant, table.conversation_id == conversation_id)).one()
-    requests, prompt, completion, cost, planning, unpriced, estimated = (int(value or 0) for value in row)
-    return KeptSums(requests, prompt, completion, cost * PICO, planning * PICO, unpriced, estimated)
+    requests, prompt, completion, cost, planning, unpriced, estimated, metered, net = (int(n or 0) for n in row)
+    money = cost * PICO, planning * PICO
+    return KeptSums(requests, prompt, completion, *money, unpriced, estimated, metered, net * PICO)
 
 
 def _bills(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> dict[str, LedgerEntry]:

@@ -67,6 +67,8 @@ ledger = Table(
     Column("project", String(128)),
     *sum_columns("cached_tokens", "cache_write_tokens"),
     *sum_columns("known_cost_picousd", "planning_cost_picousd", "planning_unpriced", "saved_picousd"),
+    *sum_columns("direct_cost_picousd", "net_saving_picousd"),
+    Column("held_out", Boolean),
     Column("rolled_up", Boolean),
     UniqueConstraint("completion_id"),
     Index(None, "tenant", "conversation_id", "created_at"),
@@ -81,8 +83,11 @@ ledger = Table(
 )
 """One row for each request that called a model. `endpoint`: NULL for chat completions, else which API was asked.
 `key_id`, `project`: of the key that asked. `known_cost_picousd`: of the calls that have a price, NULL if none has;
-`total_cost_picousd` is NULL as soon as one has none. `planning_unpriced`: calls of internal models without a price.
-`rolled_up`: it is counted in `usage_days` and in its conversation's sums; NULL as an older version wrote it."""
+`total_cost_picousd` is NULL as soon as one has none. `direct_cost_picousd`, `net_saving_picousd`: NULL where nobody
+knows what the client's own request would have cost. `held_out`: its conversation goes direct while others are
+economised (true), or is one of these others (false); NULL where nothing is compared. `planning_unpriced`: calls of
+internal models without a price. `rolled_up`: it is counted in `usage_days` and in its conversation's sums; NULL as an
+older version wrote it."""
 
 ledger_calls = Table(
     "ledger_calls",
@@ -113,7 +118,8 @@ usage_days = Table(
     *sum_columns("requests", "partial", "failed", "prompt_tokens", "completion_tokens"),
     *sum_columns("cached_tokens", "cache_write_tokens"),
     *sum_columns("cost_picousd", "priced", "unpriced", "planning_cost_picousd", "planning_unpriced"),
-    *sum_columns("estimated", "saved_picousd"),
+    *sum_columns("estimated", "saved_picousd", "metered", "direct_cost_picousd", "net_saving_picousd"),
+    *sum_columns("held_out_requests", "held_out_cost_picousd", "economised_requests", "economised_cost_picousd"),
     Index(None, "tenant", "day"),
     index_where("ix_usage_days_key_id_day", "key_id", "day", where="key_id IS NOT NULL"),
     index_where("ix_usage_days_project_day", "project", "day", where="project IS NOT NULL"),
@@ -124,7 +130,8 @@ usage_days = Table(
 """Daily roll-ups of the ledger, by the day (UTC) on which requests came and by who asked for what. `digest` names these
 and a shard: processes add to rows of their own, so that they do not wait for each other. The day stands first
 in the key: what SQLite reads for some days lies together. `cost_picousd`: of the calls
-that have a price; `priced`: requests with at least one such call, `unpriced`: with at least one other."""
+that have a price; `priced`: requests with at least one such call, `unpriced`: with at least one other.
+`metered`: requests whose direct cost is known, which alone are in that and in the net saving."""
 
 ui_sessions = Table(
     "ui_sessions",

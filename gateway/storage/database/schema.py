@@ -37,7 +37,7 @@ from gateway.storage.database.large import document_regions as document_regions
 from gateway.storage.database.large import large_documents as large_documents
 from gateway.storage.encryption.columns import Content, Withheld
 
-REVISION = "0014"
+REVISION = "0015"
 """The Alembic revision that this version of the code needs."""
 OF_INSTRUCTIONS = "role IN ('system', 'developer')"
 """Which messages are system messages, in the words of their index: a query that has the same words uses it."""
@@ -74,6 +74,7 @@ conversations = Table(
     Column("retention_days", Float),
     *sum_columns("requests", "prompt_tokens", "completion_tokens"),
     *sum_columns("cost_picousd", "planning_cost_picousd", "unpriced", "estimated"),
+    *sum_columns("metered", "direct_cost_picousd", "net_saving_picousd"),
     Index(None, "tenant", "updated_at"),
     Index(None, "tenant", "created_at"),
     Index(None, "updated_at"),

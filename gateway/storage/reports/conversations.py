@@ -84,5 +84,7 @@ def _line(row: Any, sessions: tuple[str, ...]) -> ConversationLine:
             planning_cost=(row.planning_cost_picousd or 0) * PICO,
             unpriced=row.unpriced or 0,
             estimated=row.estimated or 0,
+            metered=row.metered or 0,
+            net_saving=(row.net_saving_picousd or 0) * PICO,
         ),
     )

@@ -128,6 +128,8 @@ def _line(row: Any) -> RequestLine:
         known_cost=rows.usd(row.known_cost_picousd),
         planning_cost=rows.usd(row.planning_cost_picousd),
         saved=rows.usd(row.saved_picousd),
+        direct_cost=rows.usd(row.direct_cost_picousd),
+        net_saving=rows.usd(row.net_saving_picousd),
         estimated=row.estimated,
         counted=bool(row.rolled_up),
     )

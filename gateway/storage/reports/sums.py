@@ -12,7 +12,12 @@ from gateway.models.costs import FIGURES, CostQuery
 from gateway.storage.database import schema
 
 LEDGER, DAYS = schema.ledger, schema.usage_days
-COUNTS = frozenset(("requests", "partial", "failed", "priced", "unpriced", "planning_unpriced", "estimated"))
+COUNTS = frozenset(
+    (
+        *("requests", "partial", "failed", "priced", "unpriced", "planning_unpriced", "estimated"),
+        *("metered", "held_out_requests", "economised_requests"),
+    )
+)
 """Figures that grow by one or a few a request: their sums stay within 64 bits."""
 HALF = 32
 LOW = (1 << HALF) - 1
@@ -27,8 +32,10 @@ def _of_ledger() -> dict[str, Expression]:
     """What a row of the ledger adds to each sum, as `turns.roll_ups.sums_of` says it."""
     columns = LEDGER.c
     same = ("prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_tokens", "planning_cost_picousd")
+    savings = ("saved_picousd", "direct_cost_picousd", "net_saving_picousd")
+    is_held, is_other = columns.held_out.is_(sa.true()), columns.held_out.is_(sa.false())
     return {
-        **{name: columns[name] for name in (*same, "planning_unpriced", "saved_picousd")},
+        **{name: columns[name] for name in (*same, "planning_unpriced", *savings)},
         "requests": sa.literal_column("1"),
         "partial": _flag(columns.status == "partial"),
         "failed": _flag(columns.status == "failed"),
@@ -36,6 +43,11 @@ def _of_ledger() -> dict[str, Expression]:
         "priced": _flag(columns.known_cost_picousd.is_not(None)),
         "unpriced": _flag(columns.total_cost_picousd.is_(None)),
         "estimated": _flag(columns.estimated),
+        "metered": _flag(columns.net_saving_picousd.is_not(None)),
+        "held_out_requests": _flag(is_held),
+        "held_out_cost_picousd": sa.case((is_held, columns.known_cost_picousd)),
+        "economised_requests": _flag(is_other),
+        "economised_cost_picousd": sa.case((is_other, columns.known_cost_picousd)),
     }
 
 

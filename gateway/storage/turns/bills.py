@@ -32,6 +32,9 @@ FIGURES = (
     "planning_cost_picousd",
     "planning_unpriced",
     "saved_picousd",
+    "direct_cost_picousd",
+    "net_saving_picousd",
+    "held_out",
     "rolled_up",
 )
 Row = dict[str, Any]
@@ -104,6 +107,9 @@ def figure_columns(entry: LedgerEntry) -> dict[str, Any]:
         "planning_cost_picousd": pico(found.planning_cost),
         "planning_unpriced": found.planning_unpriced,
         "saved_picousd": pico(found.saved),
+        "direct_cost_picousd": pico(found.direct_cost),
+        "net_saving_picousd": pico(found.net_saving),
+        "held_out": found.held_out,
         "rolled_up": True,
     }
 

@@ -33,6 +33,9 @@ OF_A_CONVERSATION = (
     "planning_cost_picousd",
     "unpriced",
     "estimated",
+    "metered",
+    "direct_cost_picousd",
+    "net_saving_picousd",
 )
 SUMS_OF, who_of = itemgetter(*SUMS), itemgetter(*WHO)
 DIGESTS = 1000
@@ -42,8 +45,9 @@ Row = Mapping[str, Any]
 
 
 def _plus(column: str) -> str:
-    """Both together, within what a column holds: a hostile upstream may report any number of tokens."""
-    old, new = f"usage_days.{column}", f"excluded.{column}"
+    """Both together, within what a column holds: a hostile upstream may report any number of tokens. An older version
+    leaves newer columns empty."""
+    old, new = f"COALESCE(usage_days.{column}, 0)", f"excluded.{column}"
     over, under = f"{new} > 0 AND {old} > {MOST} - {new}", f"{new} < 0 AND {old} < -{MOST} - {new}"
     return f"{column} = CASE WHEN {over} THEN {MOST} WHEN {under} THEN -{MOST} ELSE {old} + {new} END"
 
@@ -70,7 +74,7 @@ def add_to_days(connection: sa.Connection, ledger_rows: Sequence[Row], sign: int
 
 def sums_of(row: Row) -> dict[str, int]:
     """What a row of the ledger adds to each of `SUMS`; no figure is more than a column holds."""
-    known = row["known_cost_picousd"]
+    known, held_out = row["known_cost_picousd"], row["held_out"]
     return {
         "requests": 1,
         "partial": int(row["status"] == "partial"),
@@ -86,6 +90,13 @@ def sums_of(row: Row) -> dict[str, int]:
         "planning_unpriced": row["planning_unpriced"] or 0,
         "estimated": int(row["estimated"]),
         "saved_picousd": row["saved_picousd"] or 0,
+        "metered": int(row["net_saving_picousd"] is not None),
+        "direct_cost_picousd": row["direct_cost_picousd"] or 0,
+        "net_saving_picousd": row["net_saving_picousd"] or 0,
+        "held_out_requests": int(held_out is True),
+        "held_out_cost_picousd": (known or 0) if held_out is True else 0,
+        "economised_requests": int(held_out is False),
+        "economised_cost_picousd": (known or 0) if held_out is False else 0,
     }
 
 

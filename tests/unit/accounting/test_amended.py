@@ -1,5 +1,6 @@
 """A bill that gets further calls after its answer (guarantee §6, §11.13)."""
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -37,6 +38,23 @@ def unbalanced(bill: LedgerEntry) -> tuple[object, ...]:
     usage = bill.metadata["usage"]
     estimated = any(each.estimated for each in bill.calls)
     return differences(LedgerRow(bill, usage["prompt_tokens"], usage["completion_tokens"], total, estimated))
+
+
+@pytest.mark.parametrize("direct", [None, Decimal("0.0004"), Decimal("0.000000000001")])
+def test_s6_what_is_paid_behind_the_answer_is_in_the_net_saving(direct: Decimal | None) -> None:
+    """A summary that was paid later lowers what was saved, also below 0; where nothing was left out it is a loss."""
+    bill, further = entry(call("primary", 1001)), [call("summarizer", 333)]
+    if direct is not None:
+        told = {"economics": {"direct_cost": f"{direct:f}", "billed_cost": "1", "net_saving": "1"}}
+        bill = replace(bill, metadata=bill.metadata | told)
+    after = amended(bill, further)
+    total, summary = after.metadata["cost"]["total_cost"], further[0].total or 0
+    assert after.figures is not None
+    assert after.figures.net_saving == (-summary if direct is None else direct - total)
+    if direct is not None:
+        economics = after.metadata["economics"]
+        assert Decimal(economics["billed_cost"]) == total
+        assert Decimal(economics["net_saving"]) == direct - total
 
 
 @pytest.mark.parametrize(
