@@ -194,8 +194,8 @@ def test_s13_13_net_savings_by_any_group_are_the_sum_of_the_bills(books: Books) 
         assert sum(told) == sum(known)
         assert "day" in by or told == sorted(told), "the largest loss in front"
     for side, held_out in (("direct", True), ("economised", False)):
-        costs = [each.known_cost or 0 for each in figures if each.held_out is held_out]
-        average = sum(costs) / len(costs)
+        costs = [each.known_cost or Decimal(0) for each in figures if each.held_out is held_out]
+        average = sum(costs, Decimal(0)) / len(costs)
         assert found["compared"][side]["requests"] == len(costs)
         assert abs(Decimal(found["compared"][side]["cost_per_request"]) - average) < Decimal("1e-11")
     lines = books.run("savings", "--csv", "--by", "tenant").splitlines()
