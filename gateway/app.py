@@ -11,9 +11,10 @@ from gateway.context.manager import ContextManager, ContextSources, PassageRanki
 from gateway.context.planner import ContextPlanning
 from gateway.documents.folders import clear_left_for_ever
 from gateway.embeddings.meaning import Meaning
-from gateway.features import citations, echoes
+from gateway.features import citations, echoes, pdf_pages
 from gateway.features.agents import AgentSections
 from gateway.features.entity_memory import EntityMemory
+from gateway.features.pdf_pages import PageCutter
 from gateway.features.recall import Recall
 from gateway.features.rolling_summaries import RollingSummaries, TurnSummarizer
 from gateway.files.opening import FilesHere, open_files
@@ -232,6 +233,9 @@ class Gateway:
             ranking=PassageRanking(self.indexes, self.meaning),
             planning=self.planning,
             spans=self.telemetry.spans,
+            hooks=pdf_pages.build(
+                PageCutter(reader.documents, cache, settings.cache.document_ttl, documents.native_pages)
+            ),
         )
 
     def _features(self) -> FeatureHooks:

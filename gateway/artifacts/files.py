@@ -9,7 +9,6 @@ from operator import eq, is_
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from gateway.artifacts.cut_pages import PageCutter
 from gateway.base import jsons
 from gateway.base.tasks import offload_if
 from gateway.config.documents_settings import DocumentSettings
@@ -62,8 +61,6 @@ class FileReader:
         """`store`: where files are kept here, if they are."""
         options = ReadOptions(settings.ocr == "auto", settings.ocr_languages, settings.seconds)
         self.documents = DocumentReader(settings.seconds, options, settings.memory_bytes)
-        self.pages = PageCutter(self.documents, cache, ttl)
-        self.most_pages = settings.native_pages
         self.store = store
         self._cache = cache
         self._ttl = ttl

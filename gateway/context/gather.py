@@ -2,7 +2,7 @@
 and `whole_files.py`. Everything behind it is computed from what was gathered."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -27,7 +27,7 @@ from gateway.assembly.messages import without_items
 from gateway.assembly.own_files import NO_OWN_FILES, OwnFiles
 from gateway.base.ids import artifact_id
 from gateway.config.settings import ContextSettings
-from gateway.context.native_files import NO_FILES, NativeFiles, Stays, with_kept_pages
+from gateway.context.native_files import NO_FILES, NativeFiles, Stays
 from gateway.context.whole_files import WholeFiles
 from gateway.history.frames import as_frozen
 from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
@@ -59,6 +59,7 @@ each."""
 INLINE_CHARS = 100_000
 """A context of fewer characters is made in less time than a thread takes to start."""
 NO_EARLIER = Earlier()
+OnForwarded = Callable[[History, NativeFiles], Awaitable[History]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,7 @@ class ContextGatherer:
 
     Args:
         deployment: who is asked, which decides on the PDFs that results of tools may hold.
+        on_forwarded: what a feature does with the conversation as it was forwarded (`context/hooks.py`).
     """
 
     def __init__(
@@ -152,8 +154,10 @@ class ContextGatherer:
         request: ChatRequest,
         facts: ModelFacts,
         deployment: Deployment | None = None,
+        on_forwarded: OnForwarded | None = None,
     ) -> None:
         self._sources, self._settings, self._request = sources, settings, request
+        self._on_forwarded = on_forwarded
         self._origin = deployment.origin if deployment else None
         tenant = request.caller.tenant if request.store and not request.options.dry_run else None
         in_results = deployment is not None and PROTOCOLS[deployment.protocol].file_results
@@ -214,8 +218,9 @@ class ContextGatherer:
         tools = own_tools(request.forward) if request.options.recall else request.forward.get("tools")
         has_tools = bool(tools or request.forward.get("functions"))
         frozen = with_whole_steps(as_frozen(history))
-        if any(m.rendered is not None and isinstance(m.rendered.get("content"), list) for m in frozen.messages):
-            frozen = await with_kept_pages(frozen, natives)
+        has_parts = any(m.rendered is not None and isinstance(m.rendered.get("content"), list) for m in frozen.messages)
+        if has_parts and self._on_forwarded is not None:
+            frozen = await self._on_forwarded(frozen, natives)
         steps = steps_as_text(frozen, without_items, has_tools=has_tools, origin=self._origin)
         native = NO_FILES
         if stays is not Stays.NONE:

@@ -22,8 +22,8 @@ from gateway.context.gather import (
     collect,
     read_anew,
 )
+from gateway.context.hooks import NO_HOOKS, ContextHooks
 from gateway.context.native_files import Stays
-from gateway.context.native_pages import shown_pages
 from gateway.context.planner import ContextPlanning, PlannerAccess, Planners, PlanResult, planner_task, prospects_of
 from gateway.context.report import BuiltContext, check_whole, render, with_vectors
 from gateway.embeddings.background import Holds
@@ -52,6 +52,7 @@ class ContextManager:
         ranking: what ranks passages beside their words.
         planning: asks internal models for plans; None: nobody is asked.
         spans: marks the steps, where traces are told.
+        hooks: what a feature does on the way.
     """
 
     def __init__(
@@ -63,7 +64,9 @@ class ContextManager:
         ranking: PassageRanking = NO_RANKING,
         planning: ContextPlanning | None = None,
         spans: Spans = nullcontext,
+        hooks: ContextHooks = NO_HOOKS,
     ) -> None:
+        self._hooks = hooks
         self._settings = settings.context
         self._profiles = settings.prompt_profiles if settings.prompt_profiles.is_set else None
         self._counters = counters
@@ -128,7 +131,8 @@ class ContextManager:
             if lack is None:
                 break
             inputs = await gatherer.supply(lack, inputs)
-        if pages := await shown_pages(proposal, gatherer.natives, ranking):
+        on_proposal = self._hooks.on_proposal
+        if on_proposal is not None and (pages := await on_proposal(proposal, gatherer.natives, ranking)):
             proposal = await ranking.run(inputs.is_small, beside_pages, proposal, pages, planners is not None)
         return proposal, planners
 
@@ -168,7 +172,15 @@ class ContextManager:
             return proposal, await planning.plan(request, task, planners)
 
     def _gatherer(self, request: ChatRequest, facts: ModelFacts, access: PlannerAccess = NOBODYS) -> ContextGatherer:
-        return ContextGatherer(self._sources, self._counters, self._settings, request, facts, access.deployment)
+        return ContextGatherer(
+            self._sources,
+            self._counters,
+            self._settings,
+            request,
+            facts,
+            access.deployment,
+            on_forwarded=self._hooks.on_forwarded,
+        )
 
     async def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""

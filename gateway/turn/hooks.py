@@ -40,6 +40,9 @@ OnInputs = Callable[[Prepared, History, Budget], Awaitable[ReadAs | None]]
 class Feature:
     """One feature, by the points at which it acts; None where it does not.
 
+    No context is made of messages that go up as they came (ADR 7): such requests pass neither `on_inputs` nor
+    `on_context`.
+
     Attributes:
         on_request: a request as its target takes it, of which nothing is read yet.
         on_history: a request whose conversation is rebuilt, before its context is made.

@@ -16,9 +16,10 @@ from gateway.base.ids import new_id
 from gateway.config.settings import Settings
 from gateway.context.manager import ContextManager, ContextSources, PassageRanking
 from gateway.errors import NotFound
-from gateway.features import citations, echoes
+from gateway.features import citations, echoes, pdf_pages
 from gateway.features.agents import AgentSections
 from gateway.features.entity_memory import EntityMemory
+from gateway.features.pdf_pages import PageCutter
 from gateway.features.recall import Recall
 from gateway.http.inner.messages import plain_messages
 from gateway.http.inner.resends import Resends, read_chat_request
@@ -161,15 +162,17 @@ class InProcess:
         upstream: Upstream | None = None,
         shared: CacheBackend | None = None,
         clock: Clock | None = None,
+        features: FeatureHooks | None = None,
     ) -> None:
         """
         Args:
+            features: act in place of the gateway's own.
             remembers: it keeps conversations in the process, as a server does.
             shared: the cache of all replicas, for frames of what is not stored.
             upstream: is asked in place of `answers`, where `settings` say that models are served.
         """
         self.clock = clock = clock or SystemClock()
-        counters = CounterRegistry()
+        self.counters = counters = CounterRegistry()
         self.resends = Resends(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
         self.paths = PathCache(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
         self.indexes = ContentIndexes(2**24, 60.0, clock)
@@ -185,6 +188,7 @@ class InProcess:
             counters=counters,
             sources=ContextSources(files=reader, store=store),
             ranking=PassageRanking(self.indexes),
+            hooks=pdf_pages.build(PageCutter(reader.documents, cache, 60.0, settings.documents.native_pages)),
         )
         self.frames = FrameCache(shared, clock, settings.cache.frame_ttl, settings.cache.frame_bytes)
         parts = PipelineParts(
@@ -198,21 +202,25 @@ class InProcess:
             metrics=Metrics(()),
             hooks=Hooks(),
             frames=UnstoredFrames(self.frames, store, clock),
-            features=FeatureHooks(
-                [
-                    EntityMemory(things).build(),
-                    AgentSections(counters, settings.context).build(),
-                    Recall(self.context, counters, self.indexes, settings.context).build(),
-                    echoes.build(),
-                    citations.build(),
-                ]
-            ),
+            features=features or self._features(things),
         )
         self.pipeline = open_pipeline(settings, parts)
         noting = NotingRecorder(self.pipeline.settlement._recorder)
         self.pipeline.settlement._recorder = cast(Any, noting)
         self.computed = noting.computed
         """Bills by the request's id, as they were computed."""
+
+    def _features(self, things: ThingMemory) -> FeatureHooks:
+        """What a server has but for guards and rolling summaries, which ask models of their own."""
+        return FeatureHooks(
+            [
+                EntityMemory(things).build(),
+                AgentSections(self.counters, self.settings.context).build(),
+                Recall(self.context, self.counters, self.indexes, self.settings.context).build(),
+                echoes.build(),
+                citations.build(),
+            ]
+        )
 
     async def prepare(self) -> "InProcess":
         """Makes the schema."""

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.artifacts.cut_pages import reference
 from gateway.context.build import Proposal, RequestRanking
-from gateway.context.native_files import NativeFiles, attached_file, note_cut, read_pdf
+from gateway.context.native_files import NativeFiles
 from gateway.documents.document import DocumentFile, Reading
+from gateway.features.pdf_pages.cutting import PageCutter, reference
+from gateway.features.pdf_pages.kept import attached_file, note_cut, read_pdf
 from gateway.models.artifacts import Artifact
 from gateway.models.items import named_file, pdf_data
 from gateway.models.places import MARKER, pages_without_text
@@ -60,15 +61,17 @@ class _Chosen:
     numbers: list[int]
 
 
-async def shown_pages(proposal: Proposal, natives: NativeFiles, ranking: RequestRanking) -> tuple[ShownPages, ...]:
-    """The pages that have room beside the block of a new question, cut out; none where none matters."""
+async def shown_pages(
+    proposal: Proposal, natives: NativeFiles, ranking: RequestRanking, cutter: PageCutter
+) -> tuple[ShownPages, ...]:
+    """Returns the pages that have room beside the block of a new question, cut out; none where none matters."""
     material, inputs = proposal.measured.material, proposal.measured.inputs
-    documents = list(_pdfs(material)) if natives.files.most_pages and _may_have_pages(proposal) else []
+    documents = list(_pdfs(material)) if cutter.most_pages and _may_have_pages(proposal) else []
     if not documents:
         return ()
     ranked = await ranking.run(inputs.is_small, _ranked, material, proposal.measured.tools.relevance, documents)
-    chosen = await _chosen(ranked, _room(proposal), natives) if ranked else []
-    return tuple([found for each in chosen if (found := await _cut(each, natives)) is not None])
+    chosen = await _chosen(ranked, _room(proposal), natives, cutter.most_pages) if ranked else []
+    return tuple([found for each in chosen if (found := await _cut(each, natives, cutter)) is not None])
 
 
 def _may_have_pages(proposal: Proposal) -> bool:
@@ -129,7 +132,7 @@ def _marked_pages(content: str) -> Iterator[tuple[int, int]]:
             yield found.start(), int(found[2])
 
 
-async def _chosen(ranked: Sequence[_Ranked], room: float, natives: NativeFiles) -> list[_Chosen]:
+async def _chosen(ranked: Sequence[_Ranked], room: float, natives: NativeFiles, most: int) -> list[_Chosen]:
     """The pages that hold pictures and have room, the best first. Of a PDF without any text nothing can be ranked: its
     first pages are taken."""
     wanted: list[tuple[float, int, _Chosen]] = []
@@ -147,13 +150,13 @@ async def _chosen(ranked: Sequence[_Ranked], room: float, natives: NativeFiles) 
         if not pages and len(reading.empty) == len(reading.pages):
             pages = [(number, 0.0) for number in sorted(pictured)]
         wanted += [(score, number, choice) for number, score in pages if number <= len(reading.pages)]
-    return await asyncio.to_thread(_taken, wanted, room, natives) if wanted else []
+    return await asyncio.to_thread(_taken, wanted, room, natives, most) if wanted else []
 
 
-def _taken(wanted: Sequence[tuple[float, int, _Chosen]], room: float, natives: NativeFiles) -> list[_Chosen]:
+def _taken(wanted: Sequence[tuple[float, int, _Chosen]], room: float, natives: NativeFiles, most: int) -> list[_Chosen]:
     """The documents with the pages that have room. Long texts are looked through for each page, so that few are
     weighed: of a scan all pages are wanted alike."""
-    taken, most = 0, natives.files.most_pages
+    taken = 0
     for _, number, choice in sorted(wanted, key=lambda each: (-each[0], each[1]))[: WEIGHED * most]:
         if taken == most:
             break
@@ -174,12 +177,12 @@ def _room(proposal: Proposal) -> float:
     return share if fitted.new_pass else min(share, FREE_SHARE * ((limits.usable or 0) - fitted.tokens))
 
 
-async def _cut(chosen: _Chosen, natives: NativeFiles) -> ShownPages | None:
+async def _cut(chosen: _Chosen, natives: NativeFiles, cutter: PageCutter) -> ShownPages | None:
     """The pages, ready to go up; None if they cannot be cut out."""
     numbers = tuple(sorted(chosen.numbers))
     part = reference(chosen.document.digest, numbers)
     name = part["file"]["file_id"]
-    cutter, tenant = natives.files.pages, natives.tenant
+    tenant = natives.tenant
     found = await cutter.kept(name, tenant) if tenant is not None else None
     found = found or await cutter.cut(chosen.document, chosen.reading, numbers, name, natives.owner)
     if found is None:

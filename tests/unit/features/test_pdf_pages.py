@@ -3,13 +3,16 @@
 from gateway.artifacts.files import FileReader
 from gateway.base.clock import SystemClock
 from gateway.config.settings import CacheSettings
-from gateway.context import native_pages
 from gateway.context.native_files import NativeFiles
 from gateway.documents.document import DocumentFile, PageFacts, Reading
+from gateway.features.pdf_pages import choosing
 from gateway.models.artifacts import Artifact, ArtifactType
 from gateway.models.exchange import Caller, ModelFacts
 from gateway.storage.cache.memory import open_cache
 from gateway.tokens.counter import CounterRegistry
+
+MOST = 4
+"""Pages of one question."""
 
 
 class Counting(CounterRegistry):
@@ -33,10 +36,10 @@ def test_s14_13_of_a_long_scan_few_pages_are_weighed() -> None:
     counters = Counting()
     files = FileReader(open_cache(CacheSettings(), SystemClock()), 100.0)
     natives = NativeFiles(files, counters, ModelFacts("gpt-4o"), None, Caller("t"))
-    for room, taken in ((1_000_000.0, list(range(1, files.most_pages + 1))), (10.0, [])):
+    for room, taken in ((1_000_000.0, list(range(1, MOST + 1))), (10.0, [])):
         counters.counted.clear()
-        choice = native_pages._Chosen(artifact, DocumentFile(b"%PDF", "pdf", "scan.pdf"), reading, [])
+        choice = choosing._Chosen(artifact, DocumentFile(b"%PDF", "pdf", "scan.pdf"), reading, [])
         wanted = [(0.0, number, choice) for number in range(1, pages + 1)]
-        native_pages._taken(wanted, room, natives)
+        choosing._taken(wanted, room, natives, MOST)
         assert choice.numbers == taken
-        assert len(counters.counted) <= native_pages.WEIGHED * files.most_pages
+        assert len(counters.counted) <= choosing.WEIGHED * MOST

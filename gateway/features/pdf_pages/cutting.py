@@ -59,7 +59,9 @@ def as_file(cut: CutPages, numbers: Sequence[int]) -> dict[str, Any]:
 class PageCutter:
     """Cuts pages out of PDFs, in the process apart."""
 
-    def __init__(self, documents: DocumentReader, cache: CacheBackend, ttl: float) -> None:
+    def __init__(self, documents: DocumentReader, cache: CacheBackend, ttl: float, most_pages: int) -> None:
+        """`most_pages` of one question, beside its block (`documents.native_pages`)."""
+        self.most_pages = most_pages
         self._documents = documents
         self._cache = cache
         self._ttl = ttl

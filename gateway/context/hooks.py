@@ -1,0 +1,27 @@
+"""Where a feature acts on the making of a context (ADR 35). The points of a whole request are in `turn/hooks.py`."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from gateway.context.build import Proposal, RequestRanking
+from gateway.context.gather import OnForwarded
+from gateway.context.native_files import NativeFiles
+from gateway.models.window import ShownPages
+
+OnProposal = Callable[[Proposal, NativeFiles, RequestRanking], Awaitable[tuple[ShownPages, ...]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextHooks:
+    """What is done at each point; None: nothing.
+
+    Attributes:
+        on_forwarded: the conversation as it was forwarded before, and the PDFs of the request; the same, changed.
+        on_proposal: the context without a plan; pages of PDFs that are to stand beside its block.
+    """
+
+    on_forwarded: OnForwarded | None = None
+    on_proposal: OnProposal | None = None
+
+
+NO_HOOKS = ContextHooks()
