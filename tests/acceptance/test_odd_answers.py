@@ -19,7 +19,7 @@ from tests.support.faults.words import RESPONSES as RESPONSES_WORDS
 from tests.support.faults.words import Words
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.odd_answers import ODD, Odd, stream_of
+from tests.support.odd_answers import F, ODD, Odd, answer, call, chunk, ended, stream_of, thought
 from tests.support.odd_clients import CLIENTS, Client, Heard
 from tests.support.process import PATIENCE
 from tests.support.raw import LAST, SSE_HEAD, End, Forever, event, piece
@@ -171,6 +171,52 @@ def _calls_sent(body: Any) -> list[tuple[str, str, Any]]:
         blocks = each.get("content") if isinstance(each.get("content"), list) else []
         found += [(b["id"], b["name"], b["input"]) for b in blocks if b["type"] == "tool_use"]
     return found
+
+
+# -- thoughts as parts of contents
+
+
+SHOWN: dict[str, Json] = {
+    "chat": {"reasoning_content": "hm, well"},
+    "responses": {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm, well"}]},
+    "messages": {"type": "thinking", "thinking": "hm, well"},
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("calls", [False, True], ids=["words", "calls"])
+@pytest.mark.parametrize("edge", CLIENTS)
+def test_s1_9_thoughts_in_parts_are_thoughts_and_go_up_in_parts(
+    odd_gateway: OddGateway, edge: str, calls: bool, streamed: bool
+) -> None:
+    """Mistral's: each API shows them as its own, and their model gets them back as it said them, from a client that
+    keeps them, from one that names the conversation, and of a text as it was."""
+    client = CLIENTS[edge]
+    message: Json = {"content": [thought("hm, "), thought("well"), {"type": "text", "text": "so it is"}]}
+    pieces = [{"content": [thought(piece)]} for piece in ("hm, ", "well")]
+    pieces += [{"content": [{"type": "text", "text": "so "}]}, {"content": "it is"}]
+    made = call("abcdefgh1", F[0], json.dumps(F[1]))
+    if calls:
+        message["tool_calls"] = [made]
+        pieces.append({"tool_calls": [{"index": 0, **made}]})
+    finish = "tool_calls" if calls else "stop"
+    events = [*map(chunk, pieces), *ended(finish)]
+    odd = Odd(whole=answer(message, finish), events=events)
+    odd_gateway.odd = Reply(raw_sse=stream_of(odd)) if streamed else Reply(body=json.dumps(odd.whole).encode())
+    body = {"model": "chat", **client.asked(f"think, {edge}, {calls}, {streamed}")}
+    got = odd_gateway.ask(client, {**body, "stream": streamed})
+    heard = (client.stream if streamed else client.whole)(got)
+    assert (heard.text, len(heard.calls)) == ("so it is", calls)
+    if not streamed:
+        shown = heard.said if edge == "chat" else heard.said[0]
+        assert shown.items() >= SHOWN[edge].items()
+    is_kept = not streamed or edge == "responses"  # the others' clients keep of a stream what they know
+    for following in (client.delta(body, heard), *([client.next(body, heard)] if is_kept else [])):
+        assert odd_gateway.ask(client, following).status_code == 200
+        sent = odd_gateway.upstream.requests[-1].body["messages"][1]
+        assert sent["content"] == [thought("hm, well"), {"type": "text", "text": "so it is"}]
+        assert "reasoning_content" not in sent
+        assert len(sent.get("tool_calls") or ()) == calls
 
 
 # -- no choices

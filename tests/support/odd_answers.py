@@ -52,6 +52,11 @@ def answer(message: Json, finish: str = "stop", usage: Any = USAGE, **top: Any) 
     }  # fmt: skip
 
 
+def thought(text: str) -> Json:
+    """A part of a content, as Mistral's models think."""
+    return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
+
+
 def ended(finish: str, usage: Any = USAGE) -> list[Any]:
     return [chunk({}, finish), {**chunk(), "choices": [], "usage": usage}, DONE]
 
@@ -467,7 +472,13 @@ TEXTS: dict[str, Odd] = {
         text="so it is",
     ),
     "thoughts beside it": Odd(
-        whole=answer({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, *IN_PARTS]}),
+        whole=answer({"content": [thought("hm"), *IN_PARTS]}),
+        events=[
+            chunk({"role": "assistant", "content": ""}),
+            *(chunk({"content": [thought(piece)]}) for piece in "hm"),
+            *(chunk({"content": piece}) for piece in (IN_PARTS, "")),
+            *ended("stop"),
+        ],
         text="so it is",
     ),
     "an object": Odd(

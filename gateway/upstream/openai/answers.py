@@ -92,6 +92,11 @@ class HttpChunkStream:
         self.headers = relayed_headers(relayable_headers(connection))
         self.done = False
 
+    @property
+    def thinks_in_parts(self) -> bool:
+        """Whether thoughts came as parts of the content."""
+        return self._mender.thinks_in_parts
+
     async def begin(self) -> None:
         """Returns once a choice says something: a fault before that is an answer with a status of its own, which can be
         tried again, fitted anew or asked of another, not an event in a stream that has begun.

@@ -15,10 +15,12 @@ from gateway.upstream.http.faults import Origin, translated
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.answers import HttpChunkStream, header, read_body, relayable_headers
 from gateway.upstream.openai.faults import MAX_ERROR_BYTES, refusal, relayed_headers
-from gateway.upstream.openai.mending import whole_mended
+from gateway.upstream.openai.mending import thinks_in_parts, whole_mended, with_thoughts_as_parts
 from gateway.upstream.openai.sse import BYTE_ORDER_MARK
 
 CHAT = "chat/completions"
+MISTRAL = "mistral"
+"""The provider whose models think in parts of their contents, by LiteLLM's name, and in its address."""
 NO_STREAM = (b"application/json", b"text/html", b"application/problem+json")
 OWN_HEADERS = {b"content-type": b"application/json", b"accept-encoding": b"identity", b"user-agent": b"context-gateway"}
 
@@ -38,10 +40,14 @@ class HttpUpstream:
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
+        self._think_in_parts: set[tuple[str, str]] = set()
+        """Upstreams and models beside Mistral's whose answers have shown that."""
 
     async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
         """One whole answer."""
-        answered = await self.whole(deployment, CHAT, request.body, request.headers)
+        answered = await self.whole(deployment, CHAT, self._taken(deployment, request.body), request.headers)
+        if isinstance(answered.value, dict) and thinks_in_parts(answered.value.get("choices"), "message"):
+            self._think_in_parts.add(_model_of(deployment))
         answer = whole_mended(answered.value, request.body, deployment, answered.raw, answered.headers)
         return JsonAnswer(answer, relayed_headers(answered.headers))
 
@@ -76,7 +82,13 @@ class HttpUpstream:
 
     def stream(self, deployment: Deployment, request: UpstreamRequest) -> StreamOpener:
         """An answer in chunks."""
-        return self.events(deployment, CHAT, request.body, request.headers, HttpChunkStream)
+        return self.events(deployment, CHAT, self._taken(deployment, request.body), request.headers, HttpChunkStream)
+
+    def _taken(self, deployment: Deployment, body: dict[str, Any]) -> dict[str, Any]:
+        """The body with thoughts where this upstream takes them back."""
+        is_mistral = deployment.provider == MISTRAL or f"{MISTRAL}.ai" in deployment.api_base
+        takes = is_mistral or _model_of(deployment) in self._think_in_parts
+        return with_thoughts_as_parts(body) if takes else body
 
     @contextlib.asynccontextmanager
     async def events(
@@ -104,6 +116,8 @@ class HttpUpstream:
                 yield stream
             finally:
                 done = stream.done
+                if stream.thinks_in_parts:
+                    self._think_in_parts.add(_model_of(deployment))
         finally:
             connection.close(linger=done)
 
@@ -136,6 +150,10 @@ class HttpUpstream:
                 connection.begin(head, content)
                 await connection.response(seconds)
             return connection
+
+
+def _model_of(deployment: Deployment) -> tuple[str, str]:
+    return deployment.api_base, deployment.provider_model
 
 
 async def _refused(connection: Connection, deployment: Deployment) -> UpstreamError:

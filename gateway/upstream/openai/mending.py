@@ -28,6 +28,8 @@ ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 LEGACY = "function_call"
 """Field and finish reason of calls as they were made before there were tools."""
 LEGACY_PLACE = 0
+THINKING, THOUGHTS = "thinking", "reasoning_content"
+"""The type of a part, and its field, in which Mistral's models think; and the field in which all others' thoughts are."""
 TEXT = {"type", "text"}
 """The fields of a part that is a text and nothing else."""
 
@@ -143,6 +145,7 @@ class StreamMender:
 
     def __init__(self, deployment: Deployment, body: Mapping[str, Any]) -> None:
         """`body`: of the request, in the words of any API."""
+        self.thinks_in_parts = False
         self.fault: UpstreamError | None = None
         self.notice: UpstreamError | None = None
         """What was said in place of an answer, without a status: a failure if the answer does not go on behind it."""
@@ -184,6 +187,7 @@ class StreamMender:
                 if choice.get("delta"):
                     choice["delta"] = self._joined(choice["delta"], (choice["index"],))
             chunk = jsons.with_whole_characters(chunk)
+        self.thinks_in_parts = self.thinks_in_parts or thinks_in_parts(chunk.get("choices"), "delta")
         for choice in chunk.get("choices") or ():
             self._mend(choice)
         if isinstance(chunk.get("usage"), dict):
@@ -270,12 +274,52 @@ def _role(said: Json) -> str:
     return "user" if said.get("role") == "user" else "assistant"
 
 
+def thinks_in_parts(choices: Any, part: str) -> bool:
+    """Whether an answer, or a piece of one, has thoughts as parts of its content, as Mistral's models do."""
+    said = [choice.get(part) for choice in choices or () if isinstance(choice, dict)]
+    contents = [each.get("content") for each in said if isinstance(each, dict)]
+    return any(_is_thought(each) for content in contents if isinstance(content, list) for each in content)
+
+
+def with_thoughts_as_parts(body: Json) -> Json:
+    """A request's body for an upstream whose answers are like that: it takes their thoughts back so, and not beside."""
+    if not any(message.get(THOUGHTS) for message in body["messages"]):
+        return body
+    return {**body, "messages": [_with_thought(message) for message in body["messages"]]}
+
+
+def _with_thought(message: Json) -> Json:
+    thoughts, content = message.get(THOUGHTS), message.get("content")
+    if not isinstance(thoughts, str) or not thoughts or message.get("role") != "assistant":
+        return message
+    thought = {"type": THINKING, THINKING: [{"type": "text", "text": thoughts}]}
+    said = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+    return {name: value for name, value in message.items() if name != THOUGHTS} | {"content": [thought, *said]}
+
+
+def _is_thought(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == THINKING
+
+
+def _split_thoughts(said: Json, content: list[Any]) -> list[Any]:
+    """Puts the thoughts that stand in a content where all others' are, in place; returns the rest of it."""
+    thoughts = [part.get(THINKING) for part in content if _is_thought(part)]
+    if not thoughts:
+        return content
+    pieces = [piece for each in thoughts for piece in (each if isinstance(each, list) else [each])]
+    texts = [piece.get("text") if isinstance(piece, dict) else piece for piece in pieces]
+    said[THOUGHTS] = "".join([said.get(THOUGHTS) or "", *(text for text in texts if isinstance(text, str))])
+    return [part for part in content if not _is_thought(part)]
+
+
 def _mend_words(said: Json) -> None:
-    """Makes a content a string, as all of its readers and the next request want it; parts that are no plain texts stay,
-    such as pictures and Mistral's thoughts."""
+    """Makes a content a string, as all of its readers and the next request want it, without the thoughts in it; parts
+    that are no plain texts stay, such as pictures."""
     content = said.get("content")
     if content is None or isinstance(content, str):
         return
+    if isinstance(content, list):
+        content = said["content"] = _split_thoughts(said, content)
     if not isinstance(content, list):
         said["content"] = written(content)
     elif all(isinstance(part, dict) and part.keys() == TEXT and isinstance(part["text"], str) for part in content):
