@@ -71,8 +71,8 @@ def results() -> Messages:
 
 @pytest.fixture(scope="module")
 def sqlite_gateway(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    """One gateway: nothing here is stored."""
-    return module_start_gateway()
+    """One gateway, which takes however many messages."""
+    return module_start_gateway({"server": {"max_messages": 100_000}})
 
 
 @pytest.mark.parametrize("messages", [images, systems, turns, results])
@@ -103,3 +103,27 @@ def test_s7_a_request_of_very_many_pieces_stops_nobody_else(
     began = time.process_time()
     json.loads(body)
     assert longest < READINGS * (time.process_time() - began)
+
+
+@pytest.mark.parametrize(
+    ("path", "named", "asked"),
+    [
+        ("chat/completions", "messages", {"messages": turns()}),
+        ("chat/completions", "input", {"input": turns()}),
+        ("responses", "input", {"input": turns()}),
+        ("messages", "messages", {"messages": turns(), "max_tokens": 9}),
+    ],
+    ids=["chat", "other words", "responses", "messages"],
+)
+def test_s12_16_more_messages_than_may_come_at_once(
+    one_gateway: GatewayProcess, path: str, named: str, asked: dict[str, Any]
+) -> None:
+    """Stored in one go they would let others wait; whoever sends them is told the bound, and who sets it."""
+    body = {"model": "gpt-4o", **asked}
+    headers = {"authorization": "Bearer sk-x"}
+    url = f"{one_gateway.base_url}/{path}"
+    answer = httpx.post(url, json=body, headers=headers, timeout=60, trust_env=False)
+    error = answer.json()["error"]
+    assert (answer.status_code, error.get("param", named)) == (400, named)
+    for said in (f"{named} must be at most 10000", "server.max_messages", "50001"):
+        assert said in error["message"]

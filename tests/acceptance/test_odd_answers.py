@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support import odd_answers as odd_wire
 from tests.support.answers import Json, http, stored, user
 from tests.support.factory import GatewayFactory
 from tests.support.faults.ways import config
@@ -19,7 +20,7 @@ from tests.support.faults.words import RESPONSES as RESPONSES_WORDS
 from tests.support.faults.words import Words
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.odd_answers import F, ODD, Odd, answer, call, chunk, ended, stream_of, thought
+from tests.support.odd_answers import ODD, Odd, chunk, ended, stream_of, thought
 from tests.support.odd_clients import CLIENTS, Client, Heard
 from tests.support.process import PATIENCE
 from tests.support.raw import LAST, SSE_HEAD, End, Forever, event, piece
@@ -195,13 +196,13 @@ def test_s1_9_thoughts_in_parts_are_thoughts_and_go_up_in_parts(
     message: Json = {"content": [thought("hm, "), thought("well"), {"type": "text", "text": "so it is"}]}
     pieces = [{"content": [thought(piece)]} for piece in ("hm, ", "well")]
     pieces += [{"content": [{"type": "text", "text": "so "}]}, {"content": "it is"}]
-    made = call("abcdefgh1", F[0], json.dumps(F[1]))
+    made = odd_wire.call("abcdefgh1", "f", "{}")
     if calls:
         message["tool_calls"] = [made]
         pieces.append({"tool_calls": [{"index": 0, **made}]})
     finish = "tool_calls" if calls else "stop"
     events = [*map(chunk, pieces), *ended(finish)]
-    odd = Odd(whole=answer(message, finish), events=events)
+    odd = Odd(whole=odd_wire.answer(message, finish), events=events)
     odd_gateway.odd = Reply(raw_sse=stream_of(odd)) if streamed else Reply(body=json.dumps(odd.whole).encode())
     body = {"model": "chat", **client.asked(f"think, {edge}, {calls}, {streamed}")}
     got = odd_gateway.ask(client, {**body, "stream": streamed})

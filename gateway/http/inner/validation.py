@@ -5,7 +5,7 @@ hand, in `messages.py`: see ADR 17.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
@@ -113,6 +113,7 @@ def parse_chat_request(
     is_delivery = agent is not None and not messages and isinstance(messages, list | None)
     if plain is None and not (is_delivery and conversation != ConversationRef()):
         check_messages(messages, known.count if known is not None else 0)
+    _check_number(messages or (), settings.server.max_messages)
     pinned = NO_PINS
     if plain is None and messages:
         messages, pinned = without_pins(messages)
@@ -231,6 +232,15 @@ def _patience(headers: Mapping[str, str]) -> float | None:
         if name in headers:
             return float(headers[name]) if SECONDS.fullmatch(headers[name]) else None
     return None
+
+
+def _check_number(messages: Sequence[Any], most: int) -> None:
+    """
+    Raises:
+        InvalidRequest: these are too many for one request.
+    """
+    if len(messages) > most:
+        raise invalid("messages", f"must be at most {most} (server.max_messages); these are {len(messages)}")
 
 
 def _conversation(

@@ -29,7 +29,7 @@ LEGACY = "function_call"
 """Field and finish reason of calls as they were made before there were tools."""
 LEGACY_PLACE = 0
 THINKING, THOUGHTS = "thinking", "reasoning_content"
-"""The type of a part, and its field, in which Mistral's models think; and the field in which all others' thoughts are."""
+"""The type of a part, and its field, in which Mistral's models think; and the field that holds all others' thoughts."""
 TEXT = {"type", "text"}
 """The fields of a part that is a text and nothing else."""
 
