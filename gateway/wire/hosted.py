@@ -32,7 +32,7 @@ def told_items(message: Mapping[str, Any]) -> str:
 def told_blocks(blocks: Any) -> str:
     """What those of an answer's blocks say that stand in no other field of its message."""
     listed = blocks if isinstance(blocks, list) else []
-    return _told([each for each in listed if isinstance(each, dict) and each.get("type") not in IN_OTHER_FIELDS])
+    return _told([each for each in listed if isinstance(each, dict) and str(each.get("type")) not in IN_OTHER_FIELDS])
 
 
 def with_told(message: dict[str, Any], told: str) -> dict[str, Any]:

@@ -194,7 +194,7 @@ def test_s1_9_thoughts_in_parts_are_thoughts_and_go_up_in_parts(
     keeps them, from one that names the conversation, and of a text as it was."""
     client = CLIENTS[edge]
     message: Json = {"content": [thought("hm, "), thought("well"), {"type": "text", "text": "so it is"}]}
-    pieces = [{"content": [thought(piece)]} for piece in ("hm, ", "well")]
+    pieces: list[Json] = [{"content": [thought(piece)]} for piece in ("hm, ", "well")]
     pieces += [{"content": [{"type": "text", "text": "so "}]}, {"content": "it is"}]
     made = odd_wire.call("abcdefgh1", "f", "{}")
     if calls:

@@ -7,9 +7,12 @@ from gateway.base import jsons
 from gateway.http.fields import a_pin, invalid, missing
 from gateway.http.receive import an_object, json_body
 from gateway.models.exchange import PlainMessages
+from gateway.models.items import ANTHROPIC_BLOCKS, SIGNED
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 PLAIN_ROLES = frozenset(("system", "developer", "user", "assistant"))
+IN_BLOCKS = frozenset((SIGNED, "reasoning_items", "output_items", ANTHROPIC_BLOCKS))
+"""Fields that hold what other APIs have beside a chat's words, as chats' clients send them again."""
 PINNED = "pinned"
 NO_PINS: frozenset[int] = frozenset()
 TEXT_ONLY, OBJECTS_ONLY = {str}, {dict}
@@ -59,6 +62,9 @@ def check_message(message: Any, where: str) -> None:
     """
     if not _is_common(message):
         _check_message(message, where)
+    if len(message) > 2 and not IN_BLOCKS.isdisjoint(message):
+        for name in IN_BLOCKS.intersection(message):
+            _check_blocks(message[name], f"{where}.{name}")
 
 
 def without_pins(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], frozenset[int]]:
@@ -155,6 +161,16 @@ def _check_message(message: Any, where: str) -> None:
             raise invalid(f"{where}.tool_calls", "must be a list, on an assistant message")
         for index, call in enumerate(calls):
             _check_call(call, f"{where}.tool_calls[{index}]")
+
+
+def _check_blocks(blocks: Any, where: str) -> None:
+    if not isinstance(blocks, list | None):
+        raise invalid(where, "must be a list")
+    for index, block in enumerate(blocks or ()):
+        if not isinstance(block, dict):
+            raise invalid(f"{where}[{index}]", "must be an object")
+        if not isinstance(block.get("type"), str):
+            raise invalid(f"{where}[{index}].type", "must be a string")
 
 
 def _check_parts(parts: list[Any], where: str) -> None:

@@ -105,6 +105,10 @@ MESSAGES: list[tuple[list[Any], str]] = [
     ([{**user("x"), "tool_calls": []}], "messages[0].tool_calls"),
     ([{**assistant("x"), "tool_calls": {}}], "messages[0].tool_calls"),
     ([{**assistant("x"), "tool_calls": ["c"]}], "messages[0].tool_calls[0].id"),
+    ([{**assistant("x"), "reasoning_items": -1}], "messages[0].reasoning_items"),
+    ([{**assistant("x"), "output_items": {"type": "x"}}], "messages[0].output_items"),
+    ([{**assistant("x", "c"), "native_blocks": [{"type": []}]}, tool("c", "y")], "messages[0].native_blocks[0].type"),
+    ([{**assistant("x"), "thinking_blocks": [None]}], "messages[0].thinking_blocks[0]"),
     ([{**assistant("x"), "tool_calls": [{"function": {"name": "f"}}]}], "messages[0].tool_calls[0].id"),
     ([{**assistant("x"), "tool_calls": [{"id": "c", "function": {}}]}], "messages[0].tool_calls[0].function.name"),
     ([assistant("x", "c", name=None)], "messages[0].tool_calls[0].function.name"),  # type: ignore[arg-type]
