@@ -12,6 +12,8 @@ class InvalidRequest(GatewayError):
     type = "invalid_request_error"
     code = "invalid_request"
     may_be_charged = False
+    is_as_sent = False
+    """`param` is the client's own name of the field, whatever its API: it needs no translation."""
 
 
 def invalid(param: str, rule: str) -> InvalidRequest:

@@ -121,7 +121,7 @@ def renamed(error: GatewayError, own_name: Naming) -> None:
     is named at the beginning of a text: further on it is that word."""
     if isinstance(error, UpstreamOverflow):
         error.param = own_name("messages")
-    if not isinstance(error, InvalidRequest) or error.param is None:
+    if not isinstance(error, InvalidRequest) or error.param is None or error.is_as_sent:
         return
     before, error.param = error.param, own_name(error.param)
     if isinstance(error, NotFound):

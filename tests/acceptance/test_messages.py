@@ -241,6 +241,16 @@ def test_s10_7_a_conversation_goes_on_as_a_chat(one_gateway: GatewayProcess, ups
     assert sent[1] == {"role": "assistant", "content": "I have looked."}
 
 
+def test_s10_7_a_block_that_nobody_else_has_is_named_as_it_was_sent(one_gateway: GatewayProcess) -> None:
+    """Behind a system prompt, too, which is a message to others."""
+    upload = {"type": "container_upload", "file_id": "f"}
+    turns = [{"role": "user", "content": [{"type": "text", "text": "hi"}, upload]}]
+    answer = post(one_gateway, asked(system="Be brief.", messages=turns))
+    assert answer.status_code == 400
+    assert "messages[0].content[1] is not served" in answer.json()["error"]["message"]
+    assert answer.json()["error"]["param"] == "messages[0].content[1]"
+
+
 def test_s10_7_keys_of_the_gateways_own(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
     """Anthropic's header is as good as the other; it names the tenant, and goes nowhere."""
     gateway = start_gateway({"auth": {"keys": [{"key": "sk-gateway-key", "tenant": "a"}]}})

@@ -111,11 +111,10 @@ class Protocols:
 
     def _check_needs(self, native: Native) -> None:
         for name in native.needs:
-            text = f"{name} is not served by the upstream of this model."
-            raise InvalidRequest(text, param=name, code="unsupported_parameter")
+            raise _not_served(name, f"{name} is not served by the upstream of this model.")
         for name, kind in native.hosted if self._refuses else ():
             text = f"{name} ({kind}) is not served by the upstream of this model, and upstream.hosted_tools is refuse."
-            raise InvalidRequest(text, param=name, code="unsupported_parameter")
+            raise _not_served(name, text)
 
     def _speaks(self, deployment: Deployment, protocol: str) -> Speaks:
         if protocol == "anthropic":
@@ -128,6 +127,13 @@ class Protocols:
             return "yes"
         until = self._silent.get((deployment.api_base, protocol), 0.0)
         return "no" if until > self._clock.monotonic() else "perhaps"
+
+
+def _not_served(path: str, text: str) -> InvalidRequest:
+    """Of a path as the client sent it."""
+    error = InvalidRequest(text, param=path, code="unsupported_parameter")
+    error.is_as_sent = True
+    return error
 
 
 def needs_no_pictures(native: Native) -> Native:
