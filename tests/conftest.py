@@ -33,6 +33,7 @@ read_certificates_once()
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
+Kinds = tuple[type[GatewayProcess], type[MockUpstream]]
 STORAGES = ["sqlite", "postgres"]
 LONGEST = (
     "tests/properties/",
@@ -150,9 +151,15 @@ def module_storage_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.
 
 
 @pytest.fixture(scope="module")
-def module_upstream() -> Iterator[MockUpstream]:
+def kinds() -> Kinds:
+    """What gateways and their upstream are: processes and sockets; below `tests/unit` they are in memory."""
+    return GatewayProcess, MockUpstream
+
+
+@pytest.fixture(scope="module")
+def module_upstream(kinds: Kinds) -> Iterator[MockUpstream]:
     """The mock that the module's gateways call; tests take `upstream`."""
-    with MockUpstream() as mock:
+    with kinds[1]() as mock:
         yield mock
 
 
@@ -186,9 +193,11 @@ def fork_server() -> ForkServer:
 
 
 @pytest.fixture
-def start_gateway(upstream: MockUpstream, tmp_path: Path, fork_server: ForkServer) -> Iterator[GatewayFactory]:
+def start_gateway(
+    upstream: MockUpstream, tmp_path: Path, fork_server: ForkServer, kinds: Kinds
+) -> Iterator[GatewayFactory]:
     """Starts gateways before `upstream`: `start_gateway(config_overrides, env)`; ends them after the test."""
-    factory = GatewayFactory(upstream, tmp_path, fork_server=fork_server)
+    factory = GatewayFactory(upstream, tmp_path, fork_server=fork_server, kind=kinds[0])
     yield factory
     factory.close()
 
@@ -205,10 +214,11 @@ def crossing(module_start_gateway: GatewayFactory, module_upstream: MockUpstream
 
 @pytest.fixture(scope="module")
 def module_start_gateway(
-    module_upstream: MockUpstream, tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer
+    module_upstream: MockUpstream, tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer, kinds: Kinds
 ) -> Iterator[GatewayFactory]:
     """`start_gateway` for fixtures of a module's own: a gateway with other settings, shared by its tests."""
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("gateways"), fork_server=fork_server)
+    directory = tmp_path_factory.mktemp("gateways")
+    factory = GatewayFactory(module_upstream, directory, fork_server=fork_server, kind=kinds[0])
     yield factory
     factory.close()
 
@@ -219,9 +229,11 @@ def module_gateway(
     module_storage_url: str,
     tmp_path_factory: pytest.TempPathFactory,
     fork_server: ForkServer,
+    kinds: Kinds,
 ) -> Iterator[GatewayProcess]:
     """The module's gateway with the default configuration; tests take `gateway`."""
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("gateway"), module_storage_url, fork_server)
+    directory = tmp_path_factory.mktemp("gateway")
+    factory = GatewayFactory(module_upstream, directory, module_storage_url, fork_server, kinds[0])
     yield factory()
     factory.close()
 
@@ -232,6 +244,46 @@ def gateway(module_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayPr
     if not module_gateway.alive:
         module_gateway.start()
     return module_gateway
+
+
+@pytest.fixture(scope="module")
+def module_one_gateway(module_start_gateway: GatewayFactory) -> GatewayProcess:
+    """The module's gateway on SQLite; tests take `one_gateway`."""
+    return module_start_gateway()
+
+
+@pytest.fixture
+def one_gateway(module_one_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    """A gateway with the default configuration on SQLite alone, where the kind of storage cannot matter."""
+    if not module_one_gateway.alive:
+        module_one_gateway.start()
+    return module_one_gateway
+
+
+@pytest.fixture(scope="module")
+def module_guarded(
+    module_start_gateway: GatewayFactory, module_storage_url: str, request: pytest.FixtureRequest
+) -> GatewayProcess:
+    """The module's gateway with its `KEYS`, once on each kind of storage; tests take `guarded`."""
+    return module_start_gateway({"auth": {"keys": request.module.KEYS}, "storage": {"url": module_storage_url}})
+
+
+@pytest.fixture
+def guarded(module_guarded: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    """A gateway with the keys that its module names."""
+    return module_guarded
+
+
+@pytest.fixture(scope="module")
+def module_own_key_gateway(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
+    """The module's gateway without any key of an operator's; tests take `own_key_gateway`."""
+    return module_start_gateway({"model_list": [], "upstream": {"api_base": module_upstream.base_url}})
+
+
+@pytest.fixture
+def own_key_gateway(module_own_key_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    """A gateway that only forwards the client's own key to its default upstream, on SQLite."""
+    return module_own_key_gateway
 
 
 @pytest.fixture

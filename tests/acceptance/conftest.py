@@ -1,4 +1,4 @@
-"""Gateways that the acceptance tests share, beside `gateway`, which comes once on each kind of storage."""
+"""Replicas that the acceptance tests share."""
 
 from collections.abc import AsyncIterator
 
@@ -9,45 +9,6 @@ from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
-
-
-@pytest.fixture(scope="module")
-def module_one_gateway(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    """The module's gateway on SQLite; tests take `one_gateway`."""
-    return module_start_gateway()
-
-
-@pytest.fixture
-def one_gateway(module_one_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway with the default configuration on SQLite alone, where the kind of storage cannot matter."""
-    if not module_one_gateway.alive:
-        module_one_gateway.start()
-    return module_one_gateway
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def module_guarded(module_start_gateway: GatewayFactory, request: pytest.FixtureRequest) -> GatewayProcess:
-    """The module's gateway with its `KEYS`, once on each kind of storage; tests take `guarded`."""
-    storage = {} if request.param == "sqlite" else {"url": request.getfixturevalue("postgres").new_database()}
-    return module_start_gateway({"auth": {"keys": request.module.KEYS}, "storage": storage})
-
-
-@pytest.fixture
-def guarded(module_guarded: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway with the keys that its module names."""
-    return module_guarded
-
-
-@pytest.fixture(scope="module")
-def module_own_key_gateway(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
-    """The module's gateway without any key of an operator's; tests take `own_key_gateway`."""
-    return module_start_gateway({"model_list": [], "upstream": {"api_base": module_upstream.base_url}})
-
-
-@pytest.fixture
-def own_key_gateway(module_own_key_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway that only forwards the client's own key to its default upstream, on SQLite."""
-    return module_own_key_gateway
 
 
 @pytest.fixture(scope="module")

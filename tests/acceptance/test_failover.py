@@ -2,16 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.support import anthropic_wire
 from tests.support.answers import Json, exact, user
 from tests.support.command import gateway_command
-from tests.support.documents import lamps, prompt_tokens
+from tests.support.documents import prompt_tokens
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_provider import MockProvider
@@ -23,7 +21,6 @@ from tests.support.reply import Reply
 APIS = ("chat/completions", "responses", "messages")
 HELLO = "hello there"
 PRICES = {"twin-a": ("3e-06", "5e-06"), "twin-b": ("7e-06", "11e-06"), "other": ("13e-06", "17e-06")}
-LIMITED, ADMIN = "sk-gateway-limited", "sk-gateway-any"
 RESTING: Json = {"allowed_fails": 1000, "cooldown": 0.001, "cooldown_max": 0.001}
 """Nothing rests: each test has its deployments as new."""
 
@@ -100,14 +97,6 @@ def module_failing_over(
     )
 
 
-@pytest.fixture(scope="module")
-def module_trying_again(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
-    here = module_upstream.base_url
-    models = [entry("lone", "lone", here), entry("twins", "twin-a", here, order=1), entry("twins", "twin-b", here)]
-    settings = {**RESTING, "retries": 2, "backoff": 0.01, "backoff_max": 1}
-    return module_start_gateway({"model_list": models, "routing": settings})
-
-
 @pytest.fixture
 def failing_over(
     module_failing_over: GatewayProcess, upstream: MockUpstream, elsewhere: MockUpstream
@@ -115,13 +104,6 @@ def failing_over(
     """Retries as they are by default, and models that answer for others."""
     upstream.count_prompt = elsewhere.count_prompt = prompt_tokens
     return module_failing_over
-
-
-@pytest.fixture
-def trying_again(module_trying_again: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """Two further tries, wherever."""
-    upstream.count_prompt = prompt_tokens
-    return module_trying_again
 
 
 def ask(
@@ -146,12 +128,6 @@ def bill_of(gateway: GatewayProcess, answer: httpx.Response) -> Json:
     wait_until(stored, "the bill")
     metadata: Json = found["response_metadata"]
     return metadata
-
-
-def audit(gateway: GatewayProcess) -> None:
-    """Every bill so far adds up."""
-    done = gateway_command("audit", "--config", str(gateway.config_path), directory=gateway.directory)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def show(gateway: GatewayProcess, answer: httpx.Response) -> list[str]:
@@ -216,204 +192,6 @@ def test_s12_6_the_next_deployment_answers(
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_s12_6_after_a_byte_nothing_is_tried(failing_over: GatewayProcess, upstream: MockUpstream, api: str) -> None:
-    failing(upstream, "twin-a", text="one two three four five six", cut_after=3)
-    answer = ask(failing_over, "twins", api, stream=True)
-    assert answer.status_code == 200
-    assert "error" in answer.text
-    assert [len(upstream.chats_of(name)) for name in ("twin-a", "twin-b")] == [1, 0]
-
-
-@pytest.mark.parametrize("status", [400, 404, 413, 422])
-def test_s12_6_the_request_s_own_fault_is_told_at_once(
-    failing_over: GatewayProcess, upstream: MockUpstream, status: int
-) -> None:
-    failing(upstream, "twin-a", "lone", status=status)
-    assert [ask(failing_over, model).status_code for model in ("twins", "lone")] == [status, status]
-    assert len(upstream.chats) == 2
-
-
-def test_s12_6_what_a_failed_try_may_have_cost_is_on_the_bill(
-    failing_over: GatewayProcess, upstream: MockUpstream
-) -> None:
-    """The first deployment is too slow: it may charge its prompt. The other's prices are others."""
-    failing(upstream, "twin-a", delay_first=2.0)
-    answer = ask(failing_over, "twins")
-    bill, usage = bill_of(failing_over, answer), exact(answer.text)["usage"]
-    slow, quick = upstream.chats_of("twin-a")[0].body, upstream.chats_of("twin-b")[0].body
-    spent = prompt_tokens(slow) * Decimal("3e-06")
-    prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
-    assert prompt == prompt_tokens(quick), "the usage of who answered, alone"
-    expected = spent + prompt * Decimal("7e-06") + completion * Decimal("11e-06")
-    assert bill["cost"]["total_cost"] == usage["cost"] == expected
-    assert bill["cost"]["estimated"] is True
-    assert bill["cost"]["planning_cost"] == 0
-    audit(failing_over)
-    assert any("failed_try" in line for line in show(failing_over, answer))
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_s12_6_the_same_deployment_is_asked_again(
-    trying_again: GatewayProcess, upstream: MockUpstream, stream: bool
-) -> None:
-    """By one key, so that nobody does the work twice."""
-    upstream.reply(status=429, headers={"retry-after": "0.1"})
-    upstream.reply(status=503)
-    answer = ask(trying_again, "lone", stream=stream)
-    assert answer.status_code == 200
-    keys = [asked.headers.get("idempotency-key") for asked in upstream.chats]
-    assert len(keys) == 3
-    assert len(set(keys)) == 1
-    assert keys[0]
-    assert bill_of(trying_again, answer)["routing_path"] == ["lone", "openai/lone"]
-
-
-def test_s12_6_no_more_tries_than_allowed(trying_again: GatewayProcess, upstream: MockUpstream) -> None:
-    failing(upstream, "lone", status=503)
-    assert ask(trying_again, "lone").status_code == 503
-    assert len(upstream.chats) == 3
-
-
-@pytest.mark.parametrize("headers", [{"x-request-timeout": "0.2"}, {"x-stainless-timeout": "0.2"}])
-def test_s12_6_nobody_waits_longer_than_the_client(
-    trying_again: GatewayProcess, upstream: MockUpstream, headers: dict[str, str]
-) -> None:
-    failing(upstream, "lone", status=429, headers={"retry-after": "0.5"})
-    answer = ask(trying_again, "lone", headers=headers)
-    assert (answer.status_code, len(upstream.chats)) == (429, 1)
-
-
-def test_s12_6_a_wait_that_is_too_long_is_the_client_s(trying_again: GatewayProcess, upstream: MockUpstream) -> None:
-    failing(upstream, "lone", status=429, headers={"retry-after": "20"})
-    answer = ask(trying_again, "lone")
-    assert (answer.status_code, answer.headers["retry-after"], len(upstream.chats)) == (429, "20", 1)
-
-
-@pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("stream", [False, True])
-def test_s12_7_another_model_answers(
-    failing_over: GatewayProcess, upstream: MockUpstream, elsewhere: MockUpstream, api: str, stream: bool
-) -> None:
-    """One that is not served is passed over; the answer says who gave it."""
-    failing(upstream, "lone", status=500)
-    answer = ask(failing_over, "lone", api, stream=stream)
-    assert answer.status_code == 200, answer.text
-    assert is_whole(answer)
-    assert answer.headers["x-gateway-model"] == "other"
-    bill = bill_of(failing_over, answer)
-    assert (bill["model"], bill["routing_path"]) == ("lone", ["lone", "openai/lone", "openai/other"])
-    assert "answered_by_fallback" in bill["context_utilization"]["warnings"]
-    assert bill["context_utilization"]["model_name"] == "other"
-    assert len(elsewhere.chats) == 1
-
-
-def test_s12_7_a_request_may_opt_out(failing_over: GatewayProcess, upstream: MockUpstream) -> None:
-    failing(upstream, "lone", status=500)
-    assert ask(failing_over, "lone", headers={"x-gateway-fallbacks": "off"}).status_code == 500
-    wrong = ask(failing_over, "lone", headers={"x-gateway-fallbacks": "maybe"})
-    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "x-gateway-fallbacks")
-
-
-def test_s12_7_the_context_is_built_for_who_answers(
-    failing_over: GatewayProcess, upstream: MockUpstream, elsewhere: MockUpstream
-) -> None:
-    """`other` fails as well; `tiny` has a window of 4,096 tokens, and the document is longer."""
-    failing(upstream, "lone", status=503)
-    failing(elsewhere, "other", status=503)
-    document = lamps(300)
-    answer = ask(
-        failing_over,
-        "lone",
-        text="Who is the keeper of lamp 233?",
-        attachments=[{"title": "The lamps", "content": document}],
-    )
-    assert answer.status_code == 200, answer.text
-    first, last = upstream.chats_of("lone")[0].body, upstream.chats_of("tiny")[0].body
-    assert prompt_tokens(first) > 4096
-    assert prompt_tokens(last) <= 4096 - 512
-    assert "lamp 233" in str(last)
-    used = bill_of(failing_over, answer)["context_utilization"]
-    assert (used["model_name"], used["budget_tokens"]) == ("tiny", 4096 - 512)
-    assert answer.headers["x-gateway-model"] == "tiny"
-    after = ask(
-        failing_over,
-        "lone",
-        text="And of lamp 234?",
-        conversation=answer.json()["conversation"]["id"],
-    )
-    assert after.status_code == 200, "the conversation goes on with what stands for the asked model"
-
-
-def test_s12_7_what_cannot_be_made_to_fit_goes_to_a_larger_window(
-    failing_over: GatewayProcess, upstream: MockUpstream, elsewhere: MockUpstream
-) -> None:
-    """By our own count before anything is asked, and where the provider says so after the refit."""
-    rules = {"role": "system", "content": "word " * 6000}
-    answer = ask(failing_over, "tiny", text=[rules, user(HELLO)])
-    assert answer.status_code == 200, answer.text
-    assert (len(upstream.chats), len(elsewhere.chats)) == (0, 1)
-    assert bill_of(failing_over, answer)["routing_path"] == ["tiny", "openai/other"]
-    upstream.context_limit = 1
-    answer = ask(failing_over, "tiny")
-    assert answer.headers["x-gateway-model"] == "other"
-    assert bill_of(failing_over, answer)["routing_path"] == ["tiny", "openai/tiny", "openai/other"]
-
-
-def test_s12_7_what_one_provider_refuses_to_talk_about(failing_over: GatewayProcess, upstream: MockUpstream) -> None:
-    error = {"error": {"message": "The content was refused.", "code": "content_policy_violation", "param": None}}
-    failing(upstream, "strict", "lone", status=400, json=error)
-    assert ask(failing_over, "strict").headers["x-gateway-model"] == "other"
-    assert ask(failing_over, "lone").status_code == 400, "only where a model is named for that"
-
-
-def test_s12_7_thoughts_stay_with_who_thought_them(
-    failing_over: GatewayProcess, upstream: MockUpstream, elsewhere: MockUpstream
-) -> None:
-    """Stored ones and those that the client sends again; its own provider has them back as long as it answers."""
-    upstream.reply(message={"content": "four", "reasoning_content": "two and two"})
-    first = ask(failing_over, "lone", text="2 + 2?")
-    conversation = first.json()["conversation"]["id"]
-    ask(failing_over, "lone", text="more?", conversation=conversation)
-    assert "two and two" in str(upstream.last.body)
-    failing(upstream, "lone", status=500)
-    ask(failing_over, "lone", text="and more?", conversation=conversation)
-    assert "four" in str(elsewhere.last.body)
-    assert "two and two" not in str(elsewhere.last.body)
-    said = [user("1 + 1?"), {"role": "assistant", "content": "two", "reasoning_content": "one and one"}, user("sure?")]
-    ask(failing_over, "lone", text=said)
-    assert "one and one" in str(upstream.chats_of("lone")[-1].body)
-    assert "two" in str(elsewhere.last.body)
-    assert "one and one" not in str(elsewhere.last.body)
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_s12_7_signed_thoughts_stay_behind_in_a_tool_loop(
-    failing_over: GatewayProcess, elsewhere: MockUpstream, claude: MockProvider, stream: bool
-) -> None:
-    """Anthropic thinks and calls a tool; with the result it is overloaded, and another provider goes on."""
-    tools = [{"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}]
-    thinking = {"type": "enabled", "budget_tokens": 1024}
-    signed = {"type": "thinking", "thinking": "I must look", "signature": "c2lnbmVk"}
-    used = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
-    claude.reply(anthropic_wire.message(signed, used, stop="tool_use"))
-    body: Json = {"max_tokens": 2000, "thinking": thinking, "tools": tools, "stream": stream}
-    said = [user("Is it there?")]
-    assert ask(failing_over, "claude", "messages", said, **body).status_code == 200
-    said += [
-        {"role": "assistant", "content": [signed, used]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "It is."}]},
-    ]
-    claude.fail(529, anthropic_wire.error("overloaded_error", "Overloaded"))
-    answer = ask(failing_over, "claude", "messages", said, **body)
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["x-gateway-model"] == "other"
-    assert "signature" in str(claude.last.body)
-    assert "It is." in str(elsewhere.last.body)
-    assert not {word for word in ("I must look", "c2lnbmVk") if word in str(elsewhere.last.body)}
-    assert not elsewhere.violations
-
-
-@pytest.mark.parametrize("api", APIS)
 def test_s12_7_a_provider_of_another_api_answers(
     failing_over: GatewayProcess, upstream: MockUpstream, claude: MockProvider, api: str
 ) -> None:
@@ -422,43 +200,3 @@ def test_s12_7_a_provider_of_another_api_answers(
     assert (answer.status_code, answer.headers["x-gateway-model"]) == (200, "claude"), answer.text
     assert len(claude.calls) == 1
     assert "ok" in answer.text
-
-
-def test_s12_7_the_rounds_of_recall_begin_anew_with_who_answers(
-    failing_over: GatewayProcess, upstream: MockUpstream, elsewhere: MockUpstream
-) -> None:
-    """The first model reads once and fails; what that cost is on the bill, beside the answer of the other."""
-    upstream.reply(tool_calls=[("recall", {"question": "lamp 7"})])
-    upstream.reply(status=500)
-    answer = ask(failing_over, "lone", text="Who keeps lamp 7?", context={"recall": True})
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["x-gateway-model"] == "other"
-    assert [len(upstream.chats), len(elsewhere.chats)] == [2, 1]
-    told = exact(answer.text)
-    usage, bill = told["usage"], told["response_metadata"]
-    assert bill["routing_path"] == ["lone", "openai/lone", "openai/other"]
-    assert usage["prompt_tokens"] == prompt_tokens(elsewhere.last.body)
-    own = usage["prompt_tokens"] * Decimal("13e-06") + usage["completion_tokens"] * Decimal("17e-06")
-    (asked,) = [call for call in show(failing_over, answer) if "failed_try" in call]
-    assert "openai/lone" in asked
-    assert usage["cost"] > own
-    audit(failing_over)
-
-
-def test_s12_7_metrics_count_tries_and_other_models(failing_over: GatewayProcess, upstream: MockUpstream) -> None:
-    failing(upstream, "twin-a", "lone", status=500)
-    ask(failing_over, "twins")
-    ask(failing_over, "lone")
-    page = httpx.get(f"{failing_over.url}/metrics", timeout=30).text
-    assert 'gateway_upstream_retries_total{reason="upstream_500"}' in page
-    assert 'gateway_fallbacks_total{kind="general"}' in page
-
-
-def test_s12_7_a_key_asks_no_model_that_it_does_not_name(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
-    keys = [{"key": LIMITED, "tenant": "a", "models": ["lone"]}, {"key": ADMIN, "tenant": "b"}]
-    models = [entry("lone", "lone", upstream.base_url), entry("other", "other", upstream.base_url)]
-    settings = {**RESTING, "default_fallbacks": ["other"]}
-    gateway = start_gateway({"model_list": models, "routing": settings, "auth": {"keys": keys}})
-    failing(upstream, "lone", status=500)
-    found = [ask(gateway, "lone", headers={"authorization": f"Bearer {key}"}).status_code for key in (LIMITED, ADMIN)]
-    assert found == [500, 200]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from openai import BadRequestError, InternalServerError, OpenAI, RateLimitError
 
-from tests.acceptance.test_prices import price_map, rounded
 from tests.support import anthropic_wire, gemini_wire
 from tests.support.answers import (
     Json,
@@ -27,6 +26,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import PATIENCE
+from tests.unit.turn.test_prices import price_map, rounded
 
 TOOLS: Any = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}

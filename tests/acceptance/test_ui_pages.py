@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.test_metrics import scrape, total
 from tests.support.answers import http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import free_port
 from tests.support.web_page import SECURE_HEADERS, PageClient, WebPage, checked
+from tests.unit.turn.test_metrics import scrape, total
 
 HOSTILE = [
     "<script>alert(1)</script>",

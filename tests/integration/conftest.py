@@ -1,4 +1,5 @@
-"""Stores on a database of the module's own, migrated once; tests keep apart by tenants of their own."""
+"""Stores on a database of the module's own, migrated once; tests keep apart by tenants of their own. Gateways and their
+providers are in memory."""
 
 import itertools
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +12,7 @@ from gateway.storage.database.engine import Transactions, open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
+from tests.conftest import Kinds
 
 TENANTS = itertools.count()
 OpenStore = Callable[[], ConversationStore]
@@ -44,3 +46,12 @@ async def other_store(module_storage_url: str, store: ConversationStore) -> Asyn
     opened = open_transactions(StorageSettings(url=module_storage_url))
     yield ConversationStore(opened, SystemClock())
     await opened.close()
+
+
+@pytest.fixture(scope="module")
+def kinds() -> Kinds:
+    """In memory: no process, no socket."""
+    from tests.support.gateway_here import GatewayHere, UpstreamHere, answer_in_memory
+
+    answer_in_memory()
+    return GatewayHere, UpstreamHere

@@ -64,8 +64,10 @@ class GatewayFactory:
         directory: Path,
         storage_url: str | None = None,
         fork_server: ForkServer | None = None,
+        kind: type[GatewayProcess] = GatewayProcess,
     ) -> None:
         self.upstream = upstream
+        self._kind = kind
         self.started: list[GatewayProcess] = []
         self._directory = directory
         self._storage_url = storage_url
@@ -85,7 +87,7 @@ class GatewayFactory:
         directory.mkdir()
         storage_url = self._storage_url or sqlite_url(directory)
         config = merged(default_config(self.upstream, storage_url), config_overrides or {})
-        gateway = GatewayProcess(config, env, directory=directory, fork_server=self._fork_server)
+        gateway = self._kind(config, env, directory=directory, fork_server=self._fork_server)
         self.started.append(gateway)
         if start:
             gateway.start()

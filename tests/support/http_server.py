@@ -122,7 +122,7 @@ class ThreadedHttpServer:
 
     async def _main(self, listener: socket.socket, listening: threading.Event) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        server = await self._loop.create_server(self._protocol, sock=listener)
+        server = await self._loop.create_server(self.protocol, sock=listener)
         listening.set()
         await self._stopping.wait()
         server.close()
@@ -132,7 +132,7 @@ class ThreadedHttpServer:
         self._gates.clear()
         await asyncio.sleep(0)  # aborted transports close their sockets in a callback
 
-    def _protocol(self) -> asyncio.StreamReaderProtocol:
+    def protocol(self) -> asyncio.StreamReaderProtocol:
         loop = asyncio.get_running_loop()
         reader = _Reader(loop)
 

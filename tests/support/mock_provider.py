@@ -19,6 +19,8 @@ EVENTS = (("content-type", "text/event-stream; charset=utf-8"),)
 class MockProvider(Closing):
     """Answers `POST /v1/messages` (Anthropic) and `/models/…:generateContent`, `:streamGenerateContent` (Gemini)."""
 
+    server: type[ThreadedHttpServer] = ThreadedHttpServer
+
     def __init__(self) -> None:
         self.requests: list[Record] = []
         self.cache: PromptCache | None = None
@@ -27,7 +29,7 @@ class MockProvider(Closing):
         """Answers requests of Anthropic's API for which nothing is queued."""
         self._queue: deque[tuple[Json | Answer, int | None]] = deque()
         self._stalled = threading.Event()
-        self._server = ThreadedHttpServer(self._respond)
+        self._server = self.server(self._respond)
         self._server.start()
 
     def close(self) -> None:

@@ -40,10 +40,13 @@ class MockUpstream(Closing):
     a `Reply` with `delay_first` or `gate` instead.
     """
 
+    server: type[ThreadedHttpServer] = ThreadedHttpServer
+    """By which it is reached."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._serial = 0
-        self._server = ThreadedHttpServer(self._respond)
+        self._server = self.server(self._respond)
         self._stalled = threading.Event()
         self.requests: list[Record] = []
         self.files: dict[str, bytes] = {}

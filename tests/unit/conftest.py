@@ -1,8 +1,28 @@
-"""Properties are tried on the same examples in every run; `FITTING_EXAMPLES=1000` tries more and other ones."""
+"""Properties are tried on the same examples in every run; `FITTING_EXAMPLES=1000` tries more and other ones. Gateways
+and their providers are in memory here: no process, no socket."""
 
 import os
 
+import pytest
 from hypothesis import settings
+
+from tests.conftest import Kinds
+from tests.support.factory import sqlite_url
 
 settings.register_profile("unit", derandomize="FITTING_EXAMPLES" not in os.environ, deadline=None, database=None)
 settings.load_profile("unit")
+
+
+@pytest.fixture(scope="module")
+def kinds() -> Kinds:
+    """In memory: no process, no socket."""
+    from tests.support.gateway_here import GatewayHere, UpstreamHere, answer_in_memory
+
+    answer_in_memory()
+    return GatewayHere, UpstreamHere
+
+
+@pytest.fixture(scope="module")
+def module_storage_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One kind of storage: what differs between them is tested below `tests/integration`."""
+    return sqlite_url(tmp_path_factory.mktemp("storage"))

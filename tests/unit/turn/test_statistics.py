@@ -2,13 +2,13 @@
 
 import httpx
 
-from tests.acceptance.test_metrics import scrape, total
 from tests.support.answers import Json, http, user
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
+from tests.unit.turn.test_metrics import scrape, total
 
 KEY = {"auth": {"keys": [{"key": "sk-gateway-key", "tenant": "a"}]}}
 

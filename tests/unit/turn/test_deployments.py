@@ -7,12 +7,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.test_metrics import scrape, total
 from tests.support.answers import Json, assistant, http, user
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
+from tests.support.gateway_here import UpstreamHere
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
+from tests.unit.turn.test_metrics import scrape, total
 
 WINDOWS = {"one": 600, "two": 3000}
 
@@ -20,7 +21,7 @@ WINDOWS = {"one": 600, "two": 3000}
 @pytest.fixture(scope="module")
 def module_other() -> Iterator[MockUpstream]:
     """A second provider."""
-    with MockUpstream() as server:
+    with UpstreamHere() as server:
         yield server
 
 

@@ -1,0 +1,1 @@
+"""The APIs of whole gateways in memory, on each kind of storage."""
