@@ -150,7 +150,7 @@ def merge_path(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any
     """Aligns the stored path with the messages that were sent, from their common end backwards.
 
     Only the end of the path may have been read. A message and its prefill may have been sent as two messages, or
-    without the prefill.
+    without the prefill; answers next to each other may have been sent as one.
 
     Args:
         beyond: also take stored messages that are older than all that was sent. A conversation that was recognised
@@ -172,9 +172,10 @@ def merge_path(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any
         if at >= 0 and message.digest == message_digest(sent[at]):
             at -= 1
         elif at >= 0 and is_said(message.body) and is_said(sent[at]):
-            at -= 1
-            while at >= 0 and is_continued(sent, at):
+            if message.role == sent[at]["role"]:  # else it is stored as one of several answers that were sent as one
                 at -= 1
+                while at >= 0 and is_continued(sent, at):
+                    at -= 1
         elif at >= 0 and (count := _prefilled_step(message, sent, at)):
             at -= count
         else:

@@ -266,6 +266,32 @@ def joined(messages: Sequence[Mapping[str, Any]], between: str = "") -> dict[str
     return {"role": "assistant", "content": between.join(content_text(each.get("content")) or "" for each in messages)}
 
 
+def in_one_text(messages: Sequence[Mapping[str, Any]], between: str) -> Sequence[Mapping[str, Any]]:
+    """The messages with `between` the texts of an answer that has several, or is several messages, as clients send it
+    again that know one text alone; the same where no answer is like that."""
+    answers = [message.get("role") == "assistant" for message in messages]
+    lists = (is_answer and isinstance(m.get("content"), list) for m, is_answer in zip(messages, answers, strict=True))
+    if not any(lists) and not any(map(all, pairwise(answers))):
+        return messages
+    found: list[Mapping[str, Any]] = []
+    run: list[Mapping[str, Any]] = []
+    texts: list[str] = []
+    has_several = False
+    for message in (*messages, None):
+        if message is not None and message.get("role") == "assistant":
+            content = message.get("content")
+            if _answer_text(message, identity(message)) is not None:
+                run.append(message)
+                parts = [content] if isinstance(content, str) else [part.get("text") for part in content or ()]
+                texts += [text for text in parts if isinstance(text, str) and text]
+                continue
+        if len(texts) > 1:
+            run, has_several = [{"role": "assistant", "content": between.join(texts)}], True
+        found += run if message is None else [*run, message]
+        run, texts = [], []
+    return found if has_several else messages
+
+
 def _answer_text(message: Mapping[str, Any], who: list[Any]) -> str | None:
     """The text of a final answer that says nothing but that; `who` is its identity."""
     if who[0] != "assistant":

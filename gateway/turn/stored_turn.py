@@ -10,7 +10,7 @@ from gateway.base.ids import answer_id, new_id
 from gateway.base.tasks import offload_if
 from gateway.context.report import BuiltContext
 from gateway.errors import StorageUnavailable
-from gateway.history.recognition import end_user_of, sent_chain, users_of
+from gateway.history.recognition import end_user_of, sent_chain, sent_instructions, users_of
 from gateway.models.chain import (
     START,
     ChainDigest,
@@ -21,14 +21,15 @@ from gateway.models.chain import (
     chain_digests,
     content_text,
     extended,
+    in_one_text,
     is_step,
     message_digest,
     says_nothing,
 )
-from gateway.models.conversation import INLINE_MESSAGES, ConversationMessage, History, TokenCounts
+from gateway.models.conversation import INLINE_MESSAGES, ConversationMessage, ConversationRef, History, TokenCounts
 from gateway.models.economy import BranchCosts
 from gateway.models.exchange import ChatRequest
-from gateway.models.items import SIGNED, said_apart
+from gateway.models.items import BETWEEN, SIGNED, said_apart
 from gateway.models.standing import Unlisted, unlisted_among
 from gateway.models.tool_steps import RESULT_ROLES, open_step, without_calls
 from gateway.models.turn import ASKED, BROKE, LedgerEntry, NewAnswer, StoredTurn, TurnCommit
@@ -305,6 +306,8 @@ class Chain:
     digests: tuple[ChainDigest, ...]
     prefill: dict[str, Any] | None = None
     delivered: dict[str, Any] | None = None
+    in_one: ChainDigest | None = None
+    """The digest of its end where each answer of several texts is sent again as one (`in_one_text`)."""
 
     @property
     def end(self) -> ChainDigest:
@@ -313,8 +316,8 @@ class Chain:
     def digests_after(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[ChainDigest, ...]:
         """The chain digests after an answer, in each form in which a client may send it again: as it is stored
         (`message`), and where there was a prefill also without it, or behind it (guarantee §3.4). Behind what was
-        delivered it is also the end of a run of answers. One of several messages may come back as several, and a
-        refusal as a text."""
+        delivered it is also the end of a run of answers. One of several messages, or texts, may come back as several or
+        as one, and a refusal as a text."""
         whole = extended(self.end, message, status=status)
         if self.delivered is not None:
             before = self.digests[-2] if len(self.digests) > 1 else self.base
@@ -323,7 +326,13 @@ class Chain:
             several = said_apart(message)
             if message.get("refusal") and not message.get("content"):
                 several = [{"role": "assistant", "content": message["refusal"]}]
-            return (whole, chain_digests(several, self.end)[-1]) if several else (whole,)
+            alone = [message]
+            joined = in_one_text(alone, BETWEEN)
+            forms = [form for form in (several, joined) if form and form is not alone]
+            found = [whole, *(chain_digests(form, self.end)[-1] for form in forms)]
+            if self.in_one is not None and whole != self.end:
+                found.append(extended(self.in_one, message, status=status))
+            return tuple(dict.fromkeys(found))
         apart = chain_digests([self.prefill, answer], self.end)[-1]
         return tuple(dict.fromkeys((whole, extended(self.end, answer, status=status), apart)))
 
@@ -332,7 +341,8 @@ class Chain:
         if self.prefill is None:
             *before, last = said_apart(message) or [message]
             apart = call_digest(chain_digests(before, self.end)[-1] if before else self.end, last)
-            return tuple(dict.fromkeys((call_digest(self.end, message), apart)))
+            ends = (self.end,) if self.in_one is None else (self.end, self.in_one)
+            return tuple(dict.fromkeys((*(call_digest(end, message) for end in ends), apart)))
         apart = call_digest(extended(self.end, self.prefill), answer)
         return tuple(dict.fromkeys((call_digest(self.end, message), call_digest(self.end, answer), apart)))
 
@@ -348,8 +358,16 @@ def chain_of(prepared: Prepared) -> Chain:
         bodies = [message.body for message in history.new_messages]
     last = bodies[-1] if bodies else None
     if last is None or last["role"] != "assistant":
-        return Chain(base, digests)
+        return Chain(base, digests, in_one=_in_one(request))
     return Chain(base, digests[:-1], last) if request.prefills else Chain(base, digests, delivered=last)
+
+
+def _in_one(request: ChatRequest) -> ChainDigest | None:
+    """The digest of a request's chain with each answer of several texts as one; None where it has none, or a name by
+    which its conversation is found."""
+    bodies = request.messages[len(sent_instructions(request)) :]
+    joined = in_one_text(bodies, BETWEEN) if request.conversation == ConversationRef() else bodies
+    return None if joined is bodies else chain_digests(joined)[-1]
 
 
 def _chains_of(prepared: Prepared) -> list[Chain]:

@@ -111,6 +111,33 @@ def test_s3_2_writings_of_the_same(client: Client, question: Json, answer: Json)
     assert client.ask(user("hello"), user("again"), assistant("hi"), user("more")) == other
 
 
+ONE_TWO = [{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]
+
+
+@pytest.mark.parametrize("once", [[assistant("One."), assistant("Two.")], [{"role": "assistant", "content": ONE_TWO}]])
+def test_s3_2_texts_of_one_answer_joined(client: Client, once: list[Json]) -> None:
+    """SDKs that know one text of an answer alone join its messages or parts with an empty line."""
+    again = assistant("One.\n\nTwo.")
+    first = client.ask(user("count"), *once, user("more"), reply="Three.")
+    sent = [user("count"), again, user("more"), assistant("Three."), user("and?")]
+    assert client.ask(*sent, reply="Four.") == first
+    assert client.forwarded == sent
+    assert client.ask(*sent, assistant("Four."), user("on")) == first
+    assert client.ask(user("count"), assistant("One. Two."), user("more"), assistant("Three."), user("so?")) != first
+
+
+@pytest.mark.parametrize("joined", ["One.Two.", "One.\n\nTwo.", ONE_TWO])
+def test_s3_2_texts_of_one_answer_joined_where_steps_were_left_out(client: Client, joined: Any) -> None:
+    """The step comes back, and all that was said stays."""
+    told = [user("count"), assistant("One."), assistant("Two."), user("look")]
+    first = client.ask(*told, reply=call("c1"))
+    step = [call("c1"), result("c1", "seen")]
+    assert client.ask(*told, *step, reply=LONG) == first
+    sent = [told[0], {"role": "assistant", "content": joined}, told[3], assistant(LONG), user("so?")]
+    assert client.ask(*sent) == first
+    assert client.forwarded == [*told, *step, *sent[-2:]]
+
+
 def test_s3_2_inner_white_space_is_a_difference(client: Client) -> None:
     """§3.2: only outer white space is trimmed."""
     first = client.ask(user("hello there"), reply="hi")
