@@ -8,10 +8,8 @@ from functools import partial
 from typing import Any
 
 from gateway.assembly.block import Shown, in_place_of, items_in, stretches
-from gateway.context.report import BuiltContext
 from gateway.features.citations.reading import Sent, citations_of
 from gateway.models.artifacts import Artifact, ProcessingStrategy
-from gateway.models.exchange import ChatRequest
 from gateway.models.tool_steps import RESULT_ROLES, text_of
 from gateway.models.window import Fitted, Forwarded, Material, Rendering
 from gateway.telemetry.logs import get_logger
@@ -28,36 +26,25 @@ def build() -> Feature:
 
 
 async def _with_citations(settled: Settled) -> Settled:
+    """Adds what an answer cites, and how many of the names in it were dropped (`models.turn.CITED`), also of one that
+    broke off. A fault of ours costs the citations, never the answer."""
     prepared, outcome = settled.attempted.prepared, settled.attempted.outcome
-    request = prepared.request
+    request, built = prepared.request, prepared.context
     if not request.options.cite or outcome.status == "failed":
         return settled
-    found = await _cited(outcome.completion or {}, prepared.context, prepared.rounds, request)
+    found: Json = {"citations": [], "citations_dropped": 0}
+    if built is not None and built.material is not None:
+        window = partial(_Window, built.material, built.fitted, prepared.rounds)
+        try:
+            found = await asyncio.to_thread(_cited, outcome.completion or {}, window, several=request.choices > 1)
+        except Exception as fault:  # noqa: BLE001 - whatever is wrong with citations, the answer is given
+            log.fault("citations_failed", fault, request_id=request.request_id)
     request.log_facts["citations"] = len(found["citations"])
     request.log_facts["citations_dropped"] = found["citations_dropped"]
     return replace(settled, cited=found)
 
 
-async def _cited(
-    completion: Mapping[str, Any], built: BuiltContext | None, rounds: Sequence[Json], request: ChatRequest
-) -> Json:
-    """What an answer cites, and how many of the names in it were dropped (`models.turn.CITED`), also of one that broke
-    off. A fault of ours costs the citations, never the answer.
-
-    Args:
-        rounds: what was sent beside the context, in rounds of the tool `recall`.
-    """
-    if built is None or built.material is None:
-        return {"citations": [], "citations_dropped": 0}
-    try:
-        window = partial(_Window, built.material, built.fitted, rounds)
-        return await asyncio.to_thread(_in_choices, completion, window, several=request.choices > 1)
-    except Exception as fault:  # noqa: BLE001 - whatever is wrong with citations, the answer is given
-        log.fault("citations_failed", fault, request_id=request.request_id)
-        return {"citations": [], "citations_dropped": 0}
-
-
-def _in_choices(completion: Mapping[str, Any], window_of: Callable[[], "_Window"], *, several: bool) -> Json:
+def _cited(completion: Mapping[str, Any], window_of: Callable[[], "_Window"], *, several: bool) -> Json:
     """The citations in the texts of an answer, as JSON-ready values.
 
     Args:
