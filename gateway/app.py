@@ -13,7 +13,9 @@ from gateway.documents.folders import clear_left_for_ever
 from gateway.embeddings.meaning import Meaning
 from gateway.features import citations, echoes, pdf_pages
 from gateway.features.agents import AgentSections
+from gateway.features.cache_breaks import CacheBreaks
 from gateway.features.entity_memory import EntityMemory
+from gateway.features.holdout import Holdout
 from gateway.features.pdf_pages import PageCutter
 from gateway.features.recall import Recall
 from gateway.features.rolling_summaries import RollingSummaries, TurnSummarizer
@@ -244,11 +246,13 @@ class Gateway:
             [
                 self.guards.build(),
                 EntityMemory(self.things).build(),
+                Holdout(self.settings.context.economy_holdout).build(),
                 AgentSections(self.counters, self.settings.context).build(),
                 Recall(self.context, self.counters, self.indexes, self.settings.context).build(),
                 echoes.build(),
                 citations.build(),
                 self.summaries.build(),
+                CacheBreaks().build(),
             ]
         )
 

@@ -143,6 +143,13 @@ class ContextSettings(Section):
         description="Default of `context.economy`: old tool results leave where that pays (`auto`), or bills estimate "
         "what that would have saved (`observe`).",
     )
+    economy_holdout: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of conversations that go direct where `context.economy` is `auto`, so that what is saved is "
+        "measured beside them.",
+    )
     recall_bytes: int = Field(
         2**20,
         ge=0,

@@ -80,6 +80,7 @@ def metered(
         direct=sums.direct + direct,
         billed=sums.billed + billed,
         clearable=note.clearable,
+        sent=None,
     )
 
 

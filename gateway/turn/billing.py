@@ -90,7 +90,7 @@ def _meter(
     except Exception as fault:  # noqa: BLE001 - it costs the meter, not the answer that was paid for
         log.fault("economy_failed", fault, request_id=prepared.request.request_id)
         return None, None
-    if options.held_out is not None:
+    if options.held_out is not None and not options.dry_run:
         told["holdout"] = options.held_out
     is_planned = any(call.purpose not in OF_MODELS for call in calls)
     says_something = is_planned or note is not None or context.left_out is not None or options.held_out is not None

@@ -214,6 +214,7 @@ class Settlement:
             "messages": messages,
             "response_metadata": with_plan(response_metadata(known), plan_of(prepared)),
             "estimated_cost": costs,
+            "prompt_tokens": prompt,
         }
 
     async def bill_dry_run(self, run: RequestRun) -> None:

@@ -8,18 +8,22 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, usage_of, user
+from tests.support.answers import Json, exact, http, usage_of, user
+from tests.support.command import gateway_command
 from tests.support.documents import prose
 from tests.support.edges import EDGES, PATHS, Edge, Heard, common, heard, said_by
+from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
+from tests.support.web_page import PageClient
 
 TOOL: Json = {"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}
 
 
 class Agent:
-    """A coding agent that sends everything again; `said` is all of it."""
+    """A coding agent that sends everything again; `said` is all of it. `prompt`: tokens that its upstream reports, in
+    the place of some more at each step; `cached`: how many of them it reads from its cache."""
 
     def __init__(self, gateway: GatewayProcess, upstream: MockUpstream, edge: Edge, name: str) -> None:
         self._at, self._upstream, self._edge = gateway.base_url, upstream, edge
@@ -27,6 +31,9 @@ class Agent:
         self.said: list[Json] = [user(f"Mend the {name}.")]
         self.forwarded: list[list[Json]] = []
         self.answers: list[Heard] = []
+        self.tools = [TOOL]
+        self.prompt: int | None = None
+        self.cached: int | None = None
 
     def steps(self, count: int, **context: Any) -> None:
         """So many steps, each of which reads a file."""
@@ -35,8 +42,9 @@ class Agent:
             path = json.dumps({"path": f"src/part{number}.py"}, separators=(",", ":"))
             call = {"id": f"call_{number}", "type": "function", "function": {"name": "read", "arguments": path}}
             answer = {"role": "assistant", "content": None, "tool_calls": [call]}
-            self._upstream.reply(message=answer, usage=usage_of(1000 + 300 * number, 10))
-            body = {"model": "gpt-4o", "messages": self.said, "tools": [TOOL], "context": context}
+            details = {} if self.cached is None else {"prompt_tokens_details": {"cached_tokens": self.cached}}
+            self._upstream.reply(message=answer, usage=usage_of(self.prompt or 1000 + 300 * number, 10, **details))
+            body = {"model": "gpt-4o", "messages": self.said, "tools": self.tools, "context": context}
             asked, at = said_by(self._edge, common(body)), f"{self._at}/{PATHS[self._edge]}"
             told = httpx.post(at, json=asked, headers=self._headers, timeout=30, trust_env=False)
             assert told.status_code == 200, told.text
@@ -95,6 +103,83 @@ def test_s6_by_default_bills_say_what_would_have_been_saved(
     assert Decimal(bill["economics"]["direct_cost"]) == Decimal(str(bill["cost"]["total_cost"]))
     assert Decimal(bill["economics"]["estimated_saving"]) > 0
     assert "economics" not in agent.answers[0].bill
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_s13_14_a_share_of_conversations_goes_direct(
+    start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str, request: pytest.FixtureRequest, edge: Edge
+) -> None:
+    """Each request of a conversation is on the same side, after a restart, too; no pass is made on that side, and the
+    report tells what both cost."""
+    config: Json = {"storage": {"url": storage_url}, "context": {"economy": "auto", "economy_holdout": 0.5}}
+    gateway = start_gateway(config)
+    agents = [Agent(gateway, upstream, edge, f"quay{number}") for number in range(8)]
+    for agent in agents:
+        agent.steps(6)
+    sides = {name: [each.bill["economics"]["holdout"] for each in agent.answers] for name, agent in enumerate(agents)}
+    assert all(len(set(side)) == 1 for side in sides.values())
+    assert {side[0] for side in sides.values()} == {True, False}
+    direct, other = (next(agents[name] for name, side in sides.items() if side[0] is held) for held in (True, False))
+    for agent in (direct, other):
+        agent.steps(10)
+        let_time_pass(storage_url, agent.answers[-1].conversation, request)
+    gateway.restart()
+    for agent in (direct, other):
+        agent.steps(1)
+    assert (labels(direct.forwarded[-1]), direct.answers[-1].bill["economics"]["holdout"]) == (0, True)
+    assert (labels(other.forwarded[-1]) > 0, other.answers[-1].bill["economics"]["holdout"]) == (True, False)
+    done = gateway_command("savings", "--config", str(gateway.config_path), "--json", directory=gateway.directory)
+    bills = [each.bill for agent in agents for each in agent.answers]
+    compared = json.loads(done.stdout)["compared"]
+    for side, held in (("direct", True), ("economised", False)):
+        costs = [bill["cost"]["total_cost"] for bill in bills if bill["economics"]["holdout"] is held]
+        assert compared[side]["requests"] == len(costs)
+        assert compared[side]["cost_per_request"] == pytest.approx(sum(costs) / len(costs))
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_s6_11_where_a_prompt_cache_broke_is_told(gateway: GatewayProcess, upstream: MockUpstream, edge: Edge) -> None:
+    """By each API, also by a process that did not answer the request before; the page tells it, too."""
+    agent = Agent(gateway, upstream, edge, "weir")
+
+    def step(cached: int) -> Json | None:
+        agent.cached = cached
+        agent.steps(1)
+        found: Json | None = agent.answers[-1].bill.get("cache")
+        return found
+
+    agent.prompt = 9000
+    assert step(0) is None
+    assert step(8960) is None
+    assert step(0) == {"broke_at": "provider", "promised_tokens": 9000, "cached_tokens": 0}
+    agent.tools = [{**TOOL, "function": {**TOOL["function"], "description": "Reads."}}]
+    assert (step(0) or {})["broke_at"] == "tools"
+    assert step(8960) is None
+    gateway.restart()
+    assert (step(0) or {})["broke_at"] == "provider"
+    agent.said[6] = {**agent.said[6], "content": "No such file."}
+    assert (step(0) or {})["broke_at"] == "message 7"
+
+
+def test_s13_13_a_loss_is_below_0_on_bill_command_and_page(
+    start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str
+) -> None:
+    """A window that is so small that each step rewrites it costs more than it saves."""
+    gateway = start_gateway({"storage": {"url": storage_url}})
+    agent = Agent(gateway, upstream, "chat", "flume")
+    agent.steps(6)
+    for _ in range(6):
+        agent.prompt, agent.cached = 1500, 0  # all is written anew, while a direct prompt would have been read
+        agent.steps(1, max_input_tokens=1500)
+    nets = [Decimal(each.bill["economics"]["net_saving"]) for each in agent.answers if "economics" in each.bill]
+    worst = min(agent.answers, key=lambda each: Decimal(each.bill.get("economics", {}).get("net_saving", "0")))
+    loss = Decimal(worst.bill["economics"]["net_saving"])
+    assert loss < 0
+    done = gateway_command("savings", "--config", str(gateway.config_path), "--json", directory=gateway.directory)
+    assert exact(done.stdout)["total"]["net_saving"] == sum(nets)
+    with PageClient(gateway.url) as browser:
+        page = browser.page(f"/ui/requests/{worst.bill['request_id']}")
+    assert f"-${abs(loss):f}".rstrip("0") in page.text
 
 
 def test_s2_economy_is_one_of_three(gateway: GatewayProcess) -> None:

@@ -95,9 +95,9 @@ class Compress:
         told = not_paused(await self._limited.dry_run(request))
         messages, used = told["messages"], told["response_metadata"]["context_utilization"]
         fitted = replace(request, messages=tuple(messages))
-        before = after = await self._pipeline.count(request)
+        before = after = told["prompt_tokens"]  # as the fit has counted them
         if messages != list(request.messages):
-            after = await self._pipeline.count(fitted)
+            before = await self._pipeline.count(request)
         system = body.get("system")
         if request.api == "messages":
             if used["strategy"] == UNCHANGED and not used.get("profile"):

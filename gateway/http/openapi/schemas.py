@@ -113,7 +113,7 @@ def _declared() -> dict[str, Schema]:
     bill["required"] = ["request_id", "conversation_id", "upstream_id", "model", "routing_path", "timings_ms"]
     for name in ("usage", "cost", "context_utilization"):
         bill["properties"][name] = bill["properties"][name]["anyOf"][0]
-    bill["properties"]["economics"] = ref("Economy")
+    bill["properties"] |= {"economics": ref("Economy"), "cache": ref("CacheBreak")}
     asked = "Only where `context.cite` asks for it."
     bill["properties"]["citations"] = {**many(ref("Citation")), "description": asked}
     bill["properties"]["citations_dropped"] = {**WHOLE, "description": asked}
@@ -156,6 +156,11 @@ def _of_bills() -> dict[str, Schema]:
             net_saving={**TEXT, "description": "Below 0 where it cost more."},
             estimated_saving={**TEXT, "description": "With `observe`: what `auto` would have saved."},
             **{"pass": {"enum": ["cold", "paid"], "description": "Old tool results left in this request."}},
+        ),
+        "CacheBreak": obj(
+            "Only where the provider read less from its cache than what was forwarded before promises.",
+            "broke_at promised_tokens:whole cached_tokens:whole",
+            broke_at={**TEXT, "description": "`model`, `ttl`, `tools`, `system`, `message N` or `provider`."},
         ),
         "Economics": obj(
             "What a plan saves beside what it costs, and what this request saved.",
@@ -222,7 +227,7 @@ def _of_chats() -> dict[str, Schema]:
         },
         "DryRun": obj(
             "What would be forwarded, and what it would cost.",
-            "object model messages response_metadata estimated_cost",
+            "object model messages response_metadata estimated_cost prompt_tokens:whole",
             object={"const": "context.dry_run"},
             messages=many(ANY_OBJECT),
             response_metadata=ref("ResponseMetadata"),

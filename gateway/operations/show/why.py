@@ -35,6 +35,9 @@ def write_why(screen: Screen, found: ExplainedRequest) -> None:
     reason = used.get("fallback_reason") or used.get("planning_reason") or "none"
     screen.line(f"planner: {planned}: ", str(reason))
     _economics(screen, used.get("economics"))
+    if cache := found.entry.metadata.get("cache"):
+        tokens = f"{cache['cached_tokens']} of {cache['promised_tokens']} tokens were read from it"
+        screen.line("prompt cache broke at ", cache["broke_at"], f": {tokens}")
     _artifacts(screen, found)
     _plan(screen, found)
     _prefix(screen, found)

@@ -12,7 +12,7 @@ from gateway.accounting.cost import price_call
 from gateway.errors import InvalidRequest, UpstreamError, UpstreamOverflow, UpstreamRefused, UpstreamTimeout
 from gateway.http.operations import render
 from gateway.models.bill import Purpose
-from gateway.models.turn import LedgerEntry, TurnStatus
+from gateway.models.turn import LedgerEntry, LedgerFigures, TurnStatus
 from gateway.telemetry.metrics import MOST_REASONS, MOST_UNLISTED, Metrics, WindowUse, endpoint_of
 
 PRICES = {"input_cost_per_token": Decimal("1e-06"), "output_cost_per_token": Decimal("2e-06")}
@@ -47,6 +47,20 @@ def test_a_bill() -> None:
     assert found["gateway_cost_usd_total", "a", "planner"] == 0.000005
     assert found["gateway_unpriced_bills_total", "a"] == 1
     assert (found["gateway_bills_total", "a", "complete"], found["gateway_bills_total", "a", "partial"]) == (1, 1)
+
+
+def test_s13_13_savings_and_losses_are_counters_each() -> None:
+    """Their difference is the net saving; what is paid behind an answer is a loss."""
+    metrics = Metrics(["a"])
+    for net in ("0.75", "-0.25", "0", "0.5", None):
+        saved = LedgerFigures(net_saving=None if net is None else Decimal(net))
+        metrics.billed(replace(entry("a"), figures=saved))
+    summary = price_call("summarizer", "s", USAGE, PRICES)
+    metrics.amended("a", [summary])
+    found = samples(metrics)
+    assert found["gateway_net_saved_usd_total", "a"] == 1.25
+    assert found["gateway_net_lost_usd_total", "a"] == pytest.approx(0.25 + float(summary.total or 0))
+    assert found["gateway_unmetered_bills_total", "a"] == 1
 
 
 @pytest.mark.parametrize("purpose", ["planner", "summarizer", "embedder"])

@@ -6,9 +6,11 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.context.report import BuiltContext
 from gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnreachable
-from gateway.models.bill import CallCost, InternalCall
+from gateway.models.bill import CallCost, ContextUtilizationMetadata, InternalCall
 from gateway.models.exchange import Deployment, ModelFacts
+from gateway.models.window import Fitted, Forwarded, Selection
 from gateway.turn.billing import bill, metadata_of
 from gateway.turn.stages import Outcome, Prepared, RequestRun, Target, Wire
 from gateway.window.budget import Budget
@@ -76,6 +78,32 @@ def test_failed_tries_rounds_answer_and_internal_calls_add_up() -> None:
     assert made.usage["prompt_tokens"] == 10, "of the rounds and the answer, of no failed try"
     assert made.total is None, "the planner has no price"
     assert made.known.timings_ms["upstream"] == 3000.0, "since the last answer was asked for"
+
+
+def test_s13_13_rounds_and_planners_are_a_loss_and_failed_tries_are_not() -> None:
+    """A client that asks the model itself pays the first prompt and the last answer, and what failed before."""
+    made = prepared()
+    fitted = Fitted(Selection(), Forwarded(list(made.request.messages), []), 3, exact=False, breakdown={})
+    context = BuiltContext(fitted, ContextUtilizationMetadata("gpt-4o"), material=None)
+    observed = replace(made.request, options=replace(made.request.options, mode="simple", economy="observe"))
+    run = RequestRun(replace(made, request=observed, context=context))
+    run.began(1.0)
+    run.followed(replace(call("gpt-4o", "0.25", 3), completion_cost=Decimal("0.125")))
+    run.began(2.0)
+    run.failed(LATE)
+    run.followed(call("gpt-4o", "0.5"))
+    run.began(2.0)
+    prices = {"input_cost_per_token": Decimal(2), "output_cost_per_token": Decimal(0)}
+    run.internal.append(InternalCall("planner", "openai/mini", {"prompt_tokens": 1, "completion_tokens": 0}, prices))
+    primary = replace(call("gpt-4o", "1", 7), completion_cost=Decimal("0.0625"))
+    bills = [bill(run.attempted(Outcome("complete")), (primary.usage, primary), 5.0)]
+    direct = Decimal("0.5") + Decimal("0.25") + Decimal("0.0625")
+    run.turn_to(replace(run.prepared, request=replace(observed, options=replace(observed.options, economy="off"))))
+    bills.append(bill(run.attempted(Outcome("complete")), (primary.usage, primary), 5.0))
+    economics = bills[0].metadata["economics"]
+    assert bills[0].total == Decimal("3.9375")
+    assert (Decimal(economics["direct_cost"]), Decimal(economics["net_saving"])) == (direct, direct - Decimal("3.9375"))
+    assert "economics" not in bills[1].metadata
 
 
 def test_what_was_paid_at_a_target_that_was_left_is_a_failed_try() -> None:
