@@ -13,6 +13,8 @@ from gateway.models.usage import READ, WRITTEN, figure, told, written_for_an_hou
 
 MIN_CACHED_TOKENS = 4096
 """Providers cache no shorter prompt (OpenAI from 1,024, others up to this)."""
+MIN_HEAD_TOKENS = 1024
+"""A head that stays is read at the least where it is longer and the cache is warm, as far as most providers go."""
 ZERO = Decimal(0)
 
 
@@ -28,6 +30,7 @@ def metered(
     counted: int,
     left: LeftOut | None,
     rewritten: bool,
+    idle: bool = False,
 ) -> tuple[dict[str, Any], BranchCosts]:
     """The bill's `economics`, and the branch's sums with this request.
 
@@ -43,6 +46,7 @@ def metered(
         counted: tokens of the prompt as the gateway counts them; its other counts are scaled by what was reported.
         left: what was left out of the prompt.
         rewritten: a pass changed what was forwarded before.
+        idle: nobody used the conversation for so long that its cache may have expired.
     """
     prompt = figure(usage, "prompt_tokens")
     scale = prompt / counted if counted else 1.0
@@ -54,6 +58,8 @@ def metered(
     is_cold = note.is_cold or known is None
     if known is not None and not rewritten and reads and known.prompt_tokens - known.left_tokens >= MIN_CACHED_TOKENS:
         is_cold = not any(reads)  # the upstream knows better
+    if idle and rewritten and reads and left is not None and scale * left.unchanged >= MIN_HEAD_TOKENS:
+        is_cold = not any(reads)
     if changes and rates is not None and prompt:
         whole = 0 if is_cold or known is None else known.prompt_tokens
         sent = 0 if is_cold or known is None else known.prompt_tokens - known.left_tokens

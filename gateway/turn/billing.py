@@ -13,6 +13,7 @@ from gateway.accounting.metadata import add_bill, add_planning, begun, extended_
 from gateway.base import jsons
 from gateway.base.names import near_miss
 from gateway.base.tasks import BackgroundTasks
+from gateway.economy.rates import LIFETIME
 from gateway.economy.sums import metered
 from gateway.models.bill import FAILED_TRY, OF_MODELS, CallCost, ContextUtilizationMetadata, ResponseMetadata, usage_of
 from gateway.models.calibration import Report
@@ -86,6 +87,7 @@ def _meter(
             counted=context.fitted.tokens,
             left=context.left_out,
             rewritten=context.fitted.new_pass or (note is not None and note.passed is not None),
+            idle=_is_idle(prepared),
         )
     except Exception as fault:  # noqa: BLE001 - it costs the meter, not the answer that was paid for
         log.fault("economy_failed", fault, request_id=prepared.request.request_id)
@@ -95,6 +97,12 @@ def _meter(
     is_planned = any(call.purpose not in OF_MODELS for call in calls)
     says_something = is_planned or note is not None or context.left_out is not None or options.held_out is not None
     return told if says_something else None, costs
+
+
+def _is_idle(prepared: Prepared) -> bool:
+    """Whether nobody used the conversation for so long that its provider's prompt cache may have expired."""
+    used_at = prepared.history.used_at if prepared.history is not None else None
+    return used_at is not None and prepared.request.arrived_at - used_at > LIFETIME
 
 
 def _without_rounds(calls: Sequence[CallCost]) -> Decimal:

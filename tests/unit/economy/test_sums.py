@@ -66,6 +66,24 @@ def test_a_warm_pass_costs_what_it_rewrites() -> None:
     assert Decimal(economics["net_saving"]) < 0
 
 
+@pytest.mark.parametrize(
+    ("idle", "cached", "unchanged", "is_cold"),
+    [(True, 0, 5_000, True), (False, 0, 5_000, False), (True, 5_000, 5_000, False), (True, 0, 500, False)],
+)
+def test_a_pass_for_room_is_cold_where_its_head_was_not_read(
+    idle: bool, cached: int, unchanged: int, is_cold: bool
+) -> None:
+    """Providers that promise no time: after some minutes what was read of the head that stayed tells whether a direct
+    prompt would have been read."""
+    usage = {"prompt_tokens": 12_000, "prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0}}
+    left = LeftOut(30_000, 0, unchanged)
+    economics, _ = measured(usage, rewritten=True, idle=idle, left=left)
+    rates = CacheRates(READ, WRITE)
+    whole, sent = (0, 0) if is_cold else (48_000, unchanged)
+    direct = rates.prompt(42_000, whole) - rates.prompt(12_000, sent)
+    assert Decimal(economics["direct_cost"]) == max(Decimal(0), Decimal("0.1") + direct)
+
+
 def test_where_nothing_is_left_out_both_are_equal_to_the_digit() -> None:
     economics, _ = measured(CACHED, left=None, before=BranchCosts("m", 18_000, 0, Decimal(2), Decimal(2)))
     assert Decimal(economics["direct_cost"]) == Decimal("0.1")
