@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.test_hostile_json import ODD, REFUSED
 from tests.support.answers import Json, http
 from tests.support.faults.refusals import changed, places
 from tests.support.gateway_process import GatewayProcess
 from tests.support.messages import HEADERS, TOOL
 from tests.support.mock_upstream import MockUpstream
+from tests.unit.http.test_hostile_json import ODD, REFUSED
 
 TEXT = {"type": "text", "text": "hello"}
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}

@@ -134,7 +134,6 @@ RUBBISH = {
     "a string": b'"hello"',
     "null": b"null",
     "not UTF-8": b'{"model": "gpt-4o", "messages": [{"role": "user", "content": "\xff\xfe"}]}',
-    "half a surrogate pair": b'{"model": "gpt-4o", "messages": [{"role": "user", "content": "\\ud83d"}]}',
     "NaN": b'{"model": "gpt-4o", "temperature": NaN, "messages": [{"role": "user", "content": "x"}]}',
     "as deep as a well": b'{"model": "gpt-4o", "messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "deep unknown field": b'{"model":"gpt-4o","messages":[{"role":"user","content":"x"}],"x":'

@@ -12,6 +12,7 @@ from tests.support import anthropic_wire as wire
 from tests.support.answers import Json, chat, http, read_stream, used, user
 from tests.support.documents import prompt_tokens, prose
 from tests.support.factory import GatewayFactory
+from tests.support.gateway_here import ProviderHere
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import Answer, Record
 from tests.support.internal_models import InternalModels, every
@@ -31,7 +32,7 @@ MASKING: Json = {"masking": {"enabled": True}}
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[MockProvider]:
-    with MockProvider() as server:
+    with ProviderHere() as server:
         yield server
 
 
