@@ -88,3 +88,12 @@ def test_s1_9_a_half_in_a_request_is_mended(
         answer = client.post(f"/{path}", content=json.dumps(body).encode())
         assert answer.status_code == 200, answer.text
     assert str(upstream.last.body["messages"][-1]["content"]).count("cut \ufffd") == 1
+
+
+def test_s1_9_a_half_in_a_relayed_request_goes_up_as_it_came(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Its model is read all the same."""
+    raw = json.dumps({"model": "gpt-4o", "input": HALF}).encode()
+    with http(gateway) as client:
+        answer = client.post("/embeddings", content=raw, headers={"content-type": "application/json"})
+    assert answer.status_code == 200, answer.text
+    assert upstream.requests[-1].body["input"] == HALF

@@ -110,6 +110,11 @@ def test_s10_1_errors_name_the_field_of_the_request(one_gateway: GatewayProcess,
     create(one_gateway, body)  # from here on it is known that the upstream has no responses
     orphan = {"type": "function_call_output", "call_id": "call_9", "output": "y"}
     assert refused(one_gateway, {**body, "input": [*body["input"], orphan]})["param"] == "input[1]"
+    call = {"type": "function_call", "call_id": "call_8", "name": "look", "arguments": "{}"}
+    said = {"role": "assistant", "content": "I look."}
+    unanswered = refused(one_gateway, {**body, "input": [*body["input"], said, call, *body["input"]]})
+    assert unanswered["param"] == "input[2]"
+    assert "after input[2]" in unanswered["message"]
     assert refused(one_gateway, {**body, "background": True})["param"] == "background"
     assert refused(one_gateway, {**body, "max_output_tokens": -1})["param"] == "max_output_tokens"
     hosted: Any = {"tools": [{"type": "web_search"}, {"type": "image_generation"}, TOOL]}

@@ -20,13 +20,14 @@ Item = dict[str, Any]
 @dataclass(slots=True)
 class ReadMessage:
     """A chat message, its status, whether it is pinned, and the path of the first item that it was read from. `stands`:
-    that item stands for what was said elsewhere."""
+    that item stands for what was said elsewhere. `called` is the path of its first call."""
 
     body: dict[str, Any]
     status: str
     where: str
     pinned: bool = False
     stands: bool = False
+    called: str = ""
 
 
 class ItemReader:
@@ -169,6 +170,7 @@ class ItemReader:
     def _add_call(self, call: dict[str, Any], where: str) -> None:
         answer = self.answer(where)
         answer.setdefault("tool_calls", []).append(call)
+        self.messages[-1].called = self.messages[-1].called or where
 
     def answer(self, where: str) -> dict[str, Any]:
         """The assistant's message that a call belongs to."""

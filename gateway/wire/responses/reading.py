@@ -40,9 +40,9 @@ NO_CHATS = ("instructions", "tools", "tool_choice", "text", "reasoning", "includ
 TRUNCATIONS = ("auto", "disabled")
 OUTPUT_FIELDS = {".content": ".output", ".tool_call_id": ".call_id"}
 OF_FILE = re.compile(r"(\.content\[(\d+)\])\.file(\.\w+)?")
-Place = tuple[str, str]
-"""The path of an item, and the role of the message that it is; `STANDS` where the item stands for what is elsewhere, so
-that nothing below it is told."""
+Place = tuple[str, str, str]
+"""The path of an item, the role of the message that it is, and the path of its first call. The role is `STANDS`
+where the item stands for what is elsewhere, so that nothing below it is told."""
 STANDS = ""
 
 
@@ -69,9 +69,11 @@ class Reading:
         if found is None:
             return path if path in self.said else NAMED_HERE.get(path, path)
         index, below = int(found[1]), found[2]
-        place, role = self.places[index] if index < len(self.places) else ("input", "")
+        place, role, called = self.places[index] if index < len(self.places) else ("input", "", "")
         if place == "instructions" or role == STANDS:
             return place
+        if called and not path[found.end(1) + 1 :]:  # of an answer with calls no rule is broken but by these
+            return called
         if (of_file := OF_FILE.fullmatch(below)) is not None:
             below = of_file[1] + self._file_field(index, int(of_file[2]), of_file[3])
         if role == "tool":
@@ -100,7 +102,7 @@ def read_request(body: Mapping[str, Any]) -> Reading:
     if truncation not in (None, *TRUNCATIONS):
         raise invalid("truncation", f"must be one of {', '.join(TRUNCATIONS)}")
     messages, needs, hosted = read_input(body.get("input"))
-    bodies, places = [each.body for each in messages], [(each.where, _role(each)) for each in messages]
+    bodies, places = [each.body for each in messages], [_place(each) for each in messages]
     instructions = body.get("instructions")
     if instructions is not None:
         if not isinstance(instructions, str):
@@ -108,7 +110,7 @@ def read_request(body: Mapping[str, Any]) -> Reading:
         if instructions:
             bodies, places = (
                 [{"role": "system", "content": instructions}, *bodies],
-                [("instructions", "system"), *places],
+                [("instructions", "system", ""), *places],
             )
     chat: Json = {name: body[name] for name in SAME if body.get(name) is not None}
     chat["messages"] = bodies
@@ -132,8 +134,8 @@ def read_request(body: Mapping[str, Any]) -> Reading:
     return Reading(chat, native_words, tuple(places), truncation == "disabled", previous, _threshold(body))
 
 
-def _role(message: ReadMessage) -> str:
-    return STANDS if message.stands else str(message.body["role"])
+def _place(message: ReadMessage) -> Place:
+    return message.where, STANDS if message.stands else str(message.body["role"]), message.called
 
 
 def _threshold(body: Mapping[str, Any]) -> int | None:
