@@ -49,6 +49,8 @@ def as_upstream_takes(
         if not protocol.takes_blocks:
             plain = ((without_blocks(message), message) for message in messages)
             messages = [each for each, message in plain if each is message or not is_silent(each)]
+        if request.api == "responses" and not protocol.takes_items:
+            messages = [message for message in messages if not is_silent(message)]
         if protocol.text_results and request.api == "responses":
             messages = list(with_shown_apart(messages))
         return Translated(messages, forward, fields)

@@ -131,6 +131,9 @@ def test_s10_1_errors_name_the_field_of_the_request(one_gateway: GatewayProcess,
     upstream.reply(text="known", usage=usage_of(1, 1))
     again = create(one_gateway, {**body, "input": [*body["input"], searched, {"role": "user", "content": "y"}]})
     assert "web_search_call" in str(again["response_metadata"]["context_utilization"]["warnings"])
+    silent = {"type": "message", "role": "assistant", "content": []}
+    create(one_gateway, {**body, "input": [*body["input"], silent, {"role": "user", "content": "z"}]})
+    assert [message["role"] for message in upstream.last.body["messages"]] == ["user", "user"]
 
 
 def test_s10_1_one_history_told_by_two_apis(gateway: GatewayProcess, upstream: MockUpstream) -> None:
