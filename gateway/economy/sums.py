@@ -109,4 +109,5 @@ def _estimated(note: EconomyNote, rates: CacheRates | None, *, is_cold: bool) ->
 
 
 def _usd(value: Decimal) -> str:
-    return f"{value:f}"
+    """USD without zeros at the end: a bill may stand twice in a stream."""
+    return f"{value.normalize(EXACT):f}"

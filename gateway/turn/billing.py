@@ -92,6 +92,8 @@ def _meter(
     except Exception as fault:  # noqa: BLE001 - it costs the meter, not the answer that was paid for
         log.fault("economy_failed", fault, request_id=prepared.request.request_id)
         return None, None
+    if note is None:  # there is nothing that could leave for economy
+        told.pop("estimated_saving", None)
     if options.held_out is not None and not options.dry_run:
         told["holdout"] = options.held_out
     is_planned = any(call.purpose not in OF_MODELS for call in calls)
