@@ -1,6 +1,7 @@
 """Dockerfile and compose.yaml as far as they can be read; `make compat` runs their commands (guarantee §8)."""
 
 import re
+import tomllib
 from typing import Any
 
 import pytest
@@ -48,6 +49,17 @@ def test_s8_a_container_with_an_operators_key_needs_keys_of_its_own(
     assert settings.server.host == "0.0.0.0"
     assert (refusal(settings) is None) is starts
     assert [entry.tenant for entry in settings.auth.keys] == (["team-a"] if "GATEWAY_AUTH_KEYS" in given else [])
+
+
+def test_the_image_is_built_with_all_that_the_wheel_holds() -> None:
+    """What is not copied, or not sent to the builder, ends its build."""
+    project: Any = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*wheel["packages"], *wheel["force-include"], "pyproject.toml"}
+    needed |= {project["project"]["readme"], *project["project"]["license-files"]}
+    assert needed <= set(Dockerfile.read().copied)
+    sent = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
+    assert {f"!{name}" for name in needed} <= set(sent)
 
 
 def test_the_image_runs_as_an_unprivileged_user() -> None:
