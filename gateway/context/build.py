@@ -16,10 +16,12 @@ from gateway.assembly.block import worded
 from gateway.assembly.messages import assemble
 from gateway.base.tasks import offload_if
 from gateway.context.gather import ContextInputs, Lack, collect
+from gateway.economy.kept import kept_in_pass
+from gateway.economy.passes import may_keep_more
 from gateway.economy.rates import CacheRates, cache_rates
 from gateway.embeddings.meaning import Meaning, RequestMeaning
 from gateway.errors import ContextLengthExceeded
-from gateway.models.artifacts import ArtifactType, ProcessingStrategy
+from gateway.models.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.models.bill import Comparison, InternalCall, LeftOut
 from gateway.models.economy import AUTO, OFF, PAID, EconomyNote
 from gateway.models.exchange import ChatRequest
@@ -31,11 +33,11 @@ from gateway.planning.processor import ModelConfig
 from gateway.ports import TokenCounter
 from gateway.relevance.index_cache import ContentIndexes, PassageFinder
 from gateway.telemetry.logs import get_logger
-from gateway.window.budget import Limits
+from gateway.window.budget import MIN_CACHED, Limits
 from gateway.window.counting import PromptCounter
 from gateway.window.fit import count_unreduced
 from gateway.window.fit import fit as fit_window
-from gateway.window.fitting import Tools
+from gateway.window.fitting import Tools, no_results
 from gateway.window.turns import bounded
 
 P = ParamSpec("P")
@@ -165,20 +167,37 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
     request, tokens, history, settings = inputs.request, inputs.budget.tokens, inputs.history, inputs.settings
     material = collect(inputs)
     finder = ranking.finder(material)
-    tools = Tools(assemble=assemble, relevance=ranking.relevance(finder), compact=compact, worded=worded)
+    is_weighed = request.options.economy == AUTO and economic_rates(inputs, material, 0) is not None
+    kept = _kept(request) if is_weighed else no_results
+    tools = Tools(assemble, ranking.relevance(finder), compact, worded, kept)
     counting = PromptCounter(counter, request.forward, material, max(1.0, counter.margin), history.notes)
     estimated = counter.margin != 1.0
     window = inputs.budget.context_window
     is_roomy = tokens is not None and (window is None or 2 * tokens >= window)
-    is_economic = is_roomy and request.options.economy == AUTO and economic_rates(inputs, material, 0) is not None
+    is_economic = is_roomy and is_weighed
     limits = Limits(tokens, settings.history_share, estimated=estimated, budget=inputs.budget, is_economic=is_economic)
     material = bounded(material, inputs.budget.turns)
     if tokens is not None and (history.stored or history.unread):
         # At first sight nothing is cached yet, and nobody knows whether it goes on: then all of the budget is filled.
         fresh = counting.texts([each.content for each in material.fresh])
-        limits = replace(limits, low_water=int(settings.low_water * tokens), fresh=fresh)
+        low_water = MIN_CACHED if is_weighed else int(settings.low_water * tokens)  # deeper is always cheaper
+        keeps = is_weighed and may_keep_more(history.costs)
+        limits = replace(limits, low_water=low_water, fresh=fresh, may_keep_more=keeps)
     unreduced = count_unreduced(material, limits, counting, tools, _shares(inputs))
     return MeasuredInputs(inputs, material, counting, limits, tools, finder, unreduced)
+
+
+def _kept(request: ChatRequest) -> Callable[[Material], Sequence[Artifact]]:
+    """Which results a pass keeps whole. A fault in it costs these, never the answer."""
+
+    def found(material: Material) -> Sequence[Artifact]:
+        try:
+            return kept_in_pass(material)
+        except Exception as fault:  # noqa: BLE001 - a pass without it stands
+            log.fault("economy_failed", fault, request_id=request.request_id)
+            return ()
+
+    return found
 
 
 def economic_rates(inputs: ContextInputs, material: Material, prompt_tokens: int) -> CacheRates | None:

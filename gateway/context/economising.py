@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.context.build import FinalFit, MeasuredInputs, Proposal, economic_rates
-from gateway.economy.kept import ToolUse, kept_results
+from gateway.economy.kept import kept_results, tool_uses
 from gateway.economy.passes import CarriedResult, cleared_when_cold, cleared_when_paid, credit
 from gateway.economy.rates import LIFETIME, CacheRates, cache_lifetime
 from gateway.models.artifacts import ArtifactType, ProcessingStrategy
 from gateway.models.economy import AUTO, COLD, PAID, BranchCosts, EconomyNote, PassKind
 from gateway.models.items import SIGNED
 from gateway.models.tool_steps import calls_of, text_of
-from gateway.models.window import Fitted, Material, Rendering
+from gateway.models.window import Fitted, Rendering
 from gateway.telemetry.logs import get_logger
 from gateway.window.fitting import Fitting
 
@@ -82,7 +82,7 @@ class _Prompt:
         self._measured, fitted = measured, final.fitted
         self.indexes = fitted.forwarded.indexes
         self._sizes = _sizes(fitted)
-        self._uses = _tool_uses(measured.material)
+        self._uses = tool_uses(measured.material)
         self._carried = self._found(fitted)
 
     def cleared_when_cold(self) -> list[CarriedResult]:
@@ -112,22 +112,8 @@ class _Prompt:
         return found
 
     def _without_kept(self, found: Sequence[CarriedResult]) -> list[CarriedResult]:
-        kept = kept_results(self._uses)
+        kept = set(kept_results(self._uses))
         return [each for each in found if self.indexes[each.index] not in kept]
-
-
-def _tool_uses(material: Material) -> list[ToolUse]:
-    """All results of the conversation, oldest first, with the answers since each."""
-    since, answers = [0] * len(material.messages), 0
-    for index in range(len(material.messages) - 1, -1, -1):
-        since[index] = answers
-        answers += material.messages[index].role == "assistant"
-    found = [
-        ToolUse(at, artifact.title or "", artifact.arguments, artifact.size_chars, since[at])
-        for artifact in material.placed
-        if artifact.artifact_type is ArtifactType.TOOL_RESULT and (at := artifact.place.message) is not None
-    ]
-    return sorted(found, key=lambda use: use.index)
 
 
 def _sizes(fitted: Fitted) -> list[int]:

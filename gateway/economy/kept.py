@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from itertools import islice
 
 from gateway.base import jsons
+from gateway.models.artifacts import Artifact, ArtifactType
+from gateway.models.window import Material
 
 EDITED_WITHIN = 40
-"""Answers: a file that was edited within so many is one that is being edited."""
+"""Answers: a file that was edited within so many is one that is being edited. What was called for again after it had
+been cut stays as long."""
 READ_WITHIN = 12
-"""Answers: the latest reading of a file within so many stays."""
+"""Answers: the latest reading of a file within so many stays, while nothing has to leave."""
+READ_WITHIN_PASS = 6
+"""The same where something has to leave: there each result that stays takes the room of another."""
 WHOLE_SHARE = 0.5
 """Share of a file's longest reading from which on another is a reading of the whole, and not of a page of it."""
 PATH = re.compile(r"[\w./\\-]*[\w-]+\.\w{1,6}(?!\w)")
@@ -30,26 +35,36 @@ MAX_NAMES = 50
 @dataclass(frozen=True, slots=True)
 class ToolUse:
     """A tool's result in the conversation, with its call: `index` of its message, `size` in any unit, and `age`, the
-    answers since it was first forwarded."""
+    answers since it was first forwarded. `is_cut`: it no longer stands in full."""
 
     index: int
     tool: str
     arguments: str
     size: int
     age: int
+    is_cut: bool = False
 
 
-def kept_results(uses: Sequence[ToolUse]) -> frozenset[int]:
-    """Indexes of the results that stay: of each file that is being edited the latest reading, and the latest of the
-    whole of it; and the latest reading of any file, where that is recent.
+def kept_results(uses: Sequence[ToolUse], read_within: int = READ_WITHIN) -> list[int]:
+    """Indexes of the results that stay, the most needed first: of each file that is being edited the latest reading,
+    and the latest of the whole of it; what was called for again after it had been cut; then the latest reading of any
+    file, where that is recent.
 
     Args:
         uses: all results of the conversation, oldest first.
+        read_within: answers within which a reading is recent.
     """
     readings: dict[str, list[ToolUse]] = {}
     alone: dict[str, list[ToolUse]] = {}
     edited: set[str] = set()
+    cut: set[tuple[str, str]] = set()
+    again: dict[tuple[str, str], ToolUse] = {}
     for use in uses:
+        call = use.tool, use.arguments
+        if use.is_cut:
+            cut.add(call)
+        elif call in cut and use.age <= EDITED_WITHIN:
+            again[call] = use
         texts = list(_strings(use.arguments))
         changed = set(_edited(use.tool, texts))
         if use.age <= EDITED_WITHIN:
@@ -61,13 +76,42 @@ def kept_results(uses: Sequence[ToolUse]) -> frozenset[int]:
             readings.setdefault(name, []).append(use)
             if len(read) == 1:
                 alone.setdefault(name, []).append(use)
-    kept = {each[-1].index for each in readings.values() if each[-1].age < READ_WITHIN}
+    kept: set[int] = set()
     for name in edited & readings.keys():
         found = alone.get(name) or readings[name]
         longest = max(use.size for use in found)
         whole = next(use for use in reversed(found) if use.size >= WHOLE_SHARE * longest)
         kept |= {found[-1].index, whole.index}
-    return frozenset(kept)
+    kept.update(use.index for use in again.values())
+    recent = {each[-1].index for each in readings.values() if each[-1].age < read_within}
+    return [*sorted(kept, reverse=True), *sorted(recent - kept, reverse=True)]
+
+
+def kept_in_pass(material: Material) -> list[Artifact]:
+    """The results that a pass shows whole as far as they have room, the most needed first."""
+    results = {each.place.message: each for each in material.placed if each.artifact_type is ArtifactType.TOOL_RESULT}
+    return [results[index] for index in kept_results(tool_uses(material), READ_WITHIN_PASS)]
+
+
+def tool_uses(material: Material) -> list[ToolUse]:
+    """All results of the conversation, oldest first, with the answers since each."""
+    since, answers, left = [0] * len(material.messages), 0, material.left
+    for index in range(len(material.messages) - 1, -1, -1):
+        since[index] = answers
+        answers += material.messages[index].role == "assistant"
+    found = [
+        ToolUse(
+            at,
+            artifact.title or "",
+            artifact.arguments,
+            artifact.size_chars,
+            since[at],
+            is_cut=at in left or material.stands_reduced(artifact),
+        )
+        for artifact in material.placed
+        if artifact.artifact_type is ArtifactType.TOOL_RESULT and (at := artifact.place.message) is not None
+    ]
+    return sorted(found, key=lambda use: use.index)
 
 
 def _edited(tool: str, texts: Sequence[str]) -> Iterator[str]:

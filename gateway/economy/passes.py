@@ -24,6 +24,8 @@ MIN_RENT = Decimal("1.5")
 """Times the price of a pass that carrying has cost before it is bought (rent or buy, with a margin)."""
 MAX_CREDIT = Decimal("1.005")
 """Times what direct requests would have cost, beyond which no pass is bought."""
+MIN_SAVED = Decimal("0.1")
+"""Share of the direct cost that a branch has saved before a pass for room keeps more than it has to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,12 @@ def cleared_when_cold(carried: Sequence[CarriedResult]) -> list[CarriedResult]:
 def credit(costs: BranchCosts) -> Decimal:
     """USD that a branch may spend on a pass."""
     return costs.direct * MAX_CREDIT - costs.billed
+
+
+def may_keep_more(costs: BranchCosts | None) -> bool:
+    """Whether a pass for room may keep results whole beside what it fills: out of what was saved, like all that costs
+    more. A session that ends soon after its first pass gets none of its price back."""
+    return costs is not None and costs.billed <= costs.direct * (1 - MIN_SAVED)
 
 
 def cleared_when_paid(

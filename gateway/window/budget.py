@@ -78,6 +78,7 @@ class Limits:
         estimated: tokens are counted with another model's tokenizer, and corrected by what upstream reported.
         budget: whose `tokens` these are.
         is_economic: what leaves is cleared for its cost alone, so that little of it comes back.
+        may_keep_more: what a pass keeps whole may take more than its part of what is filled.
     """
 
     tokens: int | None
@@ -87,6 +88,7 @@ class Limits:
     estimated: bool = False
     budget: Budget | None = None
     is_economic: bool = False
+    may_keep_more: bool = False
 
     @property
     def usable(self) -> int | None:

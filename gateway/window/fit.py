@@ -91,6 +91,8 @@ def _everything_kept(fitting: Fitting, everything: Unreduced, tokens: int) -> Fi
 
 def _decided_anew(fitting: Fitting, frozen: Selection) -> Fitted:
     """One pass, which loses as little as it can."""
+    kept = fitting.tools.kept(fitting.material)
+    fitting = replace(fitting, kept=tuple(each.artifact_id for each in kept)) if kept else fitting
     compact = fitting.compacted("placed", "restored", "attached")
     return (
         (None if fitting.material.has_memory_due else _all_compacted(compact, frozen))  # a block may quote it

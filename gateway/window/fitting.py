@@ -2,7 +2,7 @@
 fits: system messages, the current message, its latest tool step."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -22,6 +22,11 @@ NO_PLAN = Planned(ArtifactPlan())
 NO_SHORTER = "System messages, the current message and its latest tool step cannot be made shorter"
 
 
+def no_results(_: Material) -> Sequence[Artifact]:
+    """Keeps none."""
+    return ()
+
+
 class Worded(Protocol):
     """Words an artifact as an item, in the block and for files, or for its own place."""
 
@@ -31,23 +36,27 @@ class Worded(Protocol):
 @dataclass(frozen=True, slots=True)
 class Tools:
     """The steps that fitting calls, passed in because steps do not import each other: wording of a whole selection,
-    ranking of passages, lossless compaction of a text, and wording of one artifact."""
+    ranking of passages, lossless compaction of a text, wording of one artifact, and the results that a pass shows word
+    for word as far as they have room, the most needed first."""
 
     assemble: Callable[[Material, Selection], Forwarded]
     relevance: Relevance
     compact: Callable[[str], str]
     worded: Worded
+    kept: Callable[[Material], Sequence[Artifact]] = no_results
 
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """One fit of one request."""
+    """One fit of one request. `kept`: ids of the results that stand whole as far as they have room, the most needed
+    first; an edit may quote them, so that they are not compacted either."""
 
     material: Material
     limits: Limits
     counting: PromptCounter
     tools: Tools
     planned: Planned = NO_PLAN
+    kept: tuple[str, ...] = ()
 
     def assemble(self, selection: Selection) -> Forwarded:
         """The selection as it would be forwarded."""
@@ -101,10 +110,14 @@ class Fitting:
         """The same with the artifacts in these fields of the material compacted, which loses nothing (guarantee §4 I5).
         `size_chars` stays the original size, since labels say how much of that was left out."""
         changed: dict[str, Any] = {}
+        kept = frozenset(self.kept)
         for name in fields:
             artifacts: tuple[Artifact, ...] = getattr(self.material, name)
             changed[name] = tuple(
-                each if each.pinned else replace(each, content=self.tools.compact(each.content)) for each in artifacts
+                each
+                if each.pinned or each.artifact_id in kept
+                else replace(each, content=self.tools.compact(each.content))
+                for each in artifacts
             )
         return replace(self, material=replace(self.material, **changed))
 
@@ -142,6 +155,7 @@ class Minimum:
         pointers: how artifacts are shown of which nothing else is taken: by their label alone, or in full if tiny.
         keeps_block: the message that begins the current turn keeps the block that it was forwarded with.
         block_fixed: that block, or that there is none, cannot change any more.
+        kept: of what the model is editing and has just read, the ids of old turns' results, which the block shows.
         spares_current: all content of the current turn is shown in full, since reducing old content is enough. What
             the model has not seen yet may be, too, where that is not enough (guarantee §4 I7).
         for_fresh: tokens kept for what the model has not seen yet.
@@ -159,6 +173,9 @@ class Minimum:
         self.left_out = self._material.left
         self.keeps_block, self.block_fixed = self._material.has_block, self._material.is_block_fixed
         self.spares_current = False
+        self.kept: frozenset[str] = frozenset()
+        self._kept_at: frozenset[int] = frozenset()
+        self._for_kept = 0
         self.pointers = self._pointers()
 
     def settle(self, *, may_spare: bool) -> tuple[Selection, int]:
@@ -174,6 +191,8 @@ class Minimum:
             self.pointers |= self._task_in_full()
         self._take_before()
         self._raise_goal()
+        if may_spare:
+            self._keep()
         selection, tokens = self._reached()
         if may_spare and (self._spare_current() or self._spare_fresh()):
             selection = self._selection(self.first, self.pointers)
@@ -185,7 +204,12 @@ class Minimum:
         the results of the latest step may take room that is otherwise left free for later turns."""
         steps = tool_steps(self._material)
         latest = int(self._tokens_for_latest(steps[-1])) if self.keeps_block and steps else 0
-        return max(self._goal, tokens, min(self._fitting.limits.usable or 0, tokens + latest))
+        return max(self._most, tokens, min(self._fitting.limits.usable or 0, tokens + latest))
+
+    @property
+    def _most(self) -> int:
+        """Tokens to which a window is filled, with what is kept."""
+        return min(self._goal + self._for_kept, max(self._goal, self._fitting.limits.usable or 0))
 
     def cost(self, turn: Turn) -> int:
         """Tokens of a turn as messages, its artifacts as pointers, without messages that are left out, and without
@@ -212,13 +236,16 @@ class Minimum:
         while True:
             selection = self._selection(self.first, self.pointers)
             tokens = self._fitting.tokens(selection)
-            most = self._goal - self._tokens_for_latest(steps[-1]) if len(steps) > 1 else self._budget
+            most = self._most - self._tokens_for_latest(steps[-1]) if len(steps) > 1 else self._budget
             if tokens <= most:
                 return selection, tokens
             if attached & self.pointers.keys():  # their labels matter less than messages
                 self.pointers = {key: value for key, value in self.pointers.items() if key not in attached}
             elif len(steps) > 1:
                 self._leave_out(steps, tokens - most)
+            elif self._kept_at:  # which matters less than what was said
+                self._let_go()
+                steps = self._steps()
             elif len(said) > 1:  # half of what is free after a pass, so that the next steps have room
                 self._leave_out(said, tokens - (self._goal + self._budget) / 2)
             elif self.keeps_block:  # it cannot stay as its turn's first step fixed it
@@ -246,6 +273,43 @@ class Minimum:
         self._goal = min(self._old_goal + limits.fresh, usable)
         self.for_fresh = self._tokens_for_fresh()
 
+    def _keep(self) -> None:
+        """Shows whole what has to be quoted word for word, the most needed first, in its place, where it is of the
+        current turn: its steps stay. It takes half of the room below the goal; more beside that only where it may."""
+        fitting, fresh = self._fitting, {each.artifact_id for each in self._material.fresh}
+        limits = fitting.limits
+        most = room = tuning.KEPT_IN_GOAL * (self._old_goal - self._fixed)
+        if limits.may_keep_more:
+            room = max(room, tuning.KEPT_SHARE * (limits.usable or 0) - self._fixed - limits.fresh)
+        results = {each.artifact_id: each for each in self._material.placed}
+        now: dict[str, Artifact] = {}
+        old: set[str] = set()
+        taken = 0
+        for name in fitting.kept:
+            artifact, index = results[name], results[name].place.message or 0
+            is_here = index >= self._material.current and index not in self.left_out
+            if name in fresh or not self.is_reduced(artifact) or (self.block_fixed and not is_here):
+                continue
+            tokens = fitting.counting.text(artifact.content)
+            if tokens > room:
+                continue
+            room -= tokens
+            taken += tokens
+            if is_here:
+                now[name] = artifact
+            else:
+                old.add(name)
+        self.pointers |= {name: in_full(artifact) for name, artifact in now.items()}
+        self.kept = frozenset(old)
+        self._for_kept = max(0, int(taken - most))
+        self._kept_at = frozenset(artifact.place.message or 0 for artifact in now.values())
+
+    def _let_go(self) -> None:
+        """What was kept in its place may leave after all."""
+        for index in self._kept_at:
+            self.pointers |= {each.artifact_id: self._pointer(each) for each in self._inside[index]}
+        self._kept_at, self._for_kept = frozenset(), 0
+
     def _take_before(self) -> None:
         """Takes what was said directly before the current message, the latest first, as far as it has room."""
         room = self._budget if tool_steps(self._material) else tuning.BEFORE_SHARE * self._goal
@@ -264,10 +328,10 @@ class Minimum:
 
     def _steps(self) -> list[Turn]:
         """The tool steps of the current turn that may leave, and the latest, which stays; those with something pinned
-        stay, too."""
+        or kept stay, too."""
         steps, messages = tool_steps(self._material), self._material.messages
-        pinned = [any(messages[index].pinned for index in range(step.start, step.end)) for step in steps]
-        return [step for step, stays in zip(steps[:-1], pinned, strict=False) if not stays] + steps[-1:]
+        fixed = [any(messages[i].pinned or i in self._kept_at for i in range(step.start, step.end)) for step in steps]
+        return [step for step, stays in zip(steps[:-1], fixed, strict=False) if not stays] + steps[-1:]
 
     def _task_in_full(self) -> dict[str, Rendering]:
         """The documents in the message that began the tool loop under way, in what was said last in it, and directly

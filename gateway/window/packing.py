@@ -213,7 +213,7 @@ class Packer:
         least = tuning.MIN_NEEDED_SCORE * found[0].passage.score
         for candidate in found:
             of, chars = candidate.of, candidate.passage.end - candidate.passage.start
-            if candidate.historical and isinstance(of, Artifact):
+            if candidate.historical and isinstance(of, Artifact) and of.artifact_id not in self._minimum.kept:
                 most = tuning.OLD_PART * len(of.content) if shown[of.artifact_id] else len(of.content)
                 is_needed = candidate.passage.score > 0 and candidate.passage.score >= least
                 if not is_needed or shown[of.artifact_id] + chars > most:
@@ -229,6 +229,14 @@ class Packer:
         refused = self.taken.add(first, limit)
         gone = {id(c) for c in first} - {id(c) for c in refused}
         return [c for c in found if id(c) not in gone] if gone else found
+
+    def take_kept(self, left: list[Candidate], limit: float) -> list[Candidate]:
+        """Takes all of the old turns' results that have to be quoted word for word."""
+        kept = self._minimum.kept
+        if not kept:
+            return left
+        of_kept = [c for c in left if isinstance(c.of, Artifact) and c.of.artifact_id in kept]
+        return self.take(of_kept, limit, left)
 
     def take_best(self, left: list[Candidate], limit: float) -> list[Candidate]:
         """Takes the best passages, so that turns do not take the room of all of them."""
@@ -389,6 +397,7 @@ def labels(room: float) -> int:
 
 
 LANES = (
+    Lane("kept results", lambda p, room: room, Packer.take_kept),
     Lane("best passages", lambda p, room: room * tuning.BEST_SHARE, Packer.take_best),
     Lane("turns", Packer.turns_limit, Packer.take_turns),
     Lane("rules", lambda p, room: p.beside(room, room * tuning.RULES_SHARE + labels(room)), Packer.take_rules),

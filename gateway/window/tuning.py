@@ -24,6 +24,8 @@ HUGE_CHARS = 1_000_000  # worth a look before it is put into a message: each mes
 
 # The minimum, as shares of the goal
 OLD_SHARE = 0.15  # must be left for old content, if only old content is reduced (guarantee §4 I5)
+KEPT_IN_GOAL = 0.5  # of the room below the goal, for what is being edited and was just read, whole
+KEPT_SHARE = 0.5  # of the budget, up to which that may stand beside the goal where savings pay for it
 LATEST_SHARE = 0.4  # results of the latest tool step, which the model has not seen yet; of the room above, too
 TASK_SHARE = 0.3  # documents in what began a tool loop and was said last in it: instructions are often as long
 BEFORE_SHARE = 0.5  # what was said directly before, without a tool step: people may talk for long before they ask

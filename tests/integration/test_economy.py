@@ -202,6 +202,28 @@ async def test_s4_i7_over_replicas_and_a_restart(world: World, store: bool) -> N
     assert labels(agent.forwarded[-1]) == cleared
 
 
+async def test_s4_i7_what_was_cut_and_called_for_again_stays_the_next_time(world: World, store: bool) -> None:
+    """Others of its age leave."""
+    agent = Agent(world, store=store)
+    await agent.turn(20)
+    world.clock.at += PAUSE
+    await agent.turn(2)
+    assert 2 in labels(agent.forwarded[-1])
+    call, result = json.loads(json.dumps(agent.said[1:3]))
+    call["tool_calls"][0]["id"] = result["tool_call_id"] = "again"
+    agent.said.append({"role": "user", "content": "Go on."})
+    world.provider.answer = call
+    await agent.ask()
+    again = len(agent.said) + 1
+    agent.said += [call, result]
+    await agent.steps(20)
+    world.clock.at += PAUSE
+    await agent.turn(1)
+    cleared = labels(agent.forwarded[-1])
+    assert again + 2 in cleared
+    assert again not in cleared
+
+
 async def test_s4_i7_who_keeps_the_cache_alive_loses_nothing(world: World, store: bool) -> None:
     """A client's own sign of life is a request like any other."""
     agent = Agent(world, store=store)

@@ -1,5 +1,6 @@
 """Passes that pay, without a server: when one is made, what leaves, and what stays (guarantee §4 I7)."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -52,11 +53,12 @@ async def built(
     options: ContextOptions = AUTO,
     facts: ModelFacts = PRICED,
     request: Json | None = None,
+    budget: int = 100_000,
     **more: Any,
 ) -> BuiltContext:
     """The context of a request that sends all of these messages, the last of them new."""
     asked = chat(messages, options=options, **(request or {}))
-    return await context_manager().build(asked, conversation(messages, idle, **more), facts, Budget(100_000, 128_000))
+    return await context_manager().build(asked, conversation(messages, idle, **more), facts, Budget(budget, 128_000))
 
 
 def left(context: BuiltContext) -> list[int]:
@@ -118,6 +120,66 @@ async def test_s4_i7_what_is_being_edited_stays_as_it_was_read() -> None:
     assert not {4, 6} & set(gone)
 
 
+SPACED = json.dumps([{"name": f"lamp {number}", "lit": True} for number in range(60)], indent=4)
+"""A reading that compaction would make shorter, and that an edit has to quote as it is."""
+
+
+def tight_loop() -> list[Json]:
+    """Steps that do not fit 9,000 tokens together: a file is read first, and edited last."""
+    reading = [step(0, path="lamps.json")[0], tool("c0", SPACED)]
+    between = [message for number in range(1, 26) for message in step(number)]
+    edit = [message for number in range(26, 28) for message in step(number, "edit_file", "lamps.json", words=5)]
+    return [user("Mend the lamps."), *reading, *between, *edit]
+
+
+async def test_s4_i7_where_something_has_to_leave_what_is_being_edited_stands_word_for_word() -> None:
+    """In its place, behind its call, and not compacted; so does what was read within the last answers."""
+    context = await built(tight_loop(), timedelta(seconds=1), budget=9000, costs=costs("0.5"))
+    assert context.fitted.new_pass
+    sent = [str(message["content"]) for message in context.fitted.forwarded.messages]
+    assert SPACED in sent
+    assert all(prose(number, 400) in sent for number in (23, 24, 25))
+    assert prose(10, 400) not in sent
+    assert context.fitted.tokens <= 9000
+
+
+@pytest.mark.parametrize("options", [OFF, OBSERVE])
+async def test_s4_i7_that_is_of_auto_alone(options: ContextOptions) -> None:
+    context = await built(tight_loop(), timedelta(seconds=1), options, budget=9000)
+    assert SPACED not in [message["content"] for message in context.fitted.forwarded.messages]
+
+
+async def test_s4_i7_a_pass_clears_all_but_what_is_worth_its_room() -> None:
+    """Each token less makes the pass and all that follows cheaper, so that no low-water mark is filled."""
+    deep, shallow = [
+        (await built(loop(40), timedelta(seconds=1), options, budget=12_000)).fitted for options in (AUTO, OBSERVE)
+    ]
+    assert deep.new_pass
+    assert deep.tokens < shallow.tokens
+
+
+async def test_s4_i7_what_is_kept_leaves_before_a_request_is_refused() -> None:
+    context = await built(tight_loop(), timedelta(seconds=1), budget=2500, costs=costs("0.5"))
+    assert context.fitted.tokens <= 2500
+
+
+async def test_s4_i7_what_is_kept_beside_the_goal_is_paid_out_of_savings() -> None:
+    """A session that has saved nothing yet may end after its first pass."""
+    rich, poor = [
+        (await built(tight_loop(), timedelta(seconds=1), budget=9000, costs=costs(saved))).fitted.tokens
+        for saved in ("0.2", "0.1")
+    ]
+    assert poor < rich
+
+
+async def test_s4_i7_what_an_earlier_turn_read_of_an_edited_file_stands_in_the_block() -> None:
+    """Word for word, where its turn has left the window."""
+    messages = [*tight_loop(), assistant("The lamps are lit."), user("Put out lamp 7.")]
+    context = await built(messages, timedelta(seconds=1), budget=9000, costs=costs("0.5"))
+    assert context.fitted.new_pass
+    assert SPACED in str(context.fitted.forwarded.messages[-1]["content"])
+
+
 async def test_s4_i7_signed_thoughts_of_the_turn_stay_with_what_they_are_bound_to() -> None:
     messages = loop(20)
     messages[-2]["thinking_blocks"] = [{"type": "thinking", "thinking": "So.", "signature": "s"}]
@@ -156,4 +218,6 @@ async def test_s4_i7_a_fault_of_economy_costs_nothing(monkeypatch: pytest.Monkey
         raise RuntimeError("broken")
 
     monkeypatch.setattr("gateway.context.economising.kept_results", broken)
+    monkeypatch.setattr("gateway.context.build.kept_in_pass", broken)
     assert left(await built(loop(20))) == []
+    assert (await built(tight_loop(), budget=9000)).fitted.tokens <= 9000

@@ -31,8 +31,8 @@ PATCH = "*** Begin Patch\n*** Update File: src/pier.py\n@@\n-old\n+new\n*** End 
 def test_a_file_that_is_being_edited_stays_as_it_was_read(edit: ToolUse) -> None:
     read = use(2, "read", 60, path="src/pier.py")
     other = use(4, "read", 59, path="src/other.py")
-    assert kept_results([read, other, edit]) == {2}
-    assert kept_results([read, other]) == frozenset()
+    assert kept_results([read, other, edit]) == [2]
+    assert kept_results([read, other]) == []
 
 
 def test_the_latest_reading_and_the_latest_of_the_whole() -> None:
@@ -44,7 +44,7 @@ def test_the_latest_reading_and_the_latest_of_the_whole() -> None:
         use(4, "read", 60, size=700, path="pier.py", offset="90"),
         use(5, "edit", 3, size=40, path="pier.py"),
     ]
-    assert kept_results(uses) == {2, 4}
+    assert kept_results(uses) == [4, 2]
 
 
 def test_a_search_over_many_files_is_no_reading_of_one() -> None:
@@ -53,21 +53,34 @@ def test_a_search_over_many_files_is_no_reading_of_one() -> None:
         use(2, "bash", 50, size=9000, command="grep -n lamp pier.py lock.py quay.py"),
         use(3, "edit", 2, path="pier.py"),
     ]
-    assert kept_results(uses) == {1}
+    assert kept_results(uses) == [1]
 
 
-@pytest.mark.parametrize(("age", "kept"), [(READ_WITHIN - 1, {2}), (READ_WITHIN, set())])
-def test_what_was_read_lately_stays(age: int, kept: set[int]) -> None:
+@pytest.mark.parametrize(("age", "kept"), [(READ_WITHIN - 1, [2]), (READ_WITHIN, [])])
+def test_what_was_read_lately_stays(age: int, kept: list[int]) -> None:
     """Of one file the latest reading alone."""
     uses = [use(1, "read", age + 1, path="a/pier.py"), use(2, "read", age, path="pier.py")]
     assert kept_results(uses) == kept
 
 
-@pytest.mark.parametrize(("age", "kept"), [(EDITED_WITHIN, {1}), (EDITED_WITHIN + 1, set())])
-def test_an_edit_of_long_ago_keeps_nothing(age: int, kept: set[int]) -> None:
+@pytest.mark.parametrize(("age", "kept"), [(EDITED_WITHIN, [1]), (EDITED_WITHIN + 1, [])])
+def test_an_edit_of_long_ago_keeps_nothing(age: int, kept: list[int]) -> None:
     assert kept_results([use(1, "read", 90, path="pier.py"), use(2, "edit", age, path="pier.py")]) == kept
+
+
+@pytest.mark.parametrize(
+    ("age", "is_cut", "kept"), [(EDITED_WITHIN, True, [5]), (EDITED_WITHIN, False, []), (EDITED_WITHIN + 1, True, [])]
+)
+def test_what_was_called_for_again_after_it_had_been_cut_stays(age: int, is_cut: bool, kept: list[int]) -> None:
+    """It was worth its room, whatever it is; the same call of old that stood was no loss."""
+    uses = [
+        ToolUse(1, "bash", "make", 9000, 60, is_cut),
+        ToolUse(3, "bash", "ls", 9, 50),
+        ToolUse(5, "bash", "make", 9, age),
+    ]
+    assert kept_results(uses) == kept
 
 
 @pytest.mark.parametrize("arguments", ["", "null", "[1, {}]", '{"path": 3}', "{broken", '"pier.py"', "\ud800"])
 def test_arguments_may_be_anything(arguments: str) -> None:
-    assert kept_results([ToolUse(0, "", arguments, 1, 50)]) == frozenset()
+    assert kept_results([ToolUse(0, "", arguments, 1, 50)]) == []

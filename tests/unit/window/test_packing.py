@@ -108,7 +108,7 @@ async def test_no_lane_may_fill_more_than_the_room(monkeypatch: Any) -> None:
 
     monkeypatch.setattr(packing, "LANES", tuple(map(watched, packing.LANES)))
     await build([user(f"{lamps(300)}\n\nWho is the keeper of lamp 5?")], 2000)
-    names = ["best passages", "turns", "rules", "latest step", "needed passages", "summaries"]
+    names = ["kept results", "best passages", "turns", "rules", "latest step", "needed passages", "summaries"]
     assert [name for name, _, _ in seen] == names
     assert all(limit <= room for _, limit, room in seen)
 
