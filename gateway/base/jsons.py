@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import chain
 from typing import Any, AnyStr
@@ -95,16 +95,18 @@ def text_bytes(raw: AnyStr) -> int:
 
 
 def loads_answer(raw: bytes) -> Any:
-    """`loads_exact` for what an upstream says: half of a surrogate pair passes, as with the JSON of Python and
-    JavaScript. Servers that cut texts by UTF-16 units send a sign's halves in two chunks.
+    """`loads_exact` for what an upstream says, which was paid for. Half of a surrogate pair passes: servers that cut
+    texts by UTF-16 units send a sign's halves in two chunks. Bytes that are no UTF-8 are U+FFFD; numbers that JSON
+    has not (NaN, Infinity, those beyond a double) are null; texts may hold control characters as they are.
 
     Raises:
-        JSONDecodeError: as `loads_exact`.
+        JSONDecodeError: it is no JSON all the same, or it is nested too deeply.
     """
     try:
         return loads_exact(raw)
-    except JSONDecodeError as error:
-        return _loads_halves(raw, error)
+    except JSONDecodeError:
+        text = raw.decode("utf-8", "replace")
+    return _loads_standard(text, _null, strict=False)
 
 
 def loads_mended(raw: bytes) -> Any:
@@ -117,17 +119,27 @@ def loads_mended(raw: bytes) -> Any:
     try:
         return loads_exact(raw)
     except JSONDecodeError as error:
-        return with_whole_characters(_loads_halves(raw, error))
+        if b"\\u" not in raw or "surrogate" not in error.msg:
+            raise
+    return with_whole_characters(_loads_standard(raw, _not_json))
 
 
-def _loads_halves(raw: bytes, error: JSONDecodeError) -> Any:
-    """What orjson has not parsed, if that is for halves of surrogate pairs alone; else its error is raised."""
-    if b"\\u" not in raw or "surrogate" not in error.msg:
-        raise error
+def _loads_standard(raw: bytes | str, odd: Callable[[str], Any], *, strict: bool = True) -> Any:
+    """What orjson has not parsed.
+
+    Args:
+        odd: makes the value of NaN, Infinity, and numbers beyond a double.
+        strict: control characters in texts must be escaped.
+    """
+
+    def number(text: str) -> Any:
+        return found if math.isfinite(found := float(text)) else odd(text)
+
     try:
-        value = json.loads(raw.decode(), parse_constant=_not_json, parse_float=_finite)
-    except (ValueError, RecursionError) as other:
-        raise JSONDecodeError(str(other), "", 0) from None
+        text = raw if isinstance(raw, str) else raw.decode()
+        value = json.loads(text, parse_constant=odd, parse_float=number, strict=strict)
+    except (ValueError, RecursionError) as error:
+        raise JSONDecodeError(str(error), "", 0) from None
     if _survey(value)[0]:
         raise JSONDecodeError(f"nested more than {MAX_DEPTH} deep", "", 0)
     return value
@@ -137,8 +149,8 @@ def _not_json(text: str) -> Any:
     raise ValueError(f"{text} is no number of JSON's")
 
 
-def _finite(text: str) -> float:
-    return float(text) if math.isfinite(float(text)) else _not_json(text)
+def _null(_: str) -> None:
+    return None
 
 
 def _survey(value: Any, most_deep: int = MAX_DEPTH) -> tuple[bool, bool]:

@@ -12,7 +12,6 @@ from typing import Any
 
 from gateway.accounting.cost import estimated_cost, price_internal, total_cost
 from gateway.accounting.metadata import add_bill, figures, response_metadata, with_plan
-from gateway.accounting.stream import StreamRecord
 from gateway.base import jsons
 from gateway.base.tasks import BackgroundTasks, offload_if
 from gateway.errors import GatewayError, InternalError, StorageUnavailable
@@ -33,6 +32,7 @@ from gateway.turn.running import RunningTurns
 from gateway.turn.stages import Attempted, Outcome, Prepared, RequestRun, Settled
 from gateway.turn.stored_turn import CHAIN_BYTES, TurnRecorder, plan_of, unlisted_in
 from gateway.window.budget import output_limit
+from gateway.wire.stream_record import StreamRecord
 
 log = get_logger("gateway.turn.settlement")
 PAUSED = GatewayError("compaction")

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gateway.accounting.metadata import in_answer, with_citations
-from gateway.accounting.stream import StreamRecord
 from gateway.assembly.own_files import NO_OWN_FILES, OwnFiles
 from gateway.base import jsons
 from gateway.base.ids import new_id
@@ -31,6 +30,7 @@ from gateway.models.turn import TurnStatus
 from gateway.models.upstream import CallScope
 from gateway.upstream.routing.fallbacks import Kind
 from gateway.window.budget import Budget
+from gateway.wire.stream_record import StreamRecord
 
 T = TypeVar("T")
 WHO_ANSWERED = "x-gateway-model"

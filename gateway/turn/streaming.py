@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from gateway.accounting.stream import ChunkRelay, StreamRecord
+from gateway.accounting.stream import ChunkRelay
 from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout
 from gateway.models.exchange import ChunkStream
 from gateway.turn.billing import first_fields
 from gateway.turn.settlement import Settlement
 from gateway.turn.stages import Outcome, RequestRun
+from gateway.wire.stream_record import StreamRecord
 
 Chunks = list[dict[str, Any]]
 USAGE_SECONDS = 10.0

@@ -5,7 +5,6 @@ from typing import Any
 
 import httpx
 
-from gateway.accounting.stream import StreamRecord
 from gateway.config.settings import Settings
 from gateway.models.exchange import Caller, Deployment
 from gateway.models.upstream import UpstreamRequest
@@ -13,6 +12,7 @@ from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.wire.stream_record import StreamRecord
 
 Json = dict[str, Any]
 LIBRARY = Library()

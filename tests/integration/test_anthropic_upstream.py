@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gateway.accounting.stream import StreamRecord
 from gateway.base.clock import SystemClock
 from gateway.config.settings import Settings
 from gateway.errors import (
@@ -29,6 +28,7 @@ from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.routing.catalogue import Catalogue
 from gateway.upstream.routing.protocols import Protocols
 from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.wire.stream_record import StreamRecord
 from tests.support import anthropic_wire as wire
 from tests.support.mock_provider import MockProvider
 
@@ -221,7 +221,7 @@ async def test_s10_9_faults(
     assert type(error) is kind
     if isinstance(error, UpstreamRefused):
         assert error.original == body
-        assert error.status == (500 if status == 200 and not stream else 502 if status == 200 else status)
+        assert error.status == (500 if status == 200 else status)
         assert error.headers["retry-after"] == "7"
         assert error.headers["anthropic-ratelimit-requests-remaining"] == "0"
     if isinstance(error, UpstreamOverflow):

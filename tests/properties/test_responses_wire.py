@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from gateway.accounting.stream import StreamRecord
 from gateway.models.chain import message_digest
 from gateway.wire.responses.chunks import ResponseChunks
 from gateway.wire.responses.events import ResponseEvents
@@ -18,6 +17,7 @@ from gateway.wire.responses.receiving import completion_of
 from gateway.wire.responses.sending import input_items, response_request
 from gateway.wire.responses.wording import ENCRYPTED, echo
 from gateway.wire.responses.wording import response_of as worded
+from gateway.wire.stream_record import StreamRecord
 from tests.support.mock_responses import (
     TYPED,
     Script,

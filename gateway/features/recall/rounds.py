@@ -13,7 +13,6 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from gateway.accounting.stream import StreamRecord
 from gateway.config.settings import ContextSettings
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.errors import UpstreamRefused
@@ -42,6 +41,7 @@ from gateway.turn.billing import UsageCount
 from gateway.turn.hooks import Feature
 from gateway.turn.stages import Outcome, Prepared, RequestRun
 from gateway.turn.streaming import Chunks, next_batch
+from gateway.wire.stream_record import StreamRecord
 
 log = get_logger("gateway.features.recall")
 REFUSALS = (400, 404, 422)

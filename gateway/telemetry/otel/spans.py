@@ -15,13 +15,13 @@ from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer, get_current_span, use_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gateway.accounting.stream import StreamRecord
 from gateway.models.exchange import JsonAnswer
 from gateway.models.turn import LedgerEntry
 from gateway.telemetry.logs import get_logger
 from gateway.telemetry.metrics import ENDPOINTS, OTHER, endpoint_of
 from gateway.telemetry.otel.attributes import Attributes, error_type, of_answer, of_bill, of_cost, of_session, of_usage
 from gateway.telemetry.otel.content import of_output
+from gateway.wire.stream_record import StreamRecord
 
 log = get_logger("gateway.telemetry.otel")
 Chunks = list[dict[str, Any]]

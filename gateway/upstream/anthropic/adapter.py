@@ -19,7 +19,7 @@ from gateway.upstream.openai.answers import HttpChunkStream, event_object
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.faults import refusal, relayed_headers
 from gateway.upstream.openai.mending import whole_mended
-from gateway.wire.anthropic.chunks import MessageChunks
+from gateway.wire.anthropic.chunks import MessageChunks, events_of
 from gateway.wire.anthropic.receiving import completion_of, fault_status, is_message
 from gateway.wire.anthropic.sending import messages_request
 
@@ -44,14 +44,12 @@ class AnthropicUpstream:
         """One whole answer."""
         body, betas = messages_request(request.body, request.native)
         deployment, headers = _headed(deployment, request.headers, betas)
-        answered = await self._http.whole(deployment, MESSAGES, body, headers)
-        message = answered.value
-        if isinstance(message, dict) and message.get("error"):
-            raise _fault(message, answered.raw, answered.headers, deployment)
-        if not is_message(message):
-            raise UpstreamInvalidResponse("The upstream's answer is no message.")
-        made = completion_of(message, self._now())
-        completion = whole_mended(made, request.body, deployment, answered.raw, answered.headers)
+        reader = partial(MessageStream, created=self._now())
+        answered = await self._http.whole(deployment, MESSAGES, body, headers, reader)
+        completion = answered.completion
+        if completion is None:
+            made = completion_of(_checked(answered.value, answered.raw, answered.headers, deployment), self._now())
+            completion = whole_mended(made, request.body, deployment, answered.raw, answered.headers)
         return JsonAnswer(completion, relayed_headers(answered.headers))
 
     def stream(self, deployment: Deployment, request: UpstreamRequest) -> StreamOpener:
@@ -83,6 +81,24 @@ class MessageStream(HttpChunkStream):
         for chunk in self._events.of(event):
             self._take(chunks, chunk, data)
         self.done = self._events.ended
+
+    def _events_of(self, answer: Json, raw: bytes) -> list[Any]:
+        return events_of(_checked(answer, raw, self._said_headers, self._deployment))
+
+
+def _checked(message: Any, raw: bytes, headers: dict[str, str], deployment: Deployment) -> Json:
+    """A whole message.
+
+    Raises:
+        UpstreamRefused: it tells a failure.
+        UpstreamInvalidResponse: it is none.
+    """
+    if isinstance(message, dict) and message.get("error"):
+        raise _fault(message, raw, headers, deployment)
+    if not is_message(message):
+        raise UpstreamInvalidResponse("The upstream's answer is no message.")
+    found: Json = message
+    return found
 
 
 def _fault(said: Json, raw: bytes, headers: dict[str, str], deployment: Deployment) -> UpstreamError:

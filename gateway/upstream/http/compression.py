@@ -29,6 +29,18 @@ def decompressed(connection: Connection, encoding: bytes) -> "Connection | Infla
     return Inflated(connection)
 
 
+class Replayed:
+    """A body that was read already."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+
+    async def read(self, seconds: float | None) -> bytes:
+        """All of it, then `b""`."""
+        raw, self._raw = self._raw, END
+        return raw
+
+
 class Inflated:
     """A connection's body, decompressed as it comes: gzip in any number of members, or deflate with or without zlib's
     header."""

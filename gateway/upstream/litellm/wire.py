@@ -3,18 +3,25 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import httpx
 
 from gateway.base import jsons
-from gateway.errors import GatewayError, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
+from gateway.errors import (
+    GatewayError,
+    UpstreamInterrupted,
+    UpstreamInvalidResponse,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 from gateway.models.exchange import Deployment
 from gateway.upstream.http.faults import TOO_LONG, translated
-from gateway.upstream.openai.answers import MAX_STREAM_BYTES
+from gateway.upstream.openai.answers import CLOSED, MAX_STREAM_BYTES
 from gateway.upstream.openai.faults import refusal
 from gateway.upstream.openai.sse import EventParser
+from gateway.wire.anthropic.chunks import events_of, message_of
 from gateway.wire.anthropic.mending import EventMender, sound_message
 from gateway.wire.anthropic.receiving import fault_status, is_message
 
@@ -64,7 +71,7 @@ class Wire(httpx.AsyncBaseTransport):
                 speaks_so = provider_of(self.deployment) == ANTHROPIC and "content-encoding" not in headers
                 if speaks_so:
                     headers.pop("content-length", None)
-                body = (_Message if speaks_so else _Body)(self, response)
+                body = _Message(self, response, _wants_stream(request)) if speaks_so else _Body(self, response)
                 return httpx.Response(response.status_code, headers=headers, stream=body, request=request)
             self.raw = b"".join([piece async for piece in _Body(self, response)])
         except GatewayError as error:
@@ -147,23 +154,41 @@ class _Body(httpx.AsyncByteStream):
 
 
 class _Message(_Body):
-    """A message of Anthropic's, mended before LiteLLM reads it."""
+    """A message of Anthropic's, mended before LiteLLM reads it, and in the form that was asked for."""
+
+    def __init__(self, wire: Wire, response: httpx.Response, is_stream_wanted: bool) -> None:
+        super().__init__(wire, response)
+        self._is_stream_wanted = is_stream_wanted
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         if not self._streamed:
             raw = b"".join([piece async for piece in super()._pieces()])
-            yield self._whole(raw)
-            return
+            message = self._told(raw)
+            if message is None or not is_message(message):
+                yield raw
+            elif self._is_stream_wanted:
+                mender = EventMender()
+                for event in events_of(sound_message(message)):
+                    yield _written(mender.of(event))
+            else:
+                yield jsons.dumps(sound_message(message))
+        elif self._is_stream_wanted:
+            async for event in self._events():
+                yield _written([event])
+        else:
+            events = [event async for event in self._events() if isinstance(event, dict)]
+            if not events or events[-1].get("type") != "message_stop":
+                raise UpstreamInterrupted(CLOSED)
+            yield jsons.dumps(sound_message(message_of(events)))
+
+    async def _events(self) -> AsyncIterator[dict[str, Any] | bytes]:
+        """The events of a stream, mended; as they came, where they are none."""
         parser, mender = EventParser(), EventMender()
         async for piece in super()._pieces():
             for data in parser.feed(piece):
                 event = self._told(data)
-                for each in [data] if event is None else map(jsons.dumps, mender.of(event)):
-                    yield b"data: %b\n\n" % each
-
-    def _whole(self, raw: bytes) -> bytes:
-        message = self._told(raw)
-        return jsons.dumps(sound_message(message)) if message is not None and is_message(message) else raw
+                for each in [data] if event is None else mender.of(event):
+                    yield each
 
     def _told(self, raw: bytes) -> dict[str, Any] | None:
         """What is said, as an object; None where it is none.
@@ -180,6 +205,18 @@ class _Message(_Body):
         if said.get("type") == "error" or said.get("error"):
             raise refusal(fault_status(said), bytes(raw), {}, self._wire.deployment)
         return said
+
+
+def _wants_stream(request: httpx.Request) -> bool:
+    try:
+        body = jsons.loads(request.content)
+    except jsons.JSONDecodeError:
+        return False
+    return isinstance(body, dict) and bool(body.get("stream"))
+
+
+def _written(events: Sequence[dict[str, Any] | bytes]) -> bytes:
+    return b"".join(b"data: %b\n\n" % (e if isinstance(e, bytes) else jsons.dumps(e)) for e in events)
 
 
 @contextlib.asynccontextmanager

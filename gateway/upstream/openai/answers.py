@@ -13,18 +13,33 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.models.exchange import SIGNS, Deployment
-from gateway.upstream.http.compression import decompressed
+from gateway.upstream.http.compression import Inflated, Replayed, decompressed
 from gateway.upstream.http.connection import END, Connection
 from gateway.upstream.http.faults import TOO_LONG, translated
-from gateway.upstream.openai.faults import relayed_headers
-from gateway.upstream.openai.mending import StreamMender, check_choices, failure_in, fault_of, says_something
-from gateway.upstream.openai.sse import ErrorData, EventParser
+from gateway.upstream.openai.faults import refusal, relayed_headers
+from gateway.upstream.openai.mending import (
+    StreamMender,
+    check_choices,
+    failure_in,
+    fault_of,
+    says_something,
+    thinks_in_parts,
+    whole_mended,
+)
+from gateway.upstream.openai.sse import BYTE_ORDER_MARK, ErrorData, EventParser
+from gateway.wire.stream_record import StreamRecord
 
 MAX_STREAM_BYTES = 256 * 2**20
 """Of a streamed answer, whose text is kept until it is stored: what frames it takes several times as much."""
 RELAYED_STARTS = (b"x-", b"op", b"re", b"an")
 """How the names of headers begin that may go back to the client; most answers have many others."""
 DONE = b"[DONE]"
+CLOSED = "The upstream closed the stream before the answer was finished."
+BLANKS = BYTE_ORDER_MARK + b" \t\r\n"
+DELIVERED = ("delta", "logprobs")
+"""What a record of a stream has of a choice beside its end."""
+Source = Connection | Inflated | Replayed
+"""A body that is read piece by piece."""
 
 
 async def read_body(
@@ -43,21 +58,27 @@ async def read_body(
     """
     source = decompressed(connection, header(connection, b"content-encoding"))
     most = deployment.max_answer_bytes if max_bytes is None else max_bytes
-    patience, clock = deployment.first_byte_timeout, asyncio.get_running_loop().time
-    due: float | None = clock() + (patience if within is None else within)
-    pieces: list[bytes] = []
-    size = 0
     with translated(begun=True, origin=connection.origin):
-        while (piece := await source.read(patience if due is None else max(due - clock(), 0))) is not END:
-            if due is not None and clock() >= due:
-                raise UpstreamTimeout(TOO_LONG)
-            if within is None and not piece.isspace():
-                due = None
-            pieces.append(piece)
-            size += len(piece)
-            if size > most:
-                raise UpstreamAnswerTooLong(f"The upstream's answer exceeds {most} bytes.")
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return await read_all(source, deployment.first_byte_timeout, most, within)
+
+
+async def read_all(
+    source: Source, patience: float, most: int, within: float | None = None, begun: bytes = b""
+) -> bytes:
+    """What is left of a body behind `begun`; see `read_body`."""
+    clock = asyncio.get_running_loop().time
+    due: float | None = None if begun else clock() + (patience if within is None else within)
+    pieces, size = [begun], len(begun)
+    while (piece := await source.read(patience if due is None else max(due - clock(), 0))) is not END:
+        if due is not None and clock() >= due:
+            raise UpstreamTimeout(TOO_LONG)
+        if within is None and not piece.isspace():
+            due = None
+        pieces.append(piece)
+        size += len(piece)
+        if size > most:
+            raise UpstreamAnswerTooLong(f"The upstream's answer exceeds {most} bytes.")
+    return pieces[1] if len(pieces) == 2 and not begun else b"".join(pieces)
 
 
 def header(connection: Connection, name: bytes) -> bytes:
@@ -76,11 +97,14 @@ class HttpChunkStream:
 
     def __init__(self, connection: Connection, deployment: Deployment, body: Mapping[str, Any]) -> None:
         """`body`: of the request."""
-        self._source = decompressed(connection, header(connection, b"content-encoding"))
+        self._source: Source = decompressed(connection, header(connection, b"content-encoding"))
         self._origin = connection.origin
+        self._status = connection.status
+        self._said_headers = relayable_headers(connection)
         self._deployment = deployment
+        self._body = body
         self._first: list[dict[str, Any]] = []
-        self._begun = False
+        self._begun = self._is_stream = False
         self._parser = EventParser()
         self._sign = SIGNS.get()
         self._mender = StreamMender(deployment, body)
@@ -89,13 +113,83 @@ class HttpChunkStream:
         self._fault: Exception | None = None
         """What is wrong with the stream behind the chunks that were given last."""
         self._rest = self._read()
-        self.headers = relayed_headers(relayable_headers(connection))
+        self.headers = relayed_headers(self._said_headers)
         self.done = False
 
     @property
     def thinks_in_parts(self) -> bool:
         """Whether thoughts came as parts of the content."""
         return self._mender.thinks_in_parts
+
+    def replay(self, raw: bytes) -> None:
+        """Reads what has been read of the connection already."""
+        self._source = Replayed(raw)
+
+    def take_whole(self, raw: bytes) -> None:
+        """Reads a whole answer, which came in the place of a stream, as the events that it would have been.
+
+        Raises:
+            UpstreamRefused: it tells a failure.
+            UpstreamInvalidResponse: it is no answer.
+        """
+        try:
+            said = jsons.loads_answer(raw.removeprefix(BYTE_ORDER_MARK))
+        except jsons.JSONDecodeError:
+            said = None
+        events = self._events_of(said, raw) if isinstance(said, dict) else []
+        if not events:
+            if isinstance(said, dict | list) and "error" in said:
+                raise refusal(self._status, raw, self._said_headers, self._deployment)
+            raise UpstreamInvalidResponse("The upstream answered a stream request with something else.")
+        self._is_stream = True
+        written = (each if isinstance(each, bytes) else jsons.dumps(each) for each in events)
+        self.replay(b"".join(b"data: %b\n\n" % each for each in written))
+
+    def _events_of(self, answer: dict[str, Any], raw: bytes) -> list[Any]:
+        """The events that a whole answer would have been, none if it is no answer; an API of other events makes its
+        own.
+
+        Raises: as `take_whole`.
+        """
+        if not (answer.get("choices") or failure_in(answer)):
+            return []
+        self._mender.thinks_in_parts = thinks_in_parts(answer.get("choices"), "message")
+        answer = whole_mended(answer, self._body, self._deployment, raw, self._said_headers)
+        top = {k: v for k, v in answer.items() if k != "usage"} | {"object": "chat.completion.chunk"}
+        begun, ended = [], []
+        for choice in answer["choices"]:
+            delta = dict(choice["message"])
+            if delta.get("tool_calls"):
+                delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(delta["tool_calls"])]
+            rest = {name: value for name, value in choice.items() if name != "message"}
+            begun.append({**rest, "delta": delta, "finish_reason": None})
+            ended.append({"index": choice["index"], "delta": {}, "finish_reason": choice.get("finish_reason")})
+        usage = {"usage": answer["usage"]} if answer.get("usage") else {}
+        return [{**top, "choices": begun}, {**top, "choices": ended, **usage}, DONE]
+
+    async def gathered(self) -> dict[str, Any]:
+        """All of a stream, which came in the place of a whole answer, as the completion that it would have been.
+
+        Raises: as `begin` and `batches`.
+        """
+        await self.begin()
+        record, ends = StreamRecord(1), dict[int, dict[str, Any]]()
+        try:
+            async for batch in self.batches():
+                for chunk in batch:
+                    record.add(chunk)
+                    finished = [choice for choice in chunk.get("choices") or () if choice.get("finish_reason")]
+                    ends |= {c["index"]: {k: v for k, v in c.items() if k not in DELIVERED} for c in finished}
+        except (UpstreamInterrupted, UpstreamTimeout):
+            if not record.begun_are_finished:
+                raise
+        if not (self.done or record.begun_are_finished):
+            raise UpstreamInterrupted(CLOSED)
+        if missing := record.missing_finishes():
+            record.add({"choices": missing})
+        completion = record.completion()
+        completion["choices"] = [{**choice, **ends.get(choice["index"], {})} for choice in completion["choices"]]
+        return completion | ({"usage": record.usage} if record.usage is not None else {})
 
     async def begin(self) -> None:
         """Returns once a choice says something: a fault before that is an answer with a status of its own, which can be
@@ -113,7 +207,7 @@ class HttpChunkStream:
             if any(chunk.get("choices") for chunk in self._first):
                 return
             raise UpstreamInvalidResponse("The upstream ended its stream without any choices.")
-        raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
+        raise UpstreamInterrupted(CLOSED)
 
     async def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Chunks as they come together, until `[DONE]`, or until the connection is closed in good order.
@@ -150,6 +244,13 @@ class HttpChunkStream:
         try:
             with translated(begun=True, origin=self._origin):
                 while not self.done and (piece := await self._source.read(self._patience.seconds)) is not END:
+                    if not self._is_stream:
+                        said = piece.lstrip(BLANKS)
+                        self._is_stream = bool(said)
+                        if said.startswith(b"{"):
+                            seconds, most = self._deployment.idle_timeout, self._deployment.max_answer_bytes
+                            self.take_whole(await read_all(self._source, seconds, most, begun=said))
+                            continue
                     if chunks := self._chunks(piece):
                         yield chunks
                     if self._fault is not None:

@@ -13,7 +13,7 @@ from gateway.upstream.http.client import address, answering, request_head
 from gateway.upstream.http.connection import Connection
 from gateway.upstream.http.faults import Origin, translated
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.openai.answers import HttpChunkStream, header, read_body, relayable_headers
+from gateway.upstream.openai.answers import BLANKS, HttpChunkStream, header, read_body, relayable_headers
 from gateway.upstream.openai.faults import MAX_ERROR_BYTES, refusal, relayed_headers
 from gateway.upstream.openai.mending import thinks_in_parts, whole_mended, with_thoughts_as_parts
 from gateway.upstream.openai.sse import BYTE_ORDER_MARK
@@ -21,18 +21,26 @@ from gateway.upstream.openai.sse import BYTE_ORDER_MARK
 CHAT = "chat/completions"
 MISTRAL = "mistral"
 """The provider whose models think in parts of their contents, by LiteLLM's name, and in its address."""
-NO_STREAM = (b"application/json", b"text/html", b"application/problem+json")
+JSON, STREAM = b"application/json", b"text/event-stream"
+NO_STREAM = (JSON, b"text/html", b"application/problem+json")
+EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+"""How the first line of a stream begins."""
 OWN_HEADERS = {b"content-type": b"application/json", b"accept-encoding": b"identity", b"user-agent": b"context-gateway"}
+
+
+Reader = Callable[[Connection, Deployment, dict[str, Any]], HttpChunkStream]
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A whole answer as it came: its JSON, its bytes, its status and those headers that may be relayed."""
+    """A whole answer as it came: its JSON, its bytes, its status and those headers that may be relayed; as a completion
+    at once if it came as a stream."""
 
     value: Any
     raw: bytes
     status: int
     headers: dict[str, str]
+    completion: dict[str, Any] | None = None
 
 
 class HttpUpstream:
@@ -45,28 +53,40 @@ class HttpUpstream:
 
     async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
         """One whole answer."""
-        answered = await self.whole(deployment, CHAT, self._taken(deployment, request.body), request.headers)
+        body = self._taken(deployment, request.body)
+        answered = await self.whole(deployment, CHAT, body, request.headers, HttpChunkStream)
         if isinstance(answered.value, dict) and thinks_in_parts(answered.value.get("choices"), "message"):
             self._think_in_parts.add(_model_of(deployment))
-        answer = whole_mended(answered.value, request.body, deployment, answered.raw, answered.headers)
+        answer = answered.completion or whole_mended(
+            answered.value, request.body, deployment, answered.raw, answered.headers
+        )
         return JsonAnswer(answer, relayed_headers(answered.headers))
 
-    async def whole(self, deployment: Deployment, path: str, body: dict[str, Any], headers: dict[str, str]) -> Answered:
-        """The JSON of a whole answer of any endpoint.
+    async def whole(
+        self, deployment: Deployment, path: str, body: dict[str, Any], headers: dict[str, str], reader: Reader
+    ) -> Answered:
+        """The JSON of a whole answer of any endpoint. `reader` reads it where it comes as a stream all the same.
 
         Raises:
             UpstreamError: as drawn in `errors`.
         """
         connection = await self._open(deployment, path, body, headers)
+        told, value, raw, completion = relayable_headers(connection), None, b"", None
         try:
-            raw = await read_body(connection, deployment)
-        finally:
-            connection.close()
-        try:
-            value = jsons.loads_answer(raw.removeprefix(BYTE_ORDER_MARK))
+            if _kind(connection) == STREAM:
+                completion = await reader(connection, deployment, body).gathered()
+            else:
+                raw = await read_body(connection, deployment)
+                value = jsons.loads_answer(raw.removeprefix(BYTE_ORDER_MARK))
         except jsons.JSONDecodeError as error:
-            raise UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
-        return Answered(value, raw, connection.status, relayable_headers(connection))
+            if not raw.lstrip(BLANKS).startswith(EVENTS):
+                raise UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
+            stream = reader(connection, deployment, body)
+            stream.replay(raw)
+            completion = await stream.gathered()
+        finally:
+            connection.close(linger=completion is not None)
+        return Answered(value, raw, connection.status, told, completion)
 
     async def post(self, deployment: Deployment, path: str, body: dict[str, Any], max_bytes: int) -> bytes:
         """The answer of another endpoint beside the completions, as it came.
@@ -97,20 +117,20 @@ class HttpUpstream:
         path: str,
         body: dict[str, Any],
         headers: dict[str, str],
-        reader: Callable[[Connection, Deployment, dict[str, Any]], HttpChunkStream],
+        reader: Reader,
     ) -> AsyncIterator[HttpChunkStream]:
-        """The stream of any endpoint, which `reader` reads.
+        """The stream of any endpoint, which `reader` reads; of an answer that comes whole, too.
 
         Raises:
-            UpstreamError: as drawn in `errors`, also where there is no stream.
+            UpstreamError: as drawn in `errors`, also where there is no answer.
         """
         connection = await self._open(deployment, path, body, headers)
         done = False
         try:
-            if header(connection, b"content-type").partition(b";")[0].strip() in NO_STREAM:
-                raw = await read_body(connection, deployment, within=deployment.idle_timeout)
-                raise _no_stream(raw, connection, deployment)
             stream = reader(connection, deployment, body)
+            if (kind := _kind(connection)) in NO_STREAM:
+                seconds = None if kind == JSON else deployment.idle_timeout
+                stream.take_whole(await read_body(connection, deployment, within=seconds))
             await stream.begin()
             try:
                 yield stream
@@ -166,12 +186,8 @@ async def _refused(connection: Connection, deployment: Deployment) -> UpstreamEr
     return refusal(connection.status, raw, relayable_headers(connection), deployment)
 
 
-def _no_stream(raw: bytes, connection: Connection, deployment: Deployment) -> UpstreamError:
-    with contextlib.suppress(jsons.JSONDecodeError):
-        said = jsons.loads(raw)
-        if isinstance(said, dict | list) and "error" in said:
-            return refusal(connection.status, raw, relayable_headers(connection), deployment)
-    return UpstreamInvalidResponse("The upstream answered a stream request with something else.")
+def _kind(connection: Connection) -> bytes:
+    return header(connection, b"content-type").partition(b";")[0].strip()
 
 
 def _fields(deployment: Deployment, headers: dict[str, str], host: bytes, length: int) -> list[tuple[bytes, bytes]]:

@@ -43,23 +43,16 @@ class ResponsesUpstream:
 
     async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
         """One whole answer."""
-        body = self._body(deployment, request)
+        body, reader = self._body(deployment, request), partial(ResponseStream, as_items=False)
         while True:
             try:
-                answered = await self._http.whole(deployment, RESPONSES, body, request.headers)
-                response = answered.value
-                failed = failure_of(response) if isinstance(response, dict) else None
-                if failed is not None:
-                    raise _fault(failed, answered.status, deployment)
+                answered = await self._http.whole(deployment, RESPONSES, body, request.headers, reader)
+                completion = answered.completion
+                made = completion_of(_checked(answered.value, answered.status, deployment)) if not completion else {}
                 break
             except UpstreamRefused as refused:
                 body = self._lighter(body, refused, deployment, request)
-        if not isinstance(response, dict) or not isinstance(response.get("output"), list):
-            raise UpstreamInvalidResponse("The upstream's response holds no output.")
-        if response.get("status") in UNFINISHED:
-            raise UpstreamInvalidResponse("The upstream's response is not finished.")
-        made = completion_of(response)
-        completion = whole_mended(made, request.body, deployment, answered.raw, answered.headers)
+        completion = completion or whole_mended(made, request.body, deployment, answered.raw, answered.headers)
         return JsonAnswer(completion, relayed_headers(answered.headers))
 
     @asynccontextmanager
@@ -117,8 +110,7 @@ class ResponseStream(HttpChunkStream):
         response = event.get("response")
         if failed is None and event.get("type") in ENDS and isinstance(response, dict):
             failed = failure_of(response)
-            if failed is None and response.get("status") in UNFINISHED:
-                raise UpstreamInvalidResponse("The upstream's response is not finished.")
+            _check_finished(response, failed)
         if failed is not None:
             raise _fault(failed, 200, self._deployment)
         if event.get("type") == "keepalive":
@@ -126,6 +118,39 @@ class ResponseStream(HttpChunkStream):
         for chunk in self._events.of(event):
             self._take(chunks, chunk, data)
         self.done = self._events.ended
+
+    def _events_of(self, answer: Json, raw: bytes) -> list[Any]:
+        response = _checked(answer, self._status, self._deployment)
+        kind = "incomplete" if response.get("status") == "incomplete" else "completed"
+        return [{"type": f"response.{kind}", "response": response}]
+
+
+def _checked(response: Any, status: int, deployment: Deployment) -> Json:
+    """A whole response.
+
+    Args:
+        status: of the answer that it is.
+
+    Raises:
+        UpstreamRefused: it tells a failure.
+        UpstreamInvalidResponse: it is none, or not finished.
+    """
+    failed = failure_of(response) if isinstance(response, dict) else None
+    if failed is not None:
+        raise _fault(failed, status, deployment)
+    if not isinstance(response, dict) or not isinstance(response.get("output"), list):
+        raise UpstreamInvalidResponse("The upstream's response holds no output.")
+    _check_finished(response)
+    return response
+
+
+def _check_finished(response: Json, failed: Failure | None = None) -> None:
+    """
+    Raises:
+        UpstreamInvalidResponse: it is still under way, or was called off, and tells no failure.
+    """
+    if failed is None and response.get("status") in UNFINISHED:
+        raise UpstreamInvalidResponse("The upstream's response is not finished.")
 
 
 def _fault(failed: Failure, status: int, deployment: Deployment) -> UpstreamError:

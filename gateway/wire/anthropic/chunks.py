@@ -1,11 +1,13 @@
 """The events of a message of Anthropic's as chunks of a completion (ADR 27)."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from gateway.base import jsons
 from gateway.models.items import ANTHROPIC_BLOCKS, ANTHROPIC_EVENTS
 from gateway.wire.anthropic.receiving import (
     NATIVE_STOP,
+    OF_A_MESSAGE,
     ORDER,
     STOPPED,
     annotations_of,
@@ -40,6 +42,7 @@ class MessageChunks:
         self.ended = False
         self._created = created
         self._envelope: Json = {"id": "", "object": "chat.completion.chunk", "created": created}
+        self._message: Json = {}
         self._usage: Json = {}
         self._open: dict[int, _Block] = {}
         self._complete: list[Json] = []
@@ -67,7 +70,12 @@ class MessageChunks:
         is_unknown = isinstance(kind, str) and kind not in SAYS_NOTHING and self._envelope["id"]
         return [self._native(event)] if is_unknown else []
 
+    def message(self) -> Json:
+        """All that has come, as a whole message of blocks that are complete."""
+        return {**self._message, "content": list(self._complete), "usage": self._usage}
+
     def _start(self, message: Json) -> list[Json]:
+        self._message = {**message}
         self._envelope |= {"id": str(message.get("id")), "model": message.get("model")}
         self._usage = object_of(message.get("usage"))
         chunk = self._chunk({"role": "assistant", "content": ""})
@@ -132,6 +140,7 @@ class MessageChunks:
 
     def _finish(self, event: Json) -> list[Json]:
         delta = object_of(event.get("delta"))
+        self._message |= {name: value for name, value in delta.items() if value is not None}
         self._usage = {**self._usage, **{k: v for k, v in object_of(event.get("usage")).items() if v is not None}}
         said = {name: delta[name] for name in STOPPED if delta.get(name) is not None}
         choice = {"index": 0, "delta": {}, **ended(said)}
@@ -148,6 +157,31 @@ class MessageChunks:
 
     def _chunk(self, delta: Json) -> Json:
         return {**self._envelope, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+
+
+def message_of(events: Iterable[Json]) -> Json:
+    """The whole message that events are."""
+    made = MessageChunks(created=0)
+    for event in events:
+        made.of(event)
+    return made.message()
+
+
+def events_of(message: Json) -> list[Json]:
+    """The events of a whole message: each block begins, and its texts come in one piece each."""
+    begun = {name: message.get(name) for name in OF_A_MESSAGE if name not in STOPPED}
+    usage, rest = message.get("usage"), {k: v for k, v in message.items() if k not in OF_A_MESSAGE}
+    events: list[Json] = [{"type": "message_start", "message": {**begun, "content": []}}]
+    for index, block in enumerate(message["content"]):
+        said = {kind: name for kind, name in PIECES.items() if isinstance(block.get(name), str)}
+        bare = {**block, **dict.fromkeys(said.values(), "")}
+        events.append({"type": "content_block_start", "index": index, "content_block": bare})
+        for kind, name in said.items():
+            delta = {"type": kind, name: block[name]}
+            events.append({"type": "content_block_delta", "index": index, "delta": delta})
+        events.append({"type": "content_block_stop", "index": index})
+    told = {name: message.get(name) for name in STOPPED}
+    return [*events, {"type": "message_delta", "delta": told, "usage": usage, **rest}, {"type": "message_stop"}]
 
 
 class _Block:

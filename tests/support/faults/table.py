@@ -62,7 +62,7 @@ def no_answer(words: Words) -> Table:
     lengths = b"content-length: 5\r\ncontent-length: 900\r\n\r\n"
     elsewhere = {"location": "http://elsewhere.invalid/v1"}
     return {
-        "invalid UTF-8": invalid(whole(body.replace(b"one", b"\xff\xfe")), End.KEEP),
+        "malformed JSON": invalid(whole(body[:-1]), End.KEEP),
         "a reset": lost(End.RESET),
         "a close": lost(End.CLOSE),
         "silence": late(End.HANG),
@@ -86,7 +86,6 @@ def no_answer(words: Words) -> Table:
         "other protocols": invalid(head(101, upgrade="websocket", connection="upgrade"), End.HANG),
         "a thousand brackets": invalid(whole(b"[" * 100_000), End.KEEP),
         "compressed rubbish": invalid(whole(b"\x1f\x8b rubbish", content_encoding="gzip"), End.KEEP),
-        "malformed JSON": invalid(whole(body[:-1]), End.KEEP),
         "HTML": invalid(whole(b"<html>login</html>", kind="text/html"), End.KEEP),
         "an empty body": invalid(whole(b""), End.KEEP),
         "JSON that is no object": invalid(whole(b"[1]"), End.KEEP),
@@ -141,7 +140,6 @@ def cut_streams(words: Words) -> Table:
         "no JSON": rubbish(b"{'one': two}"),
         "JSON that is no object": rubbish([1]),
         "null": rubbish(None),
-        "invalid UTF-8": rubbish(b'{"choices": [], "x": "\xff"}'),
         "no blank line between two events": broken(no_blank, finish, End.KEEP, code=INVALID),
         "HTML": rubbish(b"<html>"),
     }
@@ -197,6 +195,12 @@ def odd_answers(words: Words) -> Table:
         "status 201": odd(whole(body, 201), End.KEEP),
         "no length": odd(head(), body, End.CLOSE),
         "byte by byte": odd(head(content_length=str(len(body))), *bytewise, End.KEEP),
+        "invalid UTF-8": odd(whole(body.replace(b'"id": "', b'"id": "\xff', 1)), End.KEEP),
+        "a number that is none": odd(whole(body[:-1] + b', "service_tier": NaN}'), End.KEEP),
+        "a line feed in a text": odd(whole(body.replace(b'"id": "', b'"id": "\n', 1)), End.KEEP),
+        "a stream": odd(head(kind="text/event-stream"), words.stream, End.CLOSE),
+        "a stream that is called JSON": odd(whole(b": ping\n\n" + words.stream), End.KEEP),
+        "a stream, and silence behind its end": odd(words.begun, words.ending, End.HANG),
         "a byte order mark and white space": odd(whole(b"\xef\xbb\xbf \n" + body + b"\n\n"), End.KEEP),
         "HTTP/1.0": odd(head().replace(b"1.1", b"1.0"), body, End.CLOSE),
         "bytes beyond ASCII in headers": odd(beyond, End.KEEP),
@@ -225,6 +229,13 @@ def odd_streams(words: Words) -> Table:
     rest = begun.removeprefix(SSE_HEAD)
     return {
         "gzip": packed(31, "gzip"),
+        "invalid UTF-8": odd(begun, event(b'{"choices": [], "id": "\xff"}'), finish, End.KEEP),
+        "a number that is none": odd(begun, event(b'{"choices": [], "service_tier": NaN}'), finish, End.KEEP),
+        "a whole answer": odd(whole(words.body), End.KEEP),
+        "a whole answer that is called a stream": odd(whole(b" \n" + words.body, kind="text/event-stream"), End.KEEP),
+        "a whole answer without a type, byte by byte": odd(
+            head(kind=None), *(b"%c" % byte for byte in words.body), End.CLOSE
+        ),
         "silence behind the end": odd(begun, ending, End.HANG),
         "more and more behind the end": odd(begun, ending, Forever(event(words.more))),
         "a close behind the end": odd(plain, stream, End.CLOSE),

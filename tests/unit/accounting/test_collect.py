@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.accounting.stream import StreamRecord
+from gateway.wire.stream_record import StreamRecord
 from tests.support.reply import Reply, render
 
 ALPHABET = 'ab "{}\\\né🙂'

@@ -69,16 +69,30 @@ def test_s1_half_a_surrogate_pair_of_an_answer_goes_on_as_it_came(raw: bytes) ->
 @pytest.mark.parametrize(
     "raw",
     [
-        b'["\\ud83d",NaN]',
-        b'["\\ud83d",1e999]',
         b'["\\ud83d"',
-        b'"\\ud83d\xff"',
+        b'["\\ud83d",nan]',
+        b"[NaN",
+        b"\xff",
         b'["\\ud83d",' + b"[" * 5000 + b"]" * 5001,
     ],
 )
 def test_what_is_no_json_is_none_with_half_a_pair_either(raw: bytes) -> None:
     with pytest.raises(jsons.JSONDecodeError):
         jsons.loads_answer(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (b'["\\ud83d",NaN,Infinity,-Infinity,1e999,-1e999]', ["\ud83d", *[None] * 5]),
+        (b'{"a":"\xff\xc3","b":100000000000000000000000}', {"a": "\ufffd\ufffd", "b": 10**23}),
+        (b'["a\n\tb\x00"]', ["a\n\tb\x00"]),
+    ],
+)
+def test_s1_9_an_answer_that_was_paid_for_is_read_leniently(raw: bytes, value: Any) -> None:
+    assert jsons.loads_answer(raw) == value
+    with pytest.raises(jsons.JSONDecodeError):
+        jsons.loads_exact(raw)
 
 
 def test_halves_are_stored_as_the_sign_that_they_make() -> None:

@@ -87,25 +87,37 @@ def odd_gateway(module_start_gateway: GatewayFactory, module_upstream: MockUpstr
     found.close()
 
 
-FORMS = [(name, False) for name, odd in ODD.items() if odd.whole] + [(name, True) for name in ODD if ODD[name].events]
+FORMS = [(name, False, False) for name, odd in ODD.items() if odd.whole]
+FORMS += [(name, True, False) for name, odd in ODD.items() if odd.events]
+CROSSED = (
+    "failure: an error in words", "failure: a rate limit before the first word", "failure: a finish reason",
+    "failure: of Anthropic's, before the first word", "failure: of Responses, failed",
+    "calls: ids of their own", "calls: one function twice under one index", "calls: arguments as an object",
+    "calls: of Anthropic's, no ids among blocks that no chat has", "calls: of Responses, one id and an object",
+    "signs: a half alone", "text: a refusal", "usage: none", "usage: read, in DeepSeek's words",
+    "usage: of Anthropic's, none",
+)  # fmt: skip
+"""Those that come as a stream where none was asked for, and the other way round."""
+FORMS += [(name, streamed, True) for name in CROSSED for streamed in (False, True)]
 
 
 @pytest.mark.parametrize("edge", CLIENTS)
-@pytest.mark.parametrize(("name", "streamed"), FORMS)
+@pytest.mark.parametrize(("name", "streamed", "crossed"), FORMS)
 def test_s1_9_an_odd_answer_is_mended_and_taken_back(
-    odd_gateway: OddGateway, name: str, edge: str, streamed: bool
+    odd_gateway: OddGateway, name: str, edge: str, streamed: bool, crossed: bool
 ) -> None:
     """What the client hears is what was meant, in its API's own form; a failure is one. What it sends again, and by
     ids alone, is taken, and goes up as it was handed out."""
     odd, client = ODD[name], CLIENTS[edge]
-    odd_gateway.odd = Reply(raw_sse=stream_of(odd)) if streamed else Reply(body=json.dumps(odd.whole).encode())
-    body = {"model": odd.words, **client.asked(f"{name}, {edge}, {streamed}")}
+    comes_whole = streamed is crossed
+    odd_gateway.odd = Reply(body=json.dumps(odd.whole).encode()) if comes_whole else Reply(raw_sse=stream_of(odd))
+    body = {"model": odd.words, **client.asked(f"{name}, {edge}, {streamed}, {crossed}")}
     include = {"stream_options": {"include_usage": True}} if streamed and edge == "chat" else {}
     answer = odd_gateway.ask(client, {**body, **include, "stream": streamed})
     is_stream = answer.headers["content-type"].startswith("text/event-stream")
     heard = (client.stream if is_stream else client.whole)(answer, strictly=odd.words != "anthropic")
     if odd.fails is not None:
-        _check_failure(odd_gateway, odd, heard, begun=streamed and odd.begun)
+        _check_failure(odd_gateway, odd, heard, begun=streamed and odd.begun and not crossed)
         return
     assert (answer.status_code, heard.error, heard.ended, heard.text) == (200, None, True, odd.text)
     assert [(called, json.loads(given or "{}")) for _, called, given in heard.calls] == _meant(

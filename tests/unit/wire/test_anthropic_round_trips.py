@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.accounting.stream import StreamRecord
 from gateway.errors import UpstreamInvalidResponse
 from gateway.upstream.openai.mending import check_choices
 from gateway.wire.anthropic.chunks import MessageChunks
@@ -17,6 +16,7 @@ from gateway.wire.anthropic.events import MessageEvents
 from gateway.wire.anthropic.receiving import completion_of, message_of
 from gateway.wire.anthropic.turns import as_turns
 from gateway.wire.anthropic.wording import as_message, canonical_calls, content_blocks
+from gateway.wire.stream_record import StreamRecord
 from tests.support.messages import EVENT, MESSAGE, put_together
 
 Json = dict[str, Any]

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.accounting.stream import StreamRecord
 from gateway.errors import InvalidRequest
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import items_of
@@ -16,6 +15,7 @@ from gateway.wire.anthropic.content import MessageReader
 from gateway.wire.anthropic.receiving import completion_of, fault_status, is_message, message_of
 from gateway.wire.anthropic.sending import messages_request
 from gateway.wire.anthropic.turns import as_turns
+from gateway.wire.stream_record import StreamRecord
 from tests.support import anthropic_wire as wire
 
 Json = dict[str, Any]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.accounting.stream import StreamRecord
 from gateway.models.typed_tools import TYPED, arguments_of, typed_item
 from gateway.wire.freeform import FreeformChunks, input_of, names_of, with_freeform, without_freeform
+from gateway.wire.stream_record import StreamRecord
 
 Json = dict[str, Any]
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)

@@ -6,13 +6,13 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.accounting.stream import StreamRecord
 from gateway.models.conversation import ConversationMessage
 from gateway.models.items import call_kinds, items_of
 from gateway.models.typed_tools import TYPED, TYPED_CALLS, arguments_of, result_item, result_text
 from gateway.wire.responses.events import ResponseEvents
 from gateway.wire.responses.reading import read_request
 from gateway.wire.responses.wording import echo, response_of
+from gateway.wire.stream_record import StreamRecord
 from tests.support.strict_responses import check_event, check_response
 
 Json = dict[str, Any]
