@@ -97,6 +97,7 @@ async def test_the_bills_of_four_hundred_planned_requests_are_what_the_provider_
     """
     storage_url = postgres.new_database()
     config = {**planning(storage_url, 5.0), "cache": {"url": valkey.url, "timeout": 2.0}}
+    config["storage"] = {"url": storage_url, "timeout": 60.0}  # a loaded machine may be slow; a 503 would be no bill
     gateways = [start_gateway(config) for _ in range(2)]
     planner = RandomPlanner(seed=5, late=30.0)
     models = InternalModels(planner.plan, planner.summarize, lambda body: planner.answer(body, Reply(text="Well.")))

@@ -63,6 +63,13 @@ async def test_s1_text(provider: respx.Route, stream: bool) -> None:
     assert "sk-operators-own" not in str(request.url)
 
 
+async def test_s1_9_bytes_that_are_no_text_cost_no_answer(provider: respx.Route) -> None:
+    raw = json.dumps(wire.answer(wire.text("Rain, *."))).encode().replace(b"*", b"\xff\xc3")
+    provider.mock(httpx.Response(200, headers={"content-type": "application/json"}, content=raw))
+    found = (await complete(deployment(PRO))).body
+    assert found["choices"][0]["message"]["content"] == "Rain, \ufffd\ufffd."
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_s1_parallel_tool_calls_and_signed_thoughts_go_up_again(provider: respx.Route, stream: bool) -> None:
     """§1: `thought_signature` comes with the call, survives a client that keeps ids alone, and is put back."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import re
+from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ from gateway.wire.anthropic.mending import EventMender, sound_message
 from gateway.wire.anthropic.receiving import fault_status, is_message
 
 ANTHROPIC = "anthropic"
+TEXTS = ("application/json", "text/event-stream")
+"""How content types of answers begin that are texts."""
 MAX_LINE_BYTES = 32 * 2**20
 """Of one line of a stream."""
 END_MARK = re.compile(rb'(?<!\\)"finishReason"\s*:\s*"(?!FINISH_REASON_UNSPECIFIED)')
@@ -68,10 +71,15 @@ class Wire(httpx.AsyncBaseTransport):
             self.status, self.headers = response.status_code, dict(response.headers)
             if response.status_code < 300:
                 headers = response.headers.copy()
+                is_text = "content-encoding" not in headers and headers.get("content-type", "").startswith(TEXTS)
                 speaks_so = provider_of(self.deployment) == ANTHROPIC and "content-encoding" not in headers
-                if speaks_so:
+                if speaks_so or is_text:
                     headers.pop("content-length", None)
-                body = _Message(self, response, _wants_stream(request)) if speaks_so else _Body(self, response)
+                body = (
+                    _Message(self, response, _wants_stream(request))
+                    if speaks_so
+                    else _Body(self, response, is_text=is_text)
+                )
                 return httpx.Response(response.status_code, headers=headers, stream=body, request=request)
             self.raw = b"".join([piece async for piece in _Body(self, response)])
         except GatewayError as error:
@@ -110,8 +118,10 @@ class Wire(httpx.AsyncBaseTransport):
 class _Body(httpx.AsyncByteStream):
     """An answer's bytes, watched on their way."""
 
-    def __init__(self, wire: Wire, response: httpx.Response) -> None:
+    def __init__(self, wire: Wire, response: httpx.Response, *, is_text: bool = False) -> None:
+        """`is_text`: what of it is no UTF-8 is U+FFFD; litellm would refuse all of it."""
         self._wire = wire
+        self._text = getincrementaldecoder("utf-8")("replace") if is_text else None
         self._response = response
         self._streamed = "text/event-stream" in response.headers.get("content-type", "")
         self._most_of_line, self._most = MAX_LINE_BYTES, MAX_STREAM_BYTES
@@ -121,7 +131,10 @@ class _Body(httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for piece in self._pieces():
-                yield piece
+                if whole := piece if self._text is None else self._text.decode(piece).encode():
+                    yield whole
+            if self._text is not None and (rest := self._text.decode(b"", final=True)):
+                yield rest.encode()
         except GatewayError as error:
             self._wire.fault = error
             raise
