@@ -186,8 +186,8 @@ class _Message(_Body):
             else:
                 yield jsons.dumps(sound_message(message))
         elif self._is_stream_wanted:
-            async for event in self._events():
-                yield _written([event])
+            async for each in self._events():
+                yield _written([each])
         else:
             events = [event async for event in self._events() if isinstance(event, dict)]
             if not events or events[-1].get("type") != "message_stop":
