@@ -1,14 +1,29 @@
-"""Replicas that the acceptance tests share."""
+"""Replicas and a provider that the acceptance tests share."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from openai import AsyncOpenAI
 
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
+
+
+@pytest.fixture(scope="module")
+def module_provider() -> Iterator[MockProvider]:
+    """Anthropic's and Gemini's server, which the module's gateways call; tests take `provider`."""
+    with MockProvider() as server:
+        yield server
+
+
+@pytest.fixture
+def provider(module_provider: MockProvider) -> MockProvider:
+    """Anthropic's and Gemini's server, as new."""
+    module_provider.clear()
+    return module_provider
 
 
 @pytest.fixture(scope="module")

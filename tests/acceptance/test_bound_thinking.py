@@ -1,7 +1,6 @@
 """Signed thoughts in chats through litellm, before a model that looks at signatures (guarantee §10.10)."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,14 +22,8 @@ ENABLED = {"type": "enabled", "budget_tokens": 1024}
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[MockProvider]:
-    with MockProvider() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def house(module_start_gateway: GatewayFactory, provider: MockProvider) -> GatewayProcess:
-    params = {"model": "anthropic/claude-sonnet-4-5", "api_base": provider.url, "api_key": "sk-ant"}
+def house(module_start_gateway: GatewayFactory, module_provider: MockProvider) -> GatewayProcess:
+    params = {"model": "anthropic/claude-sonnet-4-5", "api_base": module_provider.url, "api_key": "sk-ant"}
     facts = {"max_input_tokens": WINDOW, "context_window": WINDOW}
     models = [{"model_name": "claude", "litellm_params": params, "model_info": facts}]
     gateway = module_start_gateway({"model_list": models})

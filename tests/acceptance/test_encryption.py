@@ -10,8 +10,8 @@ from openai import OpenAI
 from redis import Redis
 
 from gateway.storage.database import schema
-from tests.acceptance.test_tool_loop import TOOLS, call, calls, result
 from tests.chaos.audit import rows
+from tests.integration.context.test_tool_loop import TOOLS, call, calls, result
 from tests.support.answers import Json, http, user
 from tests.support.command import gateway_command
 from tests.support.documents import lamps

@@ -14,8 +14,8 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from gateway.base.ids import artifact_id
-from tests.acceptance.test_matching_by_itself import call, result
 from tests.integration.apis.test_isolation import Person
+from tests.integration.context.test_matching_by_itself import call, result
 from tests.support.answers import Json, assistant, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess

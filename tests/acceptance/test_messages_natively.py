@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,14 +26,8 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[MockProvider]:
-    with MockProvider() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def house(module_start_gateway: GatewayFactory, provider: MockProvider) -> GatewayProcess:
-    params = {"model": "anthropic/claude-sonnet-4-5", "api_base": provider.url, "api_key": "sk-ant"}
+def house(module_start_gateway: GatewayFactory, module_provider: MockProvider) -> GatewayProcess:
+    params = {"model": "anthropic/claude-sonnet-4-5", "api_base": module_provider.url, "api_key": "sk-ant"}
     facts = {"max_input_tokens": WINDOW, "context_window": WINDOW}
     models = [
         {"model_name": "small", "litellm_params": params, "model_info": facts},

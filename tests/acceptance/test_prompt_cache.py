@@ -1,7 +1,6 @@
 """Anthropic's prompt cache is made use of, though clients of OpenAI's protocol do not know of it (guarantee §4 I7)."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,14 +25,8 @@ def fork_server() -> ForkServer:
 
 
 @pytest.fixture
-def provider() -> Iterator[MockProvider]:
-    with MockProvider() as server:
-        server.cache = PromptCache()
-        yield server
-
-
-@pytest.fixture
 def gateway(start_gateway: GatewayFactory, provider: MockProvider) -> GatewayProcess:
+    provider.cache = PromptCache()
     params = {"model": "anthropic/claude-sonnet-4-5", "api_base": provider.url, "api_key": "sk-ant"}
     return start_gateway({"model_list": [{"model_name": "claude", "litellm_params": params}]})
 

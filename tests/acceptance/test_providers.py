@@ -1,7 +1,6 @@
 """Anthropic and Gemini through a running gateway (guarantee §1, §6, §7, §8)."""
 
 import json
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -45,19 +44,6 @@ SIGNED = gemini_wire.answer(
     gemini_wire.thought("The user wants the weather."), gemini_wire.call("weather", signature="c2ln", city="Bern")
 )
 RESULTS = [{"role": "tool", "tool_call_id": i, "content": "12 degrees"} for i in ("toolu_1", "toolu_2")]
-
-
-@pytest.fixture(scope="module")
-def module_provider() -> Iterator[MockProvider]:
-    with MockProvider() as server:
-        yield server
-
-
-@pytest.fixture
-def provider(module_provider: MockProvider) -> MockProvider:
-    """Anthropic's and Gemini's server, as new."""
-    module_provider.clear()
-    return module_provider
 
 
 def models(provider: MockProvider, mock: MockUpstream) -> list[Json]:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.acceptance.test_readme import ROOT, block, run
-from tests.acceptance.test_rolling_summary import SUMMARY
+from tests.integration.context.test_rolling_summary import SUMMARY
 from tests.support.answers import Json, http
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess

@@ -12,8 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.test_planning import BUDGET
-from tests.acceptance.test_tool_loop import ASK, LOOP, TOOLS, result
+from tests.integration.context.test_tool_loop import ASK, LOOP, TOOLS, result
 from tests.support.answers import Json, assistant, exact, user
 from tests.support.command import gateway_command
 from tests.support.documents import keeper, lamps, prose
@@ -24,6 +23,7 @@ from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.replaying import chat, replayed
 from tests.support.team import Team
 from tests.support.web_page import PageClient, checked
+from tests.unit.planning.test_planning import BUDGET
 
 QUESTION = user("Who is the keeper of lamp 41?")
 HOSTILE = (

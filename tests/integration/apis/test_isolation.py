@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.test_matching_by_itself import LONG, TOOLS, call, result
+from tests.integration.context.test_matching_by_itself import LONG, TOOLS, call, result
 from tests.support.answers import Json, assistant, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.test_past_turns import refused
-from tests.acceptance.test_tool_loop import ASK, TOOLS, call, calls, result
+from tests.integration.context.test_past_turns import refused
+from tests.integration.context.test_tool_loop import ASK, TOOLS, call, calls, result
 from tests.support.answers import Json, assistant, exact, http, stored_of, user
 from tests.support.documents import prompt_tokens
 from tests.support.factory import GatewayFactory

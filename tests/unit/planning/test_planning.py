@@ -20,15 +20,12 @@ QUESTION = user("Who is the keeper of lamp 41?")
 LONG = {"title": "Lamps", "content": lamps(60)}
 TIDES = {"title": "Tides", "content": prose(3, 2500)}
 ROPES = {"title": "Ropes", "content": prose(4, 2500)}
-PLANNER_SECONDS = 1.0
 
 
 @pytest.fixture(scope="module")
 def module_planning(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    """`gpt-4o-mini` plans and summarizes, as by default; the one thing configured is its patience."""
-    seconds = {"planner_timeout": PLANNER_SECONDS, "summarizer_timeout": PLANNER_SECONDS}
-    config = {"context": {"planning": "auto", **seconds}, "upstream": {"unlisted": "relay"}}
-    return module_start_gateway(config)
+    """`gpt-4o-mini` plans and summarizes, as by default."""
+    return module_start_gateway({"context": {"planning": "auto"}, "upstream": {"unlisted": "relay"}})
 
 
 @pytest.fixture
@@ -142,9 +139,10 @@ def test_s5_a_planner_that_fails_costs_quality_and_never_the_answer(
 
 
 def test_s5_a_late_planner_is_not_waited_for_and_its_prompt_is_billed(
-    planning: GatewayProcess, upstream: MockUpstream
+    start_gateway: GatewayFactory, upstream: MockUpstream
 ) -> None:
     """§5: a call cut off or late: its prompt plus what came, by the gateway's count, `estimated` true."""
+    planning = start_gateway({"context": {"planning": "auto", "planner_timeout": 0.5}})
     upstream.handler = models = InternalModels(lambda artifacts: Reply(text="{}", delay_first=20))
     answer = ask(planning, LONG, TIDES)
     told, cost = used(answer), answer["response_metadata"]["cost"]

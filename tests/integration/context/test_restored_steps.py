@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.acceptance.test_tool_loop import ASK, LOOP, TOOLS, call, calls, result
+from tests.integration.context.test_tool_loop import ASK, LOOP, TOOLS, call, calls, result
 from tests.support.answers import Json, assistant, bill_of, conversation_of, user
 from tests.support.factory import SMALL_MODEL_INFO, ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess

@@ -13,7 +13,7 @@ from tests.support.documents import tokens
 from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream
 
-PAGE, AUDIT = ((Path(__file__).parents[2] / "docs" / name).read_text() for name in ("context.md", "audit.md"))
+PAGE, AUDIT = ((Path(__file__).parents[3] / "docs" / name).read_text() for name in ("context.md", "audit.md"))
 (BILL,) = (
     json.loads(each, parse_float=Decimal) for each in re.findall(r"```json\n(\{\"model\".*?)```", PAGE, re.DOTALL)
 )

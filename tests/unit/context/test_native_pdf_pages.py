@@ -9,13 +9,13 @@ import pytest
 from openai import OpenAI
 from pypdf import PdfReader
 
-from tests.acceptance.test_pdfs import PAGE, ask, lamps, used
 from tests.support.answers import Json, http, user
 from tests.support.documents import file_part, keeper, prose, text_of, tokens
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.pdfs import encrypted, scanned, with_photos
+from tests.unit.context.test_pdfs import PAGE, ask, lamps, used
 
 LIMIT = {"max_input_tokens": 8000}
 ROOMIER = {"max_input_tokens": 16_000}

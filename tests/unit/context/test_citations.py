@@ -9,7 +9,7 @@ import pytest
 
 from gateway.base.ids import artifact_id
 from gateway.models.places import marker
-from tests.acceptance.test_recall import recalls
+from tests.integration.context.test_recall import recalls
 from tests.support.answers import Json, chat, http, read_stream, stored, user, wait_for_bill
 from tests.support.documents import keeper, lamps
 from tests.support.gateway_process import GatewayProcess

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.test_tool_loop import TOOLS, call, calls, result
+from tests.integration.context.test_tool_loop import TOOLS, call, calls, result
 from tests.support.answers import Json, assistant, user
 from tests.support.documents import lamps, prose
 from tests.support.gateway_process import GatewayProcess

@@ -138,7 +138,7 @@ def test_s4_i6_what_was_deleted_is_never_recalled(
     assert "7741" not in text_of(upstream.last.body)
 
 
-HANDBOOK = (Path(__file__).parents[2] / "deploy" / "demo" / "handbook.md").read_text()
+HANDBOOK = (Path(__file__).parents[3] / "deploy" / "demo" / "handbook.md").read_text()
 
 
 @pytest.mark.parametrize("budget", [1000, 1200, 1300, 1500, 1600, 2000])

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.test_tool_loop import ASK, TOOLS, call, calls, result
+from tests.integration.context.test_tool_loop import ASK, TOOLS, call, calls, result
 from tests.support.answers import Json, assistant, exact, http, user
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
