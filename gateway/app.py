@@ -46,6 +46,7 @@ from gateway.http.operations import Models
 from gateway.http.relay.endpoint import Relay
 from gateway.http.runtime_keys import RuntimeKeys
 from gateway.http.statistics import Observed, Statistics
+from gateway.http.tokens import SignedTokens
 from gateway.internal_models.calls import InternalModels
 from gateway.operations.purge import keep_files, sweep_for_ever, sweep_seconds
 from gateway.operations.storage_upkeep import add_older_for_ever, begin_preparing
@@ -91,6 +92,7 @@ from gateway.turn.unstored_frames import UnstoredFrames
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.identity import HttpIdentityDocuments
 from gateway.upstream.litellm.library import Library
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
@@ -293,7 +295,10 @@ class Gateway:
         self.settlement = pipeline.settlement
         self.limited = limited = open_limited(settings, self.transactions, store, pipeline, self.hooks)
         self.keys = RuntimeKeys(KeyStore(self.transactions, clock, store), clock)
-        self.auth = auth = Authenticator(settings.auth, store, self.keys, clock)
+        self.identity = HttpIdentityDocuments(self.client)
+        jwt = settings.auth.jwt
+        tokens = None if jwt is None else SignedTokens(jwt, self.identity, clock)
+        self.auth = auth = Authenticator(settings.auth, store, self.keys, clock, tokens)
         bodies = LargeBodies(settings.server.max_bytes_in_flight, settings.server.receive_timeout)
         self.answering = Answering(
             pipeline,

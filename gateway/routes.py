@@ -144,6 +144,7 @@ def _page_parts(gateway: Gateway, ready: Ready) -> PageParts:
         cache=gateway.backend,
         started=gateway.clock.now(),
         trail=gateway.trail,
+        identity=gateway.identity,
     )
 
 

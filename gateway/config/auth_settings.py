@@ -6,8 +6,8 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from gateway.config.allowances import NO_DEFAULTS, NO_LIMITS, ContextDefaults, Expiry, RateLimits, SpendBudget
 from gateway.config.fields import Section
+from gateway.config.identity_settings import LABEL, MAX_NAME, NAME, JwtSettings, OidcSettings, Role
 
-Role = Literal["user", "viewer", "admin"]
 USER: Literal["user"] = "user"
 VIEWER: Literal["viewer"] = "viewer"
 ADMIN: Literal["admin"] = "admin"
@@ -15,18 +15,16 @@ ADMIN: Literal["admin"] = "admin"
 at all tenants there and in `/v1/organization/`."""
 LOOKS = frozenset((VIEWER, ADMIN))
 """Either of these roles opens the page."""
-LABEL = r"^[^\x00-\x1f\x7f]+$"
-NAME = r"^[\w.:@-]+$"
 
 
 class KeyFields(Section):
     """What may be said of a key, in the configuration and when one is made (guarantee §12.1)."""
 
-    name: str | None = Field(None, min_length=1, max_length=128, pattern=LABEL, description="What people call it.")
+    name: str | None = Field(None, min_length=1, max_length=MAX_NAME, pattern=LABEL, description="What people call it.")
     owner: str | None = Field(None, min_length=1, max_length=256, pattern=LABEL, description="Who answers for it.")
-    tenant: str = Field(min_length=1, max_length=128, pattern=NAME)
+    tenant: str = Field(min_length=1, max_length=MAX_NAME, pattern=NAME)
     project: str | None = Field(
-        None, min_length=1, max_length=128, pattern=NAME, description="What it is for; costs are told by it."
+        None, min_length=1, max_length=MAX_NAME, pattern=NAME, description="What it is for; costs are told by it."
     )
     roles: tuple[Role, ...] = Field((USER,), description="What it may do.")
     models: tuple[str, ...] = Field((), description="Names of models that it may ask, `*` for any run of characters.")
@@ -66,6 +64,8 @@ class AuthSettings(Section):
         "server with an operator's key listen beyond loopback without keys.",
     )
     keys: tuple[ApiKey, ...] = Field((), description="Keys accepted; without any, the client's own goes upstream.")
+    jwt: JwtSettings | None = Field(None, description="Whose signed tokens are accepted beside keys.")
+    oidc: OidcSettings | None = Field(None, description="Who vouches for people at the page `/ui` beside keys.")
 
     @model_validator(mode="after")
     def _whose_is_plain(self) -> Self:
@@ -82,8 +82,8 @@ class AuthSettings(Section):
 
     @property
     def wants_keys(self) -> bool:
-        """Whether requests without a key of ours are refused."""
-        return bool(self.keys) or self.mode == "keys"
+        """Whether requests without a key of ours, or a token of `jwt`, are refused."""
+        return bool(self.keys) or self.mode == "keys" or self.jwt is not None or self.oidc is not None
 
 
 def _what_counts(entry: ApiKey) -> tuple[object, ...]:

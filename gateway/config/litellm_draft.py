@@ -98,8 +98,8 @@ def number(value: Any) -> Any:
 
 
 def is_reference(value: Any) -> bool:
-    """Whether a value stands in the environment, and was not looked up."""
-    return isinstance(value, str) and value.startswith(REFERENCE)
+    """Whether a value stands in the environment or in a file, and was not looked up."""
+    return isinstance(value, str) and value.startswith((REFERENCE, "file:///"))
 
 
 def looked_up(value: Any) -> Any:

@@ -17,6 +17,7 @@ from gateway.config.exposure import is_own, weak_keys
 from gateway.config.fields import words
 from gateway.config.files import ConfigurationError, fault, read_file, resolve, section
 from gateway.config.litellm import DATABASE, Moved, move_in
+from gateway.config.secrets import look_up
 from gateway.config.settings import SECTIONS, Settings
 
 __all__ = ["ConfigurationError", "environment_names", "load_settings", "process_environment"]
@@ -79,6 +80,12 @@ def _settings(moved: Moved, overrides: Mapping[str, Any], ignored: tuple[str, ..
         origins[part, key] = "command line"
     classic, fates = fill_in(raw, environ)
     origins |= classic
+    for name, value in raw.items():
+        if isinstance(value, dict):
+            at = {key: origins.get((name, key), moved.origin) for key in value}
+            raw[name] = {key: look_up(each, at[key], f"{name}.{key}") for key, each in value.items()}
+        else:
+            raw[name] = look_up(value, moved.origin, name)
     named = isinstance(raw.get("storage"), dict) and "url" in raw["storage"]
     extra = {"moved": (*moved.fates, *fates), "storage_is_named": named}
     try:

@@ -33,6 +33,7 @@ GatewayError
 │   └── ModelNotAllowed 403           this key may not ask that model
 ├── RateLimitExceeded 429             more than a key, user, model or project may ask (guarantee §12.4)
 ├── BudgetExceeded 429                more than it may spend (guarantee §12.3)
+├── IdentityProviderUnavailable 503   who signs tokens cannot be asked; keys count (guarantee §12.17)
 ├── LimitsUnavailable 503             nobody can tell what is left, and `limits.when_down` is `closed`
 ├── GuardUnavailable 503              it cannot be asked, and its `on_failure` is `closed`
 ├── StorageUnavailable 503
@@ -55,6 +56,7 @@ GatewayError
 from gateway.errors.access import BudgetExceeded as BudgetExceeded
 from gateway.errors.access import Forbidden as Forbidden
 from gateway.errors.access import GuardUnavailable as GuardUnavailable
+from gateway.errors.access import IdentityProviderUnavailable as IdentityProviderUnavailable
 from gateway.errors.access import LimitsUnavailable as LimitsUnavailable
 from gateway.errors.access import ModelNotAllowed as ModelNotAllowed
 from gateway.errors.access import RateLimitExceeded as RateLimitExceeded

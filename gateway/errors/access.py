@@ -19,6 +19,14 @@ class Forbidden(GatewayError):
     code = "permission_denied"
 
 
+class IdentityProviderUnavailable(GatewayError):
+    """Whoever vouches for people or signs tokens cannot be asked; keys count all the same (guarantee §12.17)."""
+
+    status = 503
+    code = "identity_provider_unavailable"
+    may_be_charged = False
+
+
 class ModelNotAllowed(Forbidden):
     """The key names the models that it may ask, and this is none of them (guarantee §12.1)."""
 

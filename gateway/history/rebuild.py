@@ -75,7 +75,7 @@ class RebuildOptions:
 
     def matches(self, request: ChatRequest) -> bool:
         """Whether a conversation without a name is recognised for this request's user."""
-        return self.match != "off" and (self.match != "user" or bool(users_of(request.forward)))
+        return self.match != "off" and (self.match != "user" or bool(users_of(request.forward, request.caller)))
 
     @property
     def max_bytes(self) -> int | None:
@@ -197,7 +197,7 @@ async def _lookup(
         return replace(found, instructed=False, fits_as_sent=False, maybe_delta=True)
     if not options.matches(request):
         return None
-    keys = ChainKeys(await store.secret(), request.caller.tenant, users_of(request.forward))
+    keys = ChainKeys(await store.secret(), request.caller.tenant, users_of(request.forward, request.caller))
     return replace(found, keys=recognition_keys(sent, keys), instructed=True, maybe_delta=False)
 
 

@@ -3,7 +3,7 @@
 Pure: messages in, digests and positions out. `storage/lookup/recognise.py` looks the digests up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from gateway.models.chain import (
     says_nothing,
 )
 from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage, new_message
-from gateway.models.exchange import ChatRequest
+from gateway.models.exchange import Caller, ChatRequest
 
 USER_FIELDS = ("user", "safety_identifier")
 EVIDENCE_CHARS = 200
@@ -103,13 +103,18 @@ def sent_instructions(request: ChatRequest) -> tuple[dict[str, Any], ...]:
     return messages[:count]
 
 
-def users_of(forward: dict[str, Any]) -> tuple[str, ...]:
-    """The users that a request names (`user`, `safety_identifier`); a chain is recognised for the same ones only."""
+def users_of(forward: Mapping[str, Any], caller: Caller) -> tuple[str, ...]:
+    """The users that a request names (`user`, `safety_identifier`); a chain is recognised for the same ones only. Whom
+    the caller's token names, it is."""
+    if caller.user is not None:
+        return (caller.user,)
     return tuple(sorted({name for key in USER_FIELDS if isinstance(name := forward.get(key), str) and name}))
 
 
-def end_user_of(forward: dict[str, Any]) -> str | None:
-    """The user whom a bill names: the first of these fields that is there."""
+def end_user_of(forward: Mapping[str, Any], caller: Caller) -> str | None:
+    """The user whom a bill names: whom the caller's token names, else the first of these fields that is there."""
+    if caller.user is not None:
+        return caller.user
     return next((name for key in USER_FIELDS if isinstance(name := forward.get(key), str) and name), None)
 
 

@@ -11,6 +11,7 @@ from gateway.config.auth_settings import ADMIN, USER, ApiKey, AuthSettings
 from gateway.errors import Forbidden, InvalidRequest, StorageUnavailable, Unauthorized
 from gateway.http.edge import Scope, came_by_messages
 from gateway.http.runtime_keys import EXPIRED, RuntimeKeys
+from gateway.http.tokens import SignedTokens, is_signed
 from gateway.models.exchange import ANTHROPICS_KEY, Caller
 from gateway.models.keys import KeyPolicy, is_ours, policy_of
 from gateway.ports import Clock
@@ -46,11 +47,13 @@ class Authenticator:
         store: ConversationStore,
         keys: RuntimeKeys | None = None,
         clock: Clock | None = None,
+        tokens: SignedTokens | None = None,
     ) -> None:
         self._keys = [_Key(_digest(entry.key.get_secret_value()), entry) for entry in settings.keys]
         self._wants_keys = settings.wants_keys
         self._store = store
         self._runtime = keys
+        self._tokens = tokens
         self._clock = clock or SystemClock()
         self._ids: dict[bytes, str] = {}
         self._policies: dict[bytes, KeyPolicy] = {}
@@ -66,6 +69,7 @@ class Authenticator:
             Forbidden: its key may only look, and this is no request that looks.
             InvalidRequest: a header that goes upstream is not ASCII.
             StorageUnavailable: its key was made at runtime, and nobody can tell whether it counts.
+            IdentityProviderUnavailable: its token is signed, and nobody can tell by whom.
         """
         found = await self._caller(scope)
         if found.key is not None and USER not in found.roles and scope.get("method", "GET") not in READS:
@@ -100,23 +104,22 @@ class Authenticator:
             return Caller(ANONYMOUS, None, headers)
         if not token.isascii():
             raise Unauthorized("An API key holds ASCII characters only.")
-        try:
-            secret = await self._store.secret()
-        except StorageUnavailable:
-            # A request that needs the storage fails later; the others must work without it (guarantee §3.6).
-            secret = None
+        secret = await self._secret_or_none()
         key_id = None if secret is None else self._keyed(secret, _digest(token), token)
         own = token if anthropics is None else None
         return Caller(key_id or UNKNOWN, own, headers, key_id, anthropic_key=anthropics)
 
     async def _policy(self, token: str | None) -> KeyPolicy:
-        """What is known of the key of ours that is this token.
+        """What is known of the key of ours that is this token, or of whom it names if somebody else signed it.
 
         Raises:
             Unauthorized: it is none that counts.
             StorageUnavailable: it was made at runtime, and nobody can tell.
+            Forbidden, IdentityProviderUnavailable: as of `SignedTokens.policy`.
         """
         key = self._configured(token)
+        if key is None and token is not None and self._tokens is not None and is_signed(token):
+            return await self._tokens.policy(token, await self._secret_or_none())
         if key is None and token is not None and is_ours(token) and self._runtime is not None:
             return await self._runtime.policy(token)
         if key is None:
@@ -192,6 +195,14 @@ class Authenticator:
             self._ask_from = time.monotonic() + ASK_AGAIN
             return None
         return self._keyed(secret, key.digest, key.entry.key.get_secret_value())
+
+    async def _secret_or_none(self) -> bytes | None:
+        """The key of keyed hashes; None while it cannot be read. A request that needs the storage fails later; the
+        others must work without it (guarantee §3.6)."""
+        try:
+            return await self._store.secret()
+        except StorageUnavailable:
+            return None
 
     def _keyed(self, secret: bytes, digest: bytes, token: str) -> str:
         """The id of a key: its keyed hash, cached. It is the tenant of a client's own token, too."""

@@ -42,6 +42,11 @@ class Caller:
     anthropic_key: str | None = field(default=None, repr=False)
     key: KeyPolicy | None = None
 
+    @property
+    def user(self) -> str | None:
+        """Whom its token names as the user of its requests, whatever they say; None: they say it themselves."""
+        return None if self.key is None else self.key.user
+
     def may_ask(self, model: str) -> bool:
         """Whether its key lets it ask that model."""
         return self.key is None or self.key.may_ask(model)

@@ -39,7 +39,8 @@ def named_besides(fields: Mapping[str, Any]) -> Iterator[str]:
 @dataclass(frozen=True, slots=True)
 class KeyPolicy:
     """What is known of a key but the key itself. `key_id` is None while it cannot be told. `models` are patterns; none
-    means any model."""
+    means any model. `is_signed`: it is a token that somebody else signed, of which nobody can say that it was revoked;
+    `user`: whom it names as the user of each of its requests."""
 
     key_id: str | None
     tenant: str
@@ -54,6 +55,8 @@ class KeyPolicy:
     context: ContextDefaults = field(default=NO_DEFAULTS)
     retention_days: float | None = None
     file_bytes: int | None = None
+    is_signed: bool = False
+    user: str | None = None
 
     def ended(self, now: datetime) -> bool:
         """Whether it has expired."""

@@ -31,6 +31,29 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
 
+class IdentityDocuments(Protocol):
+    """What an identity provider tells. A port since `http` asks for it, and HTTP clients live in `upstream`."""
+
+    async def get(self, url: str) -> dict[str, Any]:
+        """A JSON object that is published there.
+
+        Raises:
+            IdentityProviderUnavailable: there is none to be had.
+        """
+        ...
+
+    async def post(
+        self, url: str, form: Mapping[str, str], basic: tuple[str, str] | None
+    ) -> tuple[int, dict[str, Any]]:
+        """Sends a form, with a name and password where they are given. Returns the status and the JSON object that
+        answers it, empty if it is none.
+
+        Raises:
+            IdentityProviderUnavailable: there is no answer, or a failure of the provider's.
+        """
+        ...
+
+
 class ConversationReader(Protocol):
     """What `history` and `context` read of the storage; a port, as steps do not import each other.
 

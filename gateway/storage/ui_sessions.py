@@ -31,10 +31,12 @@ class UiSessions:
         self._clock = clock
         self._store = store
 
-    async def begin(self, key_id: str, hours: float, by: Actor | None = None, **details: str) -> str:
+    async def begin(
+        self, key_id: str, hours: float, by: Actor | None = None, *, carried: str = "", **details: str
+    ) -> str:
         """Begins a session of that key, and returns what its cookie holds. `by` is who logs in, as the trail tells it,
-        with these details."""
-        token, now = secrets.token_urlsafe(TOKEN_BYTES), self._clock.now()
+        with these details. `carried` stands behind the token: the digest covers it, so that nobody can change it."""
+        token, now = secrets.token_urlsafe(TOKEN_BYTES) + carried, self._clock.now()
         digest = await self._digest(token)
 
         def work(connection: sa.Connection) -> None:

@@ -108,7 +108,7 @@ class LimitedPipeline:
         return await self._quota.admit(ask, caller.key)
 
     async def _admit(self, request: ChatRequest) -> Admitted | None:
-        caller, user = request.caller, _cut(end_user_of(request.forward))
+        caller, user = request.caller, _cut(end_user_of(request.forward, request.caller))
         who = request.request_id, caller.tenant, caller.key_id, caller.project
         admitted = await self._quota.admit(Ask(*who, user, request.model, request.arrived_at), caller.key)
         if admitted is not None:

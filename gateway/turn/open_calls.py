@@ -73,7 +73,7 @@ class OpenCalls:
             "completion_id": run.completion_id,
             "model": request.model,
             "stream": request.stream,
-            "end_user": end_user_of(request.forward),
+            "end_user": end_user_of(request.forward, request.caller),
             "agent": request.agent.agent_id if request.agent is not None else None,
             "key_id": key.key_id,
             "project": key.project,

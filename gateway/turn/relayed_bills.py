@@ -311,7 +311,7 @@ def _entry(
         metadata=metadata,
         calls=calls,
         error_code=None if status == "complete" else call.error_code,
-        end_user=end_user_of(request.fields),
+        end_user=end_user_of(request.fields, call.caller),
         endpoint=endpoint,
         key_id=call.caller.key_id,
         project=call.caller.project,

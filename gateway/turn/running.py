@@ -102,4 +102,4 @@ def _names(request: ChatRequest) -> list[Key]:
 
 def _said(request: ChatRequest, digest: ChainDigest) -> Key:
     """What was said up to a message, as guarantee §3.2 recognises it."""
-    return request.caller.tenant, users_of(request.forward), digest.said
+    return request.caller.tenant, users_of(request.forward, request.caller), digest.said

@@ -80,7 +80,7 @@ class TurnRecorder:
             document=settled.document,
             calls=settled.calls,
             error_code=outcome.error_code,
-            end_user=end_user_of(request.forward),
+            end_user=end_user_of(request.forward, request.caller),
             agent=request.agent.agent_id if request.agent is not None else None,
             key_id=request.caller.key_id,
             project=request.caller.project,
@@ -210,7 +210,8 @@ def chain_keys(prepared: Prepared, outcome: Outcome, secret: bytes) -> tuple[Cha
     """The keys by which an answered request is recognised: keyed digests of its chain with each of its answers."""
     if outcome.status == "failed" or outcome.completion is None:
         return ()
-    keys = ChainKeys(secret, prepared.request.caller.tenant, users_of(prepared.request.forward))
+    caller = prepared.request.caller
+    keys = ChainKeys(secret, caller.tenant, users_of(prepared.request.forward, caller))
     chains, attached = _chains_of(prepared), _attached(prepared)
     found: list[ChainKey] = []
     for chain, choice in product(chains, outcome.answers):

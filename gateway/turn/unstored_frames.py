@@ -61,7 +61,7 @@ class _Key:
 
     @classmethod
     def of(cls, secret: bytes, request: ChatRequest) -> "_Key":
-        who = jsons.canonical([request.caller.tenant, users_of(request.forward), request.model])
+        who = jsons.canonical([request.caller.tenant, users_of(request.forward, request.caller), request.model])
         return cls(hmac.digest(secret, b"frames\0" + who, "sha256"))
 
     def of_path(self, path: bytes) -> str:

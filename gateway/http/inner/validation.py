@@ -158,7 +158,7 @@ def parse_chat_request(
 
 def _memory(value: Any, request: ChatRequest, settings: Settings) -> Memory | None:
     of_things = settings.memory
-    user, keeps = end_user_of(request.forward), request.keeps_content
+    user, keeps = end_user_of(request.forward, request.caller), request.keeps_content
     return memory_of(value, user, keeps=keeps, default=of_things.things, days=of_things.things_days)
 
 

@@ -139,8 +139,8 @@ class Keys:
         if caller.key.key_id is None:
             raise StorageUnavailable("The storage cannot be reached.")
         policy: KeyPolicy = caller.key
-        known = await self._auth.configured()
-        stored = None if caller.key.key_id in known else await self._store.get(caller.key.key_id)
+        is_stored = not (policy.is_signed or policy.key_id in await self._auth.configured())
+        stored = await self._store.get(caller.key.key_id) if is_stored else None
         await send_json(send, 200, as_key(stored.policy if stored is not None else policy, stored), NO_STORE)
 
     async def _check_made_here(self, key_id: str) -> None:

@@ -16,12 +16,12 @@ OBJECT = "gateway.key"
 
 
 def as_key(policy: KeyPolicy, stored: StoredKey | None) -> dict[str, Any]:
-    """A key without what its holder sends. `stored` is None for one of the configuration."""
+    """A key without what its holder sends. `stored` is None for one of the configuration, and for a signed token."""
     limits = policy.limits
     return {
         "id": policy.key_id,
         "object": OBJECT,
-        "source": "runtime" if stored is not None else "configuration",
+        "source": "token" if policy.is_signed else "runtime" if stored is not None else "configuration",
         "name": policy.name,
         "owner": policy.owner,
         "tenant": policy.tenant,

@@ -125,7 +125,8 @@ class Destinations:
             found = await self._unlisted(call, model, body, raw)
         else:
             found = await self._listed(call, model, body, len(raw))
-        return replace(found, asked=body, user=end_user_of(body.fields) if isinstance(body, JsonBody) else None)
+        fields = body.fields if isinstance(body, JsonBody) else {}
+        return replace(found, asked=body, user=end_user_of(fields, call.caller))
 
     def _reads(self, call: Call) -> bool:
         """Whether a body is read before it goes up. Where unlisted models are relayed, only what an operator's key may

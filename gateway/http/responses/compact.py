@@ -201,7 +201,7 @@ class Compaction:
         lookup = Lookup(sent.bodies, sent.digests, maybe_delta=ref.at is not None)
         if ref.at is not None:
             return await self._store.find_conversation(tenant, ref, max_bytes=FEW_BYTES, lookup=lookup)
-        people = users_of(request.forward)
+        people = users_of(request.forward, request.caller)
         if match == "user" and not people:
             return None
         keys = recognition_keys(sent, ChainKeys(await self._store.secret(), tenant, people))

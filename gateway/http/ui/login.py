@@ -14,15 +14,18 @@ from gateway.config.auth_settings import ADMIN, LOOKS
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthorized
 from gateway.http.edge import Scope
 from gateway.http.receive import header
-from gateway.http.ui.page import Answer, Page, Viewer, home, redirect
+from gateway.http.ui.page import Answer, Page, PageRoute, Viewer, home, redirect
 from gateway.http.ui.parts import PATH, PageParts
+from gateway.http.ui.sign_in import SignIn
 from gateway.models.keys import KeyPolicy
 from gateway.models.trail import UNKNOWN_ACTOR, Actor, NewEvent
 from gateway.storage.ui_sessions import UiSessions
 
-SESSION, LOGIN = "gateway_ui", "gateway_ui_login"
+SESSION, LOGIN, SIGN_IN = "gateway_ui", "gateway_ui_login", "gateway_ui_sign_in"
 LOGIN_PATH = f"{PATH}/login"
-LOGIN_SECONDS = 3600
+LOGIN_SECONDS, SIGN_IN_SECONDS = 3600, 600
+CARRIED = "."
+"""Between the token of a session and what it carries of somebody whom an identity provider vouches for."""
 MOST_FAILURES, WITHIN = 10, 60.0
 """Logins with unknown keys from one address, and seconds in which they count."""
 MOST_IN_ALL = 200
@@ -52,8 +55,10 @@ class Logins:
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts
         self._sessions = UiSessions(parts.transactions, parts.clock, parts.store)
-        self._guesses = Guesses()
+        self._guesses, self._failed_sign_ins = Guesses(), Guesses()
         self._has_keys = parts.settings.auth.wants_keys
+        oidc = parts.settings.auth.oidc
+        self._sign_in = None if oidc is None else SignIn(oidc, parts.identity, parts.store, parts.clock)
 
     async def viewer(self, scope: Scope) -> Viewer | None:
         """Who looks; None if that is nobody who may. A key that is gone, or has other roles now, counts as it is."""
@@ -61,7 +66,12 @@ class Logins:
             return Viewer(None)
         token = cookie(scope, SESSION)
         key_id = await self._sessions.key_of(token) if token else None
-        holder = await self._parts.auth.holder_of(key_id) if key_id else None
+        if not token or key_id is None:
+            return None
+        if CARRIED in token:
+            holder = None if self._sign_in is None else self._sign_in.holder(key_id, token.partition(CARRIED)[2])
+        else:
+            holder = await self._parts.auth.holder_of(key_id)
         return _viewer(holder) if holder is not None else None
 
     async def token(self, scope: Scope) -> str:
@@ -93,14 +103,14 @@ class Logins:
             cookies = (set_cookie(page.scope, LOGIN, made, LOGIN_PATH, LOGIN_SECONDS),)
             page.scope["headers"] = [*page.scope["headers"], (b"cookie", f"{_name(page.scope, LOGIN)}={made}".encode())]
             page.csrf = await self.token(page.scope)
-        shown = await page.render("login.html", next=_next(page.query.get("next")), failed=False)
+        shown = await self._form(page, _next(page.query.get("next")))
         return Answer(shown.body, shown.status, shown.headers, cookies)
 
     async def log_in(self, page: Page) -> Answer:
         """`POST /ui/login`"""
         if not self._has_keys:
             return redirect(home())
-        address, now = str((page.scope.get("client") or ("",))[0]), self._parts.clock.monotonic()
+        address, now = _address(page), self._parts.clock.monotonic()
         self._guesses.admit(address, now)
         to = _next(page.form.get("next"))
         try:
@@ -108,15 +118,58 @@ class Logins:
         except Unauthorized:
             self._guesses.failed(address, now)
             await self._refused(Actor(UNKNOWN_ACTOR), address, "unknown key")
-            return await page.render("login.html", 401, next=to, failed=True)
+            return await self._form(page, to, failed=True)
         actor = Actor(holder.key_id, holder.name)
         if not holder.roles & LOOKS:
             await self._refused(actor, address, "no role")
             raise Forbidden("This key may use models, and not look: it has no role 'viewer' or 'admin'.")
+        return redirect(to, (await self._begin(page, holder), _forget(page.scope, LOGIN, LOGIN_PATH)))
+
+    async def _form(self, page: Page, to: str, *, failed: bool = False) -> Answer:
+        label = None if self._sign_in is None else self._sign_in.label
+        return await page.render("login.html", 401 if failed else 200, next=to, failed=failed, sign_in=label)
+
+    async def _begin(self, page: Page, holder: KeyPolicy, carried: str = "") -> str:
+        """Begins a session, always a new one; returns its cookie."""
         hours = self._parts.settings.server.ui_session_hours
-        token = await self._sessions.begin(str(holder.key_id), hours, actor, address=address)
-        kept = set_cookie(page.scope, SESSION, token, PATH, int(hours * 3600))
-        return redirect(to, (kept, _forget(page.scope, LOGIN, LOGIN_PATH)))
+        actor, address = Actor(holder.key_id, holder.name), _address(page)
+        token = await self._sessions.begin(str(holder.key_id), hours, actor, carried=carried, address=address)
+        return set_cookie(page.scope, SESSION, token, PATH, int(hours * 3600))
+
+    def sign_in_routes(self) -> tuple[PageRoute, ...]:
+        """Pages of the login by an identity provider, where there is one."""
+        if self._sign_in is None:
+            return ()
+        return (
+            PageRoute("GET", "/login/begin", self.begin_sign_in, is_open=True),
+            PageRoute("GET", "/login/callback", self.end_sign_in, is_open=True),
+        )
+
+    async def begin_sign_in(self, page: Page) -> Answer:
+        """`GET /ui/login/begin`: to the identity provider. A link, since the page's policy keeps forms to itself."""
+        assert self._sign_in is not None
+        begun = await self._sign_in.begin(cookie(page.scope, SIGN_IN), _next(page.query.get("next")))
+        # Lax: the browser comes back by a link of another site, with which it sends no strict cookie.
+        kept = set_cookie(page.scope, SIGN_IN, begun.browser, LOGIN_PATH, SIGN_IN_SECONDS, same_site="Lax")
+        return Answer(b"", 303, {"location": begun.url, "content-length": "0"}, (kept,))
+
+    async def end_sign_in(self, page: Page) -> Answer:
+        """`GET /ui/login/callback`: the browser comes back from the identity provider."""
+        assert self._sign_in is not None
+        address = _address(page)
+        try:
+            ended = await self._sign_in.end(cookie(page.scope, SIGN_IN), page.query)
+        except (Forbidden, Unauthorized) as fault:
+            if self._failed_sign_ins.notes(address, self._parts.clock.monotonic()):
+                await self._refused(Actor(UNKNOWN_ACTOR), address, "identity provider")
+            raise Forbidden(fault.message) from None
+        holder = ended.holder
+        if not holder.roles & LOOKS:
+            await self._refused(Actor(holder.key_id, holder.name), address, "no role")
+            raise Forbidden("You may use models, and not look: you have no role 'viewer' or 'admin' here.")
+        kept = await self._begin(page, holder, CARRIED + ended.carried)
+        forgotten = set_cookie(page.scope, SIGN_IN, "", LOGIN_PATH, 0, same_site="Lax")
+        return redirect(_next(ended.next), (kept, forgotten, _forget(page.scope, LOGIN, LOGIN_PATH)))
 
     async def _refused(self, actor: Actor, address: str, reason: str) -> None:
         details = {"address": address, "reason": reason}
@@ -153,6 +206,15 @@ class Guesses:
             if len(failures) >= most:
                 raise TooManyTries(failures[0] + WITHIN - now)
 
+    def notes(self, address: str, now: float) -> bool:
+        """Counts a failure that nobody could have guessed right; whether it is one of the first, and worth a note."""
+        try:
+            self.admit(address, now)
+        except TooManyTries:
+            return False
+        self.failed(address, now)
+        return True
+
     def failed(self, address: str, now: float) -> None:
         """A login with an unknown key."""
         if len(self._failed) >= MOST_ADDRESSES:
@@ -173,10 +235,14 @@ def cookie(scope: Scope, name: str) -> str | None:
     return None
 
 
-def set_cookie(scope: Scope, name: str, value: str, path: str, seconds: int) -> str:
+def set_cookie(scope: Scope, name: str, value: str, path: str, seconds: int, same_site: str = "Strict") -> str:
     """The value of `Set-Cookie`."""
     secure = "; Secure" if _is_tls(scope) else ""
-    return f"{_name(scope, name)}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+    return f"{_name(scope, name)}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
+
+
+def _address(page: Page) -> str:
+    return str((page.scope.get("client") or ("",))[0])
 
 
 def _forget(scope: Scope, name: str, path: str) -> str:

@@ -8,7 +8,7 @@ from gateway.http.auth import Authenticator
 from gateway.http.chat.endpoint import ChatCompletions
 from gateway.http.operations import Ready
 from gateway.http.statistics import Observed, Statistics
-from gateway.ports import CacheBackend, Clock
+from gateway.ports import CacheBackend, Clock, IdentityDocuments
 from gateway.storage.conversations.path import PastTurns
 from gateway.storage.database.engine import Transactions
 from gateway.storage.store import ConversationStore
@@ -39,3 +39,4 @@ class PageParts:
     started: datetime
     """When the process began."""
     trail: Trail
+    identity: IdentityDocuments

@@ -45,6 +45,7 @@ class Site:
             PageRoute("GET", "/login", self._logins.show, is_open=True),
             PageRoute("POST", "/login", self._logins.log_in, is_open=True),
             PageRoute("POST", "/logout", self._logins.log_out),
+            *self._logins.sign_in_routes(),
         )
         routes = (*page_routes(parts), *own)
         self._links = tuple((route.nav, PATH + route.path) for route in routes if route.nav is not None)

@@ -1,0 +1,62 @@
+"""What identity providers tell, by the gateway's own HTTP client (adapter of `ports.IdentityDocuments`)."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote_plus, urlsplit
+
+import httpx
+
+from gateway.errors import IdentityProviderUnavailable
+
+SECONDS = 5.0
+"""Within which a provider must answer: a person or a request waits for it."""
+MAX_BYTES = 2**20
+FAILED = 500
+
+
+class HttpIdentityDocuments:
+    """Asks over HTTP; redirects are not followed."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def get(self, url: str) -> dict[str, Any]:
+        """As of the port."""
+        status, found = await self._ask("GET", url)
+        if status != httpx.codes.OK or not found:
+            raise _away(url, f"answers with {status}" if status != httpx.codes.OK else "publishes no JSON object there")
+        return found
+
+    async def post(
+        self, url: str, form: Mapping[str, str], basic: tuple[str, str] | None
+    ) -> tuple[int, dict[str, Any]]:
+        """As of the port."""
+        # RFC 6749, 2.3.1: both are encoded as in a form before they are a name and a password.
+        auth = httpx.BasicAuth(*map(quote_plus, basic)) if basic is not None else None
+        return await self._ask("POST", url, data=dict(form), auth=auth)
+
+    async def _ask(self, method: str, url: str, **more: Any) -> tuple[int, dict[str, Any]]:
+        headers = {"accept": "application/json", "accept-encoding": "identity"}
+        body = bytearray()
+        try:
+            async with self._client.stream(method, url, headers=headers, timeout=SECONDS, **more) as answer:
+                async for piece in answer.aiter_bytes():
+                    body += piece
+                    if len(body) > MAX_BYTES:
+                        raise _away(url, "answers with too much")
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as fault:
+            raise _away(url, "cannot be reached") from fault
+        if answer.status_code >= FAILED:
+            raise _away(url, f"answers with {answer.status_code}")
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            found = None
+        return answer.status_code, found if isinstance(found, dict) else {}
+
+
+def _away(url: str, what: str) -> IdentityProviderUnavailable:
+    return IdentityProviderUnavailable(
+        f"The identity provider ({urlsplit(url).hostname}) {what}. Keys count all the same."
+    )
