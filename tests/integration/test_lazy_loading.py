@@ -55,7 +55,18 @@ async def main():
 
 asyncio.run(main())
 """
-HEAVY = {"litellm", "numpy", "Stemmer", "pypdf", "redis", "asyncpg", "prometheus_client", "opentelemetry", "mcp"}
+HEAVY = {
+    "litellm",
+    "numpy",
+    "Stemmer",
+    "pypdf",
+    "redis",
+    "asyncpg",
+    "prometheus_client",
+    "opentelemetry",
+    "mcp",
+    "joserfc",
+}
 COLD, WARM = "cold", "warm"
 DOCUMENT = "\n\n".join(f"The keeper of lamp {n} is called Name{n}." for n in range(2000))
 

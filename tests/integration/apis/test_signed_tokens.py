@@ -83,7 +83,7 @@ def test_s12_17_a_token_says_whose_its_requests_are_in_each_api(
         assert answer.status_code == 200, answer.text
     assert token not in json.dumps([(each.headers, each.body) for each in upstream.requests], default=str)
     with http(gated, ADMIN) as client:
-        query = {"start_time": int(time.time()) - 3600, "group_by": "user_id"}
+        query: dict[str, int | str] = {"start_time": int(time.time()) - 3600, "group_by": "user_id"}
         costs = client.get("/organization/usage/completions", params=query).json()
         query["group_by"] = "project_id"
         projects = client.get("/organization/usage/completions", params=query).json()
