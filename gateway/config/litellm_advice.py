@@ -149,8 +149,10 @@ ADVICE: tuple[tuple[Group, str, str], ...] = (
     ("replaced", "`server.log_level` never shows a key",
      "disable_master_key_return disable_adding_master_key_hash_to_db log_auth_failure_key_identity "
      "redact_messages_in_exceptions log_client_error_tracebacks"),
+    ("not supported", "say in `auth.jwt` whose tokens count and what their claims mean",
+     "enable_jwt_auth litellm_jwtauth"),
     ("not supported", "name each key and its tenant in `auth.keys`, or make it at runtime",
-     "custom_auth* custom_sso custom_ui_* custom_team_* enable_jwt_auth litellm_jwtauth virtual_key_* "
+     "custom_auth* custom_sso custom_ui_* custom_team_* virtual_key_* "
      "enable_oauth2_* oauth2_* enforce_user_param enforced_params allowed_ips allow_user_auth "
      "litellm_key_header_name service_account_settings role_permissions enforce_rbac use_x_forwarded_for "
      "user_header_* litellm_license reject_clientside_metadata_tags team_metadata_* scim_* sso_* *_sso* *_sso "

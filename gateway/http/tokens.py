@@ -52,6 +52,7 @@ class Published:
         self._since = 0.0
         self._not_before = -math.inf
         self._asking: asyncio.Task[None] | None = None
+        self._fault = "The identity provider cannot be asked. Keys count all the same."
 
     async def get(self, *, newer_than: float | None = None) -> tuple[dict[str, Any], float]:
         """What is published, and since when it is known.
@@ -69,7 +70,7 @@ class Published:
         elif age >= FRESH_SECONDS:
             self._ask()
         if self._found is None or self._clock.monotonic() - self._since >= MAX_KEPT_SECONDS:
-            raise IdentityProviderUnavailable("The identity provider cannot be asked. Keys count all the same.")
+            raise IdentityProviderUnavailable(self._fault)
         return self._found, self._since
 
     def _ask(self, *, is_extra: bool = False) -> asyncio.Task[None] | None:
@@ -85,7 +86,7 @@ class Published:
         try:
             self._found, self._since = await self._fetch(), now
         except IdentityProviderUnavailable as fault:
-            self._not_before = now + ASK_AGAIN_SECONDS
+            self._not_before, self._fault = now + ASK_AGAIN_SECONDS, fault.message
             log.warning("identity_provider_unavailable", reason=fault.message)
         finally:
             self._asking = None
@@ -127,6 +128,14 @@ class Issuer:
         """
         return (await self._metadata.get())[0]
 
+    async def reach(self) -> int:
+        """How many keys it publishes that signatures may be checked with.
+
+        Raises:
+            IdentityProviderUnavailable: it cannot be asked.
+        """
+        return len((await _loaded()).public_keys((await self._jwks.get())[0]))
+
     async def claims(self, token: str, expected: Expected) -> dict[str, Any]:
         """What a token says, once its signature, issuer, audience and times hold.
 
@@ -143,13 +152,13 @@ class Issuer:
         jose = await _loaded()
         key = await self._key(jose, algorithm, kid)
         try:
-            claims = jose.decode(token, key, algorithms=[algorithm]).claims
+            claims = jose.claims(token, key, algorithm)
             self._check(jose, claims, expected)
         except jose.ExpiredTokenError:
             raise Unauthorized("This token has expired.") from None
         except (jose.JoseError, ValueError, TypeError, KeyError, OverflowError) as fault:
             raise Unauthorized(f"{UNKNOWN}{_reason(fault)}.") from None
-        return dict(claims)
+        return claims
 
     def _check(self, jose: "Jose", claims: dict[str, Any], expected: Expected) -> None:
         now = int(self._clock.now().timestamp())
@@ -376,12 +385,29 @@ class Jose:
     """What is used of joserfc."""
 
     def __init__(self) -> None:
-        from joserfc import errors, jwk, jwt
+        from joserfc import errors, jwk, jws, jwt
 
-        self.decode = jwt.decode
+        class Registry(jws.JWSRegistry):
+            """Takes headers that issuers add, but for critical ones, and warns of no algorithm: settings name them."""
+
+            max_header_length = MAX_TOKEN_CHARS
+
+            def get_alg(self, name: str) -> Any:
+                return self.algorithms[name] if name in (self.allowed or ()) else super().get_alg(name)
+
+        self._decode, self._registry = jwt.decode, Registry
         self.Claims = jwt.JWTClaimsRegistry
         self.JoseError, self.ExpiredTokenError = errors.JoseError, errors.ExpiredTokenError
         self._import_key = jwk.import_key
+
+    def claims(self, token: str, key: Any, algorithm: str) -> dict[str, Any]:
+        """What a token says that this key has signed so.
+
+        Raises:
+            JoseError, ValueError: it has not.
+        """
+        registry = self._registry(algorithms=[algorithm], strict_check_header=False)
+        return dict(self._decode(token, key, registry=registry).claims)
 
     def public_keys(self, jwks: Mapping[str, Any]) -> list[PublicKey]:
         """The keys of a set that signatures may be checked with: no shared secrets, none for something else; what

@@ -18,7 +18,7 @@ from gateway.errors import GatewayError
 from gateway.files.opening import are_relayed, folder_of, store_of
 from gateway.guards.opening import guards_are_on
 from gateway.operations.actor import tell_trail
-from gateway.operations.checked_upstreams import Result, check_upstreams
+from gateway.operations.checked_upstreams import Result, check_issuers, check_upstreams
 from gateway.operations.encrypting import check_content
 from gateway.operations.progress import Progress
 from gateway.storage.database.engine import Transactions, open_transactions, sqlite_file
@@ -153,6 +153,9 @@ async def _check(settings: Settings) -> AsyncIterator[Result]:
 
         problem = await reach_cache(settings.cache.url, settings.cache.timeout)
         yield Result("cache", problem is None, problem or "reached", optional=True)
+    if settings.auth.jwt is not None or settings.auth.oidc is not None:
+        async for result in check_issuers(settings):
+            yield result
     yield _files(settings)
     if settings.files.s3.bucket:
         from gateway.upstream.s3 import reach_bucket

@@ -11,12 +11,14 @@ from gateway.base.clock import SystemClock
 from gateway.base.printing import in_short
 from gateway.config.settings import ContextSettings, Settings
 from gateway.errors import GatewayError, Unauthorized
+from gateway.http.tokens import Issuer
 from gateway.models.bill import InternalCall
 from gateway.models.exchange import Caller, Deployment
 from gateway.models.memory import EXTRACTS
 from gateway.planning.processor import DEFAULT_INTERNAL
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.identity import HttpIdentityDocuments
 from gateway.upstream.openai.resources import ProbeResult, probed, reach
 from gateway.upstream.openai.told_facts import ToldFacts, lacks
 from gateway.upstream.routing.catalogue import Catalogue
@@ -190,6 +192,25 @@ def _prices(context: ContextSettings, router: ConfiguredRouter, internal: _Inter
         yield f"never called: its price is not known, and `planning_max_cost` is set: {internal.without}"
     else:
         yield "its price is not known: what a request that it works for cost in all is not told (`total_cost` is null)"
+
+
+async def check_issuers(settings: Settings) -> AsyncIterator[Result]:
+    """Whether those can be asked whose tokens count."""
+    client = new_client(ConnectionPool(2))
+    jwt, oidc = settings.auth.jwt, settings.auth.oidc
+    files = {} if jwt is None else {"jwks_url": jwt.jwks_url, "jwks_file": jwt.jwks_file}
+    try:
+        for name, issuer, more in (("jwt", jwt, files), ("oidc", oidc, {})):
+            if issuer is None:
+                continue
+            try:
+                found = await Issuer(issuer, HttpIdentityDocuments(client), SystemClock(), **more).reach()
+            except GatewayError as fault:
+                yield Result(f"auth.{name}", False, fault.message)
+            else:
+                yield Result(f"auth.{name}", found > 0, f"{issuer.issuer} publishes {found} keys for signatures")
+    finally:
+        await client.aclose()
 
 
 async def check_upstreams(settings: Settings) -> AsyncIterator[Result]:

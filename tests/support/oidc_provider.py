@@ -95,10 +95,10 @@ class OidcProvider:
         """The same without the private key: unsigned, or by HMAC with the public key for a secret."""
         header = {"alg": algorithm, "kid": self.kid}
         if algorithm == "none":
-            return ".".join([_part(header), _part(claims), ""])
+            return ".".join([encoded_part(header), encoded_part(claims), ""])
         public = self.keys[self.kid].as_pem(private=False)
-        head = f"{_part(header)}.{_part(claims)}"
-        return f"{head}.{_encoded(hmac.digest(public, head.encode(), 'sha256'))}"
+        head = f"{encoded_part(header)}.{encoded_part(claims)}"
+        return f"{head}.{encoded(hmac.digest(public, head.encode(), 'sha256'))}"
 
     def _respond(self, record: Record) -> Answer:
         self.asked.append(record.path)
@@ -148,7 +148,7 @@ class OidcProvider:
         if grant is None or grant.is_used or grant.redirect_uri != form["redirect_uri"]:
             return json_answer({"error": "invalid_grant"}, 400)
         grant.is_used = True
-        if _encoded(hashlib.sha256(form["code_verifier"].encode()).digest()) != grant.challenge:
+        if encoded(hashlib.sha256(form["code_verifier"].encode()).digest()) != grant.challenge:
             return json_answer({"error": "invalid_grant"}, 400)
         now = int(time.time())
         claims = {"iss": self.issuer, "aud": CLIENT_ID, "iat": now, "exp": now + 60, "nonce": grant.nonce}
@@ -157,9 +157,9 @@ class OidcProvider:
         return json_answer({"access_token": "of no use here", "token_type": "Bearer", "id_token": token})
 
 
-def _encoded(content: bytes) -> str:
+def encoded(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
-def _part(value: Mapping[str, Any]) -> str:
-    return _encoded(json.dumps(dict(value)).encode())
+def encoded_part(value: Mapping[str, Any]) -> str:
+    return encoded(json.dumps(dict(value)).encode())

@@ -294,6 +294,29 @@ def test_s12_18_a_session_is_made_by_the_login_and_cannot_be_changed(
             assert thief.get(LIST, cookie=f"gateway_ui={changed}").status_code == 303, changed
 
 
+def test_s12_18_who_may_ask_asks_by_the_page_as_who_it_is(
+    gated: GatewayProcess, browser: PageClient, provider: OidcProvider, upstream: MockUpstream
+) -> None:
+    """By tenant and user; and *Log out everywhere* ends the sessions of that person alone."""
+    provider.person = {**provider.person, "sub": "uma", "org": "blue"}
+    assert signed_in(browser).status_code == 303
+    fields = {"csrf": browser.token("/ui/try"), "model": "small", "message": "what uma asks"}
+    parts = [(name, (None, value)) for name, value in fields.items()]
+    answer = browser.client.post("/ui/try", files=parts)
+    assert answer.status_code == 200, answer.text
+    assert "what uma asks" in browser.page(LIST).text
+    with http(gated, ADMIN) as client:
+        query: dict[str, int | str] = {"start_time": int(time.time()) - 3600, "group_by": "user_id"}
+        days = client.get("/organization/usage/completions", params=query).json()["data"]
+    assert "uma" in {each["user_id"] for day in days for each in day["results"]}
+    with PageClient(gated.url) as second, PageClient(gated.url) as other:
+        assert signed_in(second).status_code == 303
+        provider.person = {**provider.person, "sub": "bob"}
+        assert signed_in(other).status_code == 303
+        second.post("/ui/logout", {"csrf": second.token(LIST), "everywhere": "1"})
+        assert [is_out(each) for each in (browser, second, other)] == [True, True, False]
+
+
 def test_s12_18_a_session_ends_in_time_and_with_what_its_claims_meant(
     start_gateway: GatewayFactory, provider: OidcProvider
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import httpx
 import pytest
 from joserfc import jwt
-from joserfc.jwk import ECKey, RSAKey
+from joserfc.errors import SecurityWarning
+from joserfc.jwk import ECKey, OKPKey, RSAKey
+from joserfc.jws import JWSRegistry
 
 from tests.support.answers import Json, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.oidc_provider import OidcProvider
+from tests.support.oidc_provider import OidcProvider, encoded, encoded_part
 
 KEY, ADMIN = "gw-plain-key-1", "gw-admin-key-2"
 ROLES = {"staff": "user", "leads": ["user", "viewer"], "operators": ["user", "admin"]}
@@ -60,6 +63,15 @@ def gated(module_gated: GatewayProcess, upstream: MockUpstream) -> GatewayProces
 def ask(gateway: GatewayProcess, token: str | None, model: str = "small", **body: Any) -> httpx.Response:
     with http(gateway, token) as client:
         return client.post("/chat/completions", json={"model": model, "messages": [user("hello")], **body})
+
+
+def signed(header: Json, claims: Json, key: Any) -> str:
+    """A token with headers that a library would not write."""
+    text = f"{encoded_part(header)}.{encoded_part(claims)}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SecurityWarning)  # EdDSA is what issuers still write
+        signature = JWSRegistry(algorithms=[header["alg"]]).get_alg(header["alg"]).sign(text.encode(), key)
+    return f"{text}.{encoded(signature)}"
 
 
 def refused(answer: httpx.Response, status: int) -> Json:
@@ -165,6 +177,9 @@ def test_s12_17_a_token_that_the_issuer_did_not_sign_is_refused(
         "HS256": provider.forged(claims, "HS256"),
         "a stranger's": jwt.encode({"alg": "RS256", "kid": provider.kid}, claims, stranger),
         "another kind of key": jwt.encode({"alg": "ES256", "kid": provider.kid}, claims, curve),
+        "an extension that is critical": signed(
+            {"alg": "RS256", "kid": provider.kid, "crit": ["x"], "x": 1}, claims, provider.keys[provider.kid]
+        ),
         "a key that it brings": jwt.encode({"alg": "RS256", "jwk": stranger.as_dict(private=False)}, claims, stranger),
         "altered": f"{head}.{other}.{signature}",
         "unsigned": f"{head}.{body}.",
@@ -177,6 +192,28 @@ def test_s12_17_a_token_that_the_issuer_did_not_sign_is_refused(
         assert refused(ask(gated, token), 401)["code"] == "invalid_api_key", name
     assert not upstream.requests
     assert ask(gated, good).status_code == 200
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "RS512", "PS256", "ES256", "ES384", "EdDSA", "Ed25519"])
+def test_s12_17_each_algorithm_that_can_be_set_holds(
+    start_gateway: GatewayFactory, tmp_path: Path, algorithm: str
+) -> None:
+    """The key's own `alg` counts, too; and what is not set is refused."""
+    key: Any = RSAKey.generate_key(2048)
+    if algorithm.startswith("E"):
+        curve = {"ES256": "P-256", "ES384": "P-384"}.get(algorithm)
+        key = ECKey.generate_key(curve) if curve else OKPKey.generate_key("Ed25519")
+    file = tmp_path / "jwks.json"
+    file.write_text(json.dumps({"keys": [{**key.as_dict(private=False), "kid": "one"}]}))
+    settings = {"issuer": "https://login.example", "audience": ["a", "b"], "tenant": "acme", "jwks_file": str(file)}
+    gateway = start_gateway({"auth": {"jwt": {**settings, "algorithms": [algorithm]}}})
+    claims = {"iss": "https://login.example", "aud": ["b", "c"], "sub": "ann", "exp": int(time.time()) + 300}
+    for header in ({"kid": "one"}, {}):
+        token = signed({"alg": algorithm, **header, "client": "of a proxy", "x5c": ["a" * 2000]}, claims, key)
+        assert ask(gateway, token).status_code == 200
+    gateway.config = {**(gateway.config or {}), "auth": {"jwt": {**settings, "algorithms": ["RS384"]}}}
+    gateway.restart()
+    assert "alg" in refused(ask(gateway, token), 401)["message"]
 
 
 def test_s12_17_what_a_claim_does_not_say_is_never_everything(gated: GatewayProcess, provider: OidcProvider) -> None:
