@@ -4,58 +4,74 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gateway.artifacts.files import FileReader
-from gateway.base.clock import SystemClock, fewest_days
-from gateway.config.settings import Settings
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.chat.endpoint import ChatCompletions
+from gateway.api.classic.endpoint import ClassicStorage
+from gateway.api.completion_handler import CompletionHandler
+from gateway.api.compress.endpoint import CompressEndpoint
+from gateway.api.conversations.attachments import AttachmentEndpoints
+from gateway.api.conversations.completions import StoredCompletions
+from gateway.api.conversations.context import ConversationContext
+from gateway.api.conversations.endpoint import ConversationEndpoints
+from gateway.api.conversations.memory import MemoryEndpoints
+from gateway.api.conversations.replay import ReplayEndpoint
+from gateway.api.conversations.transfer import ExportedConversation, ImportedConversations
+from gateway.api.conversations.turns import TurnEndpoints
+from gateway.api.files.endpoint import FileEndpoints
+from gateway.api.mcp.endpoint import McpEndpoint
+from gateway.api.messages.counting import CountTokens, ListedModels
+from gateway.api.messages.endpoint import MessagesEndpoint
+from gateway.api.operations import ModelsEndpoint
+from gateway.api.passthrough.endpoint import RelayEndpoint
+from gateway.api.request.body_cache import BodyCache
+from gateway.api.runtime_keys import RuntimeKeys
+from gateway.api.server.admission import LargeBodies
+from gateway.api.statistics import ObservedParts, StatisticsEndpoint
+from gateway.api.tokens import SignedTokens
+from gateway.context.internal_models.calls import InternalModels
 from gateway.context.manager import ContextManager, ContextSources, PassageRanking
 from gateway.context.planner import ContextPlanning
+from gateway.context.planning.cooldown import PlannerCooldown
+from gateway.context.planning.loops import ToolLoops
+from gateway.context.planning.summary_cache import PLAN_SECONDS, SummaryCache
+from gateway.context.tokens.calibration import ModelMargins, keep_calibrated
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.core.clock import SystemClock, fewest_days
+from gateway.core.config.settings import Settings
+from gateway.core.instrumentation.hooks import TelemetryHooks
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation.shared_counts import SharedCounts, keep_shared
+from gateway.core.ports import Clock, Upstream
+from gateway.documents.file_reader import FileReader
+from gateway.documents.files.background_reading import ReadingFiles
+from gateway.documents.files.factory import FilesHere, open_files
+from gateway.documents.files.store import CallersFiles
 from gateway.documents.folders import clear_left_for_ever
-from gateway.embeddings.meaning import Meaning
-from gateway.features import citations, echoes, pdf_pages
-from gateway.features.agents import AgentSections
-from gateway.features.cache_breaks import CacheBreaks
-from gateway.features.entity_memory import EntityMemory
-from gateway.features.holdout import Holdout
-from gateway.features.pdf_pages import PageCutter
-from gateway.features.recall import Recall
-from gateway.features.rolling_summaries import RollingSummaries, TurnSummarizer
-from gateway.files.opening import FilesHere, open_files
-from gateway.files.reading import ReadingFiles
-from gateway.files.store import CallersFiles
-from gateway.guards.opening import open_guards, refuses_files
-from gateway.http.admission import LargeBodies
-from gateway.http.answering import Answering
-from gateway.http.auth import Authenticator
-from gateway.http.chat.endpoint import ChatCompletions
-from gateway.http.classic.endpoint import Stored
-from gateway.http.compress.endpoint import Compress
-from gateway.http.conversations.attachments import Attachments
-from gateway.http.conversations.completions import StoredCompletions
-from gateway.http.conversations.context import ConversationContext
-from gateway.http.conversations.endpoint import Conversations
-from gateway.http.conversations.memory import Memories
-from gateway.http.conversations.replay import Replays
-from gateway.http.conversations.transfer import ExportedConversation, ImportedConversations
-from gateway.http.conversations.turns import Turns
-from gateway.http.files.endpoint import FileEndpoints
-from gateway.http.inner.resends import Resends
-from gateway.http.mcp.endpoint import McpEndpoint
-from gateway.http.messages.counting import CountTokens, ListedModels
-from gateway.http.messages.endpoint import Messages
-from gateway.http.operations import Models
-from gateway.http.relay.endpoint import Relay
-from gateway.http.runtime_keys import RuntimeKeys
-from gateway.http.statistics import Observed, Statistics
-from gateway.http.tokens import SignedTokens
-from gateway.internal_models.calls import InternalModels
+from gateway.operations.otel.factory import open_telemetry
 from gateway.operations.purge import keep_files, sweep_for_ever, sweep_seconds
 from gateway.operations.storage_upkeep import add_older_for_ever, begin_preparing
 from gateway.operations.warm_up import WarmUp, open_embedder, pieces
-from gateway.planning.loops import ToolLoops
-from gateway.planning.resting import PlannerRest
-from gateway.planning.summary_cache import PLAN_SECONDS, SummaryCache
-from gateway.ports import Clock, Upstream
-from gateway.relevance.index_cache import ContentIndexes, IndexedCache
+from gateway.pipeline.features import citations, echoes, pdf_pages
+from gateway.pipeline.features.agents import AgentSections
+from gateway.pipeline.features.cache_breaks import CacheBreaks
+from gateway.pipeline.features.entity_memory import EntityMemory
+from gateway.pipeline.features.holdout import Holdout
+from gateway.pipeline.features.pdf_pages import PageCutter
+from gateway.pipeline.features.recall import RecallFeature
+from gateway.pipeline.features.rolling_summaries import RollingSummaries, TurnSummarizer
+from gateway.pipeline.guards.factory import open_guards, refuses_files
+from gateway.pipeline.hooks import FeatureHooks
+from gateway.pipeline.idempotency import IdempotencyGate
+from gateway.pipeline.indexing import DocumentIndexing
+from gateway.pipeline.limited import open_limited
+from gateway.pipeline.parts import PipelineParts
+from gateway.pipeline.passthrough_bills import RelayedBills
+from gateway.pipeline.pipeline import open_pipeline
+from gateway.pipeline.replay import TurnReplayer
+from gateway.pipeline.unstored_frames import UnstoredFrames
+from gateway.retrieval.embeddings.meaning import EmbeddingModel
+from gateway.retrieval.index_cache import ContentIndexes, IndexedCache
+from gateway.storage.audit_log.append import AuditLog
 from gateway.storage.cache.frames import FrameCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.calibrations import SqlCalibrations
@@ -66,39 +82,23 @@ from gateway.storage.conversations.replays import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.encryption.vault import open_vault
+from gateway.storage.entities.memory import EntityStore
 from gateway.storage.files.rows import FileRows
 from gateway.storage.keys import KeyStore
 from gateway.storage.large.documents import LargeDocuments
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
-from gateway.storage.things.memory import ThingMemory
-from gateway.storage.trail.append import Trail
-from gateway.telemetry.hooks import Hooks
-from gateway.telemetry.logs import get_logger
-from gateway.telemetry.otel.opening import open_telemetry
-from gateway.telemetry.shared_counts import SharedCounts, keep_shared
-from gateway.tokens.calibration import Margins, keep_calibrated
-from gateway.tokens.counter import CounterRegistry
-from gateway.turn.hooks import FeatureHooks
-from gateway.turn.idempotency import IdempotencyGate
-from gateway.turn.indexing import Indexing
-from gateway.turn.limited import open_limited
-from gateway.turn.parts import PipelineParts
-from gateway.turn.pipeline import open_pipeline
-from gateway.turn.relayed_bills import RelayedBills
-from gateway.turn.replay import Replayer
-from gateway.turn.unstored_frames import UnstoredFrames
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.identity import HttpIdentityDocuments
-from gateway.upstream.litellm.library import Library
+from gateway.upstream.litellm.library import LitellmLibrary
 from gateway.upstream.litellm.provider import LitellmUpstream
+from gateway.upstream.openai.model_info import DiscoveredModels
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
-from gateway.upstream.openai.told_facts import ToldFacts
 from gateway.upstream.responses.adapter import ResponsesUpstream
-from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.freeform import FreeformUpstream
 from gateway.upstream.routing.probes import probe_for_ever
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
@@ -136,7 +136,7 @@ class Gateway:
         self.settings = settings
         self.clock = clock or SystemClock()
         self._scripted = upstream
-        self.hooks = Hooks()
+        self.hooks = TelemetryHooks()
         self.telemetry = open_telemetry(settings.telemetry)
         self.metrics = self.telemetry.metrics((entry.model_name for entry in settings.model_list), self.clock.now)
         self._wire_storage()
@@ -153,10 +153,10 @@ class Gateway:
         self.backend = open_cache(settings.cache, clock, open_vault(settings.storage))
         self.cache = IndexedCache(self.backend, self.indexes)
         half, ttl = settings.cache.conversation_bytes // 2, settings.cache.conversation_ttl
-        self.resends = Resends(half, clock, ttl)
+        self.resends = BodyCache(half, clock, ttl)
         self.paths = PathCache(half, clock, ttl, also_forget=self.resends.forget)
         self.large = LargeDocuments(self.transactions, clock)
-        self.indexing = Indexing(self.large)
+        self.indexing = DocumentIndexing(self.large)
         self.store = ConversationStore(
             self.transactions,
             clock,
@@ -167,7 +167,7 @@ class Gateway:
             index_chars=settings.documents.index_chars,
             large_stored=self.indexing.wake,
         )
-        self.things = ThingMemory(self.transactions, clock, self.store.secret, self.paths)
+        self.things = EntityStore(self.transactions, clock, self.store.secret, self.paths)
         self.retention = Retention(self.transactions, clock, self.cache, self.paths)
         claims = ClaimStore(self.transactions, clock)
         self.idempotency = IdempotencyGate(claims, self.store, clock, settings.conversation.idempotency_hours)
@@ -176,14 +176,14 @@ class Gateway:
         settings = self.settings
         self.pool = ConnectionPool(settings.upstream.max_connections)
         self.client = new_client(self.pool)
-        self.catalogue = Catalogue()
-        self.margins = Margins(self.clock)
-        self.told = ToldFacts(self.client, self.clock, self.margins)
+        self.catalogue = ModelCatalogue()
+        self.margins = ModelMargins(self.clock)
+        self.told = DiscoveredModels(self.client, self.clock, self.margins)
         self.router = ConfiguredRouter(
             settings, self.catalogue, self.told if self._scripted is None else None, self.clock
         )
         self.over_http = self.telemetry.http(self.pool)
-        self.library = Library(modify_params=modifies_params(settings))
+        self.library = LitellmLibrary(modify_params=modifies_params(settings))
         litellm = LitellmUpstream(self.client, self.library)
         responses = ResponsesUpstream(self.over_http)
         anthropic = AnthropicUpstream(self.over_http, self.clock)
@@ -199,12 +199,12 @@ class Gateway:
         self.meaning = None
         if self.embedder is not None:
             seconds, ttl = settings.context.embedding_timeout, settings.cache.vector_ttl
-            self.meaning = Meaning(self.embedder, cache, clock, seconds, ttl)
+            self.meaning = EmbeddingModel(self.embedder, cache, clock, seconds, ttl)
         summaries = SummaryCache(cache, clock, settings.cache.summary_ttl, settings.context.planning_max_seconds)
         count = self.metrics.internal_call_ended
         spans = self.telemetry.spans
         internal = InternalModels(self.upstream, self.router, self.counters, clock, count, spans)
-        self.rest = PlannerRest(cache, clock)
+        self.rest = PlannerCooldown(cache, clock)
         turn_summarizer = TurnSummarizer(settings.context, internal, summaries, clock)
         due = settings.memory.model_copy(update={"max_turns": settings.max_turns})
         self.summaries = RollingSummaries(self.store, turn_summarizer, cache, due, self.metrics)
@@ -250,7 +250,7 @@ class Gateway:
                 EntityMemory(self.things).build(),
                 Holdout(self.settings.context.economy_holdout).build(),
                 AgentSections(self.counters, self.settings.context).build(),
-                Recall(self.context, self.counters, self.indexes, self.settings.context).build(),
+                RecallFeature(self.context, self.counters, self.indexes, self.settings.context).build(),
                 echoes.build(),
                 citations.build(),
                 self.summaries.build(),
@@ -298,9 +298,9 @@ class Gateway:
         self.identity = HttpIdentityDocuments(self.client)
         jwt = settings.auth.jwt
         tokens = None if jwt is None else SignedTokens(jwt, self.identity, clock)
-        self.auth = auth = Authenticator(settings.auth, store, self.keys, clock, tokens)
+        self.auth = auth = KeyAuthenticator(settings.auth, store, self.keys, clock, tokens)
         bodies = LargeBodies(settings.server.max_bytes_in_flight, settings.server.receive_timeout)
-        self.answering = Answering(
+        self.answering = CompletionHandler(
             pipeline,
             self.idempotency,
             store=store,
@@ -311,17 +311,17 @@ class Gateway:
             limited=limited,
         )
         self.chat = ChatCompletions(self.answering, settings, self.resends)
-        self.messages = Messages(self.answering, settings, self.resends, store)
+        self.messages = MessagesEndpoint(self.answering, settings, self.resends, store)
         self.count_tokens = CountTokens(pipeline, auth, settings, clock)
-        self.compress = Compress(pipeline, limited, auth, settings, clock, bodies)
+        self.compress = CompressEndpoint(pipeline, limited, auth, settings, clock, bodies)
         self.completions = StoredCompletions(store, auth, max_bytes)
         records = ConversationRecords(self.transactions, clock, self.cache, self.paths)
-        self.conversations = Conversations(
+        self.conversations = ConversationEndpoints(
             records, store, auth, max_body_bytes=max_bytes, hooks=self.hooks, serves=self.serves
         )
-        self.attachments = Attachments(records, auth)
+        self.attachments = AttachmentEndpoints(records, auth)
         self.window = ConversationContext(records, auth)
-        self.observed = Observed(
+        self.observed = ObservedParts(
             metrics=self.metrics,
             paths=self.paths,
             resends=self.resends,
@@ -333,13 +333,13 @@ class Gateway:
             resting=self.rest,
             deployments=self.router.health,
         )
-        self.statistics = Statistics(self.observed, auth, settings)
-        self.stored = Stored(self.things, records, store, self.paths, self.resends)
+        self.statistics = StatisticsEndpoint(self.observed, auth, settings)
+        self.stored = ClassicStorage(self.things, records, store, self.paths, self.resends)
         self.past = past = PastTurns(self.transactions)
         replays = ReplayStore(self.transactions, clock)
-        self.turns = Turns(past, replays, auth)
-        self.replayer = Replayer(limited, store, replays, past)
-        self.replays = Replays(
+        self.turns = TurnEndpoints(past, replays, auth)
+        self.replayer = TurnReplayer(limited, store, replays, past)
+        self.replays = ReplayEndpoint(
             replayer=self.replayer,
             pipeline=pipeline,
             past=past,
@@ -351,15 +351,15 @@ class Gateway:
         )
         chars = settings.documents.index_chars
         transfer = ConversationTransfer(self.transactions, clock, chars, self.indexing.wake)
-        self.trail = Trail(self.transactions, clock, is_strict=settings.auth.wants_keys)
+        self.trail = AuditLog(self.transactions, clock, is_strict=settings.auth.wants_keys)
         self.exported = ExportedConversation(transfer, auth, self.trail)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
-        self.memories = Memories(self.things, auth, max_bytes, settings.memory.things_days)
-        self.models = ListedModels(Models(UpstreamModels(self.client, self.router), auth))
+        self.memories = MemoryEndpoints(self.things, auth, max_bytes, settings.memory.things_days)
+        self.models = ListedModels(ModelsEndpoint(UpstreamModels(self.client, self.router), auth))
         self.mcp = McpEndpoint(settings, self.transactions, self.things, auth, self.large)
         self.relayed_bills = RelayedBills(parts, self.settlement.open_calls)
         passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
-        self.relay = Relay(
+        self.relay = RelayEndpoint(
             router=self.router,
             upstream=passthrough,
             auth=auth,

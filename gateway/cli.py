@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from gateway import __version__
-from gateway.config.loading import ConfigurationError, load_settings, process_environment
-from gateway.config.settings import Settings
+from gateway.core.config.loading import ConfigurationError, load_settings, process_environment
+from gateway.core.config.settings import Settings
 from gateway.operations.files.options import add_file_commands
 from gateway.operations.keys.options import add_key_commands
 from gateway.operations.savings.options import add_savings_options
 
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 """Of a list that a command writes."""
 
 
@@ -183,17 +183,17 @@ def _add_looks(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
 def _number(text: str) -> int:
     """
     Raises:
-        ArgumentTypeError: it is no whole number from 0 to `MOST_ROWS`.
+        ArgumentTypeError: it is no whole number from 0 to `MAX_ROWS`.
     """
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= MOST_ROWS):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number up to {MOST_ROWS}")
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= MAX_ROWS):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number up to {MAX_ROWS}")
     return int(text)
 
 
 def _count(text: str) -> int:
     """
     Raises:
-        ArgumentTypeError: it is no whole number from 1 to `MOST_ROWS`.
+        ArgumentTypeError: it is no whole number from 1 to `MAX_ROWS`.
     """
     if not (found := _number(text)):
         raise argparse.ArgumentTypeError("say 1 or more")
@@ -272,28 +272,28 @@ def _check(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _keys(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.base.clock import SystemClock
+    from gateway.core.clock import SystemClock
     from gateway.operations.keys.command import keys
 
     return _piped(lambda: keys(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
 
 
 def _files(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.base.clock import SystemClock
+    from gateway.core.clock import SystemClock
     from gateway.operations.files.command import files
 
     return _piped(lambda: files(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
 
 
 def _audit(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.base.clock import SystemClock
+    from gateway.core.clock import SystemClock
     from gateway.operations.audit import audit
 
     return _piped(lambda: audit(settings, options, SystemClock(), sys.stdout, sys.stderr))
 
 
 def _costs(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.base.clock import SystemClock
+    from gateway.core.clock import SystemClock
     from gateway.operations.costs import costs
 
     return _piped(lambda: costs(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
@@ -301,7 +301,7 @@ def _costs(settings: Settings, options: argparse.Namespace) -> int:
 
 def _savings(settings: Settings, options: argparse.Namespace) -> int:
     if options.replay is None:
-        from gateway.base.clock import SystemClock
+        from gateway.core.clock import SystemClock
         from gateway.operations.savings.report import savings_report
 
         looked = (settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr)
@@ -316,7 +316,7 @@ def _savings(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _ls(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.base.clock import SystemClock
+    from gateway.core.clock import SystemClock
     from gateway.operations.ls import ls
 
     return _piped(lambda: ls(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
@@ -329,7 +329,7 @@ def _show(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _tail(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.base.clock import SystemClock
+    from gateway.core.clock import SystemClock
     from gateway.operations.tail import tail
 
     return _piped(lambda: tail(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
@@ -356,7 +356,7 @@ def _piped(run: Callable[[], int]) -> int:
 
 
 def _purge(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.base.clock import SystemClock
+    from gateway.core.clock import SystemClock
     from gateway.operations.purge import purge
 
     return purge(settings, options, SystemClock(), sys.stdout, sys.stderr)
@@ -369,35 +369,35 @@ def _encrypt(settings: Settings, _options: argparse.Namespace) -> int:
 
 
 def _export(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.base.clock import SystemClock
+    from gateway.core.clock import SystemClock
     from gateway.operations.transfer import export_file
 
     return export_file(settings, options, SystemClock(), sys.stdout.buffer, sys.stderr)
 
 
 def _import(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.base.clock import SystemClock
+    from gateway.core.clock import SystemClock
     from gateway.operations.transfer import import_file
 
     return import_file(settings, options, SystemClock(), sys.stdout, sys.stderr)
 
 
 def _trail_list(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.base.clock import SystemClock
-    from gateway.operations.trail import list_trail
+    from gateway.core.clock import SystemClock
+    from gateway.operations.audit_log import list_trail
 
     return _piped(lambda: list_trail(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
 
 
 def _trail_export(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.base.clock import SystemClock
-    from gateway.operations.trail import export_trail
+    from gateway.core.clock import SystemClock
+    from gateway.operations.audit_log import export_trail
 
     return _piped(lambda: export_trail(settings, options, SystemClock(), sys.stdout.buffer, sys.stderr))
 
 
 def _trail_verify(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.operations.trail import verify_trail
+    from gateway.operations.audit_log import verify_trail
 
     return verify_trail(settings, options, sys.stdout, sys.stderr)
 

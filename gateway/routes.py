@@ -4,32 +4,32 @@ from collections.abc import Iterable
 
 from starlette.routing import Route, Router
 
-from gateway.accounting.relayed import ENDPOINTS
+from gateway.api.audit_log.endpoint import trail_routes
+from gateway.api.classic.chat import ClassicChat
+from gateway.api.classic.endpoint import ClassicConversations, ClassicHealth, MemoryStatistics, PromptInfo
+from gateway.api.keys.endpoint import key_routes
+from gateway.api.middleware.cors import CorsPreflights, CrossOrigin
+from gateway.api.middleware.origin_check import OriginCheck
+from gateway.api.openapi.document import OpenApiEndpoint, RootEndpoint
+from gateway.api.operations import LiveEndpoint, MetricsPage, ReadyEndpoint
+from gateway.api.organization.endpoint import organization_routes
+from gateway.api.responses.routes import response_routes
+from gateway.api.server.fast_router import CHAT_PATH, App, EdgeMiddleware, FastRouter, ShutdownState
+from gateway.api.ui.app import UiApp
+from gateway.api.ui.dependencies import PageParts
 from gateway.app import Gateway
-from gateway.config.exposure import has_page, operators_keys
-from gateway.config.settings import Settings
-from gateway.http.classic.chat import ClassicChat
-from gateway.http.classic.endpoint import ClassicConversations, ClassicHealth, MemoryStatistics, PromptInfo
-from gateway.http.cors import CrossOrigin, Preflights
-from gateway.http.edge import CHAT_PATH, App, Direct, Draining, Edge
-from gateway.http.keys.endpoint import key_routes
-from gateway.http.near import OnlyNear
-from gateway.http.openapi.document import About, Description
-from gateway.http.operations import Live, MetricsPage, Ready
-from gateway.http.organization.endpoint import organization_routes
-from gateway.http.responses.routes import response_routes
-from gateway.http.trail.endpoint import trail_routes
-from gateway.http.ui.entrance import Entrance
-from gateway.http.ui.parts import PageParts
-from gateway.models.trail import actor_of
-from gateway.storage.trail.append import recorder
-from gateway.telemetry.shared_counts import SharedCounts
+from gateway.billing.passthrough import ENDPOINTS
+from gateway.core.config.exposure import has_page, operators_keys
+from gateway.core.config.settings import Settings
+from gateway.core.instrumentation.shared_counts import SharedCounts
+from gateway.core.types.audit_log import actor_of
+from gateway.storage.audit_log.append import recorder
 
 MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"
 ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_id}"
 
 
-def create_app(settings: Settings, draining: Draining | None = None, shared: SharedCounts | None = None) -> App:
+def create_app(settings: Settings, draining: ShutdownState | None = None, shared: SharedCounts | None = None) -> App:
     """The gateway as an ASGI application. It connects to nothing before its lifespan begins.
 
     Args:
@@ -38,28 +38,28 @@ def create_app(settings: Settings, draining: Draining | None = None, shared: Sha
     Raises:
         ConfigurationError: the configured embedder, or OpenTelemetry, cannot be used.
     """
-    draining = draining or Draining()
+    draining = draining or ShutdownState()
     gateway = Gateway(settings, shared)
     routes = route_table(gateway, draining)
     others = Router(routes, redirect_slashes=False, default=gateway.relay, lifespan=gateway.lifespan)
-    app: App = Direct(posted(gateway, routes), others, routes)
+    app: App = FastRouter(posted(gateway, routes), others, routes)
     origins = settings.server.cors_origins
     if operators_keys(settings) and settings.auth.mode != "open":
-        app = OnlyNear(app, origins)
-    served = Edge(Preflights(app, origins) if origins else app, draining, gateway.metrics)
+        app = OriginCheck(app, origins)
+    served = EdgeMiddleware(CorsPreflights(app, origins) if origins else app, draining, gateway.metrics)
     traced = gateway.telemetry.app(served)
     return CrossOrigin(traced, origins) if origins else traced
 
 
-def route_table(gateway: Gateway, draining: Draining) -> list[Route]:
+def route_table(gateway: Gateway, draining: ShutdownState) -> list[Route]:
     """Every path that the gateway serves itself; all others are relayed."""
     conversations, memories, models = gateway.conversations, gateway.memories, gateway.models
-    ready = Ready(gateway.store, draining, gateway.statistics)
+    ready = ReadyEndpoint(gateway.store, draining, gateway.statistics)
     server = gateway.settings.server
     served: list[tuple[str, str, App]] = [
-        ("GET", "/", About(metrics=server.metrics != "off", page=has_page(gateway.settings))),
-        ("GET", "/openapi.json", Description()),
-        ("GET", "/health/live", Live()),
+        ("GET", "/", RootEndpoint(metrics=server.metrics != "off", page=has_page(gateway.settings))),
+        ("GET", "/openapi.json", OpenApiEndpoint()),
+        ("GET", "/health/live", LiveEndpoint()),
         ("GET", "/health/ready", ready),
         ("GET", "/v1/models", models),
         ("GET", "/v1/models/{model:path}", models),
@@ -112,7 +112,7 @@ def route_table(gateway: Gateway, draining: Draining) -> list[Route]:
     found += key_routes(gateway.keys, gateway.auth, lambda caller, _: recorder(actor_of(caller), gateway.clock))
     found += _classic_routes(gateway, ready)
     found += gateway.mcp.routes()
-    page = Entrance(_page_parts(gateway, ready))
+    page = UiApp(_page_parts(gateway, ready))
     found += [Route("/ui", page), Route("/ui/{page:path}", page)]
     if server.metrics != "off":
         is_open = server.metrics == "open"
@@ -127,7 +127,7 @@ def posted(gateway: Gateway, routes: Iterable[Route]) -> dict[str, App]:
     return {**{f"/v1/{path}": gateway.relay for path in ENDPOINTS}, **found}
 
 
-def _page_parts(gateway: Gateway, ready: Ready) -> PageParts:
+def _page_parts(gateway: Gateway, ready: ReadyEndpoint) -> PageParts:
     return PageParts(
         settings=gateway.settings,
         clock=gateway.clock,
@@ -148,7 +148,7 @@ def _page_parts(gateway: Gateway, ready: Ready) -> PageParts:
     )
 
 
-def _classic_routes(gateway: Gateway, ready: Ready) -> list[Route]:
+def _classic_routes(gateway: Gateway, ready: ReadyEndpoint) -> list[Route]:
     """The classic API: other names for what is served below `/v1/`."""
     chat, streamed = (ClassicChat(gateway.chat, gateway.settings, stream=each) for each in (False, True))
     conversations = ClassicConversations(gateway.stored, gateway.conversations, gateway.auth)

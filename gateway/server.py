@@ -20,15 +20,15 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from gateway import __version__
-from gateway.base.printing import in_short
-from gateway.config.exposure import has_page, operators_keys, refusal
-from gateway.config.loading import ConfigurationError
-from gateway.config.settings import Settings
-from gateway.http.edge import Draining
-from gateway.http.protocol import limited
-from gateway.operations.workers import Supervisor, Worker
+from gateway.api.server.fast_router import ShutdownState
+from gateway.api.server.protocol import limited
+from gateway.core.config.exposure import has_page, operators_keys, refusal
+from gateway.core.config.loading import ConfigurationError
+from gateway.core.config.settings import Settings
+from gateway.core.instrumentation import logs
+from gateway.core.printing import in_short
+from gateway.operations.workers import WorkerFacts, WorkerSupervisor
 from gateway.routes import create_app
-from gateway.telemetry import logs
 
 TICK_SECONDS = 0.05
 """Between two looks at whether running requests have ended."""
@@ -91,10 +91,10 @@ def _supervise(settings: Settings, places: Places) -> int:
         log.warning("configuration", warning="cache.url is not set: each worker has a cache of its own")
     grace = settings.server.shutdown_grace + CUT_SECONDS + _last_seconds(settings)
 
-    def work(worker: Worker) -> int:
+    def work(worker: WorkerFacts) -> int:
         return _serve_on(settings, [_bound_socket(*place, shared=True) for place in places], worker)
 
-    return Supervisor(settings.server.workers, work, grace).run()
+    return WorkerSupervisor(settings.server.workers, work, grace).run()
 
 
 @contextlib.contextmanager
@@ -137,12 +137,12 @@ def _what_is_served(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _serve_on(settings: Settings, sockets: list[socket.socket], worker: Worker | None = None) -> int:
+def _serve_on(settings: Settings, sockets: list[socket.socket], worker: WorkerFacts | None = None) -> int:
     """Serves on these sockets, alone or as one of several workers."""
     gc.set_threshold(*COLLECT_AFTER)
     host, port = settings.server.host, sockets[0].getsockname()[1]
     files = _raise_file_limit()
-    draining = Draining()
+    draining = ShutdownState()
     config = uvicorn.Config(
         create_app(settings, draining, worker.counts if worker is not None else None),
         host=host,
@@ -189,7 +189,7 @@ class GracefulServer(uvicorn.Server):
     it."""
 
     def __init__(
-        self, config: uvicorn.Config, draining: Draining, grace: float, last: float, *, is_worker: bool = False
+        self, config: uvicorn.Config, draining: ShutdownState, grace: float, last: float, *, is_worker: bool = False
     ) -> None:
         super().__init__(config)
         self._is_worker = is_worker

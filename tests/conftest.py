@@ -37,8 +37,8 @@ Kinds = tuple[type[GatewayProcess], type[MockUpstream]]
 STORAGES = ["sqlite", "postgres"]
 LONGEST = (
     "tests/properties/",
-    "tests/unit/relevance/chunks/test_passages.py",
-    "tests/unit/window/test_invariants.py",
+    "tests/unit/retrieval/chunks/test_passages.py",
+    "tests/unit/context/window/test_invariants.py",
 )
 """Files that take a processor for long: begun first, so that no worker is left alone with one at the end."""
 HANGS_AFTER = 600.0

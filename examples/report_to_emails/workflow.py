@@ -23,7 +23,7 @@ SHORTEST_SUMMARY = 30
 """Characters; what is shorter says nothing of a company."""
 READS: Json = {"type": "claude-code", "window": 20}
 """Writers and reviewer read what the others said as context before their message, and do not go on in its form."""
-MOST_TOKENS = 300
+MAX_TOKENS = 300
 
 
 def schema(name: str, **properties: Json) -> Json:
@@ -103,7 +103,7 @@ class Workflow:
         self._client = client
         self._model = model
         self._shared = shared
-        self._options = {"max_tokens": MOST_TOKENS, **(options or {})}
+        self._options = {"max_tokens": MAX_TOKENS, **(options or {})}
         self.conversation: str | None = None
         self.spent = Spent()
 

@@ -9,36 +9,43 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, ParamSpec, Self, TypeVar
 
-from gateway.accounting.cost import price_internal
-from gateway.accounting.economics import compare, expected_requests
-from gateway.artifacts.compaction import compact
-from gateway.assembly.block import worded
-from gateway.assembly.messages import assemble
-from gateway.base.tasks import offload_if
-from gateway.context.gather import ContextInputs, Lack, collect
-from gateway.economy.kept import kept_in_pass
-from gateway.economy.passes import may_keep_more
-from gateway.economy.rates import CacheRates, cache_rates
-from gateway.embeddings.meaning import Meaning, RequestMeaning
-from gateway.errors import ContextLengthExceeded
-from gateway.models.artifacts import Artifact, ArtifactType, ProcessingStrategy
-from gateway.models.bill import Comparison, InternalCall, LeftOut
-from gateway.models.economy import AUTO, OFF, PAID, EconomyNote
-from gateway.models.exchange import ChatRequest
-from gateway.models.relevance import Relevance
-from gateway.models.upstream import CallScope
-from gateway.models.window import Fitted, Forwarded, Material, Planned, ShownPages, Unreduced
-from gateway.planning.decision import FORCED, Decision, facts_of, should_use_llm_planning
-from gateway.planning.processor import ModelConfig
-from gateway.ports import TokenCounter
-from gateway.relevance.index_cache import ContentIndexes, PassageFinder
-from gateway.telemetry.logs import get_logger
-from gateway.window.budget import MIN_CACHED, Limits
-from gateway.window.counting import PromptCounter
-from gateway.window.fit import count_unreduced
-from gateway.window.fit import fit as fit_window
-from gateway.window.fitting import Tools, no_results
-from gateway.window.turns import bounded
+from gateway.billing.cost import price_internal
+from gateway.billing.economics import compare, expected_requests
+from gateway.billing.economy.kept import kept_in_pass
+from gateway.billing.economy.passes import may_keep_more
+from gateway.billing.economy.rates import CacheRates, cache_rates
+from gateway.context.artifacts.compaction import compact
+from gateway.context.assembly.block import worded
+from gateway.context.assembly.messages import assemble
+from gateway.context.gather import ContextInputs, MissingInput, collect
+from gateway.context.planning.decision import FORCED, PlanningDecision, facts_of, should_use_llm_planning
+from gateway.context.planning.processor import ModelConfig
+from gateway.context.window.budget import MIN_CACHED, SelectionLimits
+from gateway.context.window.counting import PromptCounter
+from gateway.context.window.fit import count_unreduced
+from gateway.context.window.fit import fit as fit_window
+from gateway.context.window.fitting import FittingSteps, no_results
+from gateway.context.window.turns import bounded
+from gateway.core.errors import ContextLengthExceeded
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.ports import TokenCounter
+from gateway.core.tasks import offload_if
+from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
+from gateway.core.types.bill import InternalCall, LeftOutTokens, PlanComparison
+from gateway.core.types.chat import ChatRequest
+from gateway.core.types.economy import AUTO, OFF, PAID, EconomyNote
+from gateway.core.types.relevance import Relevance
+from gateway.core.types.upstream import CallScope
+from gateway.core.types.window import (
+    ForwardedMessages,
+    FullPrompt,
+    PackedWindow,
+    PlanToFollow,
+    ShownPages,
+    WindowInputs,
+)
+from gateway.retrieval.embeddings.meaning import EmbeddingModel, RequestMeaning
+from gateway.retrieval.index_cache import ContentIndexes, PassageFinder
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,7 +65,7 @@ class RequestRanking:
     def __init__(self, tenant: str, indexes: ContentIndexes | None, meaning: RequestMeaning | None) -> None:
         self._tenant, self._indexes, self.meaning = tenant, indexes, meaning
 
-    def finder(self, material: Material) -> PassageFinder:
+    def finder(self, material: WindowInputs) -> PassageFinder:
         """Ranks the material's passages by their words."""
         noted = material.recalled.indexes if material.earlier else None
         return PassageFinder(self._indexes, self._tenant, noted)
@@ -80,7 +87,7 @@ class PassageRanking:
     """What ranks passages: indexes of contents that are kept, and an embedder where one is configured."""
 
     indexes: ContentIndexes | None = None
-    meaning: Meaning | None = None
+    meaning: EmbeddingModel | None = None
 
     def of(self, request: ChatRequest, scope: CallScope) -> RequestRanking:
         """For one request; in mode `simple` only with an embedder that nobody bills (guarantee §2)."""
@@ -99,12 +106,12 @@ class MeasuredInputs:
     """
 
     inputs: ContextInputs
-    material: Material
+    material: WindowInputs
     counting: PromptCounter
-    limits: Limits
-    tools: Tools
+    limits: SelectionLimits
+    tools: FittingSteps
     finder: PassageFinder
-    unreduced: Unreduced
+    unreduced: FullPrompt
 
     def having(self, **changes: Any) -> Self:
         """The same with these fields of the material changed."""
@@ -120,20 +127,20 @@ class MeasuredInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class WindowProposal:
     """A window that fits, made by the heuristic, and whether a plan by a model is called for."""
 
     measured: MeasuredInputs
-    fitted: Fitted
-    decision: Decision
+    fitted: PackedWindow
+    decision: PlanningDecision
 
     @property
-    def lacks(self) -> Lack | None:
+    def lacks(self) -> MissingInput | None:
         """What has to be read after all, so that the window is made anew."""
         inputs = self.measured.inputs
         if not self._may_stay(inputs.files.native):
-            return Lack.PDF_TEXTS
-        return Lack.OLDER_MESSAGES if self.fitted.new_pass and inputs.waiting else None
+            return MissingInput.PDF_TEXTS
+        return MissingInput.OLDER_MESSAGES if self.fitted.new_pass and inputs.waiting else None
 
     def _may_stay(self, natives: Mapping[Any, dict[str, Any]]) -> bool:
         """Whether the PDFs stay as they came: while everything fits, or where they are small and cost no turn."""
@@ -154,10 +161,10 @@ class FinalFit:
     """What will be forwarded. `follows_plan`: as the plan says; else `fallback_reason` says why not, where a plan was
     called for. A plan that is followed may have a reason, too: why a summary is missing."""
 
-    fitted: Fitted
+    fitted: PackedWindow
     follows_plan: bool = False
     fallback_reason: str | None = None
-    comparison: Comparison | None = None
+    comparison: PlanComparison | None = None
     economy: EconomyNote | None = None
     """What economy made of it, where there is anything to economise."""
 
@@ -169,13 +176,15 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
     finder = ranking.finder(material)
     is_weighed = request.options.economy == AUTO and economic_rates(inputs, material, 0) is not None
     kept = _kept(request) if is_weighed else no_results
-    tools = Tools(assemble, ranking.relevance(finder), compact, worded, kept)
+    tools = FittingSteps(assemble, ranking.relevance(finder), compact, worded, kept)
     counting = PromptCounter(counter, request.forward, material, max(1.0, counter.margin), history.notes)
     estimated = counter.margin != 1.0
     window = inputs.budget.context_window
     is_roomy = tokens is not None and (window is None or 2 * tokens >= window)
     is_economic = is_roomy and is_weighed
-    limits = Limits(tokens, settings.history_share, estimated=estimated, budget=inputs.budget, is_economic=is_economic)
+    limits = SelectionLimits(
+        tokens, settings.history_share, estimated=estimated, budget=inputs.budget, is_economic=is_economic
+    )
     material = bounded(material, inputs.budget.turns)
     if tokens is not None and (history.stored or history.unread):
         # At first sight nothing is cached yet, and nobody knows whether it goes on: then all of the budget is filled.
@@ -187,10 +196,10 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
     return MeasuredInputs(inputs, material, counting, limits, tools, finder, unreduced)
 
 
-def _kept(request: ChatRequest) -> Callable[[Material], Sequence[Artifact]]:
+def _kept(request: ChatRequest) -> Callable[[WindowInputs], Sequence[Artifact]]:
     """Which results a pass keeps whole. A fault in it costs these, never the answer."""
 
-    def found(material: Material) -> Sequence[Artifact]:
+    def found(material: WindowInputs) -> Sequence[Artifact]:
         try:
             return kept_in_pass(material)
         except Exception as fault:  # noqa: BLE001 - a pass without it stands
@@ -200,7 +209,7 @@ def _kept(request: ChatRequest) -> Callable[[Material], Sequence[Artifact]]:
     return found
 
 
-def economic_rates(inputs: ContextInputs, material: Material, prompt_tokens: int) -> CacheRates | None:
+def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens: int) -> CacheRates | None:
     """The rates by which economy weighs passes over a prompt of so many tokens; None where it has nothing to do: it is
     switched off, no result can leave, or cached input has no known price."""
     request, of_tools = inputs.request, ArtifactType.TOOL_RESULT
@@ -215,7 +224,7 @@ def _shares(inputs: ContextInputs) -> Sequence[float]:
     return inputs.settings.fits_share, inputs.settings.near_limit_share
 
 
-def decide(measured: MeasuredInputs, has_planner: bool) -> Proposal:
+def decide(measured: MeasuredInputs, has_planner: bool) -> WindowProposal:
     """Fits what was measured without a plan, and decides whether one is called for. Remembered things leave first: for
     them nothing else is reduced, and no request is refused (guarantee §11.14).
 
@@ -237,7 +246,7 @@ def decide(measured: MeasuredInputs, has_planner: bool) -> Proposal:
     return proposal if without.fitted.new_pass else without
 
 
-def beside_pages(proposal: Proposal, pages: tuple[ShownPages, ...], has_planner: bool) -> Proposal:
+def beside_pages(proposal: WindowProposal, pages: tuple[ShownPages, ...], has_planner: bool) -> WindowProposal:
     """The window with pages of PDFs beside the current message's block; as it was where more would leave for them."""
     try:
         fuller = decide(proposal.measured.having(pages=pages), has_planner)
@@ -248,15 +257,15 @@ def beside_pages(proposal: Proposal, pages: tuple[ShownPages, ...], has_planner:
     return proposal if (new.new_pass and not old.new_pass) or drops_turns else fuller
 
 
-def _proposed(measured: MeasuredInputs, has_planner: bool) -> Proposal:
+def _proposed(measured: MeasuredInputs, has_planner: bool) -> WindowProposal:
     unreduced = measured.unreduced
     fitted = fit_window(measured.material, measured.limits, measured.counting, measured.tools, unreduced=unreduced)
     if fitted.new_pass and not unreduced.new_pass:  # room for what the question needs: no old decision holds
         measured = replace(measured, unreduced=replace(unreduced, new_pass=True))
-    return Proposal(measured, fitted, _decision(measured, has_planner))
+    return WindowProposal(measured, fitted, _decision(measured, has_planner))
 
 
-def _decision(measured: MeasuredInputs, has_planner: bool) -> Decision:
+def _decision(measured: MeasuredInputs, has_planner: bool) -> PlanningDecision:
     """Whether a plan is called for, with the reason (guarantee §5)."""
     inputs, settings = measured.inputs, measured.inputs.settings
     models = ModelConfig.from_request(inputs.request, settings)
@@ -274,7 +283,9 @@ def _decision(measured: MeasuredInputs, has_planner: bool) -> Decision:
     return should_use_llm_planning(facts, settings)
 
 
-def fit(proposal: Proposal, planned: Planned | None, reason: str | None, spent: Sequence[InternalCall]) -> FinalFit:
+def fit(
+    proposal: WindowProposal, planned: PlanToFollow | None, reason: str | None, spent: Sequence[InternalCall]
+) -> FinalFit:
     """The window as the plan says; as it was proposed where there is no plan, or it is faulty or not worth its price.
 
     Args:
@@ -292,7 +303,9 @@ def fit(proposal: Proposal, planned: Planned | None, reason: str | None, spent: 
         return FinalFit(proposal.fitted, fallback_reason=NOT_FOLLOWED)
 
 
-def _followed(proposal: Proposal, planned: Planned, reason: str | None, spent: Sequence[InternalCall]) -> FinalFit:
+def _followed(
+    proposal: WindowProposal, planned: PlanToFollow, reason: str | None, spent: Sequence[InternalCall]
+) -> FinalFit:
     of = proposal.measured
     fitted = fit_window(of.material, of.limits, of.counting, of.tools, planned=planned, unreduced=of.unreduced)
     compared = _comparison(proposal, fitted, spent)
@@ -304,7 +317,9 @@ def _followed(proposal: Proposal, planned: Planned, reason: str | None, spent: S
     return FinalFit(proposal.fitted, fallback_reason=refusal, comparison=compared)
 
 
-def _why_not(proposal: Proposal, fitted: Fitted, planned: Planned, compared: Comparison) -> str | None:
+def _why_not(
+    proposal: WindowProposal, fitted: PackedWindow, planned: PlanToFollow, compared: PlanComparison
+) -> str | None:
     """Why a plan is not used; None if it is. Where something has to leave, the plan decides what, at any price."""
     if proposal.fitted.new_pass:
         return None
@@ -314,7 +329,7 @@ def _why_not(proposal: Proposal, fitted: Fitted, planned: Planned, compared: Com
     return None if proposal.decision.reason == FORCED or compared.pays is not False else SAVES_TOO_LITTLE
 
 
-def _comparison(proposal: Proposal, fitted: Fitted, spent: Sequence[InternalCall]) -> Comparison:
+def _comparison(proposal: WindowProposal, fitted: PackedWindow, spent: Sequence[InternalCall]) -> PlanComparison:
     """Compares the proposal with a context fitted by a plan, over all requests that will forward it."""
     costs = [price_internal(call).total for call in spent if call.purpose in PLANNING]
     known = [cost for cost in costs if cost is not None]
@@ -329,7 +344,7 @@ def _comparison(proposal: Proposal, fitted: Fitted, spent: Sequence[InternalCall
     )
 
 
-def left_out(measured: MeasuredInputs, final: FinalFit) -> LeftOut | None:
+def left_out(measured: MeasuredInputs, final: FinalFit) -> LeftOutTokens | None:
     """What a request is spared; None if nothing was left out of this conversation, by a plan or by a pass.
 
     Each frame says how much was left out up to it, so that only what this request changes is counted: beside a window
@@ -342,18 +357,18 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> LeftOut | None:
         return None
     counting, whole, sent = measured.counting, measured.unreduced.forwarded, fitted.forwarded
     same, _ = _frozen_prefix(measured, fitted)
-    unchanged, stored = counting.nearly(Forwarded(same, [])), measured.inputs.history.stored
+    unchanged, stored = counting.nearly(ForwardedMessages(same, [])), measured.inputs.history.stored
     if not fitted.new_pass:
         change = _difference(counting, whole, sent)
-        return LeftOut(before + change, 0 if passed == PAID else max(0, change), unchanged)
+        return LeftOutTokens(before + change, 0 if passed == PAID else max(0, change), unchanged)
     everything = before + counting.nearly(whole)
     window = measured.inputs.facts.max_input_tokens or measured.inputs.budget.context_window
     tokens = (everything if window is None else min(everything, window)) - counting.total(sent)
     fresh = counting.nearly(_since(whole, stored)) - counting.nearly(_since(sent, stored))
-    return LeftOut(tokens, min(max(0, fresh), max(0, tokens)), unchanged)
+    return LeftOutTokens(tokens, min(max(0, fresh), max(0, tokens)), unchanged)
 
 
-def _spared_tokens(proposal: Proposal, fitted: Fitted) -> int:
+def _spared_tokens(proposal: WindowProposal, fitted: PackedWindow) -> int:
     """Tokens that a plan leaves out beyond what the heuristic does."""
     one, other = proposal.fitted.forwarded, fitted.forwarded
     if one.indexes == other.indexes:  # the rest of the messages is the same, and may only be estimated
@@ -361,7 +376,7 @@ def _spared_tokens(proposal: Proposal, fitted: Fitted) -> int:
     return proposal.fitted.tokens - fitted.tokens
 
 
-def _frozen_prefix(measured: MeasuredInputs, fitted: Fitted) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _frozen_prefix(measured: MeasuredInputs, fitted: PackedWindow) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The messages that an earlier request forwarded, so that a provider may have cached them: those with which this
     one begins, too, and the others."""
     before, stored = measured.unreduced.forwarded, measured.inputs.history.stored
@@ -376,14 +391,14 @@ def _frozen_prefix(measured: MeasuredInputs, fitted: Fitted) -> tuple[list[dict[
     return old[:same], old[same:]
 
 
-def _difference(counting: PromptCounter, whole: Forwarded, sent: Forwarded) -> int:
+def _difference(counting: PromptCounter, whole: ForwardedMessages, sent: ForwardedMessages) -> int:
     """Tokens by which the messages of one are longer than the same messages of the other."""
     pairs = zip(whole.messages, sent.messages, strict=True)
     differing = [(one, other) for one, other in pairs if one is not other and one != other]
     return sum(counting.message(one) - counting.message(other) for one, other in differing)
 
 
-def _since(forwarded: Forwarded, stored: int) -> Forwarded:
+def _since(forwarded: ForwardedMessages, stored: int) -> ForwardedMessages:
     """Its messages that no earlier request forwarded."""
     new = [message for i, message in zip(forwarded.indexes, forwarded.messages, strict=True) if i >= stored]
-    return Forwarded(new, [])
+    return ForwardedMessages(new, [])

@@ -4,23 +4,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.context.build import FinalFit, MeasuredInputs, Proposal, economic_rates
-from gateway.economy.kept import kept_results, tool_uses
-from gateway.economy.passes import CarriedResult, cleared_when_cold, cleared_when_paid, credit
-from gateway.economy.rates import LIFETIME, CacheRates, cache_lifetime
-from gateway.models.artifacts import ArtifactType, ProcessingStrategy
-from gateway.models.economy import AUTO, COLD, PAID, BranchCosts, EconomyNote, PassKind
-from gateway.models.items import SIGNED
-from gateway.models.tool_steps import calls_of, text_of
-from gateway.models.window import Fitted, Rendering
-from gateway.telemetry.logs import get_logger
-from gateway.window.fitting import Fitting
+from gateway.billing.economy.kept import kept_results, tool_uses
+from gateway.billing.economy.passes import CarriedResult, cleared_when_cold, cleared_when_paid, credit
+from gateway.billing.economy.rates import LIFETIME, CacheRates, cache_lifetime
+from gateway.context.build import FinalFit, MeasuredInputs, WindowProposal, economic_rates
+from gateway.context.window.fitting import WindowFitter
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.types.artifacts import ArtifactType, ProcessingStrategy
+from gateway.core.types.economy import AUTO, COLD, PAID, BranchCosts, EconomyNote, PassKind
+from gateway.core.types.items import SIGNED
+from gateway.core.types.tool_steps import calls_of, text_of
+from gateway.core.types.window import ArtifactRendering, PackedWindow
 
 MESSAGE_TOKENS = 4
 log = get_logger("gateway.context.economy")
 
 
-def economised(proposal: Proposal, final: FinalFit) -> tuple[Proposal, FinalFit]:
+def economised(proposal: WindowProposal, final: FinalFit) -> tuple[WindowProposal, FinalFit]:
     """The context with the pass that pays, where `context.economy` is `auto`; with `observe` as it is, and with a note
     of what a pass would have cleared. A fault in it costs the saving, never the answer."""
     try:
@@ -43,7 +43,7 @@ def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInpu
     may_buy = is_made and costs is not None and credit(costs) > 0
     if not (is_cold or may_buy) or final.fitted.new_pass or _may_not_change(measured):
         return as_it_is
-    prompt = _Prompt(measured, final)
+    prompt = _PromptFigures(measured, final)
     if not is_made:
         spared = sum(each.spared for each in prompt.cleared_when_cold())
         return measured, replace(final, economy=replace(note, clearable=spared))
@@ -75,7 +75,7 @@ def _may_not_change(measured: MeasuredInputs) -> bool:
     return options.whole or options.what_if is not None or any(message.body.get(SIGNED) for message in now)
 
 
-class _Prompt:
+class _PromptFigures:
     """A prompt and its tool results, in figures; `indexes` are those of its messages in the conversation."""
 
     def __init__(self, measured: MeasuredInputs, final: FinalFit) -> None:
@@ -98,7 +98,7 @@ class _Prompt:
             return []
         return cleared_when_paid(self._without_kept(self._carried), *figures)
 
-    def _found(self, fitted: Fitted) -> list[CarriedResult]:
+    def _found(self, fitted: PackedWindow) -> list[CarriedResult]:
         """The results that stand in full, as they came or compacted, and may leave."""
         material, at = self._measured.material, {index: number for number, index in enumerate(self.indexes)}
         ages, found = {use.index: use.age for use in self._uses}, []
@@ -116,7 +116,7 @@ class _Prompt:
         return [each for each in found if self.indexes[each.index] not in kept]
 
 
-def _sizes(fitted: Fitted) -> list[int]:
+def _sizes(fitted: PackedWindow) -> list[int]:
     """About the tokens of each message of the prompt, by its share of the characters of all: counting them would cost
     more than the exact figures are worth."""
     chars = [_chars(message) for message in fitted.forwarded.messages]
@@ -131,7 +131,7 @@ def _chars(message: dict[str, Any]) -> int:
     return said + sum(len(str((call.get("function") or {}).get("arguments") or "")) for call in calls_of(message))
 
 
-def _cleared(measured: MeasuredInputs, final: FinalFit, indexes: set[int]) -> tuple[MeasuredInputs, Fitted]:
+def _cleared(measured: MeasuredInputs, final: FinalFit, indexes: set[int]) -> tuple[MeasuredInputs, PackedWindow]:
     """The same window with these results as labels. What an earlier request forwarded in another form has to be worded
     anew, so that form is taken off."""
     messages = tuple(
@@ -139,9 +139,9 @@ def _cleared(measured: MeasuredInputs, final: FinalFit, indexes: set[int]) -> tu
         for index, message in enumerate(measured.material.messages)
     )
     material = replace(measured.material, messages=messages)
-    fitting, fitted = Fitting(material, measured.limits, measured.counting, measured.tools), final.fitted
+    fitting, fitted = WindowFitter(material, measured.limits, measured.counting, measured.tools), final.fitted
     gone = {
-        artifact.artifact_id: Rendering(artifact, ProcessingStrategy.EXCLUDE)
+        artifact.artifact_id: ArtifactRendering(artifact, ProcessingStrategy.EXCLUDE)
         for artifact in material.placed
         if artifact.place.message in indexes and artifact.artifact_type is ArtifactType.TOOL_RESULT
     }

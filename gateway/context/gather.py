@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from gateway.artifacts.collect import (
+from gateway.context.artifacts.collect import (
     artifacts_of_earlier,
     attachments_to_artifacts,
     current_turn,
@@ -18,52 +18,52 @@ from gateway.artifacts.collect import (
     with_documents,
     without_repeats,
 )
-from gateway.artifacts.files import Arrived, FilePlace, FileReader, has_files, has_named_pictures
-from gateway.artifacts.in_messages import own_words
-from gateway.artifacts.pins import pinned_messages, with_in_full, with_whole_steps
-from gateway.artifacts.steps_as_text import StepsAsText, steps_as_text
-from gateway.assembly.block import says_same
-from gateway.assembly.messages import without_items
-from gateway.assembly.own_files import NO_OWN_FILES, OwnFiles
-from gateway.base.ids import artifact_id
-from gateway.config.settings import ContextSettings
-from gateway.context.native_files import NO_FILES, NativeFiles, Stays
+from gateway.context.artifacts.in_messages import own_words
+from gateway.context.artifacts.pins import pinned_messages, with_in_full, with_whole_steps
+from gateway.context.artifacts.steps_as_text import StepsAsText, steps_as_text
+from gateway.context.assembly.block import says_same
+from gateway.context.assembly.hosted_files import NO_OWN_FILES, OwnFiles
+from gateway.context.assembly.messages import without_items
+from gateway.context.native_files import NO_FILES, NativeFiles, NativePdfs
+from gateway.context.planning.loops import ToolLoops
+from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.whole_files import WholeFiles
-from gateway.history.frames import as_frozen
-from gateway.history.rebuild import begins_turn, has_unread, with_older_messages
-from gateway.models.artifacts import Artifact
-from gateway.models.conversation import (
+from gateway.context.window.budget import PromptBudget
+from gateway.conversations.frames import as_frozen
+from gateway.conversations.rebuild import begins_turn, has_unread, with_older_messages
+from gateway.core.config.settings import ContextSettings
+from gateway.core.ids import artifact_id
+from gateway.core.ports import ConversationReader
+from gateway.core.ports.documents import LargeTexts
+from gateway.core.types.artifacts import Artifact
+from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts
+from gateway.core.types.conversation import (
     INLINE_MESSAGES,
     INSTRUCTION_ROLES,
     Context,
+    ConversationHistory,
     ConversationMessage,
-    Earlier,
-    History,
+    EarlierMessages,
 )
-from gateway.models.exchange import ChatRequest, Deployment, ModelFacts
-from gateway.models.memory import SUMMARY, Pinned
-from gateway.models.provider_facts import PROTOCOLS
-from gateway.models.recall import own_tools
-from gateway.models.repeats import NO_REPEATS, RepeatedDocument, Repeats
-from gateway.models.tool_steps import text_of
-from gateway.models.window import LAST_EARLIER, Material
-from gateway.planning.loops import ToolLoops
-from gateway.ports import ConversationReader
-from gateway.ports.documents import LargeTexts
-from gateway.tokens.counter import CounterRegistry
-from gateway.window.budget import Budget
+from gateway.core.types.memory import SUMMARY, PinnedMessage
+from gateway.core.types.provider_facts import PROTOCOLS
+from gateway.core.types.recall import own_tools
+from gateway.core.types.repeats import NO_REPEATS, RepeatedDocument, RepeatedDocuments
+from gateway.core.types.tool_steps import text_of
+from gateway.core.types.window import LAST_EARLIER, WindowInputs
+from gateway.documents.file_reader import ArrivedMessages, FilePlace, FileReader, has_files, has_named_pictures
 
 QUESTION_CHARS = 4000
 """Characters of a question that rank passages and that a planner reads; of a longer one its beginning and its end, half
 each."""
 INLINE_CHARS = 100_000
 """A context of fewer characters is made in less time than a thread takes to start."""
-NO_EARLIER = Earlier()
-OnForwarded = Callable[[History, NativeFiles], Awaitable[History]]
+NO_EARLIER = EarlierMessages()
+OnForwarded = Callable[[ConversationHistory, NativeFiles], Awaitable[ConversationHistory]]
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class RequestFiles:
     """Texts of `file` parts by (message, part): of messages that may be forwarded, of older ones, and of pinned ones
     that are older still. `cached` are digests of those that the cache keeps. `native` are PDFs that go up as they came,
     `native_contents` the ids of what they say, as far as these are known and of use."""
@@ -76,7 +76,7 @@ class Files:
     native_contents: Mapping[FilePlace, str] = field(default_factory=dict)
 
 
-class Lack(Enum):
+class MissingInput(Enum):
     """What a window turned out to need that was not read before, since most windows do without: reading it for all
     would cost each request a transaction, or the reading of a document."""
 
@@ -96,17 +96,17 @@ class ContextInputs:
     """
 
     request: ChatRequest
-    rebuilt: History
+    rebuilt: ConversationHistory
     steps: StepsAsText
     facts: ModelFacts
-    budget: Budget
+    budget: PromptBudget
     settings: ContextSettings
-    files: Files
-    stays: Stays
+    files: RequestFiles
+    stays: NativePdfs
     waiting: bool
 
     @property
-    def history(self) -> History:
+    def history(self) -> ConversationHistory:
         """The conversation without the tool steps that are forwarded as text."""
         return self.steps.history
 
@@ -153,7 +153,7 @@ class ContextGatherer:
         settings: ContextSettings,
         request: ChatRequest,
         facts: ModelFacts,
-        deployment: Deployment | None = None,
+        deployment: ModelDeployment | None = None,
         on_forwarded: OnForwarded | None = None,
     ) -> None:
         self._sources, self._settings, self._request = sources, settings, request
@@ -170,7 +170,7 @@ class ContextGatherer:
         natives, pictures = self.natives.own, self.whole.pictures
         return OwnFiles(natives, pictures) if natives or pictures else NO_OWN_FILES
 
-    async def gather(self, history: History, budget: Budget) -> ContextInputs:
+    async def gather(self, history: ConversationHistory, budget: PromptBudget) -> ContextInputs:
         """All that most windows need.
 
         Raises:
@@ -187,22 +187,24 @@ class ContextGatherer:
             await self.whole.fetch(history, self._request.messages)
         return await self.read(history, budget, self._first_stays(history))
 
-    async def supply(self, lack: Lack, inputs: ContextInputs) -> ContextInputs:
+    async def supply(self, lack: MissingInput, inputs: ContextInputs) -> ContextInputs:
         """The same with what a window lacked. PDFs become text from the oldest on; where that changes nothing, all do.
 
         Raises: as `gather`.
         """
         history, budget = inputs.rebuilt, inputs.budget
-        if lack is Lack.OLDER_MESSAGES:
+        if lack is MissingInput.OLDER_MESSAGES:
             history = await self.with_older(history)
             return await self.read(history, budget, self._first_stays(history))
-        if inputs.stays is Stays.ALL:
-            found = await self.read(history, budget, Stays.CURRENT)
+        if inputs.stays is NativePdfs.ALL:
+            found = await self.read(history, budget, NativePdfs.CURRENT)
             if len(found.files.native) != len(inputs.files.native):
                 return found
-        return await self.read(history, budget, Stays.NONE)
+        return await self.read(history, budget, NativePdfs.NONE)
 
-    async def read(self, history: History, budget: Budget, stays: Stays = Stays.ALL) -> ContextInputs:
+    async def read(
+        self, history: ConversationHistory, budget: PromptBudget, stays: NativePdfs = NativePdfs.ALL
+    ) -> ContextInputs:
         """The conversation as it was forwarded, with its files, and what the question needs of large documents.
 
         Args:
@@ -223,7 +225,7 @@ class ContextGatherer:
             frozen = await self._on_forwarded(frozen, natives)
         steps = steps_as_text(frozen, without_items, has_tools=has_tools, origin=self._origin)
         native = NO_FILES
-        if stays is not Stays.NONE:
+        if stays is not NativePdfs.NONE:
             native = await natives.of(steps.history, stays, counted=budget.tokens is not None)
         sent, kept = await self._texts(steps.history.messages, steps.history.stored, native)
         as_text, kept_as_text = await self._texts(steps.results)
@@ -231,16 +233,16 @@ class ContextGatherer:
         earlier, kept_earlier = await self._texts((steps.history.earlier or NO_EARLIER).messages)
         pinned, kept_pinned = await self._texts(steps.history.older_kept)
         cached = tuple(dict.fromkeys((*kept, *kept_as_text, *kept_earlier, *kept_pinned, *natives.digests)))
-        files = Files(sent, earlier, cached, pinned, native, natives.contents(native) if native else {})
+        files = RequestFiles(sent, earlier, cached, pinned, native, natives.contents(native) if native else {})
         waiting = self._sources.store is not None and has_unread(rebuilt)
         settings = self._settings
         return ContextInputs(request, rebuilt, steps, natives.facts, budget, settings, files, stays, waiting=waiting)
 
-    def _first_stays(self, history: History) -> Stays:
+    def _first_stays(self, history: ConversationHistory) -> NativePdfs:
         takes = self.natives.facts.supports_pdf_input
-        return Stays.ALL if takes and has_files(history.messages) else Stays.NONE
+        return NativePdfs.ALL if takes and has_files(history.messages) else NativePdfs.NONE
 
-    async def with_older(self, history: History) -> History:
+    async def with_older(self, history: ConversationHistory) -> ConversationHistory:
         """The conversation with older messages than were read for the window. Raises: StorageUnavailable."""
         store, request = self._sources.store, self._request
         if store is None:
@@ -258,7 +260,10 @@ class ContextGatherer:
         Args:
             stored: how many of them are stored; None: all.
         """
-        natives, arrived = self.natives, Arrived(len(messages) if stored is None else stored, self._request.messages)
+        natives, arrived = (
+            self.natives,
+            ArrivedMessages(len(messages) if stored is None else stored, self._request.messages),
+        )
         return await natives.files.read(
             messages,
             arrived,
@@ -270,7 +275,7 @@ class ContextGatherer:
         )
 
 
-async def _with_excerpts(history: History, texts: LargeTexts, tenant: str) -> History:
+async def _with_excerpts(history: ConversationHistory, texts: LargeTexts, tenant: str) -> ConversationHistory:
     """The conversation, of whose large documents each has as its content what the current question needs of it
     (guarantee §14.7): the regions that share most words with it. What another turn was sent of them is not changed by
     that.
@@ -280,7 +285,7 @@ async def _with_excerpts(history: History, texts: LargeTexts, tenant: str) -> Hi
     """
     if not any(each.is_excerpt for each in history.attachments):
         return history
-    from gateway.relevance.stored.read import question_in
+    from gateway.retrieval.stored.read import question_in
 
     question, recent = question_in(history.messages)
     return replace(history, attachments=await read_anew(history.attachments, texts, tenant, question, recent))
@@ -292,12 +297,12 @@ async def read_anew(
     """The attachments, of which large documents hold what a question needs of them. Raises: as above."""
     if not any(each.is_excerpt for each in attached):
         return attached
-    from gateway.relevance.stored.read import read_for
+    from gateway.retrieval.stored.read import read_for
 
     return await read_for(attached, texts, tenant, question, recent)
 
 
-def collect(source: ContextInputs) -> Material:
+def collect(source: ContextInputs) -> WindowInputs:
     """The messages and artifacts of a request; pure, as all that follows."""
     history, files, what_if = source.history, source.files, source.request.options.what_if
     document_min_chars = source.settings.document_min_chars
@@ -315,7 +320,7 @@ def collect(source: ContextInputs) -> Material:
     repeats = NO_REPEATS
     if files.sent or files.native_contents:
         repeats = _repeats_of(context, files.native_contents, pinned)
-    return Material(
+    return WindowInputs(
         instructions=(*history.instructions, *(m.body for m in history.older_kept if m.role in INSTRUCTION_ROLES)),
         messages=context.conversation_history,
         current=context.current,
@@ -396,7 +401,9 @@ def _content_chars(message: dict[str, Any]) -> int:
     return sum(len(str(part.get("text") or part.get("file") or "")) for part in parts if isinstance(part, dict))
 
 
-def _repeats_of(context: Context, natives: Mapping[FilePlace, str], pinned: Sequence[Pinned]) -> Repeats:
+def _repeats_of(
+    context: Context, natives: Mapping[FilePlace, str], pinned: Sequence[PinnedMessage]
+) -> RepeatedDocuments:
     """The documents of a request that came more than once, whatever the road (guarantee §14.6).
 
     Args:
@@ -433,7 +440,7 @@ def _repeats_of(context: Context, natives: Mapping[FilePlace, str], pinned: Sequ
         found = context.conversation_history[index].forwarded_part(number)
         if found is not None and found[1].get("type") != "file":
             (as_same if says_same(found[1]) else as_text).add((index, number))
-    return Repeats(documents, frozenset(as_text), frozenset(as_same))
+    return RepeatedDocuments(documents, frozenset(as_text), frozenset(as_same))
 
 
 def _can_stand(file: Artifact, messages: Sequence[ConversationMessage]) -> bool:

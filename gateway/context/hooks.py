@@ -1,14 +1,14 @@
-"""Where a feature acts on the making of a context (ADR 35). The points of a whole request are in `turn/hooks.py`."""
+"""Where a feature acts on the making of a context (ADR 35). The points of a whole request are in `pipeline/hooks.py`."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from gateway.context.build import Proposal, RequestRanking
+from gateway.context.build import RequestRanking, WindowProposal
 from gateway.context.gather import OnForwarded
 from gateway.context.native_files import NativeFiles
-from gateway.models.window import ShownPages
+from gateway.core.types.window import ShownPages
 
-OnProposal = Callable[[Proposal, NativeFiles, RequestRanking], Awaitable[tuple[ShownPages, ...]]]
+OnProposal = Callable[[WindowProposal, NativeFiles, RequestRanking], Awaitable[tuple[ShownPages, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,43 +1,163 @@
 """`ContextManager`: makes the context of a request, for the pipeline and for those who use the package as a library."""
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
-from gateway.artifacts.attached import with_contents
-from gateway.assembly.profiles import MODES, Profile, composed, inferred, monolith
-from gateway.base.tasks import offload_if
-from gateway.config.settings import NO_PROFILES, Settings
-from gateway.context.build import FinalFit, PassageRanking, Proposal, RequestRanking, beside_pages, decide, fit, measure
+from gateway.context.artifacts.attached import with_contents
+from gateway.context.assembly.profiles import MODES, PromptProfile, composed, inferred, monolith
+from gateway.context.build import (
+    FinalFit,
+    PassageRanking,
+    RequestRanking,
+    WindowProposal,
+    beside_pages,
+    decide,
+    fit,
+    measure,
+)
 from gateway.context.economising import economised
-from gateway.context.fast_path import context_as_sent
 from gateway.context.gather import (
     INLINE_CHARS,
     ContextGatherer,
     ContextInputs,
     ContextSources,
-    Lack,
+    MissingInput,
     collect,
     read_anew,
 )
 from gateway.context.hooks import NO_HOOKS, ContextHooks
-from gateway.context.native_files import Stays
-from gateway.context.planner import ContextPlanning, PlannerAccess, Planners, PlanResult, planner_task, prospects_of
-from gateway.context.report import BuiltContext, check_whole, render, with_vectors
-from gateway.embeddings.background import Holds
-from gateway.errors import ContextLengthExceeded
-from gateway.models.conversation import History
-from gateway.models.exchange import ChatRequest, ModelFacts
-from gateway.models.memory import EXTRACTS
-from gateway.models.window import Material
-from gateway.planning.decision import NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
-from gateway.ports import Spans
-from gateway.ports.documents import FileStore
-from gateway.tokens.counter import CounterRegistry
-from gateway.window.budget import Budget
-from gateway.window.counting import prompt_tokens
+from gateway.context.native_files import NativePdfs
+from gateway.context.planner import (
+    ContextPlanning,
+    PlannerAccess,
+    PlanResult,
+    RequestPlanners,
+    planner_task,
+    prospects_of,
+)
+from gateway.context.planning.decision import NO_ARTIFACTS, NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
+from gateway.context.report import BuiltContext, check_whole, measured_utilization, render, with_vectors
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.window.budget import PromptBudget
+from gateway.context.window.counting import REPLY_TOKENS, prompt_tokens
+from gateway.core.config.settings import NO_PROFILES, ContextSettings, Settings
+from gateway.core.errors import ContextLengthExceeded
+from gateway.core.ports import Spans, TokenCounter
+from gateway.core.ports.documents import FileStore
+from gateway.core.tasks import offload_if
+from gateway.core.types.chat import ChatRequest, ModelFacts, PlainMessages
+from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory
+from gateway.core.types.memory import EXTRACTS
+from gateway.core.types.window import ForwardedMessages, PackedWindow, WindowInputs, WindowSelection
+from gateway.retrieval.embeddings.background import Holds
+
+# Requests that need nothing done to them: they surely fit, and go up as they were sent (ADR 7).
+#
+# That is found out from a few hundred of their characters, and what is long is counted by samples: the work on a
+# request must not cost more than the request is worth.
+
+COUNTED_APART = ("tools", "functions", "response_format")
+"""Fields that add to the prompt: a request that has one needs a count."""
+BYTES_PER_TOKEN = 4
+"""Of English prose, about; a token of other text may have fewer."""
+MESSAGE_TOKENS = 4
+"""Tokens that frame a message: its role and its delimiters, as OpenAI's chat format has them."""
+ESTIMATED_SHARE = 0.5
+"""Share of the budget below which an estimate is enough."""
+SAMPLES = 12
+SAMPLE_CHARS = 128
+SPACES = (0.08, 0.4)
+"""Share of spaces in the characters of prose, from … to."""
+VOWELS = 0.22
+"""Share of vowels in the characters of prose, at least; base64 and hexadecimal have fewer."""
+NOT_VOWELS = bytes(byte for byte in range(256) if byte not in b"aeiou")
+
+
+def context_as_sent(
+    request: ChatRequest, budget: PromptBudget, counter: TokenCounter, settings: ContextSettings
+) -> BuiltContext | None:
+    """The context of a request that is forwarded as it was sent, if nothing stored belongs to it; None if it needs a
+    closer look: it may not fit, or holds more than roles and texts."""
+    plain = request.plain
+    if budget.tokens is None or plain is None or request.attachments:
+        return None
+    if budget.turns is not None and plain.roles.count("user") > budget.turns.most:
+        return None
+    if any(request.forward.get(name) for name in COUNTED_APART):
+        return None
+    if not surely_fits(plain, request.size, int(budget.tokens / max(1.0, counter.margin)), settings.document_min_chars):
+        return None
+    fitted = fitted_as_sent(request.messages, plain, counter)
+    utilization = measured_utilization(request, budget, fitted, len(request.messages), settings.warning_threshold)
+    utilization.planning_reason = NO_ARTIFACTS
+    return BuiltContext(fitted, utilization, material=None)
+
+
+def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> bool:
+    """Whether messages need no managing: without a document in them, surely within the budget. It costs a few
+    microseconds, whatever the size of the texts.
+
+    Args:
+        size: bytes of the request's body, so at least those of all its texts.
+        largest: characters from which a user message may hold a document (guarantee §4 I4).
+    """
+    count, lengths = len(plain.lengths), plain.lengths
+    if size / BYTES_PER_TOKEN + MESSAGE_TOKENS * count > ESTIMATED_SHARE * budget:
+        return False
+    if max(lengths) > largest and any(
+        n > largest and role == "user" for n, role in zip(lengths, plain.roles, strict=True)
+    ):
+        return False
+    # No token of a byte-level vocabulary is shorter than a byte; prose has far longer ones.
+    return size + 3 * MESSAGE_TOKENS * count <= budget or _is_prose(plain.texts, lengths)
+
+
+def _is_prose(texts: list[str], lengths: list[int]) -> bool:
+    """Whether places spread over the texts all look like words of a language: letters with vowels, and spaces between.
+    Encoded data, numbers and scripts of which a character may be a token of its own do not."""
+    ends = list(accumulate(lengths))
+    total = ends[-1]
+    for number in range(SAMPLES if total else 0):
+        at = total * (2 * number + 1) // (2 * SAMPLES)
+        index = bisect_right(ends, at)
+        start = at - (ends[index] - lengths[index])
+        sample = texts[index][max(0, min(start, lengths[index] - SAMPLE_CHARS)) :][:SAMPLE_CHARS]
+        if not sample.isascii():
+            return False
+        raw, size = sample.encode(), len(sample)
+        spaces, vowels = raw.count(b" "), len(raw.translate(None, NOT_VOWELS))
+        if not SPACES[0] * size <= spaces <= SPACES[1] * size or vowels < VOWELS * size:
+            return False
+    return True
+
+
+def fitted_as_sent(messages: Sequence[dict[str, Any]], plain: PlainMessages, counter: TokenCounter) -> PackedWindow:
+    """The messages as they came, with their figures."""
+    roles, texts, lengths = plain.roles, plain.texts, plain.lengths
+    first, last = 0, len(roles) - 1
+    while first < last and roles[first] in INSTRUCTION_ROLES:
+        first += 1
+    while last > first and roles[last] != "user":
+        last -= 1
+    system, in_full = counter.estimate_texts(texts[:first], lengths[:first])
+    history, also = counter.estimate_texts(texts[first:last], lengths[first:last])
+    current, too = counter.estimate_texts(texts[last:], lengths[last:])
+    breakdown = {
+        "system": system + REPLY_TOKENS,
+        "tools": 0,
+        "history": history,
+        "artifacts": 0,
+        "current": current,
+    }
+    tokens, forwarded = sum(breakdown.values()), ForwardedMessages(list(messages), [])
+    estimated = not (in_full and also and too and counter.is_own)
+    return PackedWindow(WindowSelection(), forwarded, tokens, exact=False, breakdown=breakdown, estimated=estimated)
+
 
 __all__ = ["BuiltContext", "ContextManager", "ContextSources", "PassageRanking", "PlannerAccess"]
 NO_RANKING = PassageRanking()
@@ -78,9 +198,9 @@ class ContextManager:
     async def build(
         self,
         request: ChatRequest,
-        history: History,
+        history: ConversationHistory,
         facts: ModelFacts,
-        budget: Budget,
+        budget: PromptBudget,
         access: PlannerAccess | None = None,
     ) -> BuiltContext:
         """Gathers, decides without a plan; asks for a plan where one is called for; fits by it, and renders.
@@ -117,17 +237,17 @@ class ContextManager:
 
     async def _decided(
         self, gatherer: ContextGatherer, inputs: ContextInputs, access: PlannerAccess, ranking: RequestRanking
-    ) -> tuple[Proposal, Planners | None]:
+    ) -> tuple[WindowProposal, RequestPlanners | None]:
         """The context without a plan, and who may be asked for one. What it turns out to lack is read, and it is made
-        anew: twice at most for PDFs that have no room as they came, and once for older messages (`Lack`)."""
+        anew: twice at most for PDFs that have no room as they came, and once for older messages (`MissingInput`)."""
         while True:
             try:
                 proposal, planners = await self._proposed(inputs, access, ranking)
                 lack = proposal.lacks
             except ContextLengthExceeded:
-                if inputs.stays is Stays.NONE:
+                if inputs.stays is NativePdfs.NONE:
                     raise
-                lack = Lack.PDF_TEXTS
+                lack = MissingInput.PDF_TEXTS
             if lack is None:
                 break
             inputs = await gatherer.supply(lack, inputs)
@@ -138,7 +258,7 @@ class ContextManager:
 
     async def _proposed(
         self, inputs: ContextInputs, access: PlannerAccess, ranking: RequestRanking
-    ) -> tuple[Proposal, Planners | None]:
+    ) -> tuple[WindowProposal, RequestPlanners | None]:
         small, counter = inputs.is_small, self._counters.counter(inputs.facts)
         with self._spans("fit"):
             measured = await ranking.run(small, measure, inputs, counter, ranking)
@@ -148,8 +268,8 @@ class ContextManager:
             return await ranking.run(small, decide, measured, planners is not None), planners
 
     async def _planned(
-        self, proposal: Proposal, planners: Planners | None, ranking: RequestRanking
-    ) -> tuple[Proposal, PlanResult | None]:
+        self, proposal: WindowProposal, planners: RequestPlanners | None, ranking: RequestRanking
+    ) -> tuple[WindowProposal, PlanResult | None]:
         """The planner's plan, where one is called for and may pay; the proposal with what was decided. No thread and no
         transaction is held while a model is waited for."""
         planning, request = self._planning, proposal.measured.inputs.request
@@ -182,7 +302,7 @@ class ContextManager:
             on_forwarded=self._hooks.on_forwarded,
         )
 
-    async def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: Budget) -> BuiltContext | None:
+    async def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: PromptBudget) -> BuiltContext | None:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""
         if not self._counters.is_loaded(facts):
             await asyncio.to_thread(self._counters.load, facts)
@@ -206,8 +326,13 @@ class ContextManager:
         return await offload_if(request.size >= INLINE_CHARS, prompt_tokens, counter, request.messages, request.forward)
 
     async def with_older(
-        self, request: ChatRequest, history: History, facts: ModelFacts, budget: Budget, access: PlannerAccess
-    ) -> Material:
+        self,
+        request: ChatRequest,
+        history: ConversationHistory,
+        facts: ModelFacts,
+        budget: PromptBudget,
+        access: PlannerAccess,
+    ) -> WindowInputs:
         """What a conversation holds, its older messages too, of which a window may have done without.
 
         Raises:
@@ -217,13 +342,13 @@ class ContextManager:
         inputs = await gatherer.read(await gatherer.with_older(history), budget)
         return await asyncio.to_thread(collect, inputs)
 
-    async def with_excerpts(self, material: Material, tenant: str, question: str) -> Material:
+    async def with_excerpts(self, material: WindowInputs, tenant: str, question: str) -> WindowInputs:
         """The same, of whose large documents it holds what a question needs. Raises: as `with_older`."""
         if self._sources.large is None:
             return material
         return replace(material, attached=await read_anew(material.attached, self._sources.large, tenant, question))
 
-    def profile(self, request: ChatRequest, history: History, facts: ModelFacts) -> Profile | None:
+    def profile(self, request: ChatRequest, history: ConversationHistory, facts: ModelFacts) -> PromptProfile | None:
         """The prompt profile that the conversation calls for; None where none is configured or wanted."""
         if not self._is_profiled(request):
             return None
@@ -234,7 +359,7 @@ class ContextManager:
 
     async def profiles(
         self, messages: Sequence[dict[str, Any]], before: str | None, facts: ModelFacts
-    ) -> tuple[Profile | None, dict[str, Profile]]:
+    ) -> tuple[PromptProfile | None, dict[str, PromptProfile]]:
         """The prompt profile that messages call for, and that of each mode; None and none where none is configured.
 
         Args:
@@ -248,11 +373,11 @@ class ContextManager:
         mode, source = inferred(messages, before)
         return replace(found[mode], source=source), found
 
-    def _composed(self, mode: str, source: str, facts: ModelFacts) -> Profile:
+    def _composed(self, mode: str, source: str, facts: ModelFacts) -> PromptProfile:
         profiles = self._profiles or NO_PROFILES
         text, counter = composed(profiles, mode), self._counters.counter(facts)
         tokens = counter.text(text)
-        return Profile(mode, source, text, tokens, counter.text(monolith(profiles)) - tokens)
+        return PromptProfile(mode, source, text, tokens, counter.text(monolith(profiles)) - tokens)
 
     def _is_profiled(self, request: ChatRequest) -> bool:
         options = request.options

@@ -10,15 +10,15 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
-from gateway.artifacts.collect import current_turn
-from gateway.artifacts.files import HOLDERS, FilePlace, FileReader, Known
-from gateway.base.tasks import offload_if
+from gateway.context.artifacts.collect import current_turn
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.core.tasks import offload_if
+from gateway.core.types.chat import ModelFacts, RequestCaller
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage
+from gateway.core.types.items import named_file, pdf_data
+from gateway.core.types.window import first_forwarded
 from gateway.documents.document import DocumentOwner
-from gateway.models.conversation import ConversationMessage, History
-from gateway.models.exchange import Caller, ModelFacts
-from gateway.models.items import named_file, pdf_data
-from gateway.models.window import first_forwarded
-from gateway.tokens.counter import CounterRegistry
+from gateway.documents.file_reader import HOLDERS, FilePlace, FileReader, Known
 
 Part = dict[str, Any]
 NO_FILES: Mapping[FilePlace, dict[str, Any]] = MappingProxyType({})
@@ -26,7 +26,7 @@ INLINE_CHARS = 50_000
 """A PDF with a longer text is counted in a thread."""
 
 
-class Stays(IntEnum):
+class NativePdfs(IntEnum):
     """Which PDFs are forwarded as they came."""
 
     ALL = 0
@@ -43,7 +43,7 @@ class NativeFiles:
     facts: ModelFacts
     tenant: str | None
     """None: nothing may outlive the request."""
-    caller: Caller
+    caller: RequestCaller
     in_results: bool = False
     """The model's upstream takes PDFs in tool results, too."""
     own: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -53,11 +53,13 @@ class NativeFiles:
     _other: set[str] = field(default_factory=set)
     """Ids of what is no such PDF, or not there: a request is drafted several times, and looks at each once."""
 
-    async def of(self, history: History, stays: Stays, *, counted: bool) -> Mapping[FilePlace, dict[str, Any]]:
+    async def of(
+        self, history: ConversationHistory, stays: NativePdfs, *, counted: bool
+    ) -> Mapping[FilePlace, dict[str, Any]]:
         """The parts that are forwarded as they came; `counted`: there is a budget that they have to fit."""
         if not self.facts.supports_pdf_input:
             return NO_FILES
-        if stays is not Stays.NONE:
+        if stays is not NativePdfs.NONE:
             bodies = [message.body for message in history.messages[first_forwarded(history.frame, history.messages) :]]
             await self._fetch(bodies, counted=counted)
         places = native_places(history, stays, self.own, self._holders)
@@ -127,15 +129,15 @@ class NativeFiles:
 
 
 def native_places(
-    history: History, stays: Stays, own: Container[str] = (), holders: Sequence[str] = HOLDERS[:1]
+    history: ConversationHistory, stays: NativePdfs, own: Container[str] = (), holders: Sequence[str] = HOLDERS[:1]
 ) -> dict[FilePlace, dict[str, Any]]:
     """The `file` parts with PDFs that are forwarded as they came, for a model that takes them in messages of the roles
     `holders`; `own` are the ids of PDFs that are kept here."""
     messages = history.messages
-    if stays is Stays.NONE or not messages:
+    if stays is NativePdfs.NONE or not messages:
         return {}
     first = first_forwarded(history.frame, messages)
-    if stays is Stays.CURRENT:
+    if stays is NativePdfs.CURRENT:
         first = max(first, current_turn(history))
     return {
         (index, number): part

@@ -10,34 +10,34 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 
-from gateway.accounting.economics import expected_requests, saving_of
-from gateway.base import jsons
-from gateway.base.ids import content_digest
-from gateway.base.tasks import BackgroundTasks
-from gateway.config.settings import ContextSettings
-from gateway.context.build import Proposal
-from gateway.errors import StorageUnavailable
-from gateway.internal_models.budget import CallBudget
-from gateway.internal_models.calls import Begin, InternalModels, OpenBill
-from gateway.models.artifacts import Artifact, ArtifactPlan, ArtifactType, ProcessingStrategy
-from gateway.models.exchange import ChatRequest, Deployment, WhatIf
-from gateway.models.internal import InternalModelFailed, InternalRequest, OverBudget
-from gateway.models.upstream import CallScope
-from gateway.models.window import Planned
-from gateway.planning.decision import FORCED, Prospects, without_standing
-from gateway.planning.processor import ArtifactProcessor, ModelConfig
-from gateway.planning.prompt import PROMPT_VERSION, PlannerTask
-from gateway.planning.resting import PlannerRest
-from gateway.planning.summaries import Summarizer
-from gateway.planning.summary_cache import Make, SummaryCache, SummaryKey
-from gateway.ports import Clock, ConversationReader, InternalModel
-from gateway.telemetry.logs import get_logger
-from gateway.window import tuning
-from gateway.window.candidates import as_artifact, candidates, recent_texts, transcript
-from gateway.window.plan import changeable
-from gateway.window.recall import absent
+from gateway.billing.economics import expected_requests, saving_of
+from gateway.context.build import WindowProposal
+from gateway.context.internal_models.budget import CallBudget
+from gateway.context.internal_models.calls import Begin, InternalModels, OpenBill
+from gateway.context.planning.cooldown import PlannerCooldown
+from gateway.context.planning.decision import FORCED, PlanEconomics, without_standing
+from gateway.context.planning.processor import ArtifactProcessor, ModelConfig
+from gateway.context.planning.prompt import PROMPT_VERSION, PlannerTask
+from gateway.context.planning.summaries import ArtifactSummarizer
+from gateway.context.planning.summary_cache import Make, SummaryCache, SummaryKey
+from gateway.context.window import tuning
+from gateway.context.window.candidates import as_artifact, candidates, recent_texts, transcript
+from gateway.context.window.plan import changeable
+from gateway.context.window.recall import absent
+from gateway.core import jsons
+from gateway.core.config.settings import ContextSettings
+from gateway.core.errors import StorageUnavailable
+from gateway.core.ids import content_digest
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.ports import Clock, ConversationReader, InternalModel
+from gateway.core.tasks import BackgroundTasks
+from gateway.core.types.artifacts import Artifact, ArtifactPlan, ArtifactType, ProcessingStrategy
+from gateway.core.types.chat import ChatRequest, ModelDeployment, WhatIf
+from gateway.core.types.internal import InternalModelFailed, InternalRequest, OverBudget
+from gateway.core.types.upstream import CallScope
+from gateway.core.types.window import PlanToFollow
 
-log = get_logger("gateway.planning")
+log = get_logger("gateway.context.planning")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class PlanResult:
     nobody is asked again for the same request.
     """
 
-    planned: Planned | None = None
+    planned: PlanToFollow | None = None
     fallback_reason: str | None = None
     cache_hits: frozenset[str] = frozenset()
     cache_misses: int = 0
@@ -67,14 +67,14 @@ class PlannerAccess:
     summarizer.
     """
 
-    deployment: Deployment | None = None
+    deployment: ModelDeployment | None = None
     scope: CallScope = field(default_factory=CallScope)
     result: PlanResult | None = None
     begin: Begin | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Planners:
+class RequestPlanners:
     """The internal models that one request may use; their calls are added to its bill."""
 
     planner: InternalModel
@@ -82,7 +82,7 @@ class Planners:
     call_budget: CallBudget
 
 
-def planner_task(proposal: Proposal) -> PlannerTask | None:
+def planner_task(proposal: WindowProposal) -> PlannerTask | None:
     """What a planner is asked: about the artifacts that a plan can change, in the heuristic's order. None where a plan
     can change nothing, or the window's size is unknown: nobody is to be paid for that."""
     measured = proposal.measured
@@ -97,7 +97,7 @@ def planner_task(proposal: Proposal) -> PlannerTask | None:
     return PlannerTask(material.question, goal, budget, artifacts, recent=recent, quoted=quoted)
 
 
-def _artifacts_to_plan(proposal: Proposal) -> tuple[list[Artifact], frozenset[str]]:
+def _artifacts_to_plan(proposal: WindowProposal) -> tuple[list[Artifact], frozenset[str]]:
     """The artifacts that a plan can change, and the ids of those of which it can only find other passages."""
     measured, material, fitted = proposal.measured, proposal.measured.material, proposal.fitted
     undecided = without_standing(material, measured.unreduced, measured.inputs.history.stored)
@@ -120,23 +120,23 @@ def plan_of_then(what_if: WhatIf, *, trusted: bool) -> PlanResult:
     if plan is None:
         return PlanResult(asked=False)
     others = tuple(each for each in plan.artifacts if each.artifact_id.partition("-")[0] not in what_if.in_full)
-    return PlanResult(planned=Planned(plan.model_copy(update={"artifacts": others}), {}, trusted))
+    return PlanResult(planned=PlanToFollow(plan.model_copy(update={"artifacts": others}), {}, trusted))
 
 
-def prospects_of(proposal: Proposal) -> Prospects:
+def prospects_of(proposal: WindowProposal) -> PlanEconomics:
     """What is known of a plan before it is known what it would be asked."""
     inputs, material = proposal.measured.inputs, proposal.measured.material
     begun = material.messages[material.current].message_id if material.messages else None
     planned = inputs.history.planned
     asked = begun is not None and material.frame is not None and material.frame.asked == begun
-    return Prospects(
+    return PlanEconomics(
         must_leave=proposal.fitted.new_pass and not planned,
         asked_this_turn=planned or asked,
         stands=inputs.request.store,
     )
 
 
-def most_saved(proposal: Proposal, task: PlannerTask, *, trusted: bool) -> Decimal | None:
+def most_saved(proposal: WindowProposal, task: PlannerTask, *, trusted: bool) -> Decimal | None:
     """The most that a plan of these artifacts can save in USD while everything fits: all of them, or what the heuristic
     leaves to a planner that is not trusted, in all requests that are expected to forward this one's messages. None if
     the price is unknown."""
@@ -157,7 +157,7 @@ class ContextPlanning:
         summaries: SummaryCache,
         plans: SummaryCache,
         store: ConversationReader,
-        rest: PlannerRest,
+        rest: PlannerCooldown,
         clock: Clock,
     ) -> None:
         self._settings = settings
@@ -170,7 +170,7 @@ class ContextPlanning:
         self._processor = ArtifactProcessor(settings)
         self._tasks = BackgroundTasks()
 
-    def planners(self, request: ChatRequest, access: PlannerAccess) -> Planners | None:
+    def planners(self, request: ChatRequest, access: PlannerAccess) -> RequestPlanners | None:
         """Those that this request may use; None without a planner, or in mode `simple` (guarantee §2)."""
         primary = access.deployment
         if primary is None or request.options.mode != "auto":
@@ -183,9 +183,9 @@ class ContextPlanning:
             return self._models.served(name, primary, bill, chosen=name in config.chosen)
 
         planner = served(config.context_planner)
-        return Planners(planner, served(config.summarizer), call_budget) if planner is not None else None
+        return RequestPlanners(planner, served(config.summarizer), call_budget) if planner is not None else None
 
-    async def plan(self, request: ChatRequest, task: PlannerTask, planners: Planners) -> PlanResult:
+    async def plan(self, request: ChatRequest, task: PlannerTask, planners: RequestPlanners) -> PlanResult:
         """One call of the planner, and the summaries that its plan asks for; never an error."""
         planners.call_budget.begin()
         try:
@@ -198,11 +198,11 @@ class ContextPlanning:
             log.fault("planning_failed", fault, request_id=request.request_id)
             return PlanResult(fallback_reason="planning_failed")
 
-    async def is_resting(self, request: ChatRequest, planners: Planners) -> bool:
+    async def is_resting(self, request: ChatRequest, planners: RequestPlanners) -> bool:
         """Whether the planner's last answers to this tenant were unusable."""
         return await self._rest.is_resting(request.caller.tenant, planners.planner.name)
 
-    def prospects(self, proposal: Proposal, task: PlannerTask, planners: Planners) -> Prospects:
+    def prospects(self, proposal: WindowProposal, task: PlannerTask, planners: RequestPlanners) -> PlanEconomics:
         """What asking for this plan would cost and could save (ADR 16). It counts prompts and artifacts."""
         saving = most_saved(proposal, task, trusted=self._settings.trust_planner)
         return replace(prospects_of(proposal), price=self._processor.price(task, planners.planner), saving=saving)
@@ -235,7 +235,7 @@ class ContextPlanning:
         return text
 
     async def _with_summaries(
-        self, request: ChatRequest, plan: ArtifactPlan, artifacts: Sequence[Artifact], planners: Planners
+        self, request: ChatRequest, plan: ArtifactPlan, artifacts: Sequence[Artifact], planners: RequestPlanners
     ) -> PlanResult:
         ids = {d.artifact_id for d in plan.artifacts if d.strategy is ProcessingStrategy.SUMMARIZE}
         chosen = [a for a in artifacts if a.artifact_id in ids and a.artifact_type is not ArtifactType.CONVERSATION]
@@ -252,17 +252,19 @@ class ContextPlanning:
             self._tasks.start(self._summaries.evict(request.caller.tenant, cached))
             raise
         return PlanResult(
-            planned=Planned(plan, prepared.texts, self._settings.trust_planner),
+            planned=PlanToFollow(plan, prepared.texts, self._settings.trust_planner),
             fallback_reason=next(iter(prepared.failed), None),
             cache_hits=prepared.hits,
             cache_misses=len(chosen) - len(prepared.hits) if summarizer is not None else 0,
             cached=cached,
         )
 
-    async def _summarizer(self, request: ChatRequest, model: InternalModel) -> Summarizer:
+    async def _summarizer(self, request: ChatRequest, model: InternalModel) -> ArtifactSummarizer:
         secret, reads, keeps = await self._cached_as(request)
         seconds, tenant = self._settings.summarizer_timeout, request.caller.tenant
-        return Summarizer(model, self._summaries, tenant, secret, reads=reads, keeps=keeps, timeout_seconds=seconds)
+        return ArtifactSummarizer(
+            model, self._summaries, tenant, secret, reads=reads, keeps=keeps, timeout_seconds=seconds
+        )
 
     async def _cached_as(self, request: ChatRequest) -> tuple[bytes, bool, bool]:
         """The secret of what is cached for a request, and whether it may be read and kept: of a dry run nothing is kept

@@ -2,25 +2,25 @@
 
 from dataclasses import dataclass, replace
 
-from gateway.assembly.block import one_line
-from gateway.assembly.own_files import NO_OWN_FILES, OwnFiles
-from gateway.context.build import FinalFit, MeasuredInputs, Proposal, RequestRanking, left_out
+from gateway.context.assembly.block import one_line
+from gateway.context.assembly.hosted_files import NO_OWN_FILES, OwnFiles
+from gateway.context.build import FinalFit, MeasuredInputs, RequestRanking, WindowProposal, left_out
 from gateway.context.gather import ContextInputs
 from gateway.context.planner import PlanResult
-from gateway.embeddings.background import PendingVectors
-from gateway.errors import ContextLengthExceeded
-from gateway.models.artifacts import UNINDEXED, WORKFLOW_SPEC, Artifact, ArtifactType, ProcessingStrategy
-from gateway.models.bill import ContextUtilizationMetadata, LeftOut
-from gateway.models.economy import EconomyNote
-from gateway.models.exchange import ChatRequest
-from gateway.models.memory import MemoryMessage
-from gateway.models.places import NOTE_END, left_out_of, pages_without_text
-from gateway.models.tool_steps import turn_starts
-from gateway.models.window import MEMORY_INDEX, SYSTEM_INDEX, Fitted, Material
-from gateway.planning.record import SAME_DOCUMENT, EarlierWindow, holds_reduced, records_of
-from gateway.relevance.index_cache import PassageFinder
-from gateway.window.budget import Budget
-from gateway.window.counting import PromptCounter
+from gateway.context.planning.record import SAME_DOCUMENT, EarlierWindow, holds_reduced, records_of
+from gateway.context.window.budget import PromptBudget
+from gateway.context.window.counting import PromptCounter
+from gateway.core.errors import ContextLengthExceeded
+from gateway.core.types.artifacts import UNINDEXED, WORKFLOW_SPEC, Artifact, ArtifactType, ProcessingStrategy
+from gateway.core.types.bill import ContextUtilizationMetadata, LeftOutTokens
+from gateway.core.types.chat import ChatRequest
+from gateway.core.types.economy import EconomyNote
+from gateway.core.types.memory import MemoryMessage
+from gateway.core.types.places import NOTE_END, left_out_of, pages_without_text
+from gateway.core.types.tool_steps import turn_starts
+from gateway.core.types.window import MEMORY_INDEX, SYSTEM_INDEX, PackedWindow, WindowInputs
+from gateway.retrieval.embeddings.background import PendingVectors
+from gateway.retrieval.index_cache import PassageFinder
 
 MAX_TURNS = "max_turns"
 """Why older turns are not forwarded, whatever room there is (`ContextUtilizationMetadata.left_by`)."""
@@ -31,20 +31,20 @@ class BuiltContext:
     """What is forwarded, what is to be remembered of it, and its figures.
 
     `material` and `counting` are None where the messages go up as they were sent and nobody looked into them
-    (`context/fast_path.py`). `cached` are digests of contents of which the cache keeps something. `plan` is what a
+    (`context/manager.py`). `cached` are digests of contents of which the cache keeps something. `plan` is what a
     planner was asked for, so that a second context of the same request asks nobody. `left_out` is what everything would
     have taken beside it. `indexes` and `vectors` are kept
     for later questions once the request is stored.
     """
 
-    fitted: Fitted
+    fitted: PackedWindow
     utilization: ContextUtilizationMetadata
-    material: Material | None
+    material: WindowInputs | None
     counting: PromptCounter | None = None
     new_attachments: tuple[Artifact, ...] = ()
     cached: tuple[str, ...] = ()
     plan: PlanResult | None = None
-    left_out: LeftOut | None = None
+    left_out: LeftOutTokens | None = None
     indexes: PassageFinder | None = None
     vectors: PendingVectors | None = None
     economy: EconomyNote | None = None
@@ -65,7 +65,7 @@ class BuiltContext:
         return replace(self, cached=tuple(dict.fromkeys((*self.cached, *digests)))) if digests else self
 
 
-def render(proposal: Proposal, final: FinalFit, result: PlanResult | None) -> BuiltContext:
+def render(proposal: WindowProposal, final: FinalFit, result: PlanResult | None) -> BuiltContext:
     """The finished context with its figures. Its messages were worded while it was fitted, since they are counted as
     they go up."""
     measured, settings = proposal.measured, proposal.measured.inputs.settings
@@ -94,7 +94,7 @@ def render(proposal: Proposal, final: FinalFit, result: PlanResult | None) -> Bu
     return built.with_cached(result.cached) if result is not None else built
 
 
-def check_whole(built: BuiltContext, budget: Budget) -> None:
+def check_whole(built: BuiltContext, budget: PromptBudget) -> None:
     """For a request of which nothing may be left out.
 
     Raises:
@@ -107,7 +107,9 @@ def check_whole(built: BuiltContext, budget: Budget) -> None:
         raise ContextLengthExceeded(budget.overflow(None), param="messages")
 
 
-def _utilization(measured: MeasuredInputs, fitted: Fitted, warning_threshold: float) -> ContextUtilizationMetadata:
+def _utilization(
+    measured: MeasuredInputs, fitted: PackedWindow, warning_threshold: float
+) -> ContextUtilizationMetadata:
     source, material = measured.inputs, measured.material
     history, request = source.history, source.request
     included = len(set(fitted.forwarded.indexes) - {SYSTEM_INDEX, MEMORY_INDEX})
@@ -155,7 +157,7 @@ def _workflow_spec_tokens(measured: MeasuredInputs, utilization: ContextUtilizat
     )
 
 
-def _without_text(material: Material) -> list[str]:
+def _without_text(material: WindowInputs) -> list[str]:
     """A warning for each document of now that has pages without text (guarantee §14.3), or of which its reader left out
     parts (guarantee §2)."""
     found: dict[str, None] = {}
@@ -189,7 +191,7 @@ def _report_summaries(utilization: ContextUtilizationMetadata, result: PlanResul
     ]
 
 
-def _strategy(material: Material, fitted: Fitted) -> str:
+def _strategy(material: WindowInputs, fitted: PackedWindow) -> str:
     """`heuristic` if an artifact was decided on, `simple` if only turns left, else `passthrough` (guarantee §6). A tool
     result that is forwarded as text in full was restored, not decided on."""
     restored = {a.artifact_id: a.content for a in material.restored}
@@ -202,7 +204,7 @@ def _strategy(material: Material, fitted: Fitted) -> str:
 
 
 def measured_utilization(
-    request: ChatRequest, budget: Budget, fitted: Fitted, included: int, warning_threshold: float
+    request: ChatRequest, budget: PromptBudget, fitted: PackedWindow, included: int, warning_threshold: float
 ) -> ContextUtilizationMetadata:
     """The figures of a context, and a warning where they call for one.
 

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.artifacts.files import place_of
-from gateway.assembly.own_files import OwnFiles
-from gateway.base.ids import FILE
-from gateway.errors import InvalidRequest, NotFound
-from gateway.models.conversation import History
-from gateway.models.exchange import Caller, ChatRequest, StoredFile
-from gateway.models.items import named_file, named_picture
-from gateway.models.window import first_forwarded
-from gateway.ports.documents import FileStore
-from gateway.tokens.counter import CounterRegistry
+from gateway.context.assembly.hosted_files import OwnFiles
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.core.errors import InvalidRequest, NotFound
+from gateway.core.ids import FILE
+from gateway.core.ports.documents import FileStore
+from gateway.core.types.chat import ChatRequest, RequestCaller, StoredFile
+from gateway.core.types.conversation import ConversationHistory
+from gateway.core.types.items import named_file, named_picture
+from gateway.core.types.window import first_forwarded
+from gateway.documents.file_reader import place_of
 
 DELETED = "(This picture was deleted.)"
 NO_PICTURE = "is no picture: PNG, JPEG, GIF and WebP are taken"
@@ -42,13 +42,13 @@ class WholeFiles:
     theirs, `files` what `file` parts hold then."""
 
     store: FileStore | None
-    caller: Caller
+    caller: RequestCaller
     counters: CounterRegistry | None = None
     """Which are to know the sizes of pictures."""
     pictures: dict[str, Part] = field(default_factory=dict)
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    async def fetch(self, history: History, sent: Sequence[Message]) -> None:
+    async def fetch(self, history: ConversationHistory, sent: Sequence[Message]) -> None:
         """Gets the pictures of a conversation that may be forwarded, and notes their sizes.
 
         Args:

@@ -9,19 +9,19 @@ import zlib
 from collections.abc import Callable
 from typing import IO, cast
 
-from gateway.documents.apart import tell_progress
-from gateway.documents.archive_zip import MOST_MEMBER_BYTES
+from gateway.documents.archive_members import listing, why_not
+from gateway.documents.archive_zip import MAX_MEMBER_BYTES
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
-from gateway.documents.members import listing, why_not
-from gateway.documents.nested import Nesting, reading_of
+from gateway.documents.nested_documents import NestedPlace, reading_of
+from gateway.documents.sandbox_worker import tell_progress
 
-MOST_ENTRIES = 100_000
+MAX_ENTRIES = 100_000
 PACKED = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
 MAGIC_BYTES = 8
 BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, ValueError, UnicodeError)
 
 
-class _Bounded(io.RawIOBase):
+class _BoundedArchive(io.RawIOBase):
     """What an archive unpacks to, up to so many bytes."""
 
     def __init__(self, inner: IO[bytes], most: int) -> None:
@@ -34,7 +34,7 @@ class _Bounded(io.RawIOBase):
             UnreadableDocument: it would be beyond the bound.
         """
         left = self._most - self._inner.tell()
-        if not 0 <= size <= MOST_MEMBER_BYTES or left <= 0:
+        if not 0 <= size <= MAX_MEMBER_BYTES or left <= 0:
             raise UnreadableDocument("it unpacks to far more than it is")
         return self._inner.read(min(size, left))
 
@@ -61,14 +61,14 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
     return reading_of(read_nested, raw, options)
 
 
-def read_nested(raw: bytes, nesting: Nesting) -> str:
+def read_nested(raw: bytes, nesting: NestedPlace) -> str:
     """The same with what is left of the bounds.
 
     Raises:
         UnreadableDocument: see `read`.
     """
     most, source = nesting.budget.unpacked, io.BytesIO(raw)
-    unpacked = _Bounded(_opened(source), most)
+    unpacked = _BoundedArchive(_opened(source), most)
     try:
         try:
             with tarfile.open(fileobj=cast(IO[bytes], unpacked), mode="r:") as archive:
@@ -89,9 +89,9 @@ def _opened(source: io.BytesIO) -> IO[bytes]:
     return cast(IO[bytes], opener(source, "rb")) if opener else source
 
 
-def _single(raw: bytes, nesting: Nesting) -> str:
+def _single(raw: bytes, nesting: NestedPlace) -> str:
     """The one file that is packed, as a member without a name of its own."""
-    most = min(MOST_MEMBER_BYTES, nesting.budget.unpacked)
+    most = min(MAX_MEMBER_BYTES, nesting.budget.unpacked)
     with _opened(io.BytesIO(raw)) as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -102,7 +102,7 @@ def _single(raw: bytes, nesting: Nesting) -> str:
     return text
 
 
-def _archive(archive: tarfile.TarFile, nesting: Nesting, tell: Callable[[], None]) -> str:
+def _archive(archive: tarfile.TarFile, nesting: NestedPlace, tell: Callable[[], None]) -> str:
     names: list[tuple[str, int]] = []
     texts: list[tuple[str, str]] = []
     try:
@@ -111,8 +111,8 @@ def _archive(archive: tarfile.TarFile, nesting: Nesting, tell: Callable[[], None
             if member.isdir():
                 continue
             names.append((member.name, member.size))
-            if len(names) > MOST_ENTRIES:
-                nesting.budget.notes.append(LeftOut(f"Only the first {MOST_ENTRIES:,} files were looked at."))
+            if len(names) > MAX_ENTRIES:
+                nesting.budget.notes.append(LeftOut(f"Only the first {MAX_ENTRIES:,} files were looked at."))
                 break
             if text := _member(archive, member, nesting):
                 texts.append((member.name, text))
@@ -126,9 +126,9 @@ def _archive(archive: tarfile.TarFile, nesting: Nesting, tell: Callable[[], None
     return "\n\n".join([listing(head, sorted(names)), *(text for _, text in sorted(texts))])
 
 
-def _member(archive: tarfile.TarFile, member: tarfile.TarInfo, nesting: Nesting) -> str:
+def _member(archive: tarfile.TarFile, member: tarfile.TarInfo, nesting: NestedPlace) -> str:
     why = None if member.isreg() and not member.issparse() else "links or devices"
-    why = why or why_not(member.name) or ("too large" if member.size > MOST_MEMBER_BYTES else None)
+    why = why or why_not(member.name) or ("too large" if member.size > MAX_MEMBER_BYTES else None)
     if why is not None:
         nesting.leave_out(why, member.name)
         return ""

@@ -6,14 +6,14 @@ import zipfile
 import zlib
 from lzma import LZMAError
 
-from gateway.documents.apart import tell_progress
+from gateway.documents.archive_members import listing, why_not
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
-from gateway.documents.members import listing, why_not
-from gateway.documents.nested import Nesting, reading_of
+from gateway.documents.nested_documents import NestedPlace, reading_of
+from gateway.documents.sandbox_worker import tell_progress
 
-MOST_ENTRIES = 200_000
+MAX_ENTRIES = 200_000
 DIRECTORY_ENTRY = b"PK\x01\x02"
-MOST_MEMBER_BYTES = 128 * 2**20
+MAX_MEMBER_BYTES = 128 * 2**20
 BOMB_BYTES, BOMB_RATIO = 16 * 2**20, 300
 """A member is a bomb if it says to unpack to so many bytes at least, and to so many times its size."""
 ENCRYPTED = 1
@@ -28,14 +28,14 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
     return reading_of(read_nested, raw, options)
 
 
-def read_nested(raw: bytes, nesting: Nesting) -> str:
+def read_nested(raw: bytes, nesting: NestedPlace) -> str:
     """The same with what is left of the bounds.
 
     Raises:
         UnreadableDocument: see `read`.
     """
-    if raw.count(DIRECTORY_ENTRY) > MOST_ENTRIES:
-        raise UnreadableDocument(f"it holds more than {MOST_ENTRIES:,} files")
+    if raw.count(DIRECTORY_ENTRY) > MAX_ENTRIES:
+        raise UnreadableDocument(f"it holds more than {MAX_ENTRIES:,} files")
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             files = sorted((each for each in archive.infolist() if not each.is_dir()), key=lambda each: each.filename)
@@ -50,14 +50,14 @@ def read_nested(raw: bytes, nesting: Nesting) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, nesting: Nesting) -> str:
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, nesting: NestedPlace) -> str:
     why = _why_not(member)
     if why is not None:
         nesting.leave_out(why, member.filename)
         return ""
     if not nesting.can_take(member.filename):
         return ""
-    most = min(MOST_MEMBER_BYTES, nesting.budget.unpacked)
+    most = min(MAX_MEMBER_BYTES, nesting.budget.unpacked)
     try:
         with archive.open(member) as file:
             content = file.read(most + 1)

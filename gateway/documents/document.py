@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.models.document_kinds import document_digest
-from gateway.models.places import LEFT_OUT_START, NOTE_END, NOTE_START, Places
+from gateway.core.types.document_kinds import document_digest
+from gateway.core.types.places import LEFT_OUT_START, NOTE_END, NOTE_START, TextPlaces
 
 
 class LeftOut(str):
@@ -89,7 +89,7 @@ class Reading:
 
     def of_pages(self, numbers: Sequence[int]) -> "Reading":
         """What was read of the pages with these numbers, from 1."""
-        places = Places(self.text)
+        places = TextPlaces(self.text)
         spans = [span for number in numbers for span in places.find(f"page {number}")]
         text = "".join(self.text[start:end] for start, end in spans)
         empty = tuple(number for number in self.empty if number in numbers)

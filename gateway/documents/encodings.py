@@ -52,7 +52,7 @@ MAX_ODD = 0.15
 """Of the letters and signs beyond ASCII, what may be odd in a text of Latin letters."""
 MANY_LETTERS = 20
 CONTROLS = re.compile(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
-MOST_CONTROLS = 0.1
+MAX_CONTROLS = 0.1
 
 
 def encoding_of(raw: bytes) -> str | None:
@@ -87,7 +87,7 @@ def decodes(raw: bytes, encoding: str) -> bool:
 
 def _has_controls(raw: bytes) -> bool:
     sample = raw[:SAMPLE_BYTES]
-    return len(CONTROLS.findall(sample)) > MOST_CONTROLS * len(sample)
+    return len(CONTROLS.findall(sample)) > MAX_CONTROLS * len(sample)
 
 
 def _wide(raw: bytes) -> str | None:

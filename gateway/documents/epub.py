@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+from gateway.core.types.places import marker, plain_lines
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
-from gateway.documents.packages import Package, children, local, reading, xml_of
+from gateway.documents.packages import ZipPackage, children, local, reading, xml_of
 from gateway.documents.plain import decoded
-from gateway.models.places import marker, plain_lines
 
 CONTAINER = "META-INF/container.xml"
 ENCRYPTION = "META-INF/encryption.xml"
@@ -28,7 +28,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         UnreadableDocument: it is no EPUB, its chapters are encrypted, or it would be too large.
     """
     with reading("EPUB"):
-        package = Package(raw)
+        package = ZipPackage(raw)
         container = package.xml(CONTAINER)
         paths = [node.get("full-path", "") for node in container.iter() if local(node.tag) == "rootfile"]
         path = paths[0]
@@ -69,7 +69,7 @@ def _about(book: ElementTree.Element) -> Iterator[str]:
                 yield f"{ABOUT[name]}: {said}"
 
 
-def _refuse_encrypted(package: Package, chapters: list[str]) -> None:
+def _refuse_encrypted(package: ZipPackage, chapters: list[str]) -> None:
     """
     Raises:
         UnreadableDocument: a chapter is encrypted; fonts may be.

@@ -11,8 +11,8 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from gateway.documents.confine import NOBODY
-from gateway.telemetry.logs import get_logger
+from gateway.core.instrumentation.logs import get_logger
+from gateway.documents.sandbox import NOBODY
 
 PREFIX = "gateway-document-"
 YOUNG_SECONDS = 60.0

@@ -3,9 +3,9 @@
 import re
 from html import unescape
 
+from gateway.core.types.places import plain_lines
 from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.plain import decoded
-from gateway.models.places import plain_lines
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:

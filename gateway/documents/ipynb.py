@@ -4,12 +4,12 @@ import json
 import re
 from typing import Any
 
+from gateway.core.types.places import marker, plain_lines
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
 from gateway.documents.plain import decoded
-from gateway.models.places import marker, plain_lines
 
-MOST_OUTPUT = 20_000
+MAX_OUTPUT = 20_000
 """Characters of one output that are read."""
 ANSI = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 PICTURE = "(A picture.)"
@@ -66,4 +66,4 @@ def _joined(text: Any) -> str:
 
 def _bounded(text: str) -> str:
     text = text.rstrip("\n")
-    return text if len(text) <= MOST_OUTPUT else f"{text[:MOST_OUTPUT]}\n({len(text) - MOST_OUTPUT:,} characters more)"
+    return text if len(text) <= MAX_OUTPUT else f"{text[:MAX_OUTPUT]}\n({len(text) - MAX_OUTPUT:,} characters more)"

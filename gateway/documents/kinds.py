@@ -2,8 +2,8 @@
 
 from importlib import import_module
 
+from gateway.core.types.document_kinds import KINDS
 from gateway.documents.document import DocumentFile, Reading, ReadOptions
-from gateway.models.document_kinds import KINDS
 
 INLINE_BYTES = 2**18
 """A longer document is read apart, whatever it is; plain text needs no reading."""

@@ -7,27 +7,27 @@ from email.header import decode_header, make_header
 from email.message import Message
 from email.policy import Compat32
 
+from gateway.core.types.places import plain_lines
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
-from gateway.documents.nested import Nesting, reading_of
+from gateway.documents.nested_documents import NestedPlace, reading_of
 from gateway.documents.plain import decoded, text_of
-from gateway.models.places import plain_lines
 
 SHOWN = ("From", "To", "Cc", "Date", "Subject")
-MOST_HEADER = 4000
+MAX_HEADER = 4000
 """Characters of one header that are read: what parses them takes quadratic time."""
-MOST_PARTS = 10_000
+MAX_PARTS = 10_000
 
 
-class _Policy(Compat32):
+class _HeaderPolicy(Compat32):
     """Cuts long headers before anything parses them."""
 
     def header_source_parse(self, sourcelines: Sequence[str]) -> tuple[str, str]:
         name, _, value = sourcelines[0].partition(":")
-        lines, size = [value.lstrip(" \t")[:MOST_HEADER]], 0
+        lines, size = [value.lstrip(" \t")[:MAX_HEADER]], 0
         for line in sourcelines[1:]:
             size += len(line)
-            if size > MOST_HEADER:
+            if size > MAX_HEADER:
                 break
             lines.append(line)
         return name, "".join(lines).rstrip("\r\n")
@@ -42,14 +42,14 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
     return reading_of(read_nested, raw, options)
 
 
-def read_nested(raw: bytes, nesting: Nesting) -> str:
+def read_nested(raw: bytes, nesting: NestedPlace) -> str:
     """The same with what is left of the bounds.
 
     Raises:
         UnreadableDocument: see `read`.
     """
     try:
-        message = email.message_from_bytes(raw, policy=_Policy())
+        message = email.message_from_bytes(raw, policy=_HeaderPolicy())
     except (MessageError, ValueError, RecursionError) as error:
         raise UnreadableDocument("it is no readable mail") from error
     if not any(message.get(name) for name in (*SHOWN, "Received", "MIME-Version", "Content-Type")):
@@ -63,7 +63,7 @@ def assembled(headers: list[tuple[str, str]], body: str, attachments: list[str])
     return "\n\n".join(each for each in (head, plain_lines(body.strip()), *attachments) if each)
 
 
-def _mail(message: Message, nesting: Nesting) -> str:
+def _mail(message: Message, nesting: NestedPlace) -> str:
     headers = [(name, header_text(message.get(name, ""))) for name in SHOWN]
     bodies: list[str] = []
     attached: list[Message] = []
@@ -81,7 +81,7 @@ def _mail(message: Message, nesting: Nesting) -> str:
 
 def header_text(value: object) -> str:
     """A header as people see it, in one line."""
-    text = str(value)[:MOST_HEADER]
+    text = str(value)[:MAX_HEADER]
     try:
         text = str(make_header(decode_header(text)))
     except (MessageError, ValueError, LookupError):
@@ -95,7 +95,7 @@ def _leaves(message: Message) -> Iterator[tuple[Message, bool]]:
     Of several forms of the same text, plain text counts, else HTML.
     """
     waiting = [message]
-    for _ in range(MOST_PARTS):
+    for _ in range(MAX_PARTS):
         if not waiting:
             return
         part = waiting.pop()
@@ -143,7 +143,7 @@ def _name(part: Message, number: int) -> str:
     return f"attachment {number}{ending.get(part.get_content_type(), '')}"
 
 
-def _attachment(part: Message, number: int, nesting: Nesting) -> str:
+def _attachment(part: Message, number: int, nesting: NestedPlace) -> str:
     name = _name(part, number)
     if not nesting.can_take(name):
         return ""

@@ -7,11 +7,11 @@ from typing import Any
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
 from gateway.documents.mail import assembled, header_text
-from gateway.documents.nested import Nesting, reading_of
+from gateway.documents.nested_documents import NestedPlace, reading_of
 
 BROKEN = (OSError, ValueError, KeyError, IndexError, AttributeError, TypeError, AssertionError, struct.error)
 """What the library lets through for broken files."""
-MOST_ATTACHMENTS = 10_000
+MAX_ATTACHMENTS = 10_000
 
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
@@ -23,7 +23,7 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
     return reading_of(read_nested, raw, options)
 
 
-def read_nested(raw: bytes, nesting: Nesting) -> str:
+def read_nested(raw: bytes, nesting: NestedPlace) -> str:
     """The same with what is left of the bounds.
 
     Raises:
@@ -34,7 +34,7 @@ def read_nested(raw: bytes, nesting: Nesting) -> str:
     try:
         message = Message.load(io.BytesIO(raw))
         headers, body = _headers(message), _body(message)
-        attached = [(_name(each), each.file_bytes, each.mime_type) for each in message.attachments[:MOST_ATTACHMENTS]]
+        attached = [(_name(each), each.file_bytes, each.mime_type) for each in message.attachments[:MAX_ATTACHMENTS]]
     except (*BROKEN, RecursionError) as error:
         raise UnreadableDocument("it is no readable mail of Outlook's") from error
     texts = []

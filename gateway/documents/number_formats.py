@@ -47,7 +47,7 @@ class _NoFormat(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Plain:
+class _PlainSection:
     """A section whose places stand side by side, as nearly all do: it is worked out in floats, since a sheet has
     millions of cells. `least`: places after the point that are always shown."""
 
@@ -76,11 +76,11 @@ class _Plain:
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class _FormatSection:
     items: tuple[Item, ...]
     operator: str = ""
     limit: float = 0.0
-    plain: _Plain | None = None
+    plain: _PlainSection | None = None
 
     def takes(self, value: float) -> bool:
         """Whether its own condition holds."""
@@ -91,7 +91,7 @@ class _Section:
 class NumberFormat:
     """A code of numbers; `of` says whether a code is one."""
 
-    def __init__(self, sections: Sequence[_Section]) -> None:
+    def __init__(self, sections: Sequence[_FormatSection]) -> None:
         has_text = len(sections) == 4 or (len(sections) > 1 and any(kind == "@" for kind, _ in sections[-1].items))
         self._numbers = sections[:-1] if has_text else sections
         self._text = sections[-1].items if has_text or any(kind == "@" for kind, _ in sections[0].items) else ()
@@ -136,7 +136,7 @@ class NumberFormat:
             shown = f"-{shown}"
         return shown if is_exact and shown else f"{shown} ({raw})" if shown else raw
 
-    def _section(self, value: float) -> tuple[_Section, bool]:
+    def _section(self, value: float) -> tuple[_FormatSection, bool]:
         """The section for a value, and whether it says by itself that the value is negative."""
         numbers = self._numbers
         if any(section.operator for section in numbers):
@@ -147,7 +147,7 @@ class NumberFormat:
         return numbers[2 if value == 0 and len(numbers) > 2 else 0], False
 
 
-def _sections(code: str) -> list[_Section]:
+def _sections(code: str) -> list[_FormatSection]:
     """
     Raises:
         _NoFormat: it has letters that stand for dates, or that mean nothing.
@@ -157,7 +157,7 @@ def _sections(code: str) -> list[_Section]:
     for found in TOKEN.finditer(code):
         kind, text = found.lastgroup, found[0]
         if kind == "other" and text == ";":
-            sections.append(_Section(tuple(items), *condition, _plain(items)))
+            sections.append(_FormatSection(tuple(items), *condition, _plain(items)))
             items, condition = [], ("", 0.0)
         elif kind == "limit":
             condition = (found["operator"], float(found["limit"]))
@@ -173,10 +173,10 @@ def _sections(code: str) -> list[_Section]:
             items.append(("E", text[1]))
         elif kind == "other":
             items.append((text if text in ".,/%@" else "", text))
-    return [*sections, _Section(tuple(items), *condition, _plain(items))]
+    return [*sections, _FormatSection(tuple(items), *condition, _plain(items))]
 
 
-def _plain(items: Sequence[Item]) -> _Plain | None:
+def _plain(items: Sequence[Item]) -> _PlainSection | None:
     """None where the places do not stand side by side, or are of a fraction or a power."""
     found = PLAIN.fullmatch("".join(kind or "_" for kind, _ in items))
     if found is None or not (found["whole"] or found["part"]):
@@ -189,7 +189,7 @@ def _plain(items: Sequence[Item]) -> _Plain | None:
     after = "".join(text for _, text in items[found.end("commas") :])
     factor = 100.0 ** found[0].count("%") / 1000.0 ** len(found["commas"])
     least = part.rfind("0") + 1
-    return _Plain(before.lstrip(), after.rstrip(), zeros, len(part), least, factor, is_grouped)
+    return _PlainSection(before.lstrip(), after.rstrip(), zeros, len(part), least, factor, is_grouped)
 
 
 def _shown(items: Sequence[Item], value: Decimal) -> tuple[str, Decimal | None]:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from gateway.documents.apart import tell_progress
+from gateway.core.types.places import page_list
 from gateway.documents.document import ReadOptions
-from gateway.models.places import page_list
+from gateway.documents.sandbox_worker import tell_progress
 
 PROGRAM = "tesseract"
 SHARE = 0.6
@@ -25,24 +25,24 @@ SHARE = 0.6
 PAGE_SECONDS = 20.0
 DPI = 200
 POINTS_PER_INCH = 72
-MOST_PIXELS = 12_000_000
+MAX_PIXELS = 12_000_000
 """A page of which more would be rendered is rendered smaller."""
 DIES_WITH_PARENT, KILL = 1, 9
 
 
 @dataclass(frozen=True, slots=True)
-class Recognized:
+class RecognizedText:
     """Texts by number of the page, and what is to be said of it."""
 
     texts: dict[int, str]
     notes: list[str]
 
 
-def recognized(document: Any, numbers: Sequence[int], options: ReadOptions) -> Recognized:
+def recognized(document: Any, numbers: Sequence[int], options: ReadOptions) -> RecognizedText:
     """The texts of those pages of PDFium's document on which any was recognized; none where no `tesseract` is."""
     program = shutil.which(PROGRAM)
     if program is None:
-        return Recognized({}, [])
+        return RecognizedText({}, [])
     languages = _languages(program, options.ocr_languages)
     until = time.monotonic() + SHARE * options.seconds
     texts: dict[int, str] = {}
@@ -61,7 +61,7 @@ def recognized(document: Any, numbers: Sequence[int], options: ReadOptions) -> R
         notes.append(f"{which.format(page_list(list(texts)))} recognized from pictures (OCR).")
     if missed:
         notes.append(f"The text of page {page_list(missed)} could not be recognized (OCR).")
-    return Recognized(texts, notes)
+    return RecognizedText(texts, notes)
 
 
 def is_installed() -> bool:
@@ -89,7 +89,7 @@ def _picture(page: Any) -> bytes:
     """The page in grey, as a PGM: the simplest format that tesseract reads."""
     width, height = page.get_size()
     scale = DPI / POINTS_PER_INCH
-    scale = min(scale, (MOST_PIXELS / max(1.0, width * height)) ** 0.5)
+    scale = min(scale, (MAX_PIXELS / max(1.0, width * height)) ** 0.5)
     bitmap = page.render(scale=scale, grayscale=True)
     rows = bytes(bitmap.buffer)
     lines = (rows[n * bitmap.stride : n * bitmap.stride + bitmap.width] for n in range(bitmap.height))

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from gateway.core.types.places import marker, page_list, plain_lines
 from gateway.documents.document import LeftOut, Reading, ReadOptions
 from gateway.documents.docx import BREAK, paged
-from gateway.documents.packages import Package, attribute, child, children, local, reading
-from gateway.models.places import marker, page_list, plain_lines
+from gateway.documents.packages import ZipPackage, attribute, child, children, local, reading
 
-MOST_REPEATED = 200
+MAX_REPEATED = 200
 """Spaces, or cells of a table, that one element may stand for."""
 DEEPEST = 60
 """Lists, frames and tables one in another; what stands deeper is left out."""
@@ -27,20 +27,20 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         UnreadableDocument: it is no ODF, needs a password, or would be too large.
     """
     with reading("ODT or ODP"):
-        package = Package(raw)
+        package = ZipPackage(raw)
         root = package.xml("content.xml")
-        styles = _Styles(root)
+        styles = _OdtStyles(root)
         body = child(root, "body")
         slides = child(body, "presentation")
         if slides is None:
             slides = child(body, "drawing")
         if slides is not None:
             return _slides(slides, styles, package)
-        text = "\n\n".join(_Blocks(styles).of(root if body is None else body))
+        text = "\n\n".join(_OdtBlocks(styles).of(root if body is None else body))
         return Reading("\n\n".join(_around(package, paged(text))), _notes(package))
 
 
-class _Styles:
+class _OdtStyles:
     """What a document's own styles say that matters to its text."""
 
     def __init__(self, root: ElementTree.Element) -> None:
@@ -60,15 +60,15 @@ class _Styles:
                         self.hidden.add(name)
 
 
-class _List(NamedTuple):
+class _OdtList(NamedTuple):
     style: str
     level: int
 
 
-class _Blocks:
+class _OdtBlocks:
     """Blocks of text in their order."""
 
-    def __init__(self, styles: _Styles) -> None:
+    def __init__(self, styles: _OdtStyles) -> None:
         self._styles = styles
 
     def of(self, node: Iterable[ElementTree.Element], depth: int = 0) -> Iterator[str]:
@@ -79,7 +79,7 @@ class _Blocks:
             if name in ("p", "h"):
                 yield from self._paragraph(each, depth)
             elif name == "list":
-                yield "\n".join(self._list(each, _List("", 0), depth + 1))
+                yield "\n".join(self._list(each, _OdtList("", 0), depth + 1))
             elif name == "table":
                 yield "\n".join(self._rows(each, depth + 1))
             elif name == "soft-page-break":
@@ -111,10 +111,10 @@ class _Blocks:
         if about is not None and (about.text or "").strip():
             yield f"(Picture: {' '.join((about.text or '').split())})"
 
-    def _list(self, node: ElementTree.Element, outer: _List, depth: int) -> Iterator[str]:
+    def _list(self, node: ElementTree.Element, outer: _OdtList, depth: int) -> Iterator[str]:
         if depth > DEEPEST:
             return
-        own = _List(attribute(node, "style-name") or outer.style, outer.level + 1)
+        own = _OdtList(attribute(node, "style-name") or outer.style, outer.level + 1)
         numbered = (own.style, own.level) in self._styles.numbered
         for number, item in enumerate(children(node, "list-item"), 1):
             sign = "  " * (own.level - 1) + (f"{number}. " if numbered else "- ")
@@ -134,7 +134,7 @@ class _Blocks:
                 for cell in (each for each in node if local(each.tag) in ("table-cell", "covered-table-cell")):
                     said = " ".join(" ".join(self.of(cell, depth)).replace(BREAK, " ").split())
                     count = attribute(cell, "number-columns-repeated", "1")
-                    cells += [said] * min(int(count) if count.isdigit() else 1, MOST_REPEATED)
+                    cells += [said] * min(int(count) if count.isdigit() else 1, MAX_REPEATED)
                 yield "\t".join(cells).rstrip("\t")
             elif name == "soft-page-break":
                 yield BREAK
@@ -155,7 +155,7 @@ class _Blocks:
             name = local(each.tag)
             if name == "s":
                 count = attribute(each, "c", "1")
-                out.append(" " * min(int(count) if count.isdigit() else 1, MOST_REPEATED))
+                out.append(" " * min(int(count) if count.isdigit() else 1, MAX_REPEATED))
             elif name in SPACES:
                 out.append(SPACES[name])
             elif name in ("note", "annotation"):
@@ -180,9 +180,9 @@ class _Blocks:
         return f" (Footnote {'' if sign is None else sign.text or ''}: {said})"
 
 
-def _slides(body: ElementTree.Element, styles: _Styles, package: Package) -> Reading:
+def _slides(body: ElementTree.Element, styles: _OdtStyles, package: ZipPackage) -> Reading:
     hidden, slides = [], []
-    blocks = _Blocks(styles)
+    blocks = _OdtBlocks(styles)
     for number, page in enumerate(children(body, "page"), 1):
         if attribute(page, "style-name") in styles.hidden:
             hidden.append(number)
@@ -198,10 +198,10 @@ def _slides(body: ElementTree.Element, styles: _Styles, package: Package) -> Rea
     return Reading("\n\n".join(slides), (*about, *_notes(package)))
 
 
-def _around(package: Package, text: str) -> Iterator[str]:
+def _around(package: ZipPackage, text: str) -> Iterator[str]:
     """The text between headers and footers, which stand in the styles."""
     styles = package.optional_xml("styles.xml")
-    blocks = _Blocks(_Styles(styles))
+    blocks = _OdtBlocks(_OdtStyles(styles))
     found: dict[str, dict[str, None]] = {"header": {}, "footer": {}}
     for node in styles.iter():
         name = local(node.tag)
@@ -212,7 +212,7 @@ def _around(package: Package, text: str) -> Iterator[str]:
     yield from (f"(Footer: {said})" for said in found["footer"] if said)
 
 
-def _notes(package: Package) -> tuple[str, ...]:
+def _notes(package: ZipPackage) -> tuple[str, ...]:
     macros = any(name.startswith(("Basic/", "Scripts/")) for name in package.names)
     found = package.notes()
     if macros and not any("macros" in note for note in found):

@@ -16,14 +16,14 @@ from gateway.documents.document import LeftOut, UnreadableDocument, unpackable
 from gateway.documents.sniff import OLE_MAGIC, ole_kind
 
 PROTECTED = "it is protected by a password; save it without one and send it again"
-MOST_UNPACKED = 2**30
+MAX_UNPACKED = 2**30
 """Bytes of all files in a package once unpacked: a few kilobytes can unpack to gigabytes."""
-MOST_XML_BYTES = 64 * 2**20
+MAX_XML_BYTES = 64 * 2**20
 """Bytes of one XML file once unpacked."""
 MANIFEST = "META-INF/manifest.xml"
 """Of ODF; it tells which files are under a password."""
-MOST_FILES = 100_000
-MOST_RELATIONS = 300
+MAX_FILES = 100_000
+MAX_RELATIONS = 300
 """Files of relations that are looked through for what a package points to."""
 XML_ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"<\0", "utf-16-le"), (b"\0<", "utf-16-be"))
 BROKEN = (
@@ -34,7 +34,7 @@ BROKEN = (
 """What libraries raise for broken files; all mean the same to whoever sent it."""
 
 
-class Relation(NamedTuple):
+class PackageRelation(NamedTuple):
     """What a part of a package refers to. `target`: a name in the package, or a URL where it is `external`."""
 
     kind: str
@@ -53,7 +53,7 @@ def reading(what: str) -> Iterator[None]:
         raise UnreadableDocument(f"it is no readable {what}") from error
 
 
-class Package:
+class ZipPackage:
     """A ZIP of XML.
 
     Raises:
@@ -65,7 +65,7 @@ class Package:
         refuse_ole(raw)
         self._zip = zipfile.ZipFile(io.BytesIO(raw))
         entries = self._zip.infolist()
-        if len(entries) > MOST_FILES or sum(entry.file_size for entry in entries) > unpackable(len(raw), MOST_UNPACKED):
+        if len(entries) > MAX_FILES or sum(entry.file_size for entry in entries) > unpackable(len(raw), MAX_UNPACKED):
             raise UnreadableDocument("unpacked it would be too large")
         if any(entry.flag_bits & 1 for entry in entries):
             raise UnreadableDocument(PROTECTED)
@@ -83,8 +83,8 @@ class Package:
             UnreadableDocument: it is too large.
         """
         with self._zip.open(name) as entry:
-            found = entry.read(MOST_XML_BYTES + 1)
-        if len(found) > MOST_XML_BYTES:
+            found = entry.read(MAX_XML_BYTES + 1)
+        if len(found) > MAX_XML_BYTES:
             raise UnreadableDocument("its text is too large")
         return found
 
@@ -106,7 +106,7 @@ class Package:
         """The same; an empty element where the package does not have it."""
         return self.xml(name) if name in self else ElementTree.Element("none")
 
-    def relations(self, part: str) -> dict[str, Relation]:
+    def relations(self, part: str) -> dict[str, PackageRelation]:
         """What a part (a name in the package; "": the package itself) refers to, by id."""
         folder, _, name = part.rpartition("/")
         root = self.optional_xml(posixpath.join(folder, "_rels", f"{name}.rels"))
@@ -126,7 +126,7 @@ class Package:
     def _others(self) -> tuple[bool, int]:
         """Whether it points to other files, and how many it embeds; the figures behind a chart are none."""
         outside, embedded = False, set()
-        for name in [name for name in self.names if name.endswith(".rels")][:MOST_RELATIONS]:
+        for name in [name for name in self.names if name.endswith(".rels")][:MAX_RELATIONS]:
             for each in self.relations(name.replace("_rels/", "").removesuffix(".rels")).values():
                 outside |= each.external and each.kind != "hyperlink"
                 if each.kind in ("package", "oleObject") and not each.external and "/charts/" not in f"/{name}":
@@ -181,8 +181,8 @@ def child(node: ElementTree.Element | None, *path: str) -> ElementTree.Element |
     return node
 
 
-def _relation(node: ElementTree.Element, folder: str) -> Relation:
+def _relation(node: ElementTree.Element, folder: str) -> PackageRelation:
     target, external = node.get("Target", ""), node.get("TargetMode") == "External"
     if not external:
         target = posixpath.normpath(posixpath.join("/" + folder, unquote(target))).lstrip("/")
-    return Relation(node.get("Type", "").rpartition("/")[2], target, external)
+    return PackageRelation(node.get("Type", "").rpartition("/")[2], target, external)

@@ -4,15 +4,15 @@ import csv
 import io
 from typing import Any
 
+from gateway.core.types.places import marker, plain_lines
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
-from gateway.models.places import marker, plain_lines
 
 MAGIC = b"PAR1"
 FIRST_ROWS, LAST_ROWS = 200, 20
-MOST_COLUMNS = 500
-MOST_VALUE = 500
+MAX_COLUMNS = 500
+MAX_VALUE = 500
 """Characters of one value that are read."""
-MOST_GROUP_BYTES = 256 * 2**20
+MAX_GROUP_BYTES = 256 * 2**20
 """A group of rows that unpacks to more than this, in a small file to less (`unpackable`), is not read;
 its columns and figures are told."""
 
@@ -33,7 +33,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     notes: list[str] = []
     try:
         file = parquet.ParquetFile(arrow.BufferReader(raw), page_checksum_verification=False)
-        text = _text(file, notes, unpackable(len(raw), MOST_GROUP_BYTES))
+        text = _text(file, notes, unpackable(len(raw), MAX_GROUP_BYTES))
     except (arrow.ArrowException, OSError, ValueError, KeyError, NotImplementedError, UnicodeError) as error:
         raise UnreadableDocument("it is no readable Parquet file") from error
     return Reading(text, tuple(notes))
@@ -43,9 +43,9 @@ def _text(file: Any, notes: list[str], most: int) -> str:
     names = list(file.schema_arrow.names)
     rows = file.metadata.num_rows
     lines = [f"Parquet table of {rows:,} rows and {len(names):,} columns:", *_columns(file)]
-    if len(names) > MOST_COLUMNS:
-        notes.append(LeftOut(f"{len(names) - MOST_COLUMNS:,} columns were left out."))
-    wanted = names[:MOST_COLUMNS]
+    if len(names) > MAX_COLUMNS:
+        notes.append(LeftOut(f"{len(names) - MAX_COLUMNS:,} columns were left out."))
+    wanted = names[:MAX_COLUMNS]
     first = _rows(file, _beginning(file), 0, FIRST_ROWS, wanted, notes, most) if rows else []
     last: list[list[str]] = []
     if rows > FIRST_ROWS:
@@ -64,7 +64,7 @@ def _columns(file: Any) -> list[str]:
     """One line for each column. What is told of values stands in the file; nested columns have none."""
     metadata, lines = file.metadata, []
     flat = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}
-    for field in list(file.schema_arrow)[:MOST_COLUMNS]:
+    for field in list(file.schema_arrow)[:MAX_COLUMNS]:
         told = _statistics(metadata, flat[field.name]) if field.name in flat else ""
         lines.append(f"- {_short(field.name)}: {_short(field.type)}{told}")
     return lines
@@ -117,7 +117,7 @@ def _rows(
     return rows
 
 
-def _short(value: object, most: int = MOST_VALUE) -> str:
+def _short(value: object, most: int = MAX_VALUE) -> str:
     if value is None:
         return ""
     if isinstance(value, bytes):

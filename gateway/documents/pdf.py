@@ -7,12 +7,218 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.documents.apart import tell_progress
+from gateway.core.types.places import marker, no_text_note, page_list, plain_lines
 from gateway.documents.document import LeftOut, PageFacts, Reading, ReadOptions, UnreadableDocument, unpackable
 from gateway.documents.ocr import recognized
-from gateway.documents.pdf_drawings import has_picture
-from gateway.documents.pdf_pages import FAULTS, cut_out
-from gateway.models.places import marker, no_text_note, page_list, plain_lines
+from gateway.documents.sandbox_worker import tell_progress
+
+# Pages of a PDF, cut out as a PDF of their own, by pypdf (guarantee §14.13). The same pages give the same bytes.
+
+LEFT_OUT = ("/B", "/AA", "/StructParents", "/PieceInfo", "/Thumb", "/Metadata", "/Tabs", "/Annots")
+"""Of a page: what no reader of it sees, and what would bring other pages along."""
+SHOWN_OF_ANNOTATION = ("/Type", "/Subtype", "/Rect", "/AP", "/AS", "/F", "/C", "/Contents")
+"""Its looks. Its links, its parent and its page are left out: they lead to all other pages."""
+FIELD, STAMP = "/Widget", "/Stamp"
+"""A form's field becomes a stamp: without its form not every program would draw it."""
+UNSEEN = ("/Link", "/Popup")
+MAX_ANNOTATIONS = 500
+NAME = re.compile(rb"/([^\x00\t\n\x0c\r ()<>\[\]{}/%]+)")
+"""A name in what draws a page."""
+CODE = re.compile(rb"#([0-9A-Fa-f]{2})")
+PDF_PAGES_BROKEN = "its pages cannot be cut out"
+FAULTS = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError, AssertionError, OSError)
+"""Beside its own, what pypdf raises for broken files."""
+
+
+def cut_out(raw: bytes, numbers: Sequence[int]) -> bytes:
+    """A PDF of the pages with these numbers, from 1. Filled forms and comments are drawn as they were; nothing in it
+    leads anywhere.
+
+    Raises:
+        UnreadableDocument: pypdf cannot read it, or it has no such page.
+    """
+    from pypdf import PdfReader, PdfWriter
+    from pypdf.errors import PyPdfError
+
+    try:
+        reader, writer = PdfReader(io.BytesIO(raw)), PdfWriter()
+        for number in numbers:
+            page = reader.pages[number - 1]
+            _leave_out_unused(page)
+            _add(writer, page)
+        out = io.BytesIO()
+        writer.write(out)
+    except (PyPdfError, *FAULTS) as error:
+        raise UnreadableDocument(PDF_PAGES_BROKEN) from error
+    return out.getvalue()
+
+
+def _leave_out_unused(page: Any) -> None:
+    """Leaves out images and forms that the page does not draw: many programs name those of the whole document in each
+    page. All stay where something without resources of its own, which draws with those of its page, may need them."""
+    from pypdf.errors import PyPdfError
+    from pypdf.generic import DictionaryObject, NameObject
+
+    resources = _object(page.get("/Resources"))
+    drawn = _object(resources.get("/XObject")) if isinstance(resources, DictionaryObject) else None
+    contents = page.get_contents() if isinstance(drawn, DictionaryObject) else None
+    if contents is None or not isinstance(drawn, DictionaryObject):
+        return
+    try:
+        named = {CODE.sub(_decoded, name) for name in NAME.findall(contents.get_data())}
+    except (PyPdfError, *FAULTS):
+        return
+    used = {name: each for name, each in drawn.items() if name[1:].encode("utf-8", "surrogateescape") in named}
+    if len(used) == len(drawn) or any(_draws_with_its_page(_object(each)) for each in used.values()):
+        return
+    fonts = _object(resources.get("/Font"))
+    if isinstance(fonts, DictionaryObject) and any(_is_drawn(_object(font)) for font in fonts.values()):
+        return
+    kept = DictionaryObject({NameObject("/XObject"): DictionaryObject(used)})
+    page[NameObject("/Resources")] = DictionaryObject({**resources, **kept})
+
+
+def _object(value: Any) -> Any:
+    return value.get_object() if value is not None else None
+
+
+def _decoded(code: re.Match[bytes]) -> bytes:
+    return bytes((int(code[1], 16),))
+
+
+def _draws_with_its_page(each: Any) -> bool:
+    """Whether it is a form without resources of its own."""
+    return isinstance(each, dict) and each.get("/Subtype") == "/Form" and "/Resources" not in each
+
+
+def _is_drawn(font: Any) -> bool:
+    """Whether it is a font of drawings without resources of its own."""
+    return isinstance(font, dict) and font.get("/Subtype") == "/Type3" and "/Resources" not in font
+
+
+def _add(writer: Any, page: Any) -> None:
+    from pypdf.generic import ArrayObject, DictionaryObject, NameObject
+
+    added = writer.add_page(page, excluded_keys=LEFT_OUT)
+    annotations = page.get("/Annots")
+    annotations = annotations.get_object() if annotations is not None else ()
+    found = [each.get_object() for each in list(annotations)[:MAX_ANNOTATIONS]]
+    drawn = [_looks(each) for each in found if isinstance(each, DictionaryObject)]
+    if any(drawn):
+        cloned = [writer._add_object(each.clone(writer)) for each in drawn if each]
+        added[NameObject("/Annots")] = ArrayObject(cloned)
+
+
+def _looks(annotation: Any) -> Any:
+    """What is seen of an annotation; None if nothing is."""
+    from pypdf.generic import DictionaryObject, NameObject
+
+    if annotation.get("/Subtype") in UNSEEN:
+        return None
+    looks = DictionaryObject({NameObject(key): annotation[key] for key in SHOWN_OF_ANNOTATION if key in annotation})
+    if annotation.get("/Subtype") == FIELD:
+        looks[NameObject("/Subtype")] = NameObject(STAMP)
+    return looks
+
+
+# Whether a page of a PDF holds a picture: an image, or a drawing such as a chart, which is made of paths.
+
+PICTURE_SHARE = 0.02
+"""Of a page's area: a smaller picture is a trifle."""
+MAX_OBJECTS = 500
+"""Images and paths of a page that are looked at."""
+MAX_SEGMENTS = 2000
+"""Of all paths of a page together: they take some milliseconds."""
+MIN_SIDE = 15.0
+"""Points of a path's shorter side; what is smaller is a bullet or an icon."""
+SLANTED_SHARE = 0.5
+"""Of a path's width that its curves and slanted lines must cover: those at a box's rounded corners cover less."""
+MIN_SMALL = 50
+"""Small paths with curves or slanted lines that make a drawing together, such as a map, or a text made of outlines."""
+MIN_BARS = 3
+"""Filled boxes of different lengths that begin at one line: bars of a chart. Those of a table are of one length."""
+MAX_BAR = 0.7
+"""Of a page's width; a longer one is the ground of a heading or a row."""
+LEVEL = 0.1
+"""Points by which the ends of a level line may differ."""
+
+Bounds = tuple[float, float, float, float]
+
+
+def has_picture(page: Any, width: float, height: float) -> bool:
+    """Whether an image, or a drawing, fills more than a trifle of the page.
+
+    Args:
+        page: PDFium's; `width`, `height`: its size in points.
+    """
+    import pypdfium2.raw as pdfium
+
+    least = PICTURE_SHARE * width * height
+    left_to_see = MAX_SEGMENTS
+    small: list[Bounds] = []
+    bars: dict[tuple[str, int], set[int]] = {}
+    kinds = [pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_PATH]
+    for number, each in enumerate(page.get_objects(filter=kinds, max_depth=3)):
+        if number == MAX_OBJECTS:
+            break
+        left, bottom, right, top = bounds = each.get_bounds()
+        if each.type == pdfium.FPDF_PAGEOBJ_IMAGE:
+            if (right - left) * (top - bottom) > least:
+                return True
+            continue
+        slanted, seen = _slanted_width(each.raw, left_to_see)
+        left_to_see -= seen
+        if slanted and min(right - left, top - bottom) >= MIN_SIDE and slanted >= SLANTED_SHARE * (right - left):
+            if (right - left) * (top - bottom) > least:
+                return True
+        elif slanted:
+            small.append(bounds)
+            if len(small) >= MIN_SMALL and _area(small) > least:
+                return True
+        elif right - left < width * MAX_BAR and _is_filled(each.raw):
+            upright = bars.setdefault(("bottom", round(bottom)), set())
+            level = bars.setdefault(("left", round(left)), set())
+            upright.add(round(top - bottom))
+            level.add(round(right - left))
+            if max(len(upright), len(level)) >= MIN_BARS:
+                return True
+    return False
+
+
+def _slanted_width(path: Any, most: int) -> tuple[float, int]:
+    """Points to the side that the curves and slanted lines of a path go, and how many of its segments were looked at:
+    at most so many."""
+    import pypdfium2.raw as pdfium
+
+    x, y = ctypes.c_float(), ctypes.c_float()
+    before: tuple[float, float] | None = None
+    found, number = 0.0, 0
+    for number in range(min(most, max(0, pdfium.FPDFPath_CountSegments(path)))):
+        segment = pdfium.FPDFPath_GetPathSegment(path, number)
+        if not pdfium.FPDFPathSegment_GetPoint(segment, x, y):
+            break
+        here = (x.value, y.value)
+        kind = pdfium.FPDFPathSegment_GetType(segment)
+        if before is not None and kind != pdfium.FPDF_SEGMENT_MOVETO:
+            aside, up = abs(here[0] - before[0]), abs(here[1] - before[1])
+            if kind == pdfium.FPDF_SEGMENT_BEZIERTO or (aside > LEVEL and up > LEVEL):
+                found += aside
+        before = here
+    return found, number
+
+
+def _is_filled(path: Any) -> bool:
+    import pypdfium2.raw as pdfium
+
+    mode, stroke = ctypes.c_int(), pdfium.FPDF_BOOL()
+    return bool(pdfium.FPDFPath_GetDrawMode(path, mode, stroke)) and mode.value != pdfium.FPDF_FILLMODE_NONE
+
+
+def _area(bounds: list[Bounds]) -> float:
+    """Of the box around them all."""
+    lefts, bottoms, rights, tops = zip(*bounds, strict=True)
+    return float((max(rights) - min(lefts)) * (max(tops) - min(bottoms)))
+
 
 LOCKED = "it is protected by a password; save it without one and send it again"
 MAX_TEXT = 64 * 2**20
@@ -23,9 +229,7 @@ END, TAIL = b"%%EOF", 2048
 CATALOG = re.compile(rb"(\d{1,9})\s+(\d{1,5})\s+obj\b[^>]{0,400}?/Type\s{0,9}/Catalog\b")
 MENDED = b"\nendobj\ntrailer\n<< /Root %b %b R >>\nstartxref\n0\n%b\n"
 BROKEN = "it is no readable PDF"
-MOST_ANNOTATIONS = 500
-"""Of a page."""
-MOST_STRING = 2**20
+MAX_STRING = 2**20
 """Bytes of a field's value or a comment; one that is longer is left out."""
 POINTS = (612.0, 792.0)
 """The size of a page whose own is not known: US letter."""
@@ -123,7 +327,7 @@ def _annotated(document: Any, page: Any) -> list[str]:
     import pypdfium2.raw as pdfium
 
     found: list[str] = []
-    for number in range(min(MOST_ANNOTATIONS, max(0, pdfium.FPDFPage_GetAnnotCount(page)))):
+    for number in range(min(MAX_ANNOTATIONS, max(0, pdfium.FPDFPage_GetAnnotCount(page)))):
         annotation = pdfium.FPDFPage_GetAnnot(page, number)
         if not annotation:
             continue
@@ -142,7 +346,7 @@ def _annotated(document: Any, page: Any) -> list[str]:
 
 def _string(get: Any, *of: Any) -> str:
     """A string of PDFium's: its size is asked for first; it is UTF-16 with a zero at its end."""
-    size = min(get(*of, None, 0), MOST_STRING)
+    size = min(get(*of, None, 0), MAX_STRING)
     buffer = (ctypes.c_ushort * (size // 2 + 1))()
     get(*of, buffer, size)
     return bytes(buffer)[: max(0, size - 2)].decode("utf-16-le", "replace").strip()

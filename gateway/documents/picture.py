@@ -2,13 +2,13 @@
 
 import struct
 
+from gateway.core.types.places import marker, no_text_note, plain_lines
 from gateway.documents.document import PageFacts, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.ocr import is_installed, recognized_pages
 from gateway.documents.sniff import is_picture
-from gateway.models.places import marker, no_text_note, plain_lines
 
 ONE = PageFacts(0.0, 0.0, has_picture=True)
-MOST_PAGES = 10_000
+MAX_PAGES = 10_000
 ENTRY_BYTES = 12
 """Of a field of a picture in a TIFF."""
 RECOGNIZED = "This text was recognized from a picture (OCR)."
@@ -38,7 +38,7 @@ def _pages(raw: bytes) -> int:
         return 1
     order, found = "<" if raw[:2] == b"II" else ">", set[int]()
     at = int(struct.unpack_from(f"{order}I", raw, 4)[0]) if len(raw) >= 8 else 0
-    while at and at not in found and len(found) < MOST_PAGES:
+    while at and at not in found and len(found) < MAX_PAGES:
         found.add(at)
         try:
             end = at + 2 + ENTRY_BYTES * struct.unpack_from(f"{order}H", raw, at)[0]

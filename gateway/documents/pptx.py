@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
+from gateway.core.types.places import marker, page_list, plain_lines
 from gateway.documents.document import Reading, ReadOptions
-from gateway.documents.packages import Package, attribute, child, children, local, reading
-from gateway.models.places import marker, page_list, plain_lines
+from gateway.documents.packages import ZipPackage, attribute, child, children, local, reading
 
 MAIN = "ppt/presentation.xml"
 TITLES = frozenset({"title", "ctrTitle"})
 REPEATED = frozenset({"sldNum", "dt", "ftr", "hdr", "sldImg"})
 """Placeholders that say the same on each slide."""
 SHAPES = frozenset({"sp", "pic", "graphicFrame", "cxnSp"})
-MOST_POINTS = 500
+MAX_POINTS = 500
 """Values of one chart that are shown."""
 
 
@@ -23,7 +23,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         UnreadableDocument: it is no PPTX, needs a password, or would be too large.
     """
     with reading("PPTX"):
-        package = Package(raw)
+        package = ZipPackage(raw)
         hidden, slides = [], []
         for number, name in enumerate(_order(package), 1):
             root = package.xml(name)
@@ -36,7 +36,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         return Reading("\n\n".join(slides), (*notes, *package.notes()))
 
 
-def _order(package: Package) -> list[str]:
+def _order(package: ZipPackage) -> list[str]:
     """The names of the slides, each once."""
     start = next((each for each in package.relations("").values() if each.kind == "officeDocument"), None)
     main = start.target if start is not None and start.target in package else MAIN
@@ -60,7 +60,7 @@ def shape_texts(root: ElementTree.Element) -> Iterator[str]:
             yield said.strip()
 
 
-def _slide(package: Package, name: str, root: ElementTree.Element) -> Iterator[str]:
+def _slide(package: ZipPackage, name: str, root: ElementTree.Element) -> Iterator[str]:
     related = package.relations(name)
     shapes = list(_shapes(root))
     yield from (f"# {' '.join(_paragraphs(shape).split())}" for shape in shapes if _placeholder(shape) in TITLES)
@@ -152,4 +152,4 @@ def chart_lines(root: ElementTree.Element) -> Iterator[str]:
 def _values(node: ElementTree.Element | None) -> list[str]:
     if node is None:
         return []
-    return [" ".join((each.text or "").split()) for each in node.iter() if local(each.tag) == "v"][:MOST_POINTS]
+    return [" ".join((each.text or "").split()) for each in node.iter() if local(each.tag) == "v"][:MAX_POINTS]

@@ -19,12 +19,12 @@ from pathlib import Path
 import orjson
 
 import gateway
-from gateway.base.turns import SharedRoom
+from gateway.core.errors import Overloaded
+from gateway.core.fair_queue import SharedRoom
+from gateway.core.instrumentation.logs import get_logger
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.folders import own_folder
 from gateway.documents.kinds import is_slow, read
-from gateway.errors import Overloaded
-from gateway.telemetry.logs import get_logger
 
 log = get_logger("gateway.documents")
 SECONDS = 60.0
@@ -42,7 +42,9 @@ UNREADABLE = 3
 TOO_MUCH = 4
 """Exit code: reading takes too much memory, or the text is too long."""
 TOO_MUCH_TEXT = "reading it takes too much time or memory"
-PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from gateway.documents.apart import main; sys.exit(main())"
+PROGRAM = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from gateway.documents.sandbox_worker import main; sys.exit(main())"
+)
 """Run with the folder that holds the package, and the number of the file that progress is told to."""
 NO_OPTIONS = ReadOptions()
 CRASHES = frozenset({-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGTRAP})
@@ -52,9 +54,9 @@ MAY_HOLD_PDF = frozenset({"pdf", "mail", "msg", "zip", "tar"})
 PIECE = 2**18
 END_SECONDS = 5.0
 """Most that is waited for a process that was ended."""
-MOST_NOTES = 65_536
+MAX_NOTES = 65_536
 
-MOST_AT_ONCE = 4
+MAX_AT_ONCE = 4
 """Documents that are read at once, however many processors there are: each may take `MEMORY_BYTES`."""
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """A container's share of processors: microseconds of a period, or `max`, and the period."""
@@ -113,7 +115,7 @@ class DocumentReader:
         self._seconds = seconds
         self.options = options
         self._memory_bytes = memory_bytes
-        self._slots = SharedRoom(min(max(2, processors()), MOST_AT_ONCE))
+        self._slots = SharedRoom(min(max(2, processors()), MAX_AT_ONCE))
         self._waiting = BytesAtOnce()
         self._told = False
 
@@ -157,7 +159,7 @@ class DocumentReader:
                 log.warning("document_crashed_reader", kind=file.kind, signal=-code)
                 code, output = await self._run(file, replace(options, careful=True), folder, progress, left)
         if code == UNREADABLE:
-            raise UnreadableDocument(output[:MOST_NOTES].decode("utf-8", "replace"))
+            raise UnreadableDocument(output[:MAX_NOTES].decode("utf-8", "replace"))
         if code:
             ended = code == TOO_MUCH or code < 0
             raise UnreadableDocument(TOO_MUCH_TEXT if ended else f"it is no readable {file.kind.upper()}")
@@ -222,11 +224,11 @@ async def confinement() -> dict[str, bool]:
     """
     found: dict[str, bool] = {}
 
-    class Asking(DocumentReader):
+    class ReadingCall(DocumentReader):
         def _tell(self, confined: dict[str, bool]) -> None:
             found.update(confined)
 
-    await Asking()._read_apart(DocumentFile(b"", "text"), NO_OPTIONS, None)
+    await ReadingCall()._read_apart(DocumentFile(b"", "text"), NO_OPTIONS, None)
     return found
 
 

@@ -6,11 +6,11 @@ import re
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from gateway.core.types.document_kinds import KINDS
 from gateway.documents.document import DocumentFile, UnreadableDocument
 from gateway.documents.encodings import decodes
 from gateway.documents.plain import text_of
 from gateway.documents.sniff import OTHER_ZIP, is_picture, may_be_known, sniffed
-from gateway.models.document_kinds import KINDS
 
 PICTURE = "image"
 NOT_TEXT = ("image/", "audio/", "video/")

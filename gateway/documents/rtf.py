@@ -3,9 +3,9 @@
 import codecs
 import re
 
+from gateway.core.types.places import plain_lines
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.packages import reading
-from gateway.models.places import plain_lines
 
 START = re.compile(rb"\s{0,100}\{\\rtf")
 CODE_PAGE = re.compile(rb"\\ansicpg(\d{1,5})")

@@ -6,18 +6,18 @@ import sqlite3
 import time
 from collections.abc import Iterator
 
+from gateway.core.types.places import marker, plain_lines
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
-from gateway.models.places import marker, plain_lines
 
 MAGIC = b"SQLite format 3\x00"
 JOURNALS = slice(18, 20)
 """Bytes that say whether changes stand in a file beside it (2), which nobody sent, or not (1)."""
-MOST_TABLES = 500
+MAX_TABLES = 500
 MAX_TEXT = 64 * 2**20
 """Characters of one value, and of the text, a small file fewer (`document.unpackable`); what is beyond is left out."""
 FIRST_ROWS, LAST_ROWS = 200, 20
 INNER = "config data docsize idx segdir segments stat node parent rowid"
-MOST_VALUE = 500
+MAX_VALUE = 500
 """Characters of one value that are read."""
 TABLE_SECONDS = 2.0
 ALL_SECONDS = 30.0
@@ -61,19 +61,19 @@ def _parts(connection: sqlite3.Connection, notes: list[str], left: int) -> Itera
         connection.execute(f"PRAGMA {pragma}")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_TEXT)
     connection.set_authorizer(_authorize)
-    clock = _Clock()
+    clock = _StatementClock()
     connection.set_progress_handler(clock.is_over, STEPS)
     clock.begin(TABLE_SECONDS)
     found = connection.execute(
         "SELECT type, name, sql FROM sqlite_master WHERE substr(name, 1, 7) != 'sqlite_' ORDER BY type != 'table', name"
-    ).fetchmany(4 * MOST_TABLES)
+    ).fetchmany(4 * MAX_TABLES)
     tables = _without_inner([(str(name), str(sql or "")) for kind, name, sql in found if kind == "table"])
     others = [" ".join(str(sql).split())[:2000] for kind, _, sql in found if kind != "table" and sql]
     yield "\n".join([f"SQLite database of {len(tables)} {'table' if len(tables) == 1 else 'tables'}.", *others])
-    if len(tables) > MOST_TABLES:
-        notes.append(LeftOut(f"{len(tables) - MOST_TABLES} tables were left out."))
+    if len(tables) > MAX_TABLES:
+        notes.append(LeftOut(f"{len(tables) - MAX_TABLES} tables were left out."))
     began = time.monotonic()
-    for name, sql in tables[:MOST_TABLES]:
+    for name, sql in tables[:MAX_TABLES]:
         if left <= 0:
             notes.append(
                 LeftOut(f"The text would be too long: the table {name[:100]} and those after it were left out.")
@@ -103,7 +103,7 @@ def _without_inner(tables: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(name, sql) for name, sql in tables if name not in inner]
 
 
-def _table(connection: sqlite3.Connection, name: str, clock: "_Clock") -> str:
+def _table(connection: sqlite3.Connection, name: str, clock: "_StatementClock") -> str:
     quoted = '"' + name.replace('"', '""') + '"'
     columns = [each[0] for each in connection.execute(f"SELECT * FROM {quoted} LIMIT 0").description]  # noqa: S608
     try:
@@ -113,7 +113,7 @@ def _table(connection: sqlite3.Connection, name: str, clock: "_Clock") -> str:
             raise
         count = None
         clock.begin(TABLE_SECONDS)
-    values = ", ".join(VALUE.format('"' + each.replace('"', '""') + '"', MOST_VALUE) for each in columns)
+    values = ", ".join(VALUE.format('"' + each.replace('"', '""') + '"', MAX_VALUE) for each in columns)
     query = f"SELECT {values} FROM {quoted}"  # noqa: S608 - names out of the schema, quoted
     rows = connection.execute(f"{query} LIMIT {FIRST_ROWS}").fetchall()
     rest: list[tuple[object, ...]] = []
@@ -134,7 +134,7 @@ def _csv(rows: list[tuple[object, ...]]) -> list[str]:
     return plain_lines(out.getvalue()).splitlines()
 
 
-class _Clock:
+class _StatementClock:
     """Ends statements that take too long."""
 
     def __init__(self) -> None:

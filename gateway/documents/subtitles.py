@@ -3,9 +3,9 @@
 import re
 from html import unescape
 
+from gateway.core.types.places import plain_lines
 from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.plain import checked_text
-from gateway.models.places import plain_lines
 
 TIMES = re.compile(r"^[ \t]*(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})[.,]\d{1,3}[ \t]+-->[ \t]")
 TAG = re.compile(r"<v(?:\.[^<> \t]{1,100})?[ \t]+([^<>]{1,200})>|<[^<>]{0,200}>|\{\\[^{}]{0,200}\}")

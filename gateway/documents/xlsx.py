@@ -7,24 +7,24 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gateway.documents.apart import tell_progress
+from gateway.core.types.places import plain_lines, sheet_marker
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
 from gateway.documents.number_formats import NumberFormat
-from gateway.documents.packages import PROTECTED, Package, reading
+from gateway.documents.packages import PROTECTED, ZipPackage, reading
 from gateway.documents.plain import decoded
+from gateway.documents.sandbox_worker import tell_progress
 from gateway.documents.sniff import OLE_MAGIC, ZIP_MAGIC, ole_kind
 from gateway.documents.xlsx_parts import NO_PARTS, SheetParts, cell, column, drawn, sheet_parts
-from gateway.models.places import plain_lines, sheet_marker
 
 if TYPE_CHECKING:
     from python_calamine import CalamineSheet, CalamineWorkbook
 
-MOST_TEXT_BYTES = 60 * 2**20
+MAX_TEXT_BYTES = 60 * 2**20
 """Of one spreadsheet; rows beyond it are left out, and a note says so."""
 MAX_FORMATTED = 1_000_000
 """Cells of a spreadsheet whose numbers are shown by their formats: about ten seconds."""
-MOST_NAMED = 20
+MAX_NAMED = 20
 """Merged cells, or sheets, that one note names."""
 LINES = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
 DURATION = re.compile(r"PT(\d+)H(\d\d)M(\d\d)(?:\.\d+)?S\Z")
@@ -36,7 +36,7 @@ TEXT_BOX = re.compile(rb"<draw:(?:text-box|custom-shape)\b")
 DRAWING = re.compile(r"/drawings/drawing\d{1,6}\.xml$")
 
 
-class Shown(str):
+class ShownNumber(str):
     """A number as its cell shows it."""
 
     __slots__ = ()
@@ -54,16 +54,16 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
             return Reading(plain_lines(_exported(raw)))
         if ole_kind(raw) == "protected":
             raise UnreadableDocument(PROTECTED)
-        package = Package(raw) if raw.startswith(ZIP_MAGIC) else None
+        package = ZipPackage(raw) if raw.startswith(ZIP_MAGIC) else None
         return _workbook(raw, package)
 
 
-def _workbook(raw: bytes, package: Package | None) -> Reading:
+def _workbook(raw: bytes, package: ZipPackage | None) -> Reading:
     from python_calamine import CalamineError, CalamineWorkbook, PasswordError
 
     try:
         with CalamineWorkbook.from_filelike(io.BytesIO(raw)) as book:
-            return _Book(book, package).reading()
+            return _XlsxBook(book, package).reading()
     except PasswordError as error:
         raise UnreadableDocument(PROTECTED) from error
     except CalamineError as error:
@@ -74,12 +74,12 @@ def _workbook(raw: bytes, package: Package | None) -> Reading:
         raise UnreadableDocument("it is no readable spreadsheet") from error
 
 
-class _Book:
-    def __init__(self, book: "CalamineWorkbook", package: Package | None) -> None:
+class _XlsxBook:
+    def __init__(self, book: "CalamineWorkbook", package: ZipPackage | None) -> None:
         self._book = book
         self._package = package
         self._parts = {} if package is None else sheet_parts(package)
-        self._left = MOST_TEXT_BYTES
+        self._left = MAX_TEXT_BYTES
         self._formats = iter(range(MAX_FORMATTED))
         self._blocks: list[str] = []
         self._notes: list[str] = []
@@ -103,7 +103,7 @@ class _Book:
         if next(self._formats, None) is None:
             self._notes.append(f"Beyond {MAX_FORMATTED:,} cells with formats, numbers stand as they are stored.")
         if hidden:
-            self._notes.append(f"Hidden in the program: sheet {', '.join(hidden[:MOST_NAMED])}.")
+            self._notes.append(f"Hidden in the program: sheet {', '.join(hidden[:MAX_NAMED])}.")
         others = () if self._package is None else self._package.notes()
         if macros and not any("macros" in note for note in others):
             self._notes.append(LeftOut("It holds macros, which were not read."))
@@ -111,7 +111,7 @@ class _Book:
             self._drawn(self._package)
         return Reading("\n\n".join(self._blocks), (*self._notes, *others))
 
-    def _drawn(self, package: Package) -> None:
+    def _drawn(self, package: ZipPackage) -> None:
         """Text boxes of files that do not tell in XML on which sheet they are, and whether those of ODS are there."""
         parts = [name for name in package.names if DRAWING.search(name)]
         said, is_whole = drawn(package, parts)
@@ -127,7 +127,7 @@ class _Book:
     def _sheet(self, sheet: "CalamineSheet", parts: SheetParts) -> None:
         if sheet.start is None or sheet.end is None:
             return
-        block = _Block(sheet.name, sheet.start[1], sheet.end[1])
+        block = _SheetBlock(sheet.name, sheet.start[1], sheet.end[1])
         for number, row in enumerate(_rows(sheet, parts, self._formats), 1):
             if self._left <= 0:
                 told = f"Rows of sheet {sheet.name} from {number} on were left out: the text is too long."
@@ -147,8 +147,8 @@ class _Book:
             self._notes.append(LeftOut(f"What is drawn on sheet {sheet.name} could not be read."))
         merged = sheet.merged_cell_ranges or []
         if merged:
-            shown = ", ".join(f"{cell(*start)}:{cell(*end)}" for start, end in merged[:MOST_NAMED])
-            more = f" and {len(merged) - MOST_NAMED} more" if len(merged) > MOST_NAMED else ""
+            shown = ", ".join(f"{cell(*start)}:{cell(*end)}" for start, end in merged[:MAX_NAMED])
+            more = f" and {len(merged) - MAX_NAMED} more" if len(merged) > MAX_NAMED else ""
             self._notes.append(
                 f"Sheet {sheet.name} has merged cells, with the value in the first of each: {shown}{more}."
             )
@@ -159,7 +159,7 @@ class _Book:
             )
 
 
-class _Block:
+class _SheetBlock:
     """Rows of a sheet without a blank one between them, as lines of CSV."""
 
     def __init__(self, name: str, first_column: int, last_column: int) -> None:
@@ -218,7 +218,7 @@ def _rows(sheet: "CalamineSheet", parts: SheetParts, formats: Iterator[int]) -> 
 
 def _formatted(value: Any, form: NumberFormat) -> Any:
     if type(value) in (float, int):
-        return Shown(form.number(value, FORMS[type(value)](value)))
+        return ShownNumber(form.number(value, FORMS[type(value)](value)))
     return form.text(value) if value and type(value) is str else value
 
 
@@ -245,7 +245,7 @@ def _string(value: str) -> str:
 
 FORMS: dict[type, Callable[[Any], str]] = {
     str: _string,
-    Shown: str,
+    ShownNumber: str,
     float: _number,
     int: str,
     bool: lambda value: "TRUE" if value else "FALSE",

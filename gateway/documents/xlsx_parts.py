@@ -10,16 +10,16 @@ from xml.etree import ElementTree
 
 from gateway.documents.document import UnreadableDocument
 from gateway.documents.number_formats import BUILT_IN, NumberFormat
-from gateway.documents.packages import BROKEN, Package, attribute, child, children, local
+from gateway.documents.packages import BROKEN, ZipPackage, attribute, child, children, local
 from gateway.documents.pptx import chart_lines, shape_texts
 
-MOST_SCANNED = 2**29
+MAX_SCANNED = 2**29
 """Bytes of a sheet's XML that are looked through."""
 PIECE = 2**20
 TAIL = 1300
 """Bytes in which the XML of one cell with an error fits; pieces overlap by them."""
-MOST_ERRORS = 10_000
-MOST_COMMENTS = 1000
+MAX_ERRORS = 10_000
+MAX_COMMENTS = 1000
 ERROR = re.compile(
     rb'<c r="([A-Z]{1,3})(\d{1,7})"[^<>]{0,60}\bt="e"[^<>]{0,60}>(?:<f[^<>]{0,80}>[^<]{0,1000}</f>)?'
     rb"<v>(#[A-Z0-9/?!]{1,14})</v>"
@@ -53,7 +53,7 @@ FormattedCell = tuple[int, int, NumberFormat]
 NO_PARTS = SheetParts()
 
 
-def sheet_parts(package: Package) -> dict[str, SheetParts]:
+def sheet_parts(package: ZipPackage) -> dict[str, SheetParts]:
     """By the sheet's name; empty for spreadsheets that are no XLSX."""
     main = next((each.target for each in package.relations("").values() if each.kind == "officeDocument"), "")
     if main not in package or not main.endswith(".xml"):
@@ -70,7 +70,7 @@ def sheet_parts(package: Package) -> dict[str, SheetParts]:
     return found
 
 
-def drawn(package: Package, parts: Iterable[str]) -> tuple[list[str], bool]:
+def drawn(package: ZipPackage, parts: Iterable[str]) -> tuple[list[str], bool]:
     """What is drawn in these drawings, and whether all of them could be read."""
     said: list[str] = []
     try:
@@ -81,7 +81,7 @@ def drawn(package: Package, parts: Iterable[str]) -> tuple[list[str], bool]:
     return said, True
 
 
-def _drawn(package: Package, part: str) -> Iterator[str]:
+def _drawn(package: ZipPackage, part: str) -> Iterator[str]:
     """The text boxes, charts and alternative texts of a drawing, with the cells at which they begin."""
     related = package.relations(part)
     for anchor in package.xml(part):
@@ -138,10 +138,10 @@ def _formats(styles: ElementTree.Element) -> dict[int, NumberFormat]:
     return found
 
 
-def formatted_cells(package: Package, part: str, formats: dict[int, NumberFormat]) -> Iterator[FormattedCell]:
+def formatted_cells(package: ZipPackage, part: str, formats: dict[int, NumberFormat]) -> Iterator[FormattedCell]:
     """The cells of a sheet that have one of these formats, in their order."""
     before = b""
-    for piece in package.pieces(part, PIECE, MOST_SCANNED):
+    for piece in package.pieces(part, PIECE, MAX_SCANNED):
         scanned = before + piece
         end = scanned.rfind(b"<")  # before it, all tags are whole
         for found in STYLED.finditer(scanned, 0, max(0, end)):
@@ -150,13 +150,13 @@ def formatted_cells(package: Package, part: str, formats: dict[int, NumberFormat
         before = scanned[end:][:MAX_TAG] if end >= 0 else b""
 
 
-def _parts(package: Package, part: str, formats: dict[int, NumberFormat]) -> SheetParts:
+def _parts(package: ZipPackage, part: str, formats: dict[int, NumberFormat]) -> SheetParts:
     errors: dict[int, list[tuple[int, str]]] = {}
     uncalculated, count, before = False, 0, b""
-    for piece in package.pieces(part, PIECE, MOST_SCANNED):
+    for piece in package.pieces(part, PIECE, MAX_SCANNED):
         scanned = before + piece
         uncalculated = uncalculated or UNCALCULATED.search(scanned) is not None
-        if b't="e"' in scanned and count < MOST_ERRORS:
+        if b't="e"' in scanned and count < MAX_ERRORS:
             for match in ERROR.finditer(scanned):
                 errors.setdefault(int(match[2]) - 1, []).append((_column(match[1]), match[3].decode()))
                 count += 1
@@ -167,12 +167,12 @@ def _parts(package: Package, part: str, formats: dict[int, NumberFormat]) -> She
     return SheetParts(errors, uncalculated, tuple(_comments(package, part)), shapes, formatted)
 
 
-def _comments(package: Package, part: str) -> list[str]:
+def _comments(package: ZipPackage, part: str) -> list[str]:
     lines: list[str] = []
     for relation in package.relations(part).values():
         if relation.kind == "comments" and relation.target in package:
             for node in package.xml(relation.target).iter():
-                if local(node.tag) == "comment" and len(lines) < MOST_COMMENTS:
+                if local(node.tag) == "comment" and len(lines) < MAX_COMMENTS:
                     said = " ".join("".join(each.text or "" for each in node.iter() if local(each.tag) == "t").split())
                     lines.append(f"Comment on {attribute(node, 'ref')}: {said}")
     return lines

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from xml.parsers import expat
 
+from gateway.core.types.places import plain_lines
 from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.plain import checked_text
-from gateway.models.places import plain_lines
 
-MOST_INDENT = 20
+MAX_INDENT = 20
 """Levels that are told by spaces; deeper ones stand as far in as the last of these."""
-MOST_DEPTH = 10_000
-MOST_RECORD = 400
+MAX_DEPTH = 10_000
+MAX_RECORD = 400
 """Characters of an element that stands in one line with all that it holds, so that no passage parts them."""
-MOST_VALUE = 2000
+MAX_VALUE = 2000
 """Characters of one attribute that are read."""
 
 
@@ -31,7 +31,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         UnreadableDocument: it is no text.
     """
     text = checked_text(raw)
-    lines = _Lines()
+    lines = _XmlLines()
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
     parser.ordered_attributes = True
@@ -50,7 +50,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     return Reading(plain_lines("\n".join(_records(lines.done))))
 
 
-class _Lines:
+class _XmlLines:
     """Lines of what was parsed so far."""
 
     def __init__(self) -> None:
@@ -65,11 +65,11 @@ class _Lines:
         Raises:
             _NotTold: it is nested too deep.
         """
-        if len(self._names) >= MOST_DEPTH:
+        if len(self._names) >= MAX_DEPTH:
             raise _NotTold
         self._flush()
         pairs = zip(attributes[::2], attributes[1::2], strict=True)
-        told = ", ".join(f'{_plain(key)}="{_one_line(value)[:MOST_VALUE]}"' for key, value in pairs)
+        told = ", ".join(f'{_plain(key)}="{_one_line(value)[:MAX_VALUE]}"' for key, value in pairs)
         self._names.append(_plain(name))
         self._label = f"{_plain(name)} ({told})" if told else _plain(name)
 
@@ -96,9 +96,9 @@ class _Lines:
             return
         depth = len(self._names) - 1
         if self._label:
-            self.done.append("  " * min(depth, MOST_INDENT) + self._label + (f": {text}" if text else ":"))
+            self.done.append("  " * min(depth, MAX_INDENT) + self._label + (f": {text}" if text else ":"))
         else:  # text behind an element inside of this one
-            self.done.append("  " * min(depth + 1, MOST_INDENT) + text)
+            self.done.append("  " * min(depth + 1, MAX_INDENT) + text)
         self._label = ""
 
 
@@ -120,7 +120,7 @@ def _members(lines: Sequence[str], at: int) -> list[str]:
         if deeper <= 0:
             break
         size += len(line)
-        if deeper > 1 or size > MOST_RECORD:
+        if deeper > 1 or size > MAX_RECORD:
             return []
         found.append(line.strip())
     return found

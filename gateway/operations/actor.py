@@ -4,22 +4,26 @@ import getpass
 import os
 from typing import Any
 
-from gateway.base.clock import SystemClock
-from gateway.models.trail import Actor, NewEvent
-from gateway.storage.database.engine import Transactions
-from gateway.storage.trail.append import Trail
+from gateway.core.clock import SystemClock
+from gateway.core.types.audit_log import AuditActor, NewEvent
+from gateway.storage.audit_log.append import AuditLog
+from gateway.storage.database.engine import DatabaseTransactions
 
 
-def command_actor() -> Actor:
+def command_actor() -> AuditActor:
     """By the name of the system's user; a command has no key."""
     try:
-        return Actor(None, getpass.getuser())
+        return AuditActor(None, getpass.getuser())
     except (KeyError, OSError):
-        return Actor(None, f"user {os.getuid()}")
+        return AuditActor(None, f"user {os.getuid()}")
 
 
 async def tell_trail(
-    transactions: Transactions, action: str, object_id: str | None = None, tenant: str | None = None, **details: Any
+    transactions: DatabaseTransactions,
+    action: str,
+    object_id: str | None = None,
+    tenant: str | None = None,
+    **details: Any,
 ) -> None:
     """Records what a command does, in a transaction of its own.
 
@@ -27,4 +31,4 @@ async def tell_trail(
         StorageUnavailable: it could not be recorded.
     """
     event = NewEvent(command_actor(), action, object_id, tenant, details)
-    await Trail(transactions, SystemClock(), is_strict=True).saw(event)
+    await AuditLog(transactions, SystemClock(), is_strict=True).saw(event)

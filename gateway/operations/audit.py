@@ -4,22 +4,92 @@ filter also whether the sums that are kept are those of the ledger (guarantee §
 import argparse
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import UTC
 from decimal import Decimal
 from typing import Any, TextIO
 
-from gateway.accounting.audit import GROUPS, Audit, Totals, figures
-from gateway.base.clock import parse_when
-from gateway.base.printing import aligned, cost_text, csv_line, printable, usd_text
-from gateway.config.settings import Settings
-from gateway.errors import StorageUnavailable
-from gateway.models.report_lists import CHAT
-from gateway.models.turn import LedgerQuery, LedgerRow
-from gateway.operations.checked_sums import CheckedSums, checked_sums
-from gateway.operations.progress import Progress
-from gateway.ports import Clock
+from gateway.billing.ledger_verification import GROUPS, AuditTotals, LedgerAudit, figures
+from gateway.core.clock import parse_when
+from gateway.core.config.settings import Settings
+from gateway.core.errors import StorageUnavailable
+from gateway.core.ports import Clock
+from gateway.core.printing import aligned, cost_text, csv_line, printable, usd_text
+from gateway.core.types.costs import MAX_COUNTED
+from gateway.core.types.report_lists import CHAT
+from gateway.core.types.turn import LedgerQuery, LedgerRow
+from gateway.operations.progress import CommandProgress
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import shown
 from gateway.storage.ledger import ledger_pages, open_ledger
+from gateway.storage.reports.compared import SumDifference, compare_sums
+from gateway.storage.rows import usd
+from gateway.storage.turns.older_bills import count_older
+
+# What `gateway audit` says of the sums that reports are made of: whether they are the ledger's (guarantee §13.1).
+
+MAX_NAMED = 100
+"""Sums that differ are named one by one up to this number."""
+
+
+@dataclass(slots=True)
+class CheckedSums:
+    """What comparing has found."""
+
+    compared: bool = False
+    days: int = 0
+    conversations: int = 0
+    missing: int = 0
+    """Bills that are in no sums yet."""
+    differ: int = 0
+    named: list[SumDifference] = field(default_factory=list)
+
+    def lines(self) -> Iterable[str]:
+        """Whether they are equal, and if not what differs where; nothing where none were compared."""
+        if not self.compared:
+            return
+        if self.missing:
+            yield missing_line(self.missing)
+        if not self.differ:
+            compared = f"{_count(self.days, 'day')} and {_count(self.conversations, 'conversation')}"
+            yield f"the sums of {compared} are the ledger's"
+            return
+        yield f"{self.differ} figures of daily sums and of conversations are not the ledger's:"
+        for each in self.named:
+            kept, found = (_checked_sums_shown(each.figure, value) for value in (each.kept, each.found))
+            yield f"  {printable(each.where)}  {each.figure}: kept {kept}, the ledger adds up to {found}"
+        if self.differ > len(self.named):
+            yield f"  … and {self.differ - len(self.named)} more"
+
+
+async def checked_sums(transactions: DatabaseTransactions) -> CheckedSums:
+    """Compares all of them.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    found = CheckedSums(compared=True, missing=await count_older(transactions))
+    async for piece in compare_sums(transactions):
+        found.days += piece.days
+        found.conversations += piece.conversations
+        found.differ += len(piece.differences)
+        found.named += piece.differences[: MAX_NAMED - len(found.named)]
+    return found
+
+
+def missing_line(missing: int) -> str:
+    """Says how many bills are in no sums yet."""
+    count = f"{MAX_COUNTED} or more" if missing >= MAX_COUNTED else str(missing)
+    return f"{count} bills of an older version are in no sums yet: `gateway serve` adds them"
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
+
+
+def _checked_sums_shown(figure: str, value: int) -> str:
+    return f"{usd(value):.12f} USD" if figure.endswith("_picousd") else str(value)
+
 
 COLUMNS = (
     "request_id",
@@ -64,7 +134,7 @@ def audit(settings: Settings, options: argparse.Namespace, clock: Clock, out: Te
     if since is not None and until is not None and since >= until:
         raise ValueError("--since must be before --until")
     query = LedgerQuery(since, until, options.model, options.tenant, options.conversation, options.user, options.agent)
-    found = Audit(by={group: {} for group in groups(options.by)})
+    found = LedgerAudit(by={group: {} for group in groups(options.by)})
     try:
         return asyncio.run(_audit(settings, query, found, csv=options.csv, out=out, err=err))
     except StorageUnavailable as error:
@@ -87,12 +157,14 @@ def groups(text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-async def _audit(settings: Settings, query: LedgerQuery, found: Audit, *, csv: bool, out: TextIO, err: TextIO) -> int:
+async def _audit(
+    settings: Settings, query: LedgerQuery, found: LedgerAudit, *, csv: bool, out: TextIO, err: TextIO
+) -> int:
     transactions = open_ledger(settings.storage)
     if csv:
         out.write(csv_line(COLUMNS))
     try:
-        with Progress(err, "reading the ledger", "rows", quiet=csv and out.isatty()) as told:
+        with CommandProgress(err, "reading the ledger", "rows", quiet=csv and out.isatty()) as told:
             async for page in ledger_pages(transactions, query):
                 for row in page:
                     differences = found.add(row)
@@ -118,7 +190,7 @@ def csv_row(row: LedgerRow, *, balanced: bool) -> str:
     return csv_line((*who, *tokens, *costs, *flags, entry.end_user, entry.agent, entry.endpoint or CHAT))
 
 
-def summary(audit: Audit) -> Iterable[str]:
+def summary(audit: LedgerAudit) -> Iterable[str]:
     """Totals by each group, the grand total, and whether all balances; lines without their end."""
     for group, totals in audit.by.items():
         yield from _table(group, totals)
@@ -128,7 +200,7 @@ def summary(audit: Audit) -> Iterable[str]:
     yield from verdict(audit)
 
 
-def verdict(audit: Audit) -> Iterable[str]:
+def verdict(audit: LedgerAudit) -> Iterable[str]:
     """Whether all balances, and if not what differs where."""
     rows = audit.total.requests
     if not audit.unbalanced:
@@ -143,7 +215,7 @@ def verdict(audit: Audit) -> Iterable[str]:
         yield f"  … and {audit.unbalanced - len(audit.named)} more; --csv names them all"
 
 
-def _table(title: str, totals: dict[str, Totals]) -> Iterable[str]:
+def _table(title: str, totals: dict[str, AuditTotals]) -> Iterable[str]:
     saved = any(each.saved or each.net_saving for each in totals.values())
     lines: list[tuple[str, ...]] = [(title, *HEADINGS, *(SAVINGS if saved else ()))]
     for name in sorted(totals):
@@ -154,7 +226,7 @@ def _table(title: str, totals: dict[str, Totals]) -> Iterable[str]:
     yield from aligned(lines)
 
 
-def _columns(t: Totals) -> tuple[str, ...]:
+def _columns(t: AuditTotals) -> tuple[str, ...]:
     counts = (t.requests, t.partial, t.failed, t.prompt_tokens, t.completion_tokens)
     whole = cost_text(t.cost, t.unpriced, is_known=t.is_known)
     planning = cost_text(t.planning, t.planning_unpriced, is_known=bool(t.planning))

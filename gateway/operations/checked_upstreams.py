@@ -6,26 +6,26 @@ from dataclasses import dataclass
 
 import httpx
 
-from gateway.accounting.cost import price_internal
-from gateway.base.clock import SystemClock
-from gateway.base.printing import in_short
-from gateway.config.settings import ContextSettings, Settings
-from gateway.errors import GatewayError, Unauthorized
-from gateway.http.tokens import Issuer
-from gateway.models.bill import InternalCall
-from gateway.models.exchange import Caller, Deployment
-from gateway.models.memory import EXTRACTS
-from gateway.planning.processor import DEFAULT_INTERNAL
+from gateway.api.tokens import Issuer
+from gateway.billing.cost import price_internal
+from gateway.context.planning.processor import DEFAULT_INTERNAL
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import ContextSettings, Settings
+from gateway.core.errors import GatewayError, Unauthorized
+from gateway.core.printing import in_short
+from gateway.core.types.bill import InternalCall
+from gateway.core.types.chat import ModelDeployment, RequestCaller
+from gateway.core.types.memory import EXTRACTS
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.identity import HttpIdentityDocuments
+from gateway.upstream.openai.model_info import DiscoveredModels, lacks
 from gateway.upstream.openai.resources import ProbeResult, probed, reach
-from gateway.upstream.openai.told_facts import ToldFacts, lacks
-from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.providers import unsupported
 from gateway.upstream.routing.router import ConfiguredRouter
 
-CALLER = Caller("check")
+CALLER = RequestCaller("check")
 SET = "set model_info.max_input_tokens"
 SET_PRICES = "set its prices in model_info"
 WAYS = {"responses": "by Responses", "anthropic": "by Anthropic's Messages", "litellm": "through litellm"}
@@ -38,7 +38,7 @@ WITHOUT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     """One line of the report; a failed optional check is a warning."""
 
     name: str
@@ -47,7 +47,7 @@ class Result:
     optional: bool = False
 
 
-class Reaching:
+class UpstreamProbes:
     """Probes upstreams, each address with each key once."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
@@ -55,19 +55,19 @@ class Reaching:
         self._known: dict[tuple[str, str | None], ProbeResult] = {}
         self._told: set[tuple[str, str | None]] = set()
 
-    def knows(self, deployment: Deployment) -> bool:
+    def knows(self, deployment: ModelDeployment) -> bool:
         """Whether it has been probed."""
         return (deployment.api_base, deployment.api_key) in self._known
 
-    def told(self, deployment: Deployment) -> bool:
+    def told(self, deployment: ModelDeployment) -> bool:
         """Whether the report has a line for it."""
         return (deployment.api_base, deployment.api_key) in self._told
 
-    def tell(self, deployment: Deployment) -> None:
+    def tell(self, deployment: ModelDeployment) -> None:
         """Notes that the report has one."""
         self._told.add((deployment.api_base, deployment.api_key))
 
-    async def reached(self, deployment: Deployment) -> ProbeResult:
+    async def reached(self, deployment: ModelDeployment) -> ProbeResult:
         """The result of the probe."""
         key = deployment.api_base, deployment.api_key
         if key not in self._known:
@@ -76,7 +76,7 @@ class Reaching:
 
 
 @dataclass(frozen=True, slots=True)
-class _Internal:
+class _InternalModel:
     """An internal model and its roles. `chosen`: the configuration names it; it is not the default."""
 
     name: str
@@ -92,7 +92,9 @@ class _Internal:
         return "; ".join(WITHOUT[role] for role in self.roles)
 
 
-async def _planning(settings: Settings, router: ConfiguredRouter, reaching: Reaching) -> AsyncIterator[Result]:
+async def _planning(
+    settings: Settings, router: ConfiguredRouter, reaching: UpstreamProbes
+) -> AsyncIterator[CheckResult]:
     """Whether planner and summarizer are served, and at what price (guarantee §5). A default model that is not served
     is a warning, one that the configuration names a failure. Defaults are not checked where nobody would ask them."""
     context = settings.context
@@ -104,11 +106,11 @@ async def _planning(settings: Settings, router: ConfiguredRouter, reaching: Reac
             yield result
 
 
-def _internals(context: ContextSettings) -> list[_Internal]:
+def _internals(context: ContextSettings) -> list[_InternalModel]:
     named = {"planner": context.planner_model, "summarizer": context.summarizer_model}
     names = dict.fromkeys(name or DEFAULT_INTERNAL for name in named.values())
     return [
-        _Internal(
+        _InternalModel(
             name,
             tuple(role for role, model in named.items() if (model or DEFAULT_INTERNAL) == name),
             name in named.values(),
@@ -118,19 +120,19 @@ def _internals(context: ContextSettings) -> list[_Internal]:
 
 
 async def _served(
-    settings: Settings, router: ConfiguredRouter, reaching: Reaching, internal: _Internal
-) -> AsyncIterator[Result]:
+    settings: Settings, router: ConfiguredRouter, reaching: UpstreamProbes, internal: _InternalModel
+) -> AsyncIterator[CheckResult]:
     try:
         where, places = _places(settings, router, internal)
     except Unauthorized:
         where, places = f"in model_list; {OWN_KEY}", []
     except GatewayError as error:
         text = f"{_clause(error.message)}: {internal.without}"
-        yield Result(internal.title, False, text, optional=not internal.chosen)
+        yield CheckResult(internal.title, False, text, optional=not internal.chosen)
         return
     if not where:
         text = f"not in model_list, and not at the upstream of a model in it: {internal.without}"
-        yield Result(internal.title, False, text, optional=not internal.chosen)
+        yield CheckResult(internal.title, False, text, optional=not internal.chosen)
         return
     for place in places:
         asked = probed(place)
@@ -140,19 +142,21 @@ async def _served(
         if found.problem:
             # The upstream's own line fails the check already where a model that clients ask for is served there.
             text = f"{where}, which is not reached: {internal.without}"
-            yield Result(internal.title, False, text, optional=not internal.chosen or reaching.told(asked))
+            yield CheckResult(internal.title, False, text, optional=not internal.chosen or reaching.told(asked))
             return
         if found.lacks(place.provider_model):
             text = f"{where}, whose list of models does not have {place.provider_model}"
-            yield Result(internal.title, False, text, optional=True)
+            yield CheckResult(internal.title, False, text, optional=True)
             return
     keyless = any(place.api_key is None and not place.operator_key for place in places)
-    yield Result(internal.title, True, f"{where}; {OWN_KEY}" if keyless else where)
+    yield CheckResult(internal.title, True, f"{where}; {OWN_KEY}" if keyless else where)
     for warning in _prices(settings.context, router, internal):
-        yield Result(internal.title, False, warning, optional=True)
+        yield CheckResult(internal.title, False, warning, optional=True)
 
 
-def _places(settings: Settings, router: ConfiguredRouter, internal: _Internal) -> tuple[str, list[Deployment]]:
+def _places(
+    settings: Settings, router: ConfiguredRouter, internal: _InternalModel
+) -> tuple[str, list[ModelDeployment]]:
     """Where the model is served, in words, and its deployments there.
 
     Raises:
@@ -161,7 +165,7 @@ def _places(settings: Settings, router: ConfiguredRouter, internal: _Internal) -
     """
     if router.lists(internal.name):
         return "in model_list", router.all_of(internal.name, CALLER)
-    found: dict[str, list[Deployment]] = {}
+    found: dict[str, list[ModelDeployment]] = {}
     for model, primary in _primaries(settings, router):
         served = router.internal(internal.name, internal.chosen, primary, CALLER)
         if served is not None:
@@ -172,7 +176,7 @@ def _places(settings: Settings, router: ConfiguredRouter, internal: _Internal) -
     return (f"at the upstream of {in_short(list(found))}" if found else ""), places
 
 
-def _primaries(settings: Settings, router: ConfiguredRouter) -> Iterator[tuple[str, Deployment]]:
+def _primaries(settings: Settings, router: ConfiguredRouter) -> Iterator[tuple[str, ModelDeployment]]:
     """The models that answer, as far as the configuration names them; the default upstream where it names none."""
     names = dict.fromkeys(entry.model_name for entry in settings.model_list if unsupported(entry) is None)
     for name in names or [""]:
@@ -183,7 +187,7 @@ def _primaries(settings: Settings, router: ConfiguredRouter) -> Iterator[tuple[s
             continue
 
 
-def _prices(context: ContextSettings, router: ConfiguredRouter, internal: _Internal) -> Iterator[str]:
+def _prices(context: ContextSettings, router: ConfiguredRouter, internal: _InternalModel) -> Iterator[str]:
     usage = {"prompt_tokens": 1, "completion_tokens": 1}
     call = InternalCall("planner", internal.name, usage, router.facts(internal.name).prices)
     if price_internal(call).total is not None:
@@ -194,7 +198,7 @@ def _prices(context: ContextSettings, router: ConfiguredRouter, internal: _Inter
         yield "its price is not known: what a request that it works for cost in all is not told (`total_cost` is null)"
 
 
-async def check_issuers(settings: Settings) -> AsyncIterator[Result]:
+async def check_issuers(settings: Settings) -> AsyncIterator[CheckResult]:
     """Whether those can be asked whose tokens count."""
     client = new_client(ConnectionPool(2))
     jwt, oidc = settings.auth.jwt, settings.auth.oidc
@@ -206,40 +210,40 @@ async def check_issuers(settings: Settings) -> AsyncIterator[Result]:
             try:
                 found = await Issuer(issuer, HttpIdentityDocuments(client), SystemClock(), **more).reach()
             except GatewayError as fault:
-                yield Result(f"auth.{name}", False, fault.message)
+                yield CheckResult(f"auth.{name}", False, fault.message)
             else:
-                yield Result(f"auth.{name}", found > 0, f"{issuer.issuer} publishes {found} keys for signatures")
+                yield CheckResult(f"auth.{name}", found > 0, f"{issuer.issuer} publishes {found} keys for signatures")
     finally:
         await client.aclose()
 
 
-async def check_upstreams(settings: Settings) -> AsyncIterator[Result]:
+async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
     client = new_client(ConnectionPool(10))
-    told = ToldFacts(client, SystemClock())
-    router, reaching = ConfiguredRouter(settings, Catalogue(), told), Reaching(client)
+    told = DiscoveredModels(client, SystemClock())
+    router, reaching = ConfiguredRouter(settings, ModelCatalogue(), told), UpstreamProbes(client)
     names = dict.fromkeys(entry.model_name for entry in settings.model_list if unsupported(entry) is None)
     try:
         for name in names or [None]:
             try:
                 deployments = router.all_of(name, CALLER) if name else [router.default("", CALLER)]
             except Unauthorized:
-                yield Result(f"model {name}", True, OWN_KEY)
+                yield CheckResult(f"model {name}", True, OWN_KEY)
                 continue
             except GatewayError:
-                yield Result("models", False, "model_list is empty, and the default upstream has no key")
+                yield CheckResult("models", False, "model_list is empty, and the default upstream has no key")
                 continue
             for deployment in deployments:
                 asked = probed(deployment)
                 if asked is None:
                     text = f"not asked: {deployment.route} is called {WAYS[deployment.protocol]}"
-                    yield Result(f"model {name}", True, text)
+                    yield CheckResult(f"model {name}", True, text)
                     continue
                 if reaching.knows(asked):
                     continue
                 problem = _clause((await reaching.reached(asked)).problem)
                 reaching.tell(asked)
                 text = problem or ("reached" if asked.api_key is not None else f"reached; {OWN_KEY}")
-                yield Result(f"upstream {_address(asked.api_base)}", not problem, text, optional=name is None)
+                yield CheckResult(f"upstream {_address(asked.api_base)}", not problem, text, optional=name is None)
         async for result in _facts(settings, router, reaching):
             yield result
         async for result in _planning(settings, router, reaching):
@@ -249,7 +253,7 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[Result]:
         await client.aclose()
 
 
-async def _facts(settings: Settings, router: ConfiguredRouter, reaching: Reaching) -> AsyncIterator[Result]:
+async def _facts(settings: Settings, router: ConfiguredRouter, reaching: UpstreamProbes) -> AsyncIterator[CheckResult]:
     """Models whose window or price is not configured and not in the price map: what their upstreams tell."""
     for name in router.names:
         try:
@@ -268,7 +272,7 @@ async def _facts(settings: Settings, router: ConfiguredRouter, reaching: Reachin
             texts = [f"window {window:,} tokens" if window else f"its window is not known, so it is not managed: {SET}"]
             texts.append("priced" if price else f"its price is not known, so no cost is told: {SET_PRICES}")
             where = f" at {_address(deployment.api_base)}" if len(deployments) > 1 else ""
-            yield Result(f"model {name}{where}", bool(window and price), "; ".join(texts), optional=True)
+            yield CheckResult(f"model {name}{where}", bool(window and price), "; ".join(texts), optional=True)
 
 
 def _clause(sentence: str | None) -> str:

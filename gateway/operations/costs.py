@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TextIO
 
-from gateway.accounting.cost_table import as_csv, as_json, figures_of
-from gateway.base.clock import parse_when
-from gateway.base.printing import cost_text, usd_text
-from gateway.config.settings import Settings
-from gateway.models.costs import GROUPS, CostQuery, CostReport, Sums
-from gateway.models.report_lists import CHAT
+from gateway.billing.cost_table import as_csv, as_json, figures_of
+from gateway.core.clock import parse_when
+from gateway.core.config.settings import Settings
+from gateway.core.ports import Clock
+from gateway.core.printing import cost_text, usd_text
+from gateway.core.types.costs import GROUPS, CostQuery, CostReport, CostSums
+from gateway.core.types.report_lists import CHAT
 from gateway.operations.listed import COST_STYLE, FAINT, PLANNING_STYLE, WHO_STYLE
-from gateway.operations.reading import run_reading, tell_missing
-from gateway.operations.screen import Column, Piece, Screen
-from gateway.ports import Clock
-from gateway.storage.database.engine import Transactions
+from gateway.operations.screen import CommandScreen, Piece, TableColumn
+from gateway.operations.storage_reader import run_reading, tell_missing
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.reports.costs import CostReports
 
 ROWS = 50
@@ -26,19 +26,19 @@ ROWS = 50
 NOBODY = "(none)"
 SAVED_STYLE = "green"
 FIGURES = (
-    Column("requests", drop=3, is_right=True),
-    Column("tokens in", drop=4, is_right=True),
-    Column("from cache", drop=6, is_right=True),
-    Column("to cache", drop=7, is_right=True),
-    Column("tokens out", drop=4, is_right=True),
-    Column("cost USD", COST_STYLE, is_right=True),
-    Column("planning USD", PLANNING_STYLE, drop=1, is_right=True),
-    Column("net saving USD", SAVED_STYLE, drop=2, is_right=True),
-    Column("saved USD", FAINT, drop=10, is_right=True),
-    Column("unpriced", drop=5, is_right=True),
-    Column("estimated", drop=8, is_right=True),
-    Column("partial", drop=9, is_right=True),
-    Column("failed", drop=9, is_right=True),
+    TableColumn("requests", drop=3, is_right=True),
+    TableColumn("tokens in", drop=4, is_right=True),
+    TableColumn("from cache", drop=6, is_right=True),
+    TableColumn("to cache", drop=7, is_right=True),
+    TableColumn("tokens out", drop=4, is_right=True),
+    TableColumn("cost USD", COST_STYLE, is_right=True),
+    TableColumn("planning USD", PLANNING_STYLE, drop=1, is_right=True),
+    TableColumn("net saving USD", SAVED_STYLE, drop=2, is_right=True),
+    TableColumn("saved USD", FAINT, drop=10, is_right=True),
+    TableColumn("unpriced", drop=5, is_right=True),
+    TableColumn("estimated", drop=8, is_right=True),
+    TableColumn("partial", drop=9, is_right=True),
+    TableColumn("failed", drop=9, is_right=True),
 )
 Tables = dict[tuple[str, ...], CostReport]
 
@@ -57,9 +57,9 @@ def costs(
         raise ValueError("--since must be before --until")
     groups = groups_of(options.by)
     queries = [_query(options, by, since, until) for by in groups]
-    screen = Screen(out, environ)
+    screen = CommandScreen(out, environ)
 
-    async def work(transactions: Transactions) -> int:
+    async def work(transactions: DatabaseTransactions) -> int:
         reports = CostReports(transactions)
         tables = {query.by: await reports.report(query) for query in queries}
         missing = await tell_missing(transactions, err)
@@ -124,7 +124,7 @@ def _as_json(
     }
 
 
-def _show(screen: Screen, tables: Tables, limit: int, err: TextIO) -> None:
+def _show(screen: CommandScreen, tables: Tables, limit: int, err: TextIO) -> None:
     if not any(report.rows for report in tables.values()):
         err.write("no requests\n")
         return
@@ -139,10 +139,10 @@ def _show(screen: Screen, tables: Tables, limit: int, err: TextIO) -> None:
         if left:
             rows.append([(f"({left} more)", FAINT), *blank, *_figures(others)])
         rows.append([("total", COST_STYLE), *blank, *_figures(report.total)])
-        screen.table([*(Column(group, WHO_STYLE) for group in by or ("",)), *FIGURES], rows)
+        screen.table([*(TableColumn(group, WHO_STYLE) for group in by or ("",)), *FIGURES], rows)
 
 
-def net_text(sums: Sums) -> str:
+def net_text(sums: CostSums) -> str:
     """The net saving, below 0 where requests cost more than without a gateway."""
     return "unknown" if sums.net_saving is None else usd_text(sums.net_saving)
 
@@ -153,7 +153,7 @@ def group_name(group: str, name: str | None) -> Piece:
     return CHAT if group == "endpoint" else (NOBODY, FAINT)
 
 
-def _figures(sums: Sums) -> list[Piece]:
+def _figures(sums: CostSums) -> list[Piece]:
     tokens = (sums.prompt_tokens, sums.cached_tokens, sums.cache_write_tokens, sums.completion_tokens)
     whole = cost_text(sums.cost, sums.unpriced, is_known=bool(sums.priced))
     planning = cost_text(sums.planning, sums.planning_unpriced, is_known=bool(sums.planning_cost_picousd))

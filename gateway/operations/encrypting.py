@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import TextIO
 
-from gateway.config.settings import Settings
-from gateway.errors import StorageUnavailable
-from gateway.files.opening import open_stores
-from gateway.files.resealing import seal_contents
+from gateway.core.config.settings import Settings
+from gateway.core.errors import StorageUnavailable
+from gateway.documents.files.factory import open_stores
+from gateway.documents.files.resealing import seal_contents
 from gateway.operations.actor import tell_trail
-from gateway.operations.progress import Progress
-from gateway.storage.database.engine import Transactions
+from gateway.operations.progress import CommandProgress
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import open_current, shown
 from gateway.storage.encryption.keys import note_key, require_keys
 from gateway.storage.encryption.rewrite import find_others, forget_before, seal_all
@@ -35,14 +35,14 @@ def encrypt(settings: Settings, out: TextIO, err: TextIO) -> int:
     if settings.storage.encryption_key is None:
         raise ValueError("storage.encryption_key is not set: there is no key to encrypt under")
     try:
-        with Progress(err, "encrypting", "rows and contents") as told:
+        with CommandProgress(err, "encrypting", "rows and contents") as told:
             return 1 if asyncio.run(_encrypt(settings, out, told)) else 0
     except StorageUnavailable as error:
         err.write(f"{shown(settings.storage.url)}: {error.message}\n")
         return 1
 
 
-async def _encrypt(settings: Settings, out: TextIO, progress: Progress) -> int:
+async def _encrypt(settings: Settings, out: TextIO, progress: CommandProgress) -> int:
     """Returns how many contents of files could not be read."""
     transactions = await open_current(settings.storage)
     try:
@@ -70,7 +70,7 @@ async def _encrypt(settings: Settings, out: TextIO, progress: Progress) -> int:
 
 
 async def _seal_files(
-    settings: Settings, transactions: Transactions, out: TextIO, progress: Progress
+    settings: Settings, transactions: DatabaseTransactions, out: TextIO, progress: CommandProgress
 ) -> tuple[int, int]:
     """Returns how many contents of files are sealed now, and how many could not be read: they keep their keys noted."""
     done, left = Counter[str](), Counter[str]()
@@ -92,7 +92,9 @@ async def _seal_files(
     return done.total(), left.total()
 
 
-async def check_content(settings: Settings, transactions: Transactions) -> AsyncIterator[tuple[bool, str, bool]]:
+async def check_content(
+    settings: Settings, transactions: DatabaseTransactions
+) -> AsyncIterator[tuple[bool, str, bool]]:
     """What `check` says of keys and content: whether it is well, in words, and whether it is a warning only."""
     try:
         await require_keys(transactions)

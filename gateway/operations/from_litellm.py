@@ -13,15 +13,15 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from gateway.base.names import CREDENTIAL
-from gateway.config.auth_settings import ApiKey
-from gateway.config.classic_names import NAMES as CLASSIC_NAMES
-from gateway.config.exposure import SHORT
-from gateway.config.files import REFERENCE, ConfigurationError, read_file
-from gateway.config.litellm import DATABASE, MASTER, Moved, move_in
-from gateway.config.litellm_draft import is_reference
-from gateway.config.loading import environment_names
-from gateway.config.settings import SECTIONS
+from gateway.core.config.auth_settings import ApiKey
+from gateway.core.config.classic_names import NAMES as CLASSIC_NAMES
+from gateway.core.config.exposure import SHORT
+from gateway.core.config.files import REFERENCE, ConfigurationError, read_file
+from gateway.core.config.litellm import DATABASE, MASTER, ImportedConfig, move_in
+from gateway.core.config.litellm_draft import is_reference
+from gateway.core.config.loading import environment_names
+from gateway.core.config.settings import SECTIONS
+from gateway.core.names import CREDENTIAL
 
 LIKE_A_SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|pplx|ghp|glpat|xox[a-z]|AIza|AKIA|eyJ)[-_]?[\w-]{12,}|^(?:Bearer|Basic)\s", re.IGNORECASE
@@ -34,7 +34,7 @@ WIDTH = 110
 
 
 @dataclass(slots=True)
-class Converted:
+class ConvertedConfig:
     """A configuration of ours as text. `names` are those of the environment that now have to hold what the file held:
     each with where that stands there. It holds no secret itself."""
 
@@ -43,7 +43,7 @@ class Converted:
 
 
 @dataclass(slots=True)
-class _Secrets:
+class _SecretReferences:
     """Puts references in the place of secrets: the same for the same one."""
 
     taken: set[str]
@@ -101,7 +101,7 @@ def _is_secret(text: Any) -> bool:
         return False
 
 
-def convert(path: str, environ: Mapping[str, str]) -> Converted:
+def convert(path: str, environ: Mapping[str, str]) -> ConvertedConfig:
     """
     Args:
         environ: the environment: of it nothing is read but whether it has LiteLLM's master key.
@@ -112,14 +112,14 @@ def convert(path: str, environ: Mapping[str, str]) -> Converted:
     raw = read_file(path)
     moved = move_in(raw, {MASTER: REFERENCE + MASTER} if environ.get(MASTER) else {}, path, referring=True)
     taken = {*environment_names(), *(each.name for each in CLASSIC_NAMES), *_referred(raw)}
-    secrets = _Secrets(taken)
+    secrets = _SecretReferences(taken)
     sections = {name: _plain(moved.raw[name]) for name in (*SECTIONS, "model_list") if moved.raw.get(name)}
     unknown = [name for name in moved.raw if name not in (*SECTIONS, "model_list")]
     if unknown:
         raise ConfigurationError(f"{path}: {unknown[0]}: unknown setting; known: {', '.join(SECTIONS)}, model_list")
     written = {name: _without(secrets, name, values) for name, values in sections.items()}
     variables = raw.get("environment_variables")
-    return Converted(_text(path, moved, written, secrets.names, variables), secrets.names)
+    return ConvertedConfig(_text(path, moved, written, secrets.names, variables), secrets.names)
 
 
 def _master(key: str) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _without(secrets: _Secrets, name: str, values: Any) -> Any:
+def _without(secrets: _SecretReferences, name: str, values: Any) -> Any:
     if name == "model_list" and isinstance(values, list):
         return [
             secrets.without(
@@ -171,7 +171,9 @@ def _is_master(key: Any) -> bool:
     return isinstance(key, dict) and key == _master(str(key.get("key")))
 
 
-def _text(path: str, moved: Moved, sections: Mapping[str, Any], names: Mapping[str, str], variables: Any) -> str:
+def _text(
+    path: str, moved: ImportedConfig, sections: Mapping[str, Any], names: Mapping[str, str], variables: Any
+) -> str:
     """The file: what to set in front, each section behind what differs in it, and at the end what has no equivalent."""
     head = [f"Made of {Path(path).name}, a LiteLLM proxy's configuration. Check it: gateway check --config THIS_FILE"]
     head += [f"{name} has to be set: {where} holds it" for name, where in names.items()]

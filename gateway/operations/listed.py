@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from gateway.base.printing import cost_text, usd_text
-from gateway.models.report_lists import CHAT, ConversationLine, KeptSums, RequestLine
+from gateway.core.printing import cost_text, usd_text
+from gateway.core.types.report_lists import CHAT, ConversationLine, KeptSums, RequestLine
 
 Json = dict[str, Any]
 STATUS_STYLES = {"complete": "green", "partial": "yellow", "failed": "red"}

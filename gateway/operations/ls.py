@@ -4,10 +4,11 @@ import argparse
 from collections.abc import Mapping
 from typing import TextIO
 
-from gateway.base.clock import parse_when
-from gateway.base.printing import usd_text
-from gateway.config.settings import Settings
-from gateway.models.report_lists import ConversationChoice, ConversationLine, ListPart
+from gateway.core.clock import parse_when
+from gateway.core.config.settings import Settings
+from gateway.core.ports import Clock
+from gateway.core.printing import usd_text
+from gateway.core.types.report_lists import ConversationChoice, ConversationLine, ListPart
 from gateway.operations.listed import (
     COST_STYLE,
     FAINT,
@@ -18,26 +19,25 @@ from gateway.operations.listed import (
     sums_text,
     when_text,
 )
-from gateway.operations.reading import run_reading, tell_missing
-from gateway.operations.screen import Column, Piece, Screen
-from gateway.ports import Clock
-from gateway.storage.database.engine import Transactions
+from gateway.operations.screen import CommandScreen, Piece, TableColumn
+from gateway.operations.storage_reader import run_reading, tell_missing
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.reports.conversations import list_conversations
 
 ID = "conv_"
 COLUMNS = (
-    Column("conversation", ID_STYLE),
-    Column("active (UTC)", drop=2),
-    Column("requests", drop=4, is_right=True),
-    Column("tokens in", drop=5, is_right=True),
-    Column("tokens out", drop=5, is_right=True),
-    Column("cost USD", COST_STYLE, drop=1, is_right=True),
-    Column("planning USD", PLANNING_STYLE, drop=6, is_right=True),
-    Column("tenant", drop=8),
-    Column("user", WHO_STYLE, drop=3),
-    Column("model", drop=7),
-    Column("session", drop=9),
-    Column("question", is_flexible=True),
+    TableColumn("conversation", ID_STYLE),
+    TableColumn("active (UTC)", drop=2),
+    TableColumn("requests", drop=4, is_right=True),
+    TableColumn("tokens in", drop=5, is_right=True),
+    TableColumn("tokens out", drop=5, is_right=True),
+    TableColumn("cost USD", COST_STYLE, drop=1, is_right=True),
+    TableColumn("planning USD", PLANNING_STYLE, drop=6, is_right=True),
+    TableColumn("tenant", drop=8),
+    TableColumn("user", WHO_STYLE, drop=3),
+    TableColumn("model", drop=7),
+    TableColumn("session", drop=9),
+    TableColumn("question", is_flexible=True),
 )
 CSV = (
     *("id", "tenant", "sessions", "question", "user", "model", "created_at", "updated_at", "requests"),
@@ -68,9 +68,9 @@ def ls(
         since=parse_when("--since", options.since, clock.now()),
         limit=options.limit,
     )
-    screen = Screen(out, environ)
+    screen = CommandScreen(out, environ)
 
-    async def work(transactions: Transactions) -> int:
+    async def work(transactions: DatabaseTransactions) -> int:
         found = await transactions.run(lambda connection: list_conversations(connection, part))
         missing = await tell_missing(transactions, err)
         listed = [conversation_json(line) for line in found.found]

@@ -8,7 +8,7 @@ WAIT_SECONDS = 0.3
 """Until the line is shown first, and between two times that it is written."""
 
 
-class Progress:
+class CommandProgress:
     """Counts while a command is at work (guarantee §13.9).
 
     Args:

@@ -5,31 +5,31 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TextIO, TypeVar
 
-from gateway.base.clock import days_before, parse_when
-from gateway.config.settings import Settings
-from gateway.errors import StorageUnavailable
-from gateway.files.store import Files
+from gateway.core.clock import days_before, parse_when
+from gateway.core.config.settings import Settings
+from gateway.core.errors import StorageUnavailable
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.ports import CacheBackend, Clock
+from gateway.documents.files.store import FileService
 from gateway.operations.actor import command_actor
-from gateway.operations.progress import Progress
-from gateway.ports import CacheBackend, Clock
+from gateway.operations.progress import CommandProgress
 from gateway.storage.cache.memory import open_cache
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import open_current, shown
 from gateway.storage.retention import Retention
 from gateway.storage.user_purge import PurgedUser, UserPurge
-from gateway.telemetry.logs import get_logger
 
 T = TypeVar("T")
-MOST_SECONDS = 300.0
-LEAST_SECONDS = 1.0
+MAX_SECONDS = 300.0
+MIN_SECONDS = 1.0
 log = get_logger("gateway.operations.purge")
 
 
 def sweep_seconds(retention_days: float | None) -> float:
     """How often to sweep: a conversation outlives its time by a hundredth of that, or by five minutes."""
     if retention_days is None:
-        return MOST_SECONDS
-    return min(MOST_SECONDS, max(LEAST_SECONDS, 864 * retention_days))
+        return MAX_SECONDS
+    return min(MAX_SECONDS, max(MIN_SECONDS, 864 * retention_days))
 
 
 async def sweep_for_ever(retention: Retention, clock: Clock, retention_days: float | None, interval: float) -> None:
@@ -67,7 +67,7 @@ async def sweep(retention: Retention, clock: Clock, retention_days: float | None
     return shortest
 
 
-async def keep_files(files: Files, look: Callable[[], None], interval: float = MOST_SECONDS) -> None:
+async def keep_files(files: FileService, look: Callable[[], None], interval: float = MAX_SECONDS) -> None:
     """Deletes files whose time is over and contents that were left behind, each `interval` seconds, until it is
     cancelled, and has looked for those that are still to be read; whatever goes wrong, it tries again next time."""
     while True:
@@ -91,7 +91,7 @@ def purge(settings: Settings, options: argparse.Namespace, clock: Clock, out: Te
     """
     try:
         work = _purge_user if _names_user(options) else _purge_old
-        with Progress(err, "purging", "conversations") as told:
+        with CommandProgress(err, "purging", "conversations") as told:
             text = work(settings, options, clock, told)
     except StorageUnavailable as error:
         err.write(f"{shown(settings.storage.url)}: {error.message}\n")
@@ -112,7 +112,7 @@ def _names_user(options: argparse.Namespace) -> bool:
     return True
 
 
-def _purge_old(settings: Settings, options: argparse.Namespace, clock: Clock, told: Progress) -> str:
+def _purge_old(settings: Settings, options: argparse.Namespace, clock: Clock, told: CommandProgress) -> str:
     now = clock.now()
     before = parse_when("--older-than", options.older_than, now)
     if before is None:
@@ -120,7 +120,7 @@ def _purge_old(settings: Settings, options: argparse.Namespace, clock: Clock, to
             raise ValueError("--older-than is needed, as conversation.retention_days is not set")
         before = days_before(now, settings.conversation.retention_days)
 
-    async def work(transactions: Transactions, cache: CacheBackend) -> int:
+    async def work(transactions: DatabaseTransactions, cache: CacheBackend) -> int:
         retention = Retention(transactions, clock, cache)
         if options.dry_run:
             return await retention.count_expired(before, options.tenant)
@@ -132,8 +132,8 @@ def _purge_old(settings: Settings, options: argparse.Namespace, clock: Clock, to
     return f"{_count(count, 'conversation')} without additions since {since}: {done}\n"
 
 
-def _purge_user(settings: Settings, options: argparse.Namespace, clock: Clock, told: Progress) -> str:
-    async def work(transactions: Transactions, cache: CacheBackend) -> PurgedUser:
+def _purge_user(settings: Settings, options: argparse.Namespace, clock: Clock, told: CommandProgress) -> str:
+    async def work(transactions: DatabaseTransactions, cache: CacheBackend) -> PurgedUser:
         purging = UserPurge(transactions, clock, cache, command_actor())
         return await purging.run(options.user, options.tenant, whole=options.whole, dry_run=options.dry_run, told=told)
 
@@ -154,7 +154,7 @@ def _count(number: int, what: str) -> str:
 
 
 async def _with_storage(
-    settings: Settings, clock: Clock, work: Callable[[Transactions, CacheBackend], Awaitable[T]]
+    settings: Settings, clock: Clock, work: Callable[[DatabaseTransactions, CacheBackend], Awaitable[T]]
 ) -> T:
     cache = open_cache(settings.cache, clock)
     transactions = await open_current(settings.storage)

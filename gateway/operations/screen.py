@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
-from gateway.base import jsons
-from gateway.base.printing import csv_line, printable
+from gateway.core import jsons
+from gateway.core.printing import csv_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-MOST_CHARS = 10_000
+MAX_CHARS = 10_000
 """Of one text: the rest of it is cut."""
-LEAST_FLEXIBLE = 24
+MIN_FLEXIBLE = 24
 """Characters of a column that takes what is left."""
 GAP = "  "
 OUTSIDE_ASCII = re.compile(r"[^\x20-\x7e\n]")
@@ -28,7 +28,7 @@ Piece = str | tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column of a table. On a terminal that is too narrow, those with the greatest `drop` go first; of 0 none goes.
     `is_flexible`: it takes the width that is left, and is cut."""
 
@@ -39,7 +39,7 @@ class Column:
     is_flexible: bool = False
 
 
-class Screen:
+class CommandScreen:
     """Writes to a terminal or a pipe."""
 
     def __init__(self, out: TextIO, environ: Mapping[str, str]) -> None:
@@ -69,7 +69,7 @@ class Screen:
             line += [GAP, piece] if line else [piece]
         self.line(*line)
 
-    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Piece]]) -> None:
+    def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[Piece]]) -> None:
         """A table with its titles."""
         if self._console is None:
             texts = [[one_line(_text(cell)) for cell in row] for row in rows]
@@ -102,7 +102,7 @@ def _csv_value(name: str, value: Any) -> Any:
     return one_line(value) if isinstance(value, str) else value
 
 
-def one_line(text: str, most: int = MOST_CHARS) -> str:
+def one_line(text: str, most: int = MAX_CHARS) -> str:
     """A text in one line without anything that a terminal would obey, marks that turn the direction of writing
     included; the rest of a long one is cut."""
     start = text[: 4 * most]
@@ -162,7 +162,7 @@ def _fitting(some: list[Any], widths: list[int], width: int) -> list[Any]:
     return [part for part, _ in kept]
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Sequence[Piece]], width: int) -> Any:
+def _table(columns: Sequence[TableColumn], rows: Sequence[Sequence[Piece]], width: int) -> Any:
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
@@ -171,7 +171,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[Piece]], width: in
     widths = [
         max(cell_len(text) for text in (c.title, *(row[i].plain for row in cells))) for i, c in enumerate(columns)
     ]
-    least = [min(w, LEAST_FLEXIBLE) if c.is_flexible else w for c, w in zip(columns, widths, strict=True)]
+    least = [min(w, MIN_FLEXIBLE) if c.is_flexible else w for c, w in zip(columns, widths, strict=True)]
     kept = [index for index, _ in _fitting([(i, c.drop) for i, c in enumerate(columns)], least, width)]
     free = width - sum(least[index] + len(GAP) for index in kept) + len(GAP)
     table = Table(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False, header_style="bold")
@@ -190,7 +190,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[Piece]], width: in
     return table
 
 
-def _aligned(lines: Sequence[Sequence[str]], columns: Sequence[Column]) -> Iterable[str]:
+def _aligned(lines: Sequence[Sequence[str]], columns: Sequence[TableColumn]) -> Iterable[str]:
     """The lines of a plain table: columns of figures to the right."""
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:

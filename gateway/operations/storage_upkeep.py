@@ -4,14 +4,14 @@ what an older version wrote (guarantee §13.1)."""
 import asyncio
 import signal
 
-from gateway.accounting.cost import with_figures
-from gateway.config.settings import Settings
-from gateway.errors import ContentUnreadable, StorageUnavailable
-from gateway.storage.database.engine import Transactions
+from gateway.billing.cost import with_figures
+from gateway.core.config.settings import Settings
+from gateway.core.errors import ContentUnreadable, StorageUnavailable
+from gateway.core.instrumentation.logs import get_logger
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import migrate, revision_of
 from gateway.storage.encryption.keys import note_key, require_keys
 from gateway.storage.turns.older_bills import add_older
-from gateway.telemetry.logs import get_logger
 
 PAUSE_SECONDS = 0.1
 """Between two batches: requests go first."""
@@ -22,7 +22,7 @@ RETRY_SECONDS = 1.0
 log = get_logger("gateway.operations.storage_upkeep")
 
 
-async def begin_preparing(settings: Settings, transactions: Transactions) -> "asyncio.Task[None]":
+async def begin_preparing(settings: Settings, transactions: DatabaseTransactions) -> "asyncio.Task[None]":
     """Prepares the storage, in the background after `storage.timeout`. A process that cannot read what is stored ends,
     whenever that is found (guarantee §12.11).
 
@@ -43,7 +43,7 @@ def _end_without_keys(preparing: "asyncio.Task[None]") -> None:
         signal.raise_signal(signal.SIGTERM)
 
 
-async def prepare_storage(settings: Settings, transactions: Transactions) -> None:
+async def prepare_storage(settings: Settings, transactions: DatabaseTransactions) -> None:
     """Brings the schema up to date, and notes the key of content; a storage that cannot be reached yet is tried again
     until it can.
 
@@ -65,7 +65,7 @@ async def prepare_storage(settings: Settings, transactions: Transactions) -> Non
         await asyncio.sleep(RETRY_SECONDS)
 
 
-async def add_older_for_ever(transactions: Transactions, interval: float, pause: float = PAUSE_SECONDS) -> None:
+async def add_older_for_ever(transactions: DatabaseTransactions, interval: float, pause: float = PAUSE_SECONDS) -> None:
     """Adds all there are, then looks again each `interval` seconds, until it is cancelled: during a rolling upgrade
     processes of the version before go on writing. Whatever goes wrong, it tries again."""
     added, told = 0, False

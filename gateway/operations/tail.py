@@ -14,11 +14,12 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, TextIO
 
-from gateway.base.printing import usd_text
-from gateway.config.settings import Settings
-from gateway.errors import StorageUnavailable
-from gateway.models.report_lists import ListPart, Position, RequestChoice, RequestLine
-from gateway.models.turn import LARGEST_KEPT
+from gateway.core.config.settings import Settings
+from gateway.core.errors import StorageUnavailable
+from gateway.core.ports import Clock
+from gateway.core.printing import usd_text
+from gateway.core.types.report_lists import ListPart, ListPosition, RequestChoice, RequestLine
+from gateway.core.types.turn import LARGEST_KEPT
 from gateway.operations.listed import (
     COST_STYLE,
     FAINT,
@@ -30,10 +31,9 @@ from gateway.operations.listed import (
     request_json,
     when_text,
 )
-from gateway.operations.reading import run_reading, why_not
-from gateway.operations.screen import Piece, Screen
-from gateway.ports import Clock
-from gateway.storage.database.engine import Transactions
+from gateway.operations.screen import CommandScreen, Piece
+from gateway.operations.storage_reader import run_reading, why_not
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.reports.requests import list_requests, read_arrivals, read_metadata, read_named
 
 PAUSE_SECONDS = 0.5
@@ -48,14 +48,14 @@ Told = tuple[RequestLine, Mapping[str, Any]]
 
 
 @dataclass(slots=True)
-class Arrivals:
+class LedgerTail:
     """What was seen of the ledger, and what is new in it. Each method is a few short transactions.
 
     Raises:
         StorageUnavailable: from any method: the storage cannot be reached; what it would have found is found later.
     """
 
-    transactions: Transactions
+    transactions: DatabaseTransactions
     choice: RequestChoice
     clock: Clock
     _newest: datetime | None = None
@@ -92,10 +92,10 @@ class Arrivals:
         found = await self.transactions.run(lambda connection: read_arrivals(connection, part))
         return min(found[0].time, self.clock.now()) if found else None
 
-    async def _since(self, reach: timedelta) -> Sequence[Position]:
+    async def _since(self, reach: timedelta) -> Sequence[ListPosition]:
         since = self._newest - reach if self._newest is not None else None
-        at = Position(since, "") if since is not None else None
-        found: list[Position] = []
+        at = ListPosition(since, "") if since is not None else None
+        found: list[ListPosition] = []
         while True:
             part = ListPart(self.choice, at=at, direction="newer", limit=PAGE)
             page = await self.transactions.run(lambda connection, part=part: read_arrivals(connection, part))  # type: ignore[misc]
@@ -128,7 +128,7 @@ def tail(
 ) -> int:
     """Writes until it is interrupted; returns 1 if the storage cannot be read at the start."""
     choice = RequestChoice(tenant=options.tenant, model=options.model, user=options.user)
-    screen = Screen(out, environ)
+    screen = CommandScreen(out, environ)
 
     def write(found: Sequence[Told]) -> None:
         for line, metadata in found:
@@ -138,8 +138,8 @@ def tail(
                 screen.fitted(_pieces(line, metadata, of_all=options.tenant is None))
         screen.flush()
 
-    async def work(transactions: Transactions) -> int:
-        arrivals = Arrivals(transactions, choice, clock)
+    async def work(transactions: DatabaseTransactions) -> int:
+        arrivals = LedgerTail(transactions, choice, clock)
         write(await arrivals.begin(options.lines))
         await _follow(arrivals, settings, write, err)
         return 0
@@ -147,7 +147,7 @@ def tail(
     return run_reading(settings, work, err)
 
 
-async def _follow(arrivals: Arrivals, settings: Settings, write: Any, err: TextIO) -> None:
+async def _follow(arrivals: LedgerTail, settings: Settings, write: Any, err: TextIO) -> None:
     next_reach, told = 0.0, ""
     while True:
         await asyncio.sleep(PAUSE_SECONDS)

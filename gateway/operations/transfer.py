@@ -5,15 +5,15 @@ import asyncio
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from gateway.config.settings import Settings
-from gateway.errors import GatewayError, StorageUnavailable
-from gateway.http.auth import ANONYMOUS
-from gateway.http.conversations.import_check import parse_export
-from gateway.http.conversations.transfer import as_imported
-from gateway.models.records import Imported, ImportedConversation
+from gateway.api.auth import ANONYMOUS
+from gateway.api.conversations.import_check import parse_export
+from gateway.api.conversations.transfer import as_imported
+from gateway.core.config.settings import Settings
+from gateway.core.errors import GatewayError, StorageUnavailable
+from gateway.core.ports import Clock
+from gateway.core.types.records import ImportedConversation, ImportResult
 from gateway.operations.actor import command_actor, tell_trail
-from gateway.operations.progress import Progress
-from gateway.ports import Clock
+from gateway.operations.progress import CommandProgress
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.migrate import open_current, shown
 
@@ -23,7 +23,7 @@ STANDARD = "-"
 def export_file(settings: Settings, options: argparse.Namespace, clock: Clock, out: BinaryIO, err: TextIO) -> int:
     """Writes the document to `--output`, else to `out`; returns 1 if there is no such conversation."""
     try:
-        with Progress(err, "reading the conversation"):
+        with CommandProgress(err, "reading the conversation"):
             pieces = asyncio.run(_read(settings, clock, options.tenant, options.conversation))
         if pieces is None:
             err.write("No such conversation.\n")
@@ -49,7 +49,7 @@ def import_file(settings: Settings, options: argparse.Namespace, clock: Clock, o
     """
     tenant = options.tenant or _only_tenant(settings)
     try:
-        with Progress(err, "importing"):
+        with CommandProgress(err, "importing"):
             made = parse_export(Path(options.file).read_bytes())
             imported = asyncio.run(_write(settings, clock, tenant, made))
     except StorageUnavailable as error:
@@ -86,7 +86,7 @@ async def _read(settings: Settings, clock: Clock, tenant: str | None, conversati
         await transactions.close()
 
 
-async def _write(settings: Settings, clock: Clock, tenant: str, made: ImportedConversation) -> Imported:
+async def _write(settings: Settings, clock: Clock, tenant: str, made: ImportedConversation) -> ImportResult:
     transactions = await open_current(settings.storage)
     try:
         transfer = ConversationTransfer(transactions, clock, settings.documents.index_chars)

@@ -12,31 +12,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.artifacts.files import FileReader
-from gateway.base.ids import new_id
-from gateway.config.loading import ConfigurationError
-from gateway.config.settings import LOCAL, Settings
+from gateway.api.request.messages import plain_messages
+from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.context.manager import ContextManager, ContextSources
-from gateway.embeddings.minilm import MiniLM
-from gateway.errors import GatewayError
-from gateway.history.rebuild import new_history
-from gateway.http.inner.messages import plain_messages
-from gateway.http.inner.validation import Arrival, parse_chat_request
-from gateway.models.exchange import Caller, ModelFacts
-from gateway.models.relevance import EmbeddingFault
-from gateway.ports import Clock, Embedder
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.window.budget import PromptBudget
+from gateway.conversations.rebuild import new_history
+from gateway.core.config.loading import ConfigurationError
+from gateway.core.config.settings import LOCAL, Settings
+from gateway.core.errors import GatewayError
+from gateway.core.ids import new_id
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.ports import Clock, Embedder
+from gateway.core.types.chat import ModelFacts, RequestCaller
+from gateway.core.types.relevance import EmbeddingFault
+from gateway.documents.file_reader import FileReader
+from gateway.retrieval.embeddings.minilm import MiniLM
 from gateway.storage.cache.memory import MemoryCache
-from gateway.telemetry.logs import get_logger
-from gateway.tokens.counter import CounterRegistry
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.litellm.library import Library
-from gateway.upstream.litellm.rehearsal import rehearse
+from gateway.upstream.litellm.library import LitellmLibrary
+from gateway.upstream.litellm.warm_up_call import rehearse
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.embeddings import UpstreamEmbedder
-from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.providers import OPENAI_COMPATIBLE, THROUGH_LITELLM, named_base, provider_of, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter
-from gateway.window.budget import Budget
 
 log = get_logger("gateway.operations.warm_up")
 AFTER = 0.25
@@ -55,7 +55,7 @@ QUESTION = "Who keeps lamp 77, and since when?"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class WarmUpPiece:
     """One thing to load, and its name in the log."""
 
     name: str
@@ -66,7 +66,7 @@ class WarmUp:
     """Loads pieces one after the other. A fault in one is logged and costs no other; a request that needs it meets the
     fault itself, or loads it. Cancelled, it begins no further piece."""
 
-    def __init__(self, pieces: Sequence[Piece], clock: Clock, after: float = AFTER) -> None:
+    def __init__(self, pieces: Sequence[WarmUpPiece], clock: Clock, after: float = AFTER) -> None:
         self._pieces, self._clock, self._after = pieces, clock, after
 
     async def run(self) -> None:
@@ -87,13 +87,13 @@ class WarmUp:
 def pieces(
     settings: Settings,
     router: ConfiguredRouter,
-    catalogue: Catalogue,
+    catalogue: ModelCatalogue,
     counters: CounterRegistry,
     pool: ConnectionPool,
-    library: Library,
+    library: LitellmLibrary,
     embedder: Embedder | None,
     clock: Clock,
-) -> list[Piece]:
+) -> list[WarmUpPiece]:
     """What this configuration's first requests need, the most common first.
 
     Vocabularies also count what an abandoned stream has cost. A model that is not listed is mostly counted by the
@@ -103,18 +103,20 @@ def pieces(
     names = [entry.model_name for entry in entries]
     if router.serves_unlisted or not names:
         names.append("")
-    found = [Piece("prices", lambda: asyncio.to_thread(catalogue.load))]
-    found += [Piece(f"vocabulary of {name or 'the default'}", partial(_load, router, counters, name)) for name in names]
-    found.append(Piece("context", lambda: _rehearse_context(settings, router.facts(names[0]), counters, clock)))
+    found = [WarmUpPiece("prices", lambda: asyncio.to_thread(catalogue.load))]
+    found += [
+        WarmUpPiece(f"vocabulary of {name or 'the default'}", partial(_load, router, counters, name)) for name in names
+    ]
+    found.append(WarmUpPiece("context", lambda: _rehearse_context(settings, router.facts(names[0]), counters, clock)))
     providers = {provider_of(entry)[0] for entry in entries}
     bases = [named_base(entry) or OPENAI_COMPATIBLE.get(provider_of(entry)[0]) or "" for entry in entries]
     bases += [settings.upstream.api_base] if "" in names else []
     if any(not base.startswith("http:") for base in bases):
-        found.append(Piece("certificates", pool.prepare))
+        found.append(WarmUpPiece("certificates", pool.prepare))
     if providers & THROUGH_LITELLM:
-        found.append(Piece("litellm", lambda: rehearse(library)))
+        found.append(WarmUpPiece("litellm", lambda: rehearse(library)))
     if isinstance(embedder, MiniLM):
-        found.append(Piece("embedder", embedder.load))
+        found.append(WarmUpPiece("embedder", embedder.load))
     return found
 
 
@@ -126,7 +128,7 @@ async def _rehearse_context(settings: Settings, facts: ModelFacts, counters: Cou
     """Reduces a made-up document by the way that a request's takes: numpy, stemmers, and whatever else is loaded or
     compiled at its first use is there then. No storage, no model and no cache has a part in it."""
     counted = ModelFacts(facts.name, tokenizer=facts.tokenizer)  # its window may be too small even for this question
-    budget = Budget(BUDGET_TOKENS, None)
+    budget = PromptBudget(BUDGET_TOKENS, None)
     body = {
         "model": facts.name or "rehearsal",
         "messages": [{"role": "user", "content": QUESTION}],
@@ -134,9 +136,9 @@ async def _rehearse_context(settings: Settings, facts: ModelFacts, counters: Cou
         "context": {"mode": "simple"},
         "store": False,
     }
-    arrival = Arrival(new_id("req_"), clock.now(), time.monotonic(), len(REHEARSED))
+    arrival = RequestArrival(new_id("req_"), clock.now(), time.monotonic(), len(REHEARSED))
     plain = plain_messages(body["messages"])
-    request = parse_chat_request(body, {}, Caller("rehearsal"), settings, arrival, plain)
+    request = parse_chat_request(body, {}, RequestCaller("rehearsal"), settings, arrival, plain)
     files = FileReader(MemoryCache(2**16, clock), 1.0)
     manager = ContextManager(settings=settings, counters=counters, sources=ContextSources(files=files))
     await manager.as_sent(request, counted, budget)

@@ -14,24 +14,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.config.loading import ConfigurationError
-from gateway.telemetry.logs import get_logger
-from gateway.telemetry.shared_counts import SharedCounts, bury, has_served
+from gateway.core.config.loading import ConfigurationError
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation.shared_counts import SharedCounts, bury, has_served
 
-LEAST_LIFE, LEAST_LIFE_FAILED = 5.0, 60.0
+MIN_LIFE, MIN_LIFE_FAILED = 5.0, 60.0
 """Seconds that a worker lives, or it is started anew only after a while; and one that ended with 1, as after a start
 that failed."""
-MOST_PAUSE = 30.0
+MAX_PAUSE = 30.0
 """Seconds before a worker is started that died at once each time; the first time it is one second."""
 PATIENCE = 5.0
 """Seconds beyond the workers' own time to end, after which they are killed."""
 HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 log = get_logger("gateway.operations.workers")
-Work = Callable[["Worker"], int]
+Work = Callable[["WorkerFacts"], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerFacts:
     """What a worker knows of the others: its number, where all of them count, and a pipe that ends with the process
     which started it."""
 
@@ -41,7 +41,7 @@ class Worker:
 
 
 @dataclass(slots=True)
-class _Place:
+class _WorkerSlot:
     """A worker that runs or is to run: `pid` is 0 while it is not running, `due` is when it is to be started."""
 
     number: int
@@ -51,7 +51,7 @@ class _Place:
     pause: float = 1.0
 
 
-class Supervisor:
+class WorkerSupervisor:
     """Runs workers until it is asked to end.
 
     Args:
@@ -61,7 +61,7 @@ class Supervisor:
 
     def __init__(self, count: int, work: Work, grace: float) -> None:
         self._work, self._grace = work, grace
-        self._places = [_Place(number) for number in range(count)]
+        self._places = [_WorkerSlot(number) for number in range(count)]
         self._signals = 0
         self._wake_read, self._wake_write = os.pipe()
         self._lifeline_read, self._lifeline_write = os.pipe()
@@ -90,7 +90,7 @@ class Supervisor:
             for place in self._places:
                 if not place.pid and place.due <= now:
                     self._start(place)
-            self._wait(min([place.due - now for place in self._places if not place.pid], default=LEAST_LIFE))
+            self._wait(min([place.due - now for place in self._places if not place.pid], default=MIN_LIFE))
             for place, status in self._ended():
                 if status == 1 and not has_served(self._folder):
                     self._end_all()
@@ -98,7 +98,7 @@ class Supervisor:
                 self._revive(place, status)
         return self._end_all()
 
-    def _start(self, place: _Place) -> None:
+    def _start(self, place: _WorkerSlot) -> None:
         place.started = time.monotonic()
         signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)  # none may come before the worker listens for itself
         try:
@@ -122,7 +122,7 @@ class Supervisor:
             for each in (self._wake_read, self._wake_write, self._lifeline_write):
                 os.close(each)
             counts = SharedCounts(self._folder, f"{place.number}-{os.getpid()}")
-            status = self._work(Worker(place.number, counts, self._lifeline_read))
+            status = self._work(WorkerFacts(place.number, counts, self._lifeline_read))
         except ConfigurationError as error:
             log.failure("start_failed", reason=str(error), worker=place.number)
         except BaseException as fault:  # noqa: BLE001 - nothing may run on in the place of the supervisor
@@ -130,24 +130,24 @@ class Supervisor:
         finally:
             os._exit(status)
 
-    def _revive(self, place: _Place, status: int) -> None:
+    def _revive(self, place: _WorkerSlot, status: int) -> None:
         lived = time.monotonic() - place.started
         pause = 0.0
-        if lived >= (LEAST_LIFE_FAILED if status == 1 else LEAST_LIFE):
+        if lived >= (MIN_LIFE_FAILED if status == 1 else MIN_LIFE):
             place.pause, place.due = 1.0, time.monotonic()
         else:
             pause = self._pause(place)
         log.warning("worker_died", worker=place.number, status=status, lived=round(lived, 1), again_in=pause)
 
-    def _pause(self, place: _Place) -> float:
+    def _pause(self, place: _WorkerSlot) -> float:
         """Puts off the next start, each time for longer; returns for how many seconds."""
         pause = place.pause
-        place.due, place.pause = time.monotonic() + pause, min(MOST_PAUSE, 2 * pause)
+        place.due, place.pause = time.monotonic() + pause, min(MAX_PAUSE, 2 * pause)
         return pause
 
-    def _ended(self) -> list[tuple[_Place, int]]:
+    def _ended(self) -> list[tuple[_WorkerSlot, int]]:
         """The workers that have ended since, each with its exit status; below zero: the signal that ended it."""
-        found: list[tuple[_Place, int]] = []
+        found: list[tuple[_WorkerSlot, int]] = []
         for place in self._places:
             if not place.pid:
                 continue

@@ -6,12 +6,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.calibration import LEAST_MARGIN, MOST_MARGIN, Calibration
-from gateway.storage.database.engine import Transactions, insert_for
+from gateway.core.types.calibration import MAX_MARGIN, MIN_MARGIN, ModelCalibration
+from gateway.storage.database.engine import DatabaseTransactions, insert_for
 from gateway.storage.database.schema import calibrations
 from gateway.storage.rows import utc
 
-MOST_READ = 1000
+MAX_READ = 1000
 FIGURES = (
     *("margin", "samples", "updated_at", "saved_per_call", "calls_seen"),
     *("added_per_message", "told_window", "told_until"),
@@ -25,27 +25,27 @@ class SqlCalibrations:
         StorageUnavailable: the storage cannot be reached.
     """
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions
 
-    async def load(self) -> dict[str, Calibration]:
+    async def load(self) -> dict[str, ModelCalibration]:
         """All of them by model, at most the latest thousand."""
         return await self._transactions.run(_load)
 
-    async def save(self, learned: Mapping[str, Calibration]) -> None:
+    async def save(self, learned: Mapping[str, ModelCalibration]) -> None:
         """Replaces those of these models."""
         await self._transactions.run(partial(_save, learned=dict(learned)), write=True)
 
 
-def _load(connection: sa.Connection) -> dict[str, Calibration]:
-    query = sa.select(calibrations).order_by(calibrations.c.updated_at.desc()).limit(MOST_READ)
+def _load(connection: sa.Connection) -> dict[str, ModelCalibration]:
+    query = sa.select(calibrations).order_by(calibrations.c.updated_at.desc()).limit(MAX_READ)
     return {row.model: _calibration(row) for row in connection.execute(query)}
 
 
-def _calibration(row: Any) -> Calibration:
-    margin = min(MOST_MARGIN, max(LEAST_MARGIN, row.margin))
+def _calibration(row: Any) -> ModelCalibration:
+    margin = min(MAX_MARGIN, max(MIN_MARGIN, row.margin))
     until = utc(row.told_until) if row.told_until is not None else None
-    return Calibration(
+    return ModelCalibration(
         margin,
         row.samples,
         utc(row.updated_at),
@@ -57,7 +57,7 @@ def _calibration(row: Any) -> Calibration:
     )
 
 
-def _save(connection: sa.Connection, learned: dict[str, Calibration]) -> None:
+def _save(connection: sa.Connection, learned: dict[str, ModelCalibration]) -> None:
     insert = insert_for(connection.dialect, calibrations)
     upsert = insert.on_conflict_do_update(
         index_elements=["model"], set_={name: insert.excluded[name] for name in FIGURES}

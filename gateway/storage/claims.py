@@ -6,10 +6,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.turn import Claim, ClaimRecord, RequestIdentity, TurnCommit
-from gateway.ports import Clock
+from gateway.core.ports import Clock
+from gateway.core.types.turn import ClaimRecord, RequestClaim, RequestIdentity, TurnCommit
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, insert_for
+from gateway.storage.database.engine import DatabaseTransactions, insert_for
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.rows import utc
 
@@ -29,12 +29,12 @@ class ClaimStore:
         StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
     """
 
-    def __init__(self, transactions: Transactions, clock: Clock) -> None:
+    def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
         self._transactions = transactions
         self._clock = clock
         self.shared = transactions.remote
 
-    async def take(self, claim: Claim, *, alive_until: datetime | None) -> ClaimRecord | None:
+    async def take(self, claim: RequestClaim, *, alive_until: datetime | None) -> ClaimRecord | None:
         """Takes the claim if it is free and returns None, else the record that holds it.
 
         Args:
@@ -59,7 +59,7 @@ class ClaimStore:
         now = self._clock.now()
         return await self._transactions.run(lambda connection: _find(connection, identity, now))
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: RequestClaim) -> None:
         """Deletes the claim if it has not become a record, and the earlier record that it took the place of."""
         await self._transactions.run(lambda connection: _release(connection, claim), write=True)
 
@@ -79,7 +79,7 @@ def settle_claims(connection: sa.Connection, commits: Sequence[TurnCommit], now:
             _release(connection, claim)
 
 
-def _row(claim: Claim, state: str, expires_at: datetime) -> dict[str, Any]:
+def _row(claim: RequestClaim, state: str, expires_at: datetime) -> dict[str, Any]:
     return {
         "tenant": claim.identity.tenant,
         "key": claim.identity.key,
@@ -96,7 +96,7 @@ def _is(identity: RequestIdentity) -> sa.ColumnElement[bool]:
     return sa.and_(claims.tenant == identity.tenant, claims.key == identity.key)
 
 
-def _release(connection: sa.Connection, claim: Claim) -> None:
+def _release(connection: sa.Connection, claim: RequestClaim) -> None:
     """Its own row, or the record of an earlier request that it has taken the place of."""
     mine = sa.and_(claims.request_id == claim.request_id, claims.state == "running")
     older = sa.and_(claims.state == "done", claims.created_at < claim.created_at)

@@ -11,12 +11,12 @@ from typing import Any, Protocol, TypeVar
 import sqlalchemy as sa
 from pydantic import ValidationError
 
-from gateway.base.ids import new_id
-from gateway.config.auth_settings import KeyFields
-from gateway.errors import StorageUnavailable
-from gateway.models.keys import KEY_PREFIX, KeyPage, StoredKey, policy_of
-from gateway.ports import Clock
-from gateway.storage.database.engine import Transactions
+from gateway.core.config.auth_settings import KeyFields
+from gateway.core.errors import StorageUnavailable
+from gateway.core.ids import new_id
+from gateway.core.ports import Clock
+from gateway.core.types.keys import KEY_PREFIX, KeyPage, StoredKey, policy_of
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.schema import api_keys, ui_sessions
 from gateway.storage.rows import utc
 
@@ -25,7 +25,7 @@ RANDOM_BYTES = 32
 WELL_FORMED = re.compile(KEY_PREFIX + r"[A-Za-z0-9_-]{43}", re.ASCII)
 HINT_CHARS = 4
 PURPOSE = b"api-key\0"
-MOST_GRACE = timedelta(days=7)
+MAX_GRACE = timedelta(days=7)
 """For which a key may go on to count after its rotation."""
 Record = Callable[[sa.Connection, str, str, str, dict[str, Any]], None]
 """Told of a change in its transaction: `key.created`, `key.updated`, `key.rotated` or `key.revoked`; the key's id; the
@@ -63,7 +63,7 @@ class KeyStore:
         StorageUnavailable: from any method: the storage cannot be reached, or a newer version wrote what is there.
     """
 
-    def __init__(self, transactions: Transactions, clock: Clock, secret: HoldsSecret) -> None:
+    def __init__(self, transactions: DatabaseTransactions, clock: Clock, secret: HoldsSecret) -> None:
         self._transactions = transactions
         self._clock = clock
         self._secret = secret

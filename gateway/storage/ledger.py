@@ -11,13 +11,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import StaticPool
 
-from gateway.config.settings import StorageSettings
-from gateway.errors import StorageUnavailable
-from gateway.models.bill import CallCost
-from gateway.models.turn import LedgerQuery, LedgerRow
+from gateway.core.config.settings import StorageSettings
+from gateway.core.errors import StorageUnavailable
+from gateway.core.types.bill import CallCost
+from gateway.core.types.turn import LedgerQuery, LedgerRow
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, parse_url
+from gateway.storage.database.engine import DatabaseTransactions, parse_url
 from gateway.storage.database.migrate import require_current
 from gateway.storage.database.postgres import PostgresTransactions
 from gateway.storage.database.sqlite import SqliteTransactions
@@ -32,7 +32,7 @@ Position = tuple[datetime, str]
 """Arrival and id of a request, the order of the ledger."""
 
 
-def open_ledger(settings: StorageSettings) -> Transactions:
+def open_ledger(settings: StorageSettings) -> DatabaseTransactions:
     """The database that `storage.url` names, for reading.
 
     Raises:
@@ -43,11 +43,11 @@ def open_ledger(settings: StorageSettings) -> Transactions:
     is_file = url.get_backend_name() == "sqlite"
     opened: Any = ReadOnlySqlite(url, settings.timeout) if is_file else ReadOnlyPostgres(url, settings)
     opened.use_vault(open_vault(settings))
-    found: Transactions = opened
+    found: DatabaseTransactions = opened
     return found
 
 
-async def ledger_pages(transactions: Transactions, query: LedgerQuery) -> AsyncIterator[list[LedgerRow]]:
+async def ledger_pages(transactions: DatabaseTransactions, query: LedgerQuery) -> AsyncIterator[list[LedgerRow]]:
     """The rows in the order in which their requests arrived; each page is a transaction of its own, since one over
     all of them would keep the database from tidying up behind the server.
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.models.turn import LedgerEntry, OpenCall, TurnCommit
+from gateway.core import jsons
+from gateway.core.types.turn import LedgerEntry, OpenCallRow, TurnCommit
 from gateway.storage.claims import beat
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
@@ -17,7 +17,7 @@ OPEN = RowInsert(schema.open_calls, "ON CONFLICT (request_id) DO UPDATE SET fact
 calls, processes = schema.open_calls.c, schema.processes.c
 
 
-def write_open(connection: sa.Connection, opened: Sequence[OpenCall]) -> None:
+def write_open(connection: sa.Connection, opened: Sequence[OpenCallRow]) -> None:
     """Writes down that these ask models; of one that asks a further model, what it has asked by now. Of each the
     last counts: one without facts has asked nobody."""
     for process, until in {each.process: each.alive_until for each in opened if each.alive_until}.items():
@@ -29,7 +29,7 @@ def write_open(connection: sa.Connection, opened: Sequence[OpenCall]) -> None:
         close_open(connection, [each.request_id for each in latest.values() if each.facts is None])
 
 
-def _text(call: OpenCall) -> str:
+def _text(call: OpenCallRow) -> str:
     return jsons.dumps_text(call.facts)
 
 

@@ -7,16 +7,16 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from gateway.base.clock import days_before
-from gateway.models.trail import Actor
-from gateway.ports import CacheBackend, Clock
+from gateway.core.clock import days_before
+from gateway.core.ports import CacheBackend, Clock
+from gateway.core.types.audit_log import AuditActor
+from gateway.storage.audit_log.append import recorded
 from gateway.storage.conversations.delete import delete_locked
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.entities.records import expire
 from gateway.storage.large.arriving import ArrivingTexts
 from gateway.storage.lookup.path_cache import PathCache
-from gateway.storage.things.records import expire
-from gateway.storage.trail.append import recorded
 
 BATCH = 20
 """Conversations that one transaction deletes: writers wait for no more than that."""
@@ -32,7 +32,7 @@ class Retention:
     """Deletes in small transactions. Any number of processes may do this at once."""
 
     def __init__(
-        self, transactions: Transactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
+        self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
     ) -> None:
         """`paths`: where this process keeps what it read lately."""
         self._transactions = transactions
@@ -41,7 +41,7 @@ class Retention:
         self._paths = paths
 
     async def expire_conversations(
-        self, before: datetime, tenant: str | None = None, by: Actor | None = None, told: Told | None = None
+        self, before: datetime, tenant: str | None = None, by: AuditActor | None = None, told: Told | None = None
     ) -> int:
         """Deletes the conversations, of one tenant or of all, to which nothing was added since `before`. One that a
         request is at work on is passed over. Returns how many were deleted.
@@ -77,7 +77,7 @@ class Retention:
         return (schema.conversations.c.retention_days == days, *self._expired(before, None))
 
     async def _expire(
-        self, expired: Callable[[], Conditions], by: Actor | None = None, told: Told | None = None
+        self, expired: Callable[[], Conditions], by: AuditActor | None = None, told: Told | None = None
     ) -> int:
         deleted = 0
         try:
@@ -137,7 +137,7 @@ class Retention:
             await self._transactions.wipe()
         return deleted
 
-    async def _delete_batch(self, expired: Conditions, by: Actor | None = None) -> list[tuple[str, ...]]:
+    async def _delete_batch(self, expired: Conditions, by: AuditActor | None = None) -> list[tuple[str, ...]]:
         """The groups of the cache that go with each deleted conversation."""
         now = self._clock.now()
 

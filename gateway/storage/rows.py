@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from gateway.base import jsons
-from gateway.models.artifacts import LARGE, Artifact, ArtifactType
-from gateway.models.bill import PICO, CallCost
-from gateway.models.conversation import ConversationMessage, TokenCounts
-from gateway.models.turn import LedgerEntry
+from gateway.core import jsons
+from gateway.core.types.artifacts import LARGE, Artifact, ArtifactType
+from gateway.core.types.bill import PICO, CallCost
+from gateway.core.types.conversation import ConversationMessage, TokenCounts
+from gateway.core.types.turn import LedgerEntry
 
 MOST = 2**63 - 1
 

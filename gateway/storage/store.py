@@ -10,29 +10,36 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base.clock import days_before, fewest_days
-from gateway.base.ids import content_digest
-from gateway.base.tasks import BackgroundTasks
-from gateway.errors import StorageReadOnly, StorageUnavailable
-from gateway.models.artifacts import LARGE, Artifact
-from gateway.models.conversation import ConversationMessage, ConversationRef, Earlier, Lookup, StoredConversation
-from gateway.models.memory import NewSegment, Uncovered
-from gateway.models.trail import Actor
-from gateway.models.turn import (
+from gateway.core.clock import days_before, fewest_days
+from gateway.core.errors import StorageReadOnly, StorageUnavailable
+from gateway.core.ids import content_digest
+from gateway.core.ports import CacheBackend, Clock
+from gateway.core.tasks import BackgroundTasks
+from gateway.core.types.artifacts import LARGE, Artifact
+from gateway.core.types.audit_log import AuditActor
+from gateway.core.types.conversation import (
+    ConversationMessage,
+    ConversationRef,
+    EarlierMessages,
+    HistoryLookup,
+    StoredConversation,
+)
+from gateway.core.types.memory import NewSegment, UncoveredPath
+from gateway.core.types.turn import (
     ASKED,
     CompletionPage,
     CompletionQuery,
     LedgerEntry,
-    OpenCall,
+    OpenCallRow,
     StoredCompletion,
     StoredTurn,
     TurnCommit,
 )
-from gateway.ports import CacheBackend, Clock
+from gateway.storage.audit_log.append import recorded
 from gateway.storage.claims import beat
 from gateway.storage.conversations.delete import delete_conversation
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, insert_if_new
+from gateway.storage.database.engine import DatabaseTransactions, insert_if_new
 from gateway.storage.database.migrate import schema_state
 from gateway.storage.large.arriving import ArrivingTexts
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
@@ -40,7 +47,6 @@ from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.segments import read_messages, read_said, read_uncovered
 from gateway.storage.open_calls import holders, take_open
 from gateway.storage.secret import Users, make_secret, read_secret, user_digest
-from gateway.storage.trail.append import recorded
 from gateway.storage.turns.bills import Amend, amend_bill
 from gateway.storage.turns.commit import CommitGroup, record
 from gateway.storage.turns.completions import (
@@ -73,7 +79,7 @@ class ConversationStore:
 
     def __init__(
         self,
-        transactions: Transactions,
+        transactions: DatabaseTransactions,
         clock: Clock,
         cache: CacheBackend | None = None,
         retention_days: float | None = None,
@@ -113,7 +119,7 @@ class ConversationStore:
         ref: ConversationRef,
         *,
         max_bytes: int | None,
-        lookup: Lookup | None = None,
+        lookup: HistoryLookup | None = None,
         model: str | None = None,
     ) -> StoredConversation | None:
         """The conversation to continue, with the path to where the request resumes it (`ports.ConversationReader`)."""
@@ -122,7 +128,7 @@ class ConversationStore:
             if found is None or await self._keeps(found):
                 return found
 
-    async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> Earlier:
+    async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> EarlierMessages:
         """Messages before this one, as many as `max_bytes` hold (`ports.ConversationReader`)."""
         return await self._transactions.run(lambda c: read_earlier(c, tenant, message_id, max_bytes, self._paths))
 
@@ -205,10 +211,10 @@ class ConversationStore:
         else:
             await self._group.add(commit)
 
-    async def _write(self, items: Sequence[TurnCommit | OpenCall]) -> None:
+    async def _write(self, items: Sequence[TurnCommit | OpenCallRow]) -> None:
         now = self._clock.now()
         commits = [each for each in items if isinstance(each, TurnCommit)]
-        opened = [each for each in items if isinstance(each, OpenCall)]
+        opened = [each for each in items if isinstance(each, OpenCallRow)]
         await self._evict(await record(self._transactions, commits, now, opened))
         for commit in commits:
             if self._paths is not None and commit.turn is not None and commit.turn.counts:
@@ -216,7 +222,7 @@ class ConversationStore:
             if self._large_stored is not None and _has_large(commit):
                 self._large_stored()
 
-    async def open_call(self, call: OpenCall) -> None:
+    async def open_call(self, call: OpenCallRow) -> None:
         """Writes that a request is about to ask a model, or that it asked none, in one transaction with others that do,
         and on SQLite with commits. It outlives this process; the machine once another commit is synced (ADR 32)."""
         name = call.facts.get("end_user") if call.facts else None
@@ -249,7 +255,7 @@ class ConversationStore:
         if groups and self._cache is not None:
             await self._cache.evict(*groups)
 
-    async def uncovered(self, tenant: str, conversation_id: str, request_id: str) -> Uncovered | None:
+    async def uncovered(self, tenant: str, conversation_id: str, request_id: str) -> UncoveredPath | None:
         """The end of the path to a request's answer that no summary covers; None if there is no such answer, or its
         path is too long."""
         return await self._transactions.run(
@@ -297,7 +303,7 @@ class ConversationStore:
             lambda connection: write_metadata(connection, tenant, completion_id, metadata), write=True
         )
 
-    async def delete_completion(self, tenant: str, completion_id: str, by: Actor | None = None) -> bool:
+    async def delete_completion(self, tenant: str, completion_id: str, by: AuditActor | None = None) -> bool:
         """Deletes a tenant's stored completion; its bill stays, and the conversation. False if there is none. `by` is
         who does it, as the trail tells it."""
         if "\x00" in completion_id:
@@ -336,7 +342,7 @@ class ConversationStore:
 
         return await self._transactions.run(work)
 
-    async def delete_conversation(self, tenant: str, conversation_id: str, by: Actor | None = None) -> bool:
+    async def delete_conversation(self, tenant: str, conversation_id: str, by: AuditActor | None = None) -> bool:
         """Deletes a conversation with all that was said in it; its anonymous bill stays (guarantee §5, §6). A turn that
         is under way is not stored. Returns False if the tenant has no such conversation. `by` is who does it, as the
         trail tells it."""

@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import sqlalchemy as sa
 
-from gateway.models.trail import Actor
-from gateway.ports import Clock
+from gateway.core.ports import Clock
+from gateway.core.types.audit_log import AuditActor
+from gateway.storage.audit_log.append import recorded
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.store import ConversationStore
-from gateway.storage.trail.append import recorded
 
 TOKEN_BYTES = 32
-MOST_FORGOTTEN = 1000
+MAX_FORGOTTEN = 1000
 """Expired sessions that one login deletes."""
 SESSIONS = schema.ui_sessions
 
@@ -26,13 +26,13 @@ class UiSessions:
         StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
     """
 
-    def __init__(self, transactions: Transactions, clock: Clock, store: ConversationStore) -> None:
+    def __init__(self, transactions: DatabaseTransactions, clock: Clock, store: ConversationStore) -> None:
         self._transactions = transactions
         self._clock = clock
         self._store = store
 
     async def begin(
-        self, key_id: str, hours: float, by: Actor | None = None, *, carried: str = "", **details: str
+        self, key_id: str, hours: float, by: AuditActor | None = None, *, carried: str = "", **details: str
     ) -> str:
         """Begins a session of that key, and returns what its cookie holds. `by` is who logs in, as the trail tells it,
         with these details. `carried` stands behind the token: the digest covers it, so that nobody can change it."""
@@ -41,7 +41,7 @@ class UiSessions:
 
         def work(connection: sa.Connection) -> None:
             columns = SESSIONS.c
-            old = sa.select(columns.digest).where(columns.expires_at <= now).limit(MOST_FORGOTTEN)
+            old = sa.select(columns.digest).where(columns.expires_at <= now).limit(MAX_FORGOTTEN)
             connection.execute(SESSIONS.delete().where(columns.digest.in_(old.scalar_subquery())))
             values = {"digest": digest, "key_id": key_id, "created_at": now, "expires_at": now + timedelta(hours=hours)}
             connection.execute(SESSIONS.insert().values(**values))
@@ -57,15 +57,15 @@ class UiSessions:
         query = sa.select(columns.key_id).where(*lasts)
         return await self._transactions.run(lambda connection: connection.execute(query).scalar())
 
-    async def revoke(self, token: str, by: Actor | None = None) -> None:
+    async def revoke(self, token: str, by: AuditActor | None = None) -> None:
         """Ends that session. `by` is who logs out, as the trail tells it."""
         await self._revoke(SESSIONS.c.digest == await self._digest(token), by)
 
-    async def revoke_all(self, key_id: str, by: Actor | None = None) -> None:
+    async def revoke_all(self, key_id: str, by: AuditActor | None = None) -> None:
         """Ends all sessions of that key."""
         await self._revoke(SESSIONS.c.key_id == key_id, by, everywhere=True)
 
-    async def _revoke(self, those: sa.ColumnElement[bool], by: Actor | None, *, everywhere: bool = False) -> None:
+    async def _revoke(self, those: sa.ColumnElement[bool], by: AuditActor | None, *, everywhere: bool = False) -> None:
         now = self._clock.now()
         update = SESSIONS.update().where(those, SESSIONS.c.revoked_at.is_(None)).values(revoked_at=now)
 

@@ -8,24 +8,24 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.errors import MemoryNotFound
-from gateway.models.things import user_place
-from gateway.models.trail import Actor
-from gateway.ports import CacheBackend, Clock
+from gateway.core.errors import MemoryNotFound
+from gateway.core.ports import CacheBackend, Clock
+from gateway.core.types.audit_log import AuditActor
+from gateway.core.types.entities import user_place
+from gateway.storage.audit_log.append import recorded
 from gateway.storage.conversations.purge_user import (
-    Deleted,
-    Place,
-    User,
+    PurgedConversation,
+    PurgeLocation,
+    PurgeSubject,
     conversations_of,
     purge,
     rename_bills,
     would_go,
 )
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.entities.records import delete_one
 from gateway.storage.secret import make_secret, names_of_user, read_secret
-from gateway.storage.things.records import delete_one
-from gateway.storage.trail.append import recorded
 
 BATCH = 200
 """Bills that one transaction renames, and things that one deletes: writers wait for no more than that."""
@@ -45,7 +45,7 @@ class PurgedUser:
     things: int = 0
     bills: int = 0
 
-    def plus(self, deleted: Deleted) -> "PurgedUser":
+    def plus(self, deleted: PurgedConversation) -> "PurgedUser":
         """With what went of one more conversation."""
         is_part = bool(deleted.messages or deleted.documents)
         return replace(
@@ -64,7 +64,9 @@ class UserPurge:
         StorageUnavailable: from any method: the storage cannot be reached.
     """
 
-    def __init__(self, transactions: Transactions, clock: Clock, cache: CacheBackend, by: Actor | None = None) -> None:
+    def __init__(
+        self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, by: AuditActor | None = None
+    ) -> None:
         """`by` is who deletes, as the trail tells it: each transaction records what it deleted."""
         self._by = by
         self._transactions = transactions
@@ -100,12 +102,14 @@ class UserPurge:
                 await self._transactions.wipe()
         return found
 
-    async def _conversation(self, place: Place, user: User, *, whole: bool, dry_run: bool) -> Deleted:
+    async def _conversation(
+        self, place: PurgeLocation, user: PurgeSubject, *, whole: bool, dry_run: bool
+    ) -> PurgedConversation:
         if dry_run:
             return await self._transactions.run(lambda connection: would_go(connection, place, user, whole=whole))
         now = self._clock.now()
 
-        def work(connection: sa.Connection) -> Deleted:
+        def work(connection: sa.Connection) -> PurgedConversation:
             gone = purge(connection, place, user, now, whole=whole)
             if gone.whole or gone.messages or gone.documents:
                 went = {"whole": gone.whole, "messages": gone.messages, "documents": gone.documents}
@@ -121,7 +125,7 @@ class UserPurge:
         """The user is named by the digest alone: what the trail says is not deleted."""
         recorded(connection, self._by, self._clock.now(), "user.purged", digest, tenant, **went)
 
-    async def _things(self, name: str, user: User, tenant: str | None, *, dry_run: bool) -> int:
+    async def _things(self, name: str, user: PurgeSubject, tenant: str | None, *, dry_run: bool) -> int:
         """Deletes what is remembered for the user of each tenant, also where it was forwarded beside questions."""
         found = await self._transactions.run(lambda connection: _things(connection, name, tenant))
         now = self._clock.now()
@@ -137,7 +141,7 @@ class UserPurge:
             await self._transactions.run(partial(work, batch=batch), write=True)
         return len(found)
 
-    async def _rename(self, user: User, tenant: str | None, after: str) -> str | None:
+    async def _rename(self, user: PurgeSubject, tenant: str | None, after: str) -> str | None:
         """Puts the digest in the place of the name in some of the bills behind that of the request `after`. Returns the
         last of these requests; None where there are none."""
 
@@ -155,14 +159,14 @@ class UserPurge:
         return await self._transactions.run(work, write=True)
 
 
-def _user(connection: sa.Connection, name: str, *, making: bool) -> User:
+def _user(connection: sa.Connection, name: str, *, making: bool) -> PurgeSubject:
     if making:
         make_secret(connection)
     names = names_of_user(connection, name)
-    return User(names[0], names[-1])
+    return PurgeSubject(names[0], names[-1])
 
 
-def _count_bills(connection: sa.Connection, user: User, tenant: str | None) -> int:
+def _count_bills(connection: sa.Connection, user: PurgeSubject, tenant: str | None) -> int:
     query = sa.select(sa.func.count()).select_from(LEDGER).where(LEDGER.c.end_user.in_(user.names))
     if tenant is not None:
         query = query.where(LEDGER.c.tenant == tenant)

@@ -7,7 +7,7 @@ from urllib.parse import quote_plus, urlsplit
 
 import httpx
 
-from gateway.errors import IdentityProviderUnavailable
+from gateway.core.errors import IdentityProviderUnavailable
 
 SECONDS = 5.0
 """Within which a provider must answer: a person or a request waits for it."""

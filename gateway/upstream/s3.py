@@ -11,8 +11,8 @@ from xml.sax.saxutils import escape
 
 import httpx
 
-from gateway.config.documents_settings import S3Settings
-from gateway.errors import StorageUnavailable
+from gateway.core.config.documents_settings import S3Settings
+from gateway.core.errors import StorageUnavailable
 
 PART = 8 * 2**20
 """Bytes of one part of a large object; S3 takes 10,000 of them, of 5 MiB at least."""

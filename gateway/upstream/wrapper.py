@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
-from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer
-from gateway.models.upstream import UpstreamRequest
-from gateway.ports import Upstream
+from gateway.core.ports import Upstream
+from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
+from gateway.core.types.upstream import UpstreamRequest
 
 
 async def _same(answer: JsonAnswer) -> JsonAnswer:
@@ -17,7 +17,7 @@ async def _same(answer: JsonAnswer) -> JsonAnswer:
 class UpstreamPassage:
     """One call on its way through a wrapper: what is sent on, and as what its answer, or its stream, comes out."""
 
-    deployment: Deployment
+    deployment: ModelDeployment
     request: UpstreamRequest
     answered: Callable[[JsonAnswer], Awaitable[JsonAnswer]] = _same
     opened: Callable[[ChunkStream], ChunkStream] = lambda stream: stream
@@ -29,17 +29,19 @@ class UpstreamWrapper:
     def __init__(self, inner: Upstream) -> None:
         self._inner = inner
 
-    def passing(self, deployment: Deployment, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamPassage]:
+    def passing(
+        self, deployment: ModelDeployment, request: UpstreamRequest
+    ) -> AbstractAsyncContextManager[UpstreamPassage]:
         """The passage of one call, for as long as the call lasts."""
         raise NotImplementedError
 
-    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
+    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
         """One whole answer."""
         async with self.passing(deployment, request) as way:
             return await way.answered(await self._inner.complete(way.deployment, way.request))
 
     @asynccontextmanager
-    async def stream(self, deployment: Deployment, request: UpstreamRequest) -> AsyncIterator[ChunkStream]:
+    async def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> AsyncIterator[ChunkStream]:
         """An answer in chunks."""
         async with self.passing(deployment, request) as way, self._inner.stream(way.deployment, way.request) as opened:
             yield way.opened(opened)

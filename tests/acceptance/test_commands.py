@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import main
-from gateway.models.turn import LARGEST_KEPT
+from gateway.core.types.turn import LARGEST_KEPT
 from tests.acceptance.test_audit import Shop, shop
 from tests.support.answers import Json, chat, exact, http, user
 from tests.support.command import config_file, gateway_command

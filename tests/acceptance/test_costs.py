@@ -16,11 +16,11 @@ import pytest
 import sqlalchemy as sa
 from openai import OpenAI
 
-from gateway.accounting.cost import ledger_figures, price_call
-from gateway.accounting.metadata import amended
-from gateway.base.clock import SystemClock
-from gateway.config.settings import StorageSettings
-from gateway.models.turn import LedgerEntry, TurnCommit
+from gateway.billing.cost import ledger_figures, price_call
+from gateway.billing.metadata import amended
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.core.types.turn import LedgerEntry, TurnCommit
 from gateway.storage.database import schema
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.store import ConversationStore

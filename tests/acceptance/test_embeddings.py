@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.base.ids import artifact_id
+from gateway.core.ids import artifact_id
 from tests.support.answers import Json, chat, http, stored, user
 from tests.support.command import gateway_command
 from tests.support.documents import WORDS, prose

@@ -14,9 +14,9 @@ from tests.support.mock_upstream import MockUpstream
 MEGABYTES = 50
 LINE = "The lamp of row {n} was trimmed by the keeper, who wrote it down in the book of the harbour office.\n"
 FACT = "The spare key of the Skerrow station is kept under the third bollard."
-MOST_AT_ONCE_MB = 400
+MAX_AT_ONCE_MB = 400
 """What a process may take on the way, in which everything that a first request loads is loaded already."""
-MOST_AFTER_MB = 100
+MAX_AFTER_MB = 100
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +50,9 @@ def test_s7_a_document_of_fifty_megabytes(warm_gateway: GatewayProcess, upstream
     answer = _ask(warm_gateway, document)
     assert answer.status_code == 200, answer.text[:300]
     assert FACT in json.dumps(upstream.last.body)
-    assert warm_gateway.peak_mb() - before < MOST_AT_ONCE_MB
+    assert warm_gateway.peak_mb() - before < MAX_AT_ONCE_MB
     _ask(warm_gateway, "short")  # by now what was given back is back
-    assert warm_gateway.rss_mb() - before < MOST_AFTER_MB
+    assert warm_gateway.rss_mb() - before < MAX_AFTER_MB
 
 
 def test_s7_three_at_once_take_turns(warm_gateway: GatewayProcess, upstream: MockUpstream, document: str) -> None:
@@ -60,7 +60,7 @@ def test_s7_three_at_once_take_turns(warm_gateway: GatewayProcess, upstream: Moc
     with ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(lambda n: _ask(warm_gateway, f"{n} {document}"), range(3)))
     assert [answer.status_code for answer in answers] == [200] * 3
-    assert warm_gateway.peak_mb() - before < 1.5 * MOST_AT_ONCE_MB
+    assert warm_gateway.peak_mb() - before < 1.5 * MAX_AT_ONCE_MB
 
 
 def test_s7_a_streamed_answer_has_a_limit_of_its_size(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:

@@ -13,7 +13,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from gateway.base.ids import artifact_id
+from gateway.core.ids import artifact_id
 from tests.integration.apis.test_isolation import Person
 from tests.integration.context.test_matching_by_itself import call, result
 from tests.support.answers import Json, assistant, user

@@ -25,7 +25,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import PATIENCE
-from tests.unit.turn.test_prices import price_map, rounded
+from tests.unit.pipeline.test_prices import price_map, rounded
 
 TOOLS: Any = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}

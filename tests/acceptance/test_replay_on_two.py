@@ -4,7 +4,7 @@ import asyncio
 
 import sqlalchemy as sa
 
-from gateway.config.settings import StorageSettings
+from gateway.core.config.settings import StorageSettings
 from gateway.storage.database import schema
 from gateway.storage.database.engine import open_transactions
 from tests.integration.context.test_past_turns import refused

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.config.settings import Settings
+from gateway.core.config.settings import Settings
 from gateway.routes import create_app
 from tests.support.answers import Json, http, user
 from tests.support.factory import GatewayFactory

@@ -23,7 +23,7 @@ from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.replaying import chat, replayed
 from tests.support.team import Team
 from tests.support.web_page import PageClient, checked
-from tests.unit.planning.test_planning import BUDGET
+from tests.unit.context.planning.test_planning import BUDGET
 
 QUESTION = user("Who is the keeper of lamp 41?")
 HOSTILE = (

@@ -14,7 +14,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import free_port
 from tests.support.web_page import SECURE_HEADERS, PageClient, WebPage, checked
-from tests.unit.turn.test_metrics import scrape, total
+from tests.unit.pipeline.test_metrics import scrape, total
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -9,10 +9,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from gateway.base.clock import SystemClock
-from gateway.base.ids import new_id
-from gateway.config.settings import StorageSettings
-from gateway.models.conversation import ConversationRef
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.core.ids import new_id
+from gateway.core.types.conversation import ConversationRef
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.store import ConversationStore

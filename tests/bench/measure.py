@@ -11,7 +11,7 @@ from tests.bench.job import Job, Kind, Result
 from tests.bench.servers import Server
 from tests.support.gateway_process import REPOSITORY, scrubbed_environment
 
-MOST_SECONDS = 300
+MAX_SECONDS = 300
 _numbers = count(1, 1_000_000)
 
 
@@ -31,7 +31,7 @@ def load(server: Server, connections: int, requests: int, kinds: Sequence[Kind])
         cwd=REPOSITORY,
         env=scrubbed_environment(),
         start_new_session=True,
-        timeout=MOST_SECONDS,
+        timeout=MAX_SECONDS,
     )
     if done.returncode:
         raise RuntimeError(f"{server.name}: {done.stderr.strip()[-2000:]}")

@@ -21,11 +21,11 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from gateway.config.settings import StorageSettings
-from gateway.models.costs import CostQuery
-from gateway.models.report_lists import ConversationChoice, ListPart, RequestChoice
+from gateway.core.config.settings import StorageSettings
+from gateway.core.types.costs import CostQuery
+from gateway.core.types.report_lists import ConversationChoice, ListPart, RequestChoice
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.reports.conversations import list_conversations
 from gateway.storage.reports.costs import CostReports
@@ -227,7 +227,7 @@ class PostgresBulk:
         await self._connection.close()
 
 
-def queries(transactions: Transactions, size: Size) -> dict[str, Query]:
+def queries(transactions: DatabaseTransactions, size: Size) -> dict[str, Query]:
     """What pages and commands ask, by name."""
     reports = CostReports(transactions)
     midnight = END.replace(hour=0)

@@ -20,17 +20,17 @@ from statistics import median, quantiles
 
 import sqlalchemy as sa
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import StorageSettings
-from gateway.features.entity_memory.aliases import noted
-from gateway.features.entity_memory.naming import named_by, phrases_of, ranked, search_of
-from gateway.models.things import Thing
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.core.types.entities import MemoryEntity
+from gateway.pipeline.features.entity_memory.aliases import noted
+from gateway.pipeline.features.entity_memory.naming import named_by, phrases_of, ranked, search_of
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.entities.memory import EntityStore
+from gateway.storage.entities.write import insert_things, thing_row
 from gateway.storage.store import ConversationStore
-from gateway.storage.things.memory import ThingMemory
-from gateway.storage.things.write import insert_things, thing_row
 from tests.support.services import own_postgres
 
 SIZES = (100, 100_000)
@@ -46,7 +46,7 @@ def things(tenant: str, place: str, first: int, count: int) -> list[dict[str, ob
         kind, topic = KINDS[number % len(KINDS)], TOPICS[number // len(KINDS) % len(TOPICS)]
         note = noted(kind, f"{kind}_{number}", f"{topic} {number} Management", "created")
         name = note.name or ""
-        found = Thing(
+        found = MemoryEntity(
             f"mem_{tenant}_{number:07}", "user", None, kind, note.thing_id, name, note.aliases, "created", 1, now, now
         )
         rows.append(thing_row(tenant, place, found))
@@ -60,10 +60,10 @@ def urls(folder: Path) -> Iterator[dict[str, str]]:
         yield {"sqlite": f"sqlite:///{folder / 'things.db'}", "postgres": server.new_database()}
 
 
-async def filled(transactions: Transactions, count: int) -> dict[str, str]:
+async def filled(transactions: DatabaseTransactions, count: int) -> dict[str, str]:
     """Two tenants with so many things each; the place of each."""
     store = ConversationStore(transactions, SystemClock())
-    memory = ThingMemory(transactions, SystemClock(), store.secret)
+    memory = EntityStore(transactions, SystemClock(), store.secret)
     places = {tenant: await memory.place_of(tenant, "ann") for tenant in (f"t{count}", f"other{count}")}
     for tenant, place in places.items():
         for first in range(0, count, BATCH):
@@ -102,7 +102,7 @@ async def measure(name: str, url: str, count: int, rounds: int) -> None:
         await migrate(transactions)
         places = await filled(transactions, count)
         store = ConversationStore(transactions, SystemClock())
-        memory, tenant = ThingMemory(transactions, SystemClock(), store.secret), f"t{count}"
+        memory, tenant = EntityStore(transactions, SystemClock(), store.secret), f"t{count}"
 
         def wanted(number: int) -> int:
             return number * 7919 % count

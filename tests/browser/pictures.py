@@ -21,7 +21,7 @@ from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply
 
 PICTURES = REPOSITORY / "docs" / "pictures"
-MOST_BYTES = 200_000
+MAX_BYTES = 200_000
 SIZE, REQUEST_HEIGHT = (1180, 940), 1120
 MODEL = "assistant"
 INFO = {"max_input_tokens": 4200, "max_output_tokens": 1000}
@@ -58,7 +58,7 @@ def main() -> int:
             _take(world, path)
         finally:
             factory.close()
-    large = [each for each in PICTURES.glob("*.png") if each.stat().st_size > MOST_BYTES]
+    large = [each for each in PICTURES.glob("*.png") if each.stat().st_size > MAX_BYTES]
     print(*(f"{each.name}: {each.stat().st_size} bytes" for each in sorted(PICTURES.glob("*.png"))), sep="\n")
     return 1 if large else 0
 

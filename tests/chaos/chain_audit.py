@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.models.chain import START, ChainDigest, ChainKey, ChainKeys, call_digest, call_ids, extended, is_step
+from gateway.core.types.chain import START, ChainDigest, ChainKey, ChainKeys, call_digest, call_ids, extended, is_step
 from tests.chaos.talks import Json
 
 SECRET = "SELECT value FROM secrets WHERE name = 'keyed-hash'"

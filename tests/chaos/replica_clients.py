@@ -22,7 +22,7 @@ from tests.support.gateway_process import GatewayProcess
 
 LONGEST = 12
 """Most tokens of an answer that clients allow."""
-MOST_TURNS = 5
+MAX_TURNS = 5
 LAMPS = "The keeper of the lamp writes down the oil that is left. " * 12
 FAULTS = (openai.APIError, anthropic.APIError, httpx.TransportError, httpx2.TransportError)
 
@@ -152,7 +152,7 @@ class Clients:
         while not self.over:
             talk = Talk(style)
             self.talks.append(talk)
-            for _ in range(1 if style == "planned" else self._chance.randint(1, MOST_TURNS)):
+            for _ in range(1 if style == "planned" else self._chance.randint(1, MAX_TURNS)):
                 await asyncio.sleep(self._chance.uniform(0.5, 1.5) * pause)
                 if self.over or not await self.turn(talk, key, retries=2):
                     break

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gateway.tokens.counter import vocabulary_folder
+from gateway.context.tokens.counter import vocabulary_folder
 from tests.support.reply import JsonDict
 
 FOUND = "ERRORS.md"

@@ -13,8 +13,8 @@ import httpx
 import pytest
 import yaml
 
-from gateway.config.exposure import refusal
-from gateway.config.loading import load_settings
+from gateway.core.config.exposure import refusal
+from gateway.core.config.loading import load_settings
 from tests.compat.running import HERE, python_of
 from tests.support.answers import user
 from tests.support.container import DEPLOY

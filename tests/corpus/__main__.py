@@ -17,7 +17,7 @@ from tests.corpus import flat
 from tests.corpus.facts import Fact, Json
 from tests.corpus.samples import FILES, MANIFEST, REFUSED
 
-MOST_BYTES = 80_000
+MAX_BYTES = 80_000
 """Of one file; all of them stay under half a megabyte."""
 OFFICE = "application/vnd.openxmlformats-officedocument."
 MEDIA = {
@@ -106,7 +106,7 @@ def main() -> int:
             for path, facts in make(Path(folder)):
                 raw = path.read_bytes()
                 told = tells_of_its_maker(raw)
-                if len(raw) > MOST_BYTES or told:
+                if len(raw) > MAX_BYTES or told:
                     wrong.append(f"{path.name}: {len(raw)} bytes, names {told}")
                 (FILES / path.name).write_bytes(raw)
                 ending = path.suffix[1:]

@@ -5,7 +5,7 @@ import random
 import zipfile
 from collections.abc import Callable
 
-MOST_MEMBER_BYTES = 4 * 2**20
+MAX_MEMBER_BYTES = 4 * 2**20
 
 
 def broken(raw: bytes, seed: int) -> bytes:
@@ -25,7 +25,7 @@ def _bytes_broken(raw: bytes, rng: random.Random) -> bytes:
 def _member_broken(raw: bytes, rng: random.Random) -> bytes:
     """The archive is whole, so that what reads it gets as far as the member."""
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-        infos = [each for each in archive.infolist() if each.file_size < MOST_MEMBER_BYTES]
+        infos = [each for each in archive.infolist() if each.file_size < MAX_MEMBER_BYTES]
         chosen = rng.choice(infos)
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w") as target:

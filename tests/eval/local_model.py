@@ -21,7 +21,7 @@ from tests.support.reply import Reply
 SCRIPT = REPOSITORY / "deploy/demo/local_model.py"
 TEMPLATE = Path(__file__).parent / "tools.jinja"
 STARTS, SECONDS = 120, 900
-MOST_WRITTEN = 96
+MAX_WRITTEN = 96
 """Tokens of an answer: enough for a call, and each takes its time."""
 
 
@@ -41,7 +41,7 @@ def serving() -> Iterator[Callable[[Record], Reply]]:
 
 
 def _answer(client: httpx.Client, record: Record) -> Reply:
-    body = {**record.body, "model": "smollm2", "temperature": 0, "max_tokens": MOST_WRITTEN}
+    body = {**record.body, "model": "smollm2", "temperature": 0, "max_tokens": MAX_WRITTEN}
     answer = client.post("/v1/chat/completions", json=body, headers={"authorization": "Bearer local"})
     return Reply(status=answer.status_code, json=answer.json())
 

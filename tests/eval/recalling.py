@@ -29,7 +29,7 @@ from tests.unit import o200k
 
 Json = dict[str, Any]
 Handler = Callable[[Record], Reply | None]
-MOST_CALLS = 4
+MAX_CALLS = 4
 """Calls that the gateway answers in one round."""
 QUERY_CHARS = 300
 
@@ -39,7 +39,7 @@ def needed(case: Case) -> list[str]:
     found = [
         str(each.get("text") or f"{each['key']} {each.get('field') or ''} {each['val']}") for each in case.evidence
     ]
-    return [text[:QUERY_CHARS] for text in found[:MOST_CALLS]]
+    return [text[:QUERY_CHARS] for text in found[:MAX_CALLS]]
 
 
 NO_TOOL = "no tool"

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from gateway.config.settings import Settings
+from gateway.core.config.settings import Settings
 from gateway.operations.warm_up import WarmUp
 from gateway.routes import create_app
 from tests.support.factory import default_config, sqlite_url

@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from gateway.base.ids import new_id
-from gateway.models.artifacts import Artifact, ArtifactType
-from gateway.models.bill import CallCost
-from gateway.models.chain import START, chain_digests, extended, message_digest
-from gateway.models.conversation import ConversationMessage, StoredConversation
-from gateway.models.turn import (
+from gateway.core.ids import new_id
+from gateway.core.types.artifacts import Artifact, ArtifactType
+from gateway.core.types.bill import CallCost
+from gateway.core.types.chain import START, chain_digests, extended, message_digest
+from gateway.core.types.conversation import ConversationMessage, StoredConversation
+from gateway.core.types.turn import (
     CompletionQuery,
     LedgerEntry,
     NewAnswer,

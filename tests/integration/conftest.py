@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import StorageSettings
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
@@ -25,7 +25,7 @@ def tenant() -> str:
 
 
 @pytest.fixture
-async def transactions(module_storage_url: str) -> AsyncIterator[Transactions]:
+async def transactions(module_storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     """The module's database, on the current schema."""
     opened = open_transactions(StorageSettings(url=module_storage_url))
     await migrate(opened)
@@ -34,7 +34,7 @@ async def transactions(module_storage_url: str) -> AsyncIterator[Transactions]:
 
 
 @pytest.fixture
-def store(transactions: Transactions) -> ConversationStore:
+def store(transactions: DatabaseTransactions) -> ConversationStore:
     """The store under test, as one process has it."""
     clock = SystemClock()
     return ConversationStore(transactions, clock, paths=PathCache(2**24, clock))

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gateway.base import jsons
-from gateway.base.ids import artifact_id, content_digest
+from gateway.core import jsons
+from gateway.core.ids import artifact_id, content_digest
 
 Json = dict[str, Any]
 TEXTS = st.text(st.characters(codec="utf-8", categories=None), max_size=12) | st.sampled_from(

@@ -5,17 +5,17 @@ from typing import Any
 
 import httpx
 
-from gateway.config.settings import Settings
-from gateway.models.exchange import Caller, Deployment
-from gateway.models.upstream import UpstreamRequest
-from gateway.upstream.litellm.library import Library
+from gateway.core.config.settings import Settings
+from gateway.core.formats.stream_record import StreamRecord
+from gateway.core.types.chat import ModelDeployment, RequestCaller
+from gateway.core.types.upstream import UpstreamRequest
+from gateway.upstream.litellm.library import LitellmLibrary
 from gateway.upstream.litellm.provider import LitellmUpstream
-from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.router import ConfiguredRouter
-from gateway.wire.stream_record import StreamRecord
 
 Json = dict[str, Any]
-LIBRARY = Library()
+LIBRARY = LitellmLibrary()
 TOOLS: Any = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
     for name in ("weather", "clock")
@@ -25,20 +25,20 @@ ASK: Json = {"role": "user", "content": "What is the weather in Bern?"}
 
 def deployment(
     model: str, api_key: str | None = "sk-operators-own", caller: str | None = None, **more: Any
-) -> Deployment:
+) -> ModelDeployment:
     """What routing makes of an entry with these `litellm_params`."""
     params = {"model": model, **({"api_key": api_key} if api_key else {}), **more}
     settings = Settings.model_validate({"model_list": [{"model_name": "m", "litellm_params": params}]})
-    return ConfiguredRouter(settings, Catalogue()).deployment("m", Caller("t", caller))
+    return ConfiguredRouter(settings, ModelCatalogue()).deployment("m", RequestCaller("t", caller))
 
 
-async def complete(at: Deployment, *messages: Json, **fields: Any) -> Any:
+async def complete(at: ModelDeployment, *messages: Json, **fields: Any) -> Any:
     async with httpx.AsyncClient() as client:
         body = {"model": at.provider_model, "messages": list(messages or (ASK,)), **at.parameters, **fields}
         return await LitellmUpstream(client, LIBRARY).complete(at, UpstreamRequest(body))
 
 
-async def chunks(at: Deployment, *messages: Json, **fields: Any) -> AsyncIterator[Json]:
+async def chunks(at: ModelDeployment, *messages: Json, **fields: Any) -> AsyncIterator[Json]:
     async with httpx.AsyncClient() as client:
         body = {"model": at.provider_model, "messages": list(messages or (ASK,)), **at.parameters, **fields}
         async with LitellmUpstream(client, LIBRARY).stream(at, UpstreamRequest(body)) as stream:
@@ -48,7 +48,7 @@ async def chunks(at: Deployment, *messages: Json, **fields: Any) -> AsyncIterato
             assert stream.done
 
 
-async def streamed(at: Deployment, *messages: Json, **fields: Any) -> tuple[Json, Json]:
+async def streamed(at: ModelDeployment, *messages: Json, **fields: Any) -> tuple[Json, Json]:
     """A stream put together as the gateway does it: its message and its usage."""
     record = StreamRecord(1)
     async for chunk in chunks(at, *messages, **fields):

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.errors import UpstreamInvalidResponse
-from gateway.models.exchange import Deployment
-from gateway.models.upstream import UpstreamRequest
+from gateway.core.errors import UpstreamInvalidResponse
+from gateway.core.types.chat import ModelDeployment
+from gateway.core.types.upstream import UpstreamRequest
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai import answers
 from gateway.upstream.openai.chat import HttpUpstream
@@ -17,13 +17,13 @@ WORDS = "word " * 400
 
 
 @pytest.fixture
-async def called(upstream: MockUpstream) -> AsyncIterator[tuple[HttpUpstream, Deployment]]:
+async def called(upstream: MockUpstream) -> AsyncIterator[tuple[HttpUpstream, ModelDeployment]]:
     pool = ConnectionPool(5)
-    yield HttpUpstream(pool), Deployment("m", "m", "openai/m", upstream.base_url, "sk-test", operator_key=True)
+    yield HttpUpstream(pool), ModelDeployment("m", "m", "openai/m", upstream.base_url, "sk-test", operator_key=True)
     await pool.aclose()
 
 
-async def told(called: tuple[HttpUpstream, Deployment]) -> int:
+async def told(called: tuple[HttpUpstream, ModelDeployment]) -> int:
     """Chunks of a streamed answer."""
     http, deployment = called
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
@@ -32,7 +32,7 @@ async def told(called: tuple[HttpUpstream, Deployment]) -> int:
 
 
 async def test_s7_a_stream_without_end_is_given_up(
-    called: tuple[HttpUpstream, Deployment], upstream: MockUpstream, monkeypatch: pytest.MonkeyPatch
+    called: tuple[HttpUpstream, ModelDeployment], upstream: MockUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream.reply(text=WORDS)
     assert await told(called) > 100

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import Settings
-from gateway.errors import (
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import Settings
+from gateway.core.errors import (
     UpstreamAuth,
     UpstreamError,
     UpstreamInterrupted,
@@ -20,15 +20,15 @@ from gateway.errors import (
     UpstreamRefused,
     UpstreamTimeout,
 )
-from gateway.models.exchange import Caller, Deployment, JsonAnswer, Native
-from gateway.models.upstream import UpstreamRequest
+from gateway.core.formats.stream_record import StreamRecord
+from gateway.core.types.chat import JsonAnswer, ModelDeployment, NativeRequest, RequestCaller
+from gateway.core.types.upstream import UpstreamRequest
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.chat import HttpUpstream
-from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.protocols import Protocols
+from gateway.upstream.routing.catalogue import ModelCatalogue
+from gateway.upstream.routing.protocols import KnownProtocols
 from gateway.upstream.routing.router import ConfiguredRouter
-from gateway.wire.stream_record import StreamRecord
 from tests.support import anthropic_wire as wire
 from tests.support.mock_provider import MockProvider
 
@@ -64,17 +64,17 @@ async def upstream() -> AsyncIterator[AnthropicUpstream]:
     await pool.aclose()
 
 
-def deployment(provider: MockProvider, key: str | None = "sk-operators-own", **more: Any) -> Deployment:
+def deployment(provider: MockProvider, key: str | None = "sk-operators-own", **more: Any) -> ModelDeployment:
     """What routing makes of a model of Anthropic's for a request of Messages."""
     params = {"model": "anthropic/claude-sonnet-4-5", "api_base": provider.url, **({"api_key": key} if key else {})}
     settings = Settings.model_validate({"model_list": [{"model_name": "m", "litellm_params": {**params, **more}}]})
-    found = ConfiguredRouter(settings, Catalogue()).deployment("m", Caller("t", "sk-clients-own"))
-    spoken, fallback = Protocols(SystemClock()).of(found, Native("anthropic"))
+    found = ConfiguredRouter(settings, ModelCatalogue()).deployment("m", RequestCaller("t", "sk-clients-own"))
+    spoken, fallback = KnownProtocols(SystemClock()).of(found, NativeRequest("anthropic"))
     assert fallback is None
     return spoken
 
 
-async def ask(upstream: AnthropicUpstream, at: Deployment, stream: bool, **fields: Any) -> tuple[Json, Json]:
+async def ask(upstream: AnthropicUpstream, at: ModelDeployment, stream: bool, **fields: Any) -> tuple[Json, Json]:
     """An answer's choice and usage, whole or put together from a stream."""
     body = {"model": at.provider_model, "messages": [ASK], "max_tokens": 100, **fields}
     if not stream:

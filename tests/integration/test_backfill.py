@@ -6,11 +6,11 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.base.ids import new_id
-from gateway.models.chain import START, ChainDigest
-from gateway.models.conversation import new_message
+from gateway.core.ids import new_id
+from gateway.core.types.chain import START, ChainDigest
+from gateway.core.types.conversation import new_message
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.lookup.digests import backfill_digests
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
@@ -21,7 +21,7 @@ texts = st.sampled_from(["yes", "no", " spaced ", "long " * 20])
 Found = dict[str, Any]
 
 
-async def everything(transactions: Transactions, conversation_id: str) -> Found:
+async def everything(transactions: DatabaseTransactions, conversation_id: str) -> Found:
     """Digests and numbers of all messages, and the links."""
     messages, links = schema.messages, schema.message_links
 
@@ -36,7 +36,7 @@ async def everything(transactions: Transactions, conversation_id: str) -> Found:
     return await transactions.run(work)
 
 
-async def forget(transactions: Transactions, conversation_id: str, *, all_of_it: bool) -> None:
+async def forget(transactions: DatabaseTransactions, conversation_id: str, *, all_of_it: bool) -> None:
     """As another version of the gateway, or an import, leaves it."""
 
     def work(connection: sa.Connection) -> None:
@@ -59,7 +59,7 @@ async def forget(transactions: Transactions, conversation_id: str, *, all_of_it:
 @FEW
 @given(data=st.data(), all_of_it=st.booleans())
 async def test_what_is_missing_is_made_up_for(
-    store: ConversationStore, transactions: Transactions, tenant: str, data: st.DataObject, all_of_it: bool
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str, data: st.DataObject, all_of_it: bool
 ) -> None:
     """A random tree of turns, failed and partial ones too, with tool steps and siblings."""
     conversation = new_id("conv_")

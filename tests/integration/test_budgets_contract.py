@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from gateway.accounting.cost import ledger_figures
-from gateway.base.ids import new_id
-from gateway.config.allowances import Period
-from gateway.config.settings import StorageSettings
-from gateway.models.allowed import LEASE_SECONDS, Account, Holder
-from gateway.models.bill import CallCost
-from gateway.models.turn import TurnCommit
-from gateway.quota.holders import account_of
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.billing.cost import ledger_figures
+from gateway.billing.quota.gate import account_of
+from gateway.core.config.allowances import Period
+from gateway.core.config.settings import StorageSettings
+from gateway.core.ids import new_id
+from gateway.core.types.allowed import LEASE_SECONDS, LimitHolder, SpendingAccount
+from gateway.core.types.bill import CallCost
+from gateway.core.types.turn import TurnCommit
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.quota.budgets import SqlBudgets
 from gateway.storage.secret import Users
 from gateway.storage.store import ConversationStore
@@ -32,13 +32,13 @@ def clock() -> DayClock:
 
 
 @pytest.fixture
-def budgets(transactions: Transactions, clock: DayClock, store: ConversationStore) -> list[SqlBudgets]:
+def budgets(transactions: DatabaseTransactions, clock: DayClock, store: ConversationStore) -> list[SqlBudgets]:
     """Of two processes."""
     return [SqlBudgets(transactions, clock, store.secret, new_id("proc_")) for _ in range(2)]
 
 
-def account(name: str, period: Period = "month", at: datetime = NOW) -> Account:
-    return account_of(Holder("key", name), period, at, hard=True)
+def account(name: str, period: Period = "month", at: datetime = NOW) -> SpendingAccount:
+    return account_of(LimitHolder("key", name), period, at, hard=True)
 
 
 async def spend(store: ConversationStore, usd: str, at: datetime = NOW, **who: Any) -> None:
@@ -55,7 +55,7 @@ async def test_s12_3_what_was_spent_is_what_the_ledger_says(
 ) -> None:
     name, other = new_id("n"), new_id("n")
     fields = {"key": "key_id", "user": "end_user", "model": "model", "project": "project"}
-    holder = Holder(kind, name if kind != "all" else "", tenant if kind == "user" else "")  # type: ignore[arg-type]
+    holder = LimitHolder(kind, name if kind != "all" else "", tenant if kind == "user" else "")  # type: ignore[arg-type]
     asked = account_of(holder, "month", NOW, hard=True)
     before = await budgets[0].spent(asked)
     for who in (name, name, other):
@@ -92,12 +92,12 @@ async def test_todays_spend_is_always_read_and_past_days_are_kept_a_while(
 
 @pytest.mark.parametrize("users", ["plain", "hashed"])
 async def test_a_user_is_found_as_bills_have_it(
-    transactions: Transactions, clock: DayClock, tenant: str, users: Users
+    transactions: DatabaseTransactions, clock: DayClock, tenant: str, users: Users
 ) -> None:
     store = ConversationStore(transactions, clock, users=users)
     budgets = SqlBudgets(transactions, clock, store.secret, "proc_1", users)
     await spend(store, "3", end_user="ann", tenant=tenant)
-    assert await budgets.spent(account_of(Holder("user", "ann", tenant), "day", NOW, hard=True)) == 3 * USD
+    assert await budgets.spent(account_of(LimitHolder("user", "ann", tenant), "day", NOW, hard=True)) == 3 * USD
 
 
 async def test_s12_3_what_one_process_holds_the_other_cannot(budgets: list[SqlBudgets], tenant: str) -> None:
@@ -142,7 +142,7 @@ async def test_s12_3_a_lease_ends_with_its_process(budgets: list[SqlBudgets], te
 
 
 async def test_s12_3_many_at_once_hold_no_more_than_there_is(
-    module_storage_url: str, transactions: Transactions, store: ConversationStore, tenant: str, clock: DayClock
+    module_storage_url: str, transactions: DatabaseTransactions, store: ConversationStore, tenant: str, clock: DayClock
 ) -> None:
     """Each process over connections of its own."""
     opened = [open_transactions(StorageSettings(url=module_storage_url)) for _ in range(3)]

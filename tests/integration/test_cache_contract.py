@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.base.clock import SystemClock
-from gateway.base.ids import new_id
-from gateway.config.settings import CacheSettings
-from gateway.ports import ClaimingCache
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import CacheSettings
+from gateway.core.ids import new_id
+from gateway.core.ports import ClaimingCache
 from gateway.storage.cache.memory import MemoryCache, open_cache
 from tests.support.hand_clock import HandClock
 from tests.support.process import free_port

@@ -6,10 +6,10 @@ import random
 import pytest
 from redis import Redis
 
-from gateway.base.clock import SystemClock
-from gateway.base.ids import new_id
-from gateway.config.settings import CacheSettings
-from gateway.ports import ClaimingCache
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import CacheSettings
+from gateway.core.ids import new_id
+from gateway.core.ports import ClaimingCache
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.cache.redis import GROUP_PREFIX, PREFIX
 from tests.support.hand_clock import HandClock

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from gateway.models.calibration import Calibration
-from gateway.ports import CalibrationStore
+from gateway.core.ports import CalibrationStore
+from gateway.core.types.calibration import ModelCalibration
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from tests.support.calibrations import MemoryCalibrations
 
 NOW = datetime(2026, 11, 22, 8, 30, 0, 123456, tzinfo=UTC)
@@ -18,7 +18,7 @@ LONG = "m" * 255
 
 
 @pytest.fixture(params=["memory", "sql"])
-async def calibrations(request: pytest.FixtureRequest, transactions: Transactions) -> CalibrationStore:
+async def calibrations(request: pytest.FixtureRequest, transactions: DatabaseTransactions) -> CalibrationStore:
     """An empty one."""
     if request.param == "memory":
         return MemoryCalibrations()
@@ -28,23 +28,25 @@ async def calibrations(request: pytest.FixtureRequest, transactions: Transaction
 
 async def test_what_was_saved_is_loaded(calibrations: CalibrationStore) -> None:
     assert await calibrations.load() == {}
-    learned = {"a model": Calibration(1.4, 3, NOW), LONG: Calibration(0.75, 2**31 - 1, NOW)}
-    learned["told"] = Calibration(1.0, 1, NOW, added_per_message=6, told_window=8192, told_until=NOW)
+    learned = {"a model": ModelCalibration(1.4, 3, NOW), LONG: ModelCalibration(0.75, 2**31 - 1, NOW)}
+    learned["told"] = ModelCalibration(1.0, 1, NOW, added_per_message=6, told_window=8192, told_until=NOW)
     await calibrations.save(learned)
     assert await calibrations.load() == learned
 
 
 async def test_saving_replaces_those_and_leaves_the_others_alone(calibrations: CalibrationStore) -> None:
-    await calibrations.save({"a": Calibration(1.4, 1, NOW), "b": Calibration(1.1, 1, NOW)})
-    newer = Calibration(1.2, 9, NOW + timedelta(hours=1))
+    await calibrations.save({"a": ModelCalibration(1.4, 1, NOW), "b": ModelCalibration(1.1, 1, NOW)})
+    newer = ModelCalibration(1.2, 9, NOW + timedelta(hours=1))
     await calibrations.save({"a": newer})
-    assert await calibrations.load() == {"a": newer, "b": Calibration(1.1, 1, NOW)}
+    assert await calibrations.load() == {"a": newer, "b": ModelCalibration(1.1, 1, NOW)}
 
 
 async def test_several_save_at_once(calibrations: CalibrationStore) -> None:
-    def some(number: int) -> dict[str, Calibration]:
+    def some(number: int) -> dict[str, ModelCalibration]:
         names = [f"model {i}" for i in range(20)]
-        return {name: Calibration(1 + number / 100, number, NOW) for name in (names if number % 2 else names[::-1])}
+        return {
+            name: ModelCalibration(1 + number / 100, number, NOW) for name in (names if number % 2 else names[::-1])
+        }
 
     await asyncio.gather(*(calibrations.save(some(number)) for number in range(8)))
     found = await calibrations.load()

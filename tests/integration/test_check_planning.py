@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config.settings import Settings
+from gateway.core.config.settings import Settings
 from gateway.operations.check import check
 from tests.support.factory import sqlite_url
 from tests.support.mock_upstream import MockUpstream

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gateway.base.ids import new_id
-from gateway.models.turn import Claim, RequestIdentity, StoredTurn, TurnCommit
+from gateway.core.ids import new_id
+from gateway.core.types.turn import RequestClaim, RequestIdentity, StoredTurn, TurnCommit
 from gateway.storage.claims import ClaimStore
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill, turn
 from tests.support.hand_clock import DayClock
@@ -24,27 +24,27 @@ def clock() -> DayClock:
 
 
 @pytest.fixture
-def claims(transactions: Transactions, clock: DayClock) -> ClaimStore:
+def claims(transactions: DatabaseTransactions, clock: DayClock) -> ClaimStore:
     return ClaimStore(transactions, clock)
 
 
 @pytest.fixture
-def store(transactions: Transactions, clock: DayClock) -> ConversationStore:
+def store(transactions: DatabaseTransactions, clock: DayClock) -> ConversationStore:
     return ConversationStore(transactions, clock)
 
 
-def claim(tenant: str, process: str = "proc_1", *, at: datetime = NOW) -> Claim:
+def claim(tenant: str, process: str = "proc_1", *, at: datetime = NOW) -> RequestClaim:
     identity = RequestIdentity(tenant, b"key", b"body")
-    return Claim(identity, new_id("req_"), process, at, timedelta(hours=24))
+    return RequestClaim(identity, new_id("req_"), process, at, timedelta(hours=24))
 
 
-def answer(held: Claim) -> TurnCommit:
+def answer(held: RequestClaim) -> TurnCommit:
     """The turn that answers it."""
     commit = turn(held.identity.tenant, new_id("conv_"), created=True, entry={"request_id": held.request_id})
     return replace(commit, claim=held)
 
 
-async def taken(claims: ClaimStore, held: Claim) -> bool:
+async def taken(claims: ClaimStore, held: RequestClaim) -> bool:
     return await claims.take(held, alive_until=NOW + SOON) is None
 
 
@@ -144,7 +144,7 @@ async def test_s3_many_at_once_take_one(claims: ClaimStore, tenant: str) -> None
 
 
 async def test_s3_a_deleted_conversation_takes_its_replay(
-    claims: ClaimStore, store: ConversationStore, tenant: str, transactions: Transactions
+    claims: ClaimStore, store: ConversationStore, tenant: str, transactions: DatabaseTransactions
 ) -> None:
     """That it was answered is remembered; the answer is not."""
     held = claim(tenant)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import StorageSettings
-from gateway.errors import StorageUnavailable
-from gateway.models.conversation import ConversationRef
-from gateway.models.turn import TurnCommit
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.core.errors import StorageUnavailable
+from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.turn import TurnCommit
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.store import ConversationStore

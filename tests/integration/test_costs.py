@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.accounting.cost import ledger_figures
-from gateway.models.bill import CallCost
-from gateway.models.costs import FIGURES, CostQuery, Sums
-from gateway.models.turn import TurnCommit
-from gateway.operations.checked_sums import CheckedSums, checked_sums
+from gateway.billing.cost import ledger_figures
+from gateway.core.types.bill import CallCost
+from gateway.core.types.costs import FIGURES, CostQuery, CostSums
+from gateway.core.types.turn import TurnCommit
+from gateway.operations.audit import CheckedSums, checked_sums
 from gateway.operations.storage_upkeep import add_older_for_ever
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.reports.costs import CostReports
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns.older_bills import count_older
@@ -45,7 +45,7 @@ PERIODS = [
 NAMES = {"key": "key_id", "user": "end_user", "conversation": "conversation_id"}
 
 
-async def rows_of(transactions: Transactions, tenants: list[str]) -> list[dict[str, Any]]:
+async def rows_of(transactions: DatabaseTransactions, tenants: list[str]) -> list[dict[str, Any]]:
     """The ledger of these tenants."""
     table = schema.ledger
     found = await transactions.run(
@@ -64,9 +64,9 @@ def named(row: dict[str, Any], group: str) -> str | None:
     return None if found is None else str(found)
 
 
-def added(rows: list[dict[str, Any]], query: CostQuery) -> dict[tuple[str | None, ...], Sums]:
+def added(rows: list[dict[str, Any]], query: CostQuery) -> dict[tuple[str | None, ...], CostSums]:
     """What the query must find, by the book."""
-    sums: dict[tuple[str | None, ...], Sums] = defaultdict(Sums)
+    sums: dict[tuple[str | None, ...], CostSums] = defaultdict(CostSums)
     for row in rows:
         came = row["created_at"].replace(tzinfo=UTC)
         if (query.since and came < query.since) or (query.until and came >= query.until):
@@ -78,7 +78,7 @@ def added(rows: list[dict[str, Any]], query: CostQuery) -> dict[tuple[str | None
             query.endpoints and row["endpoint"] not in query.endpoints
         ):
             continue
-        sums[tuple(named(row, group) for group in query.by)] += Sums(**sums_of(row))
+        sums[tuple(named(row, group) for group in query.by)] += CostSums(**sums_of(row))
     return sums
 
 
@@ -92,7 +92,7 @@ async def tenants(store: ConversationStore, tenant: str) -> list[str]:
     return both
 
 
-async def test_s13_1_sums_are_those_of_the_ledger(transactions: Transactions, tenants: list[str]) -> None:
+async def test_s13_1_sums_are_those_of_the_ledger(transactions: DatabaseTransactions, tenants: list[str]) -> None:
     rows = await rows_of(transactions, tenants)
     reports = CostReports(transactions)
     for filters in ({}, {"models": ("o3",), "users": ("ann", "bob")}, {"projects": ("shop", tenants[0])},
@@ -104,14 +104,14 @@ async def test_s13_1_sums_are_those_of_the_ledger(transactions: Transactions, te
                 assert {row.names: row.sums for row in report.rows} == added(rows, query), query
 
 
-async def test_s13_1_all_tenants_are_those_of_each(transactions: Transactions, tenants: list[str]) -> None:
+async def test_s13_1_all_tenants_are_those_of_each(transactions: DatabaseTransactions, tenants: list[str]) -> None:
     report = await CostReports(transactions).report(CostQuery(("tenant", "day")))
     mine = {row.names: row.sums for row in report.rows if row.names[0] in tenants}
     assert mine == added(await rows_of(transactions, tenants), CostQuery(("tenant", "day")))
 
 
 async def test_s13_1_a_sum_beyond_64_bits_is_exact(
-    transactions: Transactions, store: ConversationStore, tenant: str
+    transactions: DatabaseTransactions, store: ConversationStore, tenant: str
 ) -> None:
     dear = CallCost("primary", "m", {"prompt_tokens": 1, "completion_tokens": 1}, Decimal(9_000_000), Decimal("1e-12"))
     for user in ("a", "b", "c"):
@@ -126,7 +126,7 @@ async def test_s13_1_a_sum_beyond_64_bits_is_exact(
 
 
 async def test_s13_1_the_audit_finds_a_sum_that_is_not_the_ledgers(
-    transactions: Transactions, tenants: list[str]
+    transactions: DatabaseTransactions, tenants: list[str]
 ) -> None:
     assert not (await checked_sums(transactions)).differ
     days = schema.usage_days
@@ -145,12 +145,12 @@ async def test_s13_1_the_audit_finds_a_sum_that_is_not_the_ledgers(
 
 
 async def test_s13_1_what_is_in_no_sums_yet_is_told_and_added(
-    transactions: Transactions, store: ConversationStore, tenant: str
+    transactions: DatabaseTransactions, store: ConversationStore, tenant: str
 ) -> None:
     await store.commit(TurnCommit(bill(tenant, None)))
     reports, query = CostReports(transactions), CostQuery(tenant=tenant)
     report = await reports.report(query)
-    assert (report.missing, report.total) == (1, Sums())
+    assert (report.missing, report.total) == (1, CostSums())
     assert any("in no sums yet" in line for line in (await checked_sums(transactions)).lines())
     adding = asyncio.ensure_future(add_older_for_ever(transactions, 300, 0.01))
     try:

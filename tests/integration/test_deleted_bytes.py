@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import StorageSettings
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
@@ -18,7 +18,7 @@ from tests.integration.test_deletion import WORD, Keeping, full_turn
 
 
 @pytest.fixture
-async def file(tmp_path: Path) -> AsyncIterator[tuple[Path, Transactions]]:
+async def file(tmp_path: Path) -> AsyncIterator[tuple[Path, DatabaseTransactions]]:
     """A database file of the test's own."""
     path = tmp_path / "own.db"
     opened = open_transactions(StorageSettings(url=f"sqlite:///{path}"))
@@ -34,7 +34,7 @@ def found(path: Path) -> list[str]:
     return [each.name for each in files if WORD.encode() in each.read_bytes()]
 
 
-async def test_the_files_bytes_do_not_hold_what_was_deleted(file: tuple[Path, Transactions]) -> None:
+async def test_the_files_bytes_do_not_hold_what_was_deleted(file: tuple[Path, DatabaseTransactions]) -> None:
     """Deleted, whether in small rows, in long ones on pages of their own, or where pages were split."""
     path, transactions = file
     store = ConversationStore(transactions, SystemClock())
@@ -52,7 +52,7 @@ async def test_the_files_bytes_do_not_hold_what_was_deleted(file: tuple[Path, Tr
     assert (await store.has_conversation("t", "conv_o4"), path.stat().st_size > 0) == (True, True)
 
 
-async def test_a_reader_in_the_way_only_delays_emptying_the_log(file: tuple[Path, Transactions]) -> None:
+async def test_a_reader_in_the_way_only_delays_emptying_the_log(file: tuple[Path, DatabaseTransactions]) -> None:
     """Deletion does not wait for whoever reads; the log is emptied as soon as nobody does."""
     path, transactions = file
     store = ConversationStore(transactions, SystemClock())
@@ -67,7 +67,7 @@ async def test_a_reader_in_the_way_only_delays_emptying_the_log(file: tuple[Path
     assert found(path) == []
 
 
-async def test_the_next_sweep_empties_the_log_that_a_reader_kept(file: tuple[Path, Transactions]) -> None:
+async def test_the_next_sweep_empties_the_log_that_a_reader_kept(file: tuple[Path, DatabaseTransactions]) -> None:
     """As docs/operations.md has it: nobody has to delete anything else for what was deleted to leave the file."""
     path, transactions = file
     store = ConversationStore(transactions, SystemClock())

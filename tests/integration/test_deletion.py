@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.accounting.audit import Audit
-from gateway.base.clock import SystemClock
-from gateway.config.settings import CacheSettings, StorageSettings
-from gateway.errors import ConversationNotFound
-from gateway.models.conversation import ConversationRef
-from gateway.models.turn import LedgerQuery, TurnCommit
+from gateway.billing.ledger_verification import LedgerAudit
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import CacheSettings, StorageSettings
+from gateway.core.errors import ConversationNotFound
+from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.turn import LedgerQuery, TurnCommit
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, USAGE, bill, contents, document, message, turn
@@ -56,14 +56,14 @@ def full_turn(tenant: str, conversation_id: str, **more: Any) -> TurnCommit:
                 completion_metadata={WORD: WORD}, entry=figures(conversation_id, tenant), **more)  # fmt: skip
 
 
-async def rows(transactions: Transactions, table: sa.Table, **equal: Any) -> list[Any]:
+async def rows(transactions: DatabaseTransactions, table: sa.Table, **equal: Any) -> list[Any]:
     """The rows of a table with these values."""
     where = [table.c[name] == value for name, value in equal.items()]
     return await transactions.run(lambda connection: list(connection.execute(sa.select(table).where(*where))))
 
 
 async def test_nothing_of_what_was_said_is_left_in_any_table(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§5, §6: what people and models said goes, in every column of every table; names leave the bill."""
     mine, other = f"conv_{tenant}", f"conv_other_{tenant}"
@@ -81,7 +81,7 @@ async def test_nothing_of_what_was_said_is_left_in_any_table(
 
 
 async def test_an_emptied_conversation_keeps_nothing_that_was_said(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§3.12: as when it is deleted, in every column of every table; its id, session, metadata and bills stay, and it
     goes on. A turn that was under way is its first then."""
@@ -109,15 +109,15 @@ async def test_an_emptied_conversation_keeps_nothing_that_was_said(
 
 
 async def test_the_anonymous_bill_stays_and_still_balances(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§6: each request keeps its row with every figure; only names are gone from it, and an audit balances."""
     mine = f"conv_{tenant}"
     made = full_turn(tenant, mine, created=True)
     await store.commit(made)
 
-    async def read() -> tuple[Audit, dict[str, Any]]:
-        audit = Audit()
+    async def read() -> tuple[LedgerAudit, dict[str, Any]]:
+        audit = LedgerAudit()
         (page,) = [page async for page in ledger_pages(transactions, LedgerQuery(tenant=tenant))]
         (row,) = page
         audit.add(row)
@@ -159,7 +159,7 @@ async def test_a_deleted_conversation_is_unknown_everywhere(store: ConversationS
 
 @pytest.mark.parametrize("empty", [False, True])
 async def test_a_turn_that_was_under_way_is_not_stored_and_its_bill_names_nothing(
-    store: ConversationStore, transactions: Transactions, tenant: str, empty: bool
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str, empty: bool
 ) -> None:
     """§3.6, §6: what was deleted while the model was answering stays deleted; the bill of that answer is kept."""
     mine = f"conv_{tenant}"
@@ -177,7 +177,7 @@ async def test_a_turn_that_was_under_way_is_not_stored_and_its_bill_names_nothin
 
 
 async def test_a_bill_that_is_recorded_later_without_its_turn_names_nothing_of_a_deleted_conversation(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§6: a bill that the storage could not take at its time comes when the conversation is gone, or never was."""
     mine = f"conv_{tenant}"
@@ -191,7 +191,7 @@ async def test_a_bill_that_is_recorded_later_without_its_turn_names_nothing_of_a
 
 
 async def test_keyed_digests_of_its_chains_stay(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§3.2: every answered request leaves its keyed digest, also after deletion."""
     mine = f"conv_{tenant}"
@@ -226,7 +226,7 @@ class Keeping:
 
 
 async def test_what_the_cache_keeps_goes_with_the_last_conversation_that_holds_the_content(
-    transactions: Transactions, tenant: str
+    transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§5: deleting the last conversation that holds an artifact deletes its cache entries."""
     cache = Keeping()
@@ -251,7 +251,7 @@ async def test_what_the_cache_keeps_goes_with_the_last_conversation_that_holds_t
 
 
 async def test_of_two_that_are_deleted_at_once_one_is_the_last(
-    module_storage_url: str, transactions: Transactions, tenant: str
+    module_storage_url: str, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§5, on two processes: neither leaves it to the other."""
     other = open_transactions(StorageSettings(url=module_storage_url))

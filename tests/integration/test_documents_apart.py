@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.core.errors import Overloaded
 from gateway.documents import process
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.process import DocumentReader, confinement
-from gateway.errors import Overloaded
 from tests.corpus.folders import zipped
 from tests.support.documents import docx, pdf
 
@@ -32,7 +32,7 @@ def read(raw, options):
     exec(raw.decode(), names)
     return Reading(str(names.get("found")))
 docx.read = read
-from gateway.documents.apart import main
+from gateway.documents.sandbox_worker import main
 sys.exit(main())
 """
 
@@ -186,7 +186,7 @@ async def test_s14_4_a_program_tells_how_far_it_is() -> None:
     told: list[float] = []
     program = """
 import time
-from gateway.documents.apart import tell_progress
+from gateway.documents.sandbox_worker import tell_progress
 for page in range(1, 6):
     tell_progress(page, 5)
     time.sleep(0.25)
@@ -215,7 +215,7 @@ import ctypes, sys
 sys.path.insert(0, sys.argv[1])
 from gateway.documents import pdf
 pdf._opened = lambda *a, **k: ctypes.string_at(0)
-from gateway.documents.apart import main
+from gateway.documents.sandbox_worker import main
 sys.exit(main())
 """
 
@@ -248,7 +248,9 @@ async def test_s14_4_readers_tell_how_far_they_are(monkeypatch: pytest.MonkeyPat
         for number in range(3):
             archive.writestr(f"b{number}.txt", "words")
     told: list[float] = []
-    always = process.PROGRAM.replace("sys.exit(", "import gateway.documents.apart as a; a.TOLD_SECONDS = 0; sys.exit(")
+    always = process.PROGRAM.replace(
+        "sys.exit(", "import gateway.documents.sandbox_worker as a; a.TOLD_SECONDS = 0; sys.exit("
+    )
     monkeypatch.setattr(process, "PROGRAM", always)
     await DocumentReader().read(DocumentFile(packed.getvalue(), "zip"), "t", progress=told.append)
     assert told

@@ -1,4 +1,4 @@
-"""`storage/lookup/earlier.py`: the messages before a window are those that a fresh reading gives (ADR 20)."""
+"""`storage/lookup/find.py`: the messages before a window are those that a fresh reading gives (ADR 20)."""
 
 import random
 from datetime import UTC, datetime
@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 import sqlalchemy as sa
 
-from gateway.models.conversation import ConversationRef, Earlier
+from gateway.core.types.conversation import ConversationRef, EarlierMessages
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import message, turn
@@ -23,25 +23,25 @@ def paths() -> PathCache:
 
 
 @pytest.fixture
-def kept(transactions: Transactions, paths: PathCache) -> ConversationStore:
+def kept(transactions: DatabaseTransactions, paths: PathCache) -> ConversationStore:
     """A store that keeps paths."""
     return ConversationStore(transactions, HandClock(), paths=paths)
 
 
 @pytest.fixture
-def bare(transactions: Transactions) -> ConversationStore:
+def bare(transactions: DatabaseTransactions) -> ConversationStore:
     """One on the same database that keeps nothing."""
     return ConversationStore(transactions, HandClock())
 
 
-async def read(store: ConversationStore, tenant: str, back: int = 2, limit: int = LIMIT) -> Earlier:
+async def read(store: ConversationStore, tenant: str, back: int = 2, limit: int = LIMIT) -> EarlierMessages:
     """What is before the last `back` messages."""
     whole = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None)
     assert whole is not None
     return await store.read_earlier(tenant, whole.path[-back].message_id or "", max_bytes=limit)
 
 
-async def same(kept: ConversationStore, bare: ConversationStore, tenant: str, back: int = 2) -> Earlier:
+async def same(kept: ConversationStore, bare: ConversationStore, tenant: str, back: int = 2) -> EarlierMessages:
     """What both read, which is the same."""
     one, other = await read(kept, tenant, back), await read(bare, tenant, back)
     assert [(m.message_id, m.body) for m in one.messages] == [(m.message_id, m.body) for m in other.messages]
@@ -88,7 +88,7 @@ async def test_a_window_that_begins_earlier_and_another_branch_are_read_anew(
 
 
 async def test_what_another_process_deleted_is_not_recalled(
-    kept: ConversationStore, bare: ConversationStore, transactions: Transactions, tenant: str
+    kept: ConversationStore, bare: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     for number in range(3):
         await kept.commit(turn(tenant, "conv_" + tenant, f"q{number}", [f"a{number}"], created=not number))
@@ -107,7 +107,7 @@ async def test_what_another_process_deleted_is_not_recalled(
 
 
 async def test_steps_whose_rows_are_gone_are_not_recalled(
-    kept: ConversationStore, bare: ConversationStore, transactions: Transactions, tenant: str
+    kept: ConversationStore, bare: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     new = (

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import CacheSettings, Settings
-from gateway.models.exchange import ModelFacts
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import CacheSettings, Settings
+from gateway.core.types.chat import ModelFacts
 from gateway.storage.cache.memory import open_cache
 from tests.support.documents import keeper, prose
 from tests.support.hand_clock import DayClock
@@ -312,7 +312,10 @@ async def test_s4_i6_where_no_price_is_known_what_comes_back_is_as_without_econo
 
 @pytest.mark.parametrize(
     "step",
-    [f"gateway.turn.{name}" for name in ("billing.metered", "unstored_frames._used", "unstored_frames.BranchCosts")],
+    [
+        f"gateway.pipeline.{name}"
+        for name in ("billing.metered", "unstored_frames._used", "unstored_frames.BranchCosts")
+    ],
 )
 async def test_s4_a_fault_of_the_meter_costs_no_answer(
     world: World, step: str, monkeypatch: pytest.MonkeyPatch

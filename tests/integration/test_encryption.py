@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import StorageSettings
-from gateway.errors import ContentUnreadable
-from gateway.models.conversation import ConversationRef
-from gateway.models.records import RecordQuery
-from gateway.models.turn import CompletionQuery
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.core.errors import ContentUnreadable
+from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.records import RecordQuery
+from gateway.core.types.turn import CompletionQuery
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate, require_current
 from gateway.storage.encryption.keys import note_key, noted_keys, require_keys
 from gateway.storage.encryption.rewrite import contents, find_others, forget_before, seal_all
@@ -33,9 +33,9 @@ Opened = Any
 @pytest.fixture
 async def open_with(storage_url: str) -> AsyncIterator[Opened]:
     """Opens one database with keys: `open_with(current, *before)`."""
-    opened: list[Transactions] = []
+    opened: list[DatabaseTransactions] = []
 
-    async def opening(current: str | None, *before: str) -> Transactions:
+    async def opening(current: str | None, *before: str) -> DatabaseTransactions:
         found = open_transactions(
             StorageSettings(url=storage_url, encryption_key=current, encryption_keys_before=before)
         )
@@ -49,7 +49,7 @@ async def open_with(storage_url: str) -> AsyncIterator[Opened]:
         await each.close()
 
 
-async def say(transactions: Transactions, conversation: str, text: str = CANARY) -> None:
+async def say(transactions: DatabaseTransactions, conversation: str, text: str = CANARY) -> None:
     store = ConversationStore(transactions, SystemClock())
     asked = replace(message("user", text), rendered={"role": "user", "content": f"<block>{text}</block>"})
     system = ({"role": "system", "content": text},)
@@ -58,14 +58,14 @@ async def say(transactions: Transactions, conversation: str, text: str = CANARY)
     await store.commit(turn("t", conversation, created=True, new_messages=(asked,), instructions=system, **more))
 
 
-async def said(transactions: Transactions, conversation: str) -> Any:
+async def said(transactions: DatabaseTransactions, conversation: str) -> Any:
     store = ConversationStore(transactions, SystemClock())
     found = await store.find_conversation("t", ConversationRef(conversation), max_bytes=None)
     assert found is not None
     return found.path[0].body["content"]
 
 
-async def stored(transactions: Transactions) -> str:
+async def stored(transactions: DatabaseTransactions) -> str:
     """Every value of every table, as the driver gives it."""
 
     def work(connection: sa.Connection) -> str:
@@ -77,7 +77,7 @@ async def stored(transactions: Transactions) -> str:
     return await transactions.run(work)
 
 
-async def sealed_values(transactions: Transactions) -> Iterator[str]:
+async def sealed_values(transactions: DatabaseTransactions) -> Iterator[str]:
     def work(connection: sa.Connection) -> list[str]:
         return [
             value

@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 from pydantic import SecretStr
 
-from gateway.base.clock import SystemClock
-from gateway.config.documents_settings import FileSettings, S3Settings
-from gateway.config.settings import CacheSettings
-from gateway.errors import (
+from gateway.core.clock import SystemClock
+from gateway.core.config.documents_settings import FileSettings, S3Settings
+from gateway.core.config.settings import CacheSettings
+from gateway.core.errors import (
     ContentUnreadable,
     FileNotFound,
     FilesQuotaExceeded,
@@ -23,19 +23,19 @@ from gateway.errors import (
     RequestTooLarge,
     StorageUnavailable,
 )
-from gateway.files import store
-from gateway.files.disk import DiskContents
-from gateway.files.resealing import seal_contents
-from gateway.files.sealed import object_name, opened, sealed
-from gateway.files.store import PIECES_AT_ONCE, Files, Said
-from gateway.models.exchange import Caller
-from gateway.models.files import FileQuery
-from gateway.models.trail import Actor
-from gateway.ports.documents import ContentStore
+from gateway.core.ports.documents import ContentStore
+from gateway.core.types.audit_log import AuditActor
+from gateway.core.types.chat import RequestCaller
+from gateway.core.types.files import FileQuery
+from gateway.documents.files import store
+from gateway.documents.files.factory import DiskContents
+from gateway.documents.files.resealing import seal_contents
+from gateway.documents.files.sealed import object_name, opened, sealed
+from gateway.documents.files.store import PIECES_AT_ONCE, FileService, UploadFields
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
-from gateway.storage.encryption.vault import Vault
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.encryption.vault import KeyVault
 from gateway.storage.files.chunks import DatabaseContents
 from gateway.storage.files.rows import FileRows
 from gateway.storage.files.under_keys import kinds_elsewhere
@@ -58,7 +58,7 @@ def bucket() -> Any:
 
 @pytest.fixture(params=["disk", "database", "s3"])
 async def contents(
-    request: pytest.FixtureRequest, tmp_path: Path, transactions: Transactions
+    request: pytest.FixtureRequest, tmp_path: Path, transactions: DatabaseTransactions
 ) -> AsyncIterator[ContentStore]:
     if request.param == "disk":
         yield DiskContents(tmp_path)
@@ -73,7 +73,7 @@ async def contents(
             yield S3Contents(S3Settings.model_validate({"bucket": "files", **where, **keys}), client)
 
 
-Make = Callable[..., Files]
+Make = Callable[..., FileService]
 
 
 @pytest.fixture
@@ -82,12 +82,12 @@ def clock() -> DayClock:
 
 
 @pytest.fixture
-def make(contents: ContentStore, transactions: Transactions, clock: DayClock) -> Make:
+def make(contents: ContentStore, transactions: DatabaseTransactions, clock: DayClock) -> Make:
     """The store over it, with these settings."""
 
-    def made(vault: Vault | None = None, **settings: Any) -> Files:
+    def made(vault: KeyVault | None = None, **settings: Any) -> FileService:
         rows = FileRows(transactions, clock, open_cache(CacheSettings(), SystemClock()))
-        return Files(rows, {"it": contents}, "it", FileSettings.model_validate(settings), clock, vault)
+        return FileService(rows, {"it": contents}, "it", FileSettings.model_validate(settings), clock, vault)
 
     return made
 
@@ -105,8 +105,8 @@ async def all_names(contents: ContentStore, tenant_folder: str = "") -> list[str
     return [name async for batch in contents.names() for name in batch if name.startswith(tenant_folder)]
 
 
-def said() -> Said:
-    return Said("a.txt", "user_data", "text/plain")
+def said() -> UploadFields:
+    return UploadFields("a.txt", "user_data", "text/plain")
 
 
 @pytest.mark.parametrize("content", [b"", b"x", BIG], ids=["empty", "small", "big"])
@@ -138,7 +138,7 @@ async def test_s14_5_what_breaks_off_leaves_nothing(contents: ContentStore) -> N
 async def test_s14_5_a_content_stands_once_and_goes_with_its_last_file(
     make: Make, contents: ContentStore, tenant: str
 ) -> None:
-    files, caller = make(), Caller(tenant, None, {})
+    files, caller = make(), RequestCaller(tenant, None, {})
     before = len(await all_names(contents))
     first = await files.add(caller, of(b"same"), said)
     second = await files.add(caller, of(b"sa", b"me"), said)
@@ -153,7 +153,7 @@ async def test_s14_5_a_content_stands_once_and_goes_with_its_last_file(
 
 
 async def test_s14_5_deleting_and_uploading_at_once_loses_nothing(make: Make, tenant: str) -> None:
-    files, caller = make(), Caller(tenant, None, {})
+    files, caller = make(), RequestCaller(tenant, None, {})
     last = await files.add(caller, of(b"same"), said)
     for _ in range(8):
         added, _gone = await asyncio.gather(files.add(caller, of(b"same"), said), files.delete(tenant, last.id, None))
@@ -161,10 +161,12 @@ async def test_s14_5_deleting_and_uploading_at_once_loses_nothing(make: Make, te
         last = added
 
 
-async def test_s14_5_a_deleted_file_leaves_conversations(make: Make, transactions: Transactions, tenant: str) -> None:
+async def test_s14_5_a_deleted_file_leaves_conversations(
+    make: Make, transactions: DatabaseTransactions, tenant: str
+) -> None:
     """What was attached by its id goes with it; what another file brought stays. The trail tells it."""
     files = make()
-    made = await files.add(Caller(tenant, None, {}), of(b"words"), said)
+    made = await files.add(RequestCaller(tenant, None, {}), of(b"words"), said)
     now = datetime(2026, 11, 21, tzinfo=UTC)
     conversation = {"id": f"conv_{tenant}", "tenant": tenant, "created_at": now, "updated_at": now}
     held = {"conversation_id": f"conv_{tenant}", "size": 2, "body": "{}", "created_at": now}
@@ -176,7 +178,7 @@ async def test_s14_5_a_deleted_file_leaves_conversations(make: Make, transaction
             connection.execute(schema.attachments.insert().values(**row))
 
     await transactions.run(work, write=True)
-    await files.delete(tenant, made.id, Actor("key_1"))
+    await files.delete(tenant, made.id, AuditActor("key_1"))
     left = sa.select(schema.attachments.c.file_id).where(schema.attachments.c.conversation_id == f"conv_{tenant}")
     told = sa.select(schema.admin_events.c.details).where(schema.admin_events.c.object == made.id)
     assert await transactions.run(lambda c: list(c.execute(left).scalars())) == ["file-other"]
@@ -184,7 +186,7 @@ async def test_s14_5_a_deleted_file_leaves_conversations(make: Make, transaction
 
 
 async def test_s14_5_bounds_and_quotas(make: Make, contents: ContentStore, tenant: str) -> None:
-    files, caller = make(max_bytes=10, quota_bytes=12), Caller(tenant, None, {})
+    files, caller = make(max_bytes=10, quota_bytes=12), RequestCaller(tenant, None, {})
     before = len(await all_names(contents))
     with pytest.raises(RequestTooLarge):
         await files.add(caller, of(b"x" * 11), said)
@@ -199,7 +201,7 @@ async def test_s14_6_files_that_are_fetched_at_once_are_bounded(
 ) -> None:
     """By the bytes that their rows say, before any is read; one alone may be larger."""
     monkeypatch.setattr(store, "FETCHED_BYTES", 15)
-    files, caller = make(), Caller(tenant, None, {})
+    files, caller = make(), RequestCaller(tenant, None, {})
     small, large = [(await files.add(caller, of(b"x" * size), said)).id for size in (10, 20)]
     began, goes_on, opens = asyncio.Event(), asyncio.Event(), contents.open
 
@@ -226,7 +228,7 @@ async def test_s14_5_what_expired_is_gone_at_once_and_deleted_by_the_upkeep(
     """And so is a content that a process left behind which was killed."""
     files = make(expires_after=3600)
     before = len(await all_names(contents))
-    made = await files.add(Caller(tenant, None, {}), of(b"short"), said)
+    made = await files.add(RequestCaller(tenant, None, {}), of(b"short"), said)
     left, running = f"{'c' * 16}/obj_{next(NAMES):012x}", f"{'c' * 16}/obj_{'f' * 12}"
     await contents.put(left, of(b"left behind"))
     await contents.put(running, of(b"of an upload that runs"))
@@ -245,9 +247,9 @@ async def test_s14_5_what_expired_is_gone_at_once_and_deleted_by_the_upkeep(
 async def test_s14_5_contents_are_sealed_under_the_storages_key(
     make: Make, contents: ContentStore, tenant: str
 ) -> None:
-    vault = Vault(b"k" * 32)
+    vault = KeyVault(b"k" * 32)
     files = make(vault)
-    made = await files.add(Caller(tenant, None, {}), of(b"secret words " * 200_000), said)
+    made = await files.add(RequestCaller(tenant, None, {}), of(b"secret words " * 200_000), said)
     assert await whole((await files.content(tenant, made.id))[1]) == b"secret words " * 200_000
     for start in (1, 2**20 - 1, 2**20, 2**21 + 5, len(b"secret words " * 200_000) - 1):
         assert await whole((await files.content(tenant, made.id, start))[1]) == (b"secret words " * 200_000)[start:]
@@ -260,7 +262,7 @@ async def test_s14_5_contents_are_sealed_under_the_storages_key(
 
 @pytest.mark.parametrize("size", [0, 1, 2**20, 2**20 + 1, 3 * 2**20])
 async def test_s14_5_a_sealed_content_cannot_be_cut_or_moved(size: int) -> None:
-    vault, content = Vault(b"k" * 32), b"z" * size
+    vault, content = KeyVault(b"k" * 32), b"z" * size
     raw = await whole(sealed(of(content), "a", vault))
     assert await whole(opened(of(raw[:7], raw[7:]), "a", vault)) == content
     for other, name in ((raw[:-1], "a"), (raw, "b"), (b"", "a"), (raw + raw, "a"), (raw[:-1] + b"!", "a")):
@@ -271,30 +273,32 @@ async def test_s14_5_a_sealed_content_cannot_be_cut_or_moved(size: int) -> None:
 FIRST, SECOND = b"1" * 32, b"2" * 32
 
 
-async def resealed(contents: ContentStore, transactions: Transactions, vault: Vault, tenant: str) -> list[str | None]:
+async def resealed(
+    contents: ContentStore, transactions: DatabaseTransactions, vault: KeyVault, tenant: str
+) -> list[str | None]:
     stores = {"it": contents}
     return [why async for each, why in seal_contents(transactions, stores, vault) if each.tenant == tenant]
 
 
 async def test_s14_5_contents_come_under_the_current_key(
-    make: Make, contents: ContentStore, transactions: Transactions, tenant: str
+    make: Make, contents: ContentStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """Plain ones, and those of a key of before; the old ones are gone, and the key of before is needed no more."""
-    caller, both = Caller(tenant, None, {}), Vault(SECOND, [FIRST])
+    caller, both = RequestCaller(tenant, None, {}), KeyVault(SECOND, [FIRST])
     plain = await make().add(caller, of(BIG), said)
-    first = await make(Vault(FIRST)).add(caller, of(b"of the first key"), said)
+    first = await make(KeyVault(FIRST)).add(caller, of(b"of the first key"), said)
     second = await make(both).add(caller, of(b""), said)
     folder = object_name(tenant, None).partition("/")[0]
     before = await all_names(contents, folder)
     found = await transactions.run(lambda connection: kinds_elsewhere(connection, both.current))
     assert found["plain"] >= 1
-    assert found[str(Vault(FIRST).current)] == 1
+    assert found[str(KeyVault(FIRST).current)] == 1
     assert await resealed(contents, transactions, both, tenant) == [None, None]
     assert await resealed(contents, transactions, both, tenant) == []
     after = await all_names(contents, folder)
     assert len(set(before) - set(after)) == len(set(after) - set(before)) == 2
     assert all(name.endswith(f".{both.current}.s") for name in after)
-    alone = make(Vault(SECOND))
+    alone = make(KeyVault(SECOND))
     for made, content in ((plain, BIG), (first, b"of the first key"), (second, b"")):
         assert (await alone.whole(tenant, made.id))[1] == content
         await alone.delete(tenant, made.id, None)
@@ -302,11 +306,11 @@ async def test_s14_5_contents_come_under_the_current_key(
 
 
 async def test_s14_5_a_content_that_cannot_be_read_is_left_as_it_is(
-    make: Make, contents: ContentStore, transactions: Transactions, tenant: str
+    make: Make, contents: ContentStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """Its key stays in use; the others are sealed."""
-    caller = Caller(tenant, None, {})
-    lost = await make(Vault(FIRST)).add(caller, of(b"under a key that is not here"), said)
+    caller = RequestCaller(tenant, None, {})
+    lost = await make(KeyVault(FIRST)).add(caller, of(b"under a key that is not here"), said)
     changed = await make().add(caller, of(b"what was uploaded"), said)
     good = await make().add(caller, of(b"good"), said)
     folder = object_name(tenant, None).partition("/")[0]
@@ -315,11 +319,11 @@ async def test_s14_5_a_content_that_cannot_be_read_is_left_as_it_is(
         if await whole(contents.open(name)) == b"what was uploaded":
             await contents.delete(name)
             await contents.put(name, of(b"what was not"))
-    reasons = await resealed(contents, transactions, Vault(SECOND), tenant)
+    reasons = await resealed(contents, transactions, KeyVault(SECOND), tenant)
     assert sorted(each is None for each in reasons) == [False, False, True]
-    found = await transactions.run(lambda connection: kinds_elsewhere(connection, Vault(SECOND).current))
-    assert found[str(Vault(FIRST).current)] == 1
-    reader = make(Vault(SECOND, [FIRST]))
+    found = await transactions.run(lambda connection: kinds_elsewhere(connection, KeyVault(SECOND).current))
+    assert found[str(KeyVault(FIRST).current)] == 1
+    reader = make(KeyVault(SECOND, [FIRST]))
     assert (await reader.whole(tenant, lost.id))[1] == b"under a key that is not here"
     assert (await reader.whole(tenant, good.id))[1] == b"good"
     for made in (lost, changed, good):
@@ -327,9 +331,9 @@ async def test_s14_5_a_content_that_cannot_be_read_is_left_as_it_is(
 
 
 async def test_s14_5_a_file_that_is_deleted_while_it_is_sealed_anew_stays_deleted(
-    make: Make, contents: ContentStore, transactions: Transactions, tenant: str
+    make: Make, contents: ContentStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
-    made = await make().add(Caller(tenant, None, {}), of(b"going"), said)
+    made = await make().add(RequestCaller(tenant, None, {}), of(b"going"), said)
 
     class Deleting:
         """Deletes the file as soon as its new content stands."""
@@ -342,16 +346,16 @@ async def test_s14_5_a_file_that_is_deleted_while_it_is_sealed_anew_stays_delete
             return getattr(contents, name)
 
     stores: Any = {"it": Deleting()}
-    async for _ in seal_contents(transactions, stores, Vault(FIRST)):
+    async for _ in seal_contents(transactions, stores, KeyVault(FIRST)):
         pass
     assert await all_names(contents, object_name(tenant, None).partition("/")[0]) == []
 
 
 async def test_s14_5_who_is_killed_while_sealing_anew_goes_on(
-    make: Make, contents: ContentStore, transactions: Transactions, clock: DayClock, tenant: str
+    make: Make, contents: ContentStore, transactions: DatabaseTransactions, clock: DayClock, tenant: str
 ) -> None:
     """Between the new content and the row that names it: the old one is read, and the next run seals it."""
-    made = await make().add(Caller(tenant, None, {}), of(b"words"), said)
+    made = await make().add(RequestCaller(tenant, None, {}), of(b"words"), said)
 
     class Killed:
         async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
@@ -363,11 +367,11 @@ async def test_s14_5_who_is_killed_while_sealing_anew_goes_on(
 
     stores: Any = {"it": Killed()}
     with pytest.raises(KeyboardInterrupt):
-        async for _ in seal_contents(transactions, stores, Vault(FIRST)):
+        async for _ in seal_contents(transactions, stores, KeyVault(FIRST)):
             pass
     assert (await make().whole(tenant, made.id))[1] == b"words"
-    assert await resealed(contents, transactions, Vault(FIRST), tenant) == [None]
-    reader = make(Vault(FIRST))
+    assert await resealed(contents, transactions, KeyVault(FIRST), tenant) == [None]
+    reader = make(KeyVault(FIRST))
     assert (await reader.whole(tenant, made.id))[1] == b"words"
     await reader.delete(tenant, made.id, None)
 
@@ -417,11 +421,11 @@ class Noting:
         self.at_once -= 1
 
 
-async def test_s12_16_pieces_of_files_take_turns(transactions: Transactions, clock: DayClock) -> None:
+async def test_s12_16_pieces_of_files_take_turns(transactions: DatabaseTransactions, clock: DayClock) -> None:
     """However many files a tenant uploads or fetches, another one's are not behind all of them."""
     contents = Noting()
     rows = FileRows(transactions, clock, open_cache(CacheSettings(), SystemClock()))
-    files = Files(rows, {"it": contents}, "it", FileSettings(), clock, None)  # type: ignore[dict-item]
+    files = FileService(rows, {"it": contents}, "it", FileSettings(), clock, None)  # type: ignore[dict-item]
     tenants = [*["busy"] * 20, "other"]
 
     come = 0
@@ -439,7 +443,7 @@ async def test_s12_16_pieces_of_files_take_turns(transactions: Transactions, clo
             yield tenant.encode()
 
     async def upload(tenant: str) -> tuple[str, str]:
-        return tenant, (await files.add(Caller(tenant, None, {}), sent(tenant), said)).id
+        return tenant, (await files.add(RequestCaller(tenant, None, {}), sent(tenant), said)).id
 
     async def fetch(tenant: str, file_id: str) -> None:
         _, pieces = await files.content(tenant, file_id)
@@ -459,13 +463,15 @@ async def test_s12_16_pieces_of_files_take_turns(transactions: Transactions, clo
     in_turns()
 
 
-async def test_s12_16_an_upload_that_breaks_off_takes_nobodys_turn(transactions: Transactions, clock: DayClock) -> None:
+async def test_s12_16_an_upload_that_breaks_off_takes_nobodys_turn(
+    transactions: DatabaseTransactions, clock: DayClock
+) -> None:
     rows = FileRows(transactions, clock, open_cache(CacheSettings(), SystemClock()))
     contents = Noting()
     contents.goes.set()
-    files = Files(rows, {"it": contents}, "it", FileSettings(max_bytes=4), clock, None)  # type: ignore[dict-item]
+    files = FileService(rows, {"it": contents}, "it", FileSettings(max_bytes=4), clock, None)  # type: ignore[dict-item]
     for _ in range(2 * PIECES_AT_ONCE):
         with pytest.raises(RequestTooLarge):
-            await files.add(Caller("busy", None, {}), of(b"12345"), said)
+            await files.add(RequestCaller("busy", None, {}), of(b"12345"), said)
     async with asyncio.timeout(5):
-        assert (await files.add(Caller("busy", None, {}), of(b"1234"), said)).size == 4
+        assert (await files.add(RequestCaller("busy", None, {}), of(b"1234"), said)).size == 4

@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from gateway.base import jsons
-from gateway.base.clock import SystemClock
-from gateway.http.conversations.import_check import parse_export
-from gateway.models.chain import chain_digests
-from gateway.models.conversation import ConversationRef, Lookup
-from gateway.models.frames import Frame, FrozenDecision, NewFrame
-from gateway.models.turn import TurnCommit
+from gateway.api.conversations.import_check import parse_export
+from gateway.core import jsons
+from gateway.core.clock import SystemClock
+from gateway.core.types.chain import chain_digests
+from gateway.core.types.conversation import ConversationRef, HistoryLookup
+from gateway.core.types.frames import FrozenDecision, NewFrame, PromptFrame
+from gateway.core.types.turn import TurnCommit
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.transfer import ConversationTransfer
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, turn
 from tests.integration.exports import bare, time, user_message
@@ -21,13 +21,13 @@ from tests.integration.traces import traces
 WORD = "zanzibar"
 
 
-async def frame_at(store: ConversationStore, tenant: str, conversation: str, model: str = "m") -> Frame | None:
+async def frame_at(store: ConversationStore, tenant: str, conversation: str, model: str = "m") -> PromptFrame | None:
     found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None, model=model)
     assert found is not None
     return found.frame
 
 
-def leaving(commit: TurnCommit, frame: Frame, *, full: bool, model: str = "m") -> TurnCommit:
+def leaving(commit: TurnCommit, frame: PromptFrame, *, full: bool, model: str = "m") -> TurnCommit:
     """The same turn with a frame."""
     assert commit.turn is not None
     return replace(commit, turn=replace(commit.turn, frame=NewFrame(model, full, frame)))
@@ -51,7 +51,7 @@ async def test_a_frame_and_what_was_added_to_it(store: ConversationStore, tenant
     """The latest full one and all additions since; another model has its own, and one without changes nothing."""
     conversation = "conv_f" + tenant
     first = turn(tenant, conversation, "q1", ["a1"], created=True)
-    whole = Frame(
+    whole = PromptFrame(
         first=asked(first),
         left_out=frozenset({"msg_left"}),
         forms={asked(first): {"role": "user", "content": "form"}, "msg_bare": None},
@@ -61,13 +61,13 @@ async def test_a_frame_and_what_was_added_to_it(store: ConversationStore, tenant
         unsent=frozenset({asked(first)}),
         counts={asked(first): {"o200k": 5}},
     )
-    await store.commit(leaving(first, Frame(forms={"msg_old": None}), full=True))
+    await store.commit(leaving(first, PromptFrame(forms={"msg_old": None}), full=True))
     second = turn(tenant, conversation, "q2", ["a2"])
     await store.commit(leaving(second, whole, full=True))
     assert await frame_at(store, tenant, conversation) == whole
     assert await frame_at(store, tenant, conversation, "another") is None
     third = turn(tenant, conversation, "q3", ["a3"])
-    added = Frame(forms={asked(third): {"role": "user", "content": "3"}})
+    added = PromptFrame(forms={asked(third): {"role": "user", "content": "3"}})
     await store.commit(leaving(third, added, full=False))
     await store.commit(turn(tenant, conversation, "q4", ["a4"]))
     assert await frame_at(store, tenant, conversation) == whole.followed_by(added)
@@ -81,7 +81,7 @@ async def test_a_failed_turn_leaves_no_frame(store: ConversationStore, tenant: s
     conversation = "conv_failed" + tenant
     await store.commit(turn(tenant, conversation, "q1", ["a1"], created=True))
     failed = turn(tenant, conversation, "q2", [], status="failed")
-    await store.commit(leaving(failed, Frame(first="msg_x"), full=True))
+    await store.commit(leaving(failed, PromptFrame(first="msg_x"), full=True))
     assert await frame_at(store, tenant, conversation) is None
 
 
@@ -91,10 +91,10 @@ async def test_a_branch_has_the_frames_of_what_it_shares(store: ConversationStor
     conversation = "conv_b" + tenant
     first, second, third = (turn(tenant, conversation, f"q{n}", [f"a{n}"], created=n == 1) for n in (1, 2, 3))
     await store.commit(first)
-    await store.commit(leaving(second, Frame(first=asked(second)), full=True))
+    await store.commit(leaving(second, PromptFrame(first=asked(second)), full=True))
     await store.commit(third)
     aside = turn(tenant, conversation, "other", ["way"], at_head=False, parent_id=answered(first))
-    await store.commit(leaving(aside, Frame(first=asked(first), forms={asked(first): None}), full=True))
+    await store.commit(leaving(aside, PromptFrame(first=asked(first), forms={asked(first): None}), full=True))
     found = await frame_at(store, tenant, conversation)
     assert found is not None
     assert found.first == asked(first)
@@ -113,12 +113,12 @@ async def test_a_branch_knows_nothing_that_was_decided_in_the_one_it_left(
     conversation = "conv_left" + tenant
     first, left = turn(tenant, conversation, "q1", ["a1"], created=True), turn(tenant, conversation, "q2", ["a2"])
     await store.commit(
-        leaving(first, Frame(decisions={asked(first): (FrozenDecision("art_1", "exclude", 0),)}), full=True)
+        leaving(first, PromptFrame(decisions={asked(first): (FrozenDecision("art_1", "exclude", 0),)}), full=True)
     )
-    decided = Frame(forms={asked(left): None}, decisions={asked(left): (FrozenDecision("art_2", "exclude", 0),)})
+    decided = PromptFrame(forms={asked(left): None}, decisions={asked(left): (FrozenDecision("art_2", "exclude", 0),)})
     await store.commit(leaving(left, decided, full=False))
     sent = ({"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"})
-    lookup = Lookup(sent, chain_digests(sent))
+    lookup = HistoryLookup(sent, chain_digests(sent))
     found = await store.find_conversation(
         tenant, ConversationRef(conversation), max_bytes=None, lookup=lookup, model="m"
     )
@@ -136,7 +136,7 @@ async def test_a_frozen_window_is_read_from_its_beginning(store: ConversationSto
     turns = [turn(tenant, conversation, f"q{n} {long}", [f"a{n}"], created=n == 1) for n in range(1, 6)]
     for each in turns[:4]:
         await store.commit(each)
-    await store.commit(leaving(turns[4], Frame(first=asked(turns[1])), full=True))
+    await store.commit(leaving(turns[4], PromptFrame(first=asked(turns[1])), full=True))
     found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=800, model="m")
     assert found is not None
     assert found.path[0].message_id == asked(turns[1])
@@ -150,13 +150,13 @@ async def test_a_frozen_window_is_read_from_its_beginning(store: ConversationSto
 
 
 async def test_a_deleted_items_words_are_in_no_frame(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§5: neither its own form nor a block behind it that quotes it; nor the frame of a request that had read it."""
     conversation = "conv_d" + tenant
     first = turn(tenant, conversation, f"{WORD} one", ["a1"], created=True)
     second = turn(tenant, conversation, "q2", ["a2"])
-    quoting = Frame(forms={asked(second): {"role": "user", "content": f"<block>{WORD}</block>q2"}})
+    quoting = PromptFrame(forms={asked(second): {"role": "user", "content": f"<block>{WORD}</block>q2"}})
     await store.commit(first)
     await store.commit(leaving(second, quoting, full=True))
     assert "frames.body" in await traces(transactions, WORD)
@@ -170,17 +170,21 @@ async def test_a_deleted_items_words_are_in_no_frame(
 
 
 async def test_a_deleted_conversation_leaves_no_frame(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§5: gone for good."""
     conversation = "conv_gone" + tenant
     first = turn(tenant, conversation, "q1", ["a1"], created=True)
-    await store.commit(leaving(first, Frame(forms={asked(first): {"role": "user", "content": WORD * 2}}), full=True))
+    await store.commit(
+        leaving(first, PromptFrame(forms={asked(first): {"role": "user", "content": WORD * 2}}), full=True)
+    )
     assert await store.delete_conversation(tenant, conversation)
     assert await traces(transactions, WORD * 2) == []
 
 
-async def test_an_import_ignores_the_frames_of_an_earlier_export(transactions: Transactions, tenant: str) -> None:
+async def test_an_import_ignores_the_frames_of_an_earlier_export(
+    transactions: DatabaseTransactions, tenant: str
+) -> None:
     """They are accepted; the first request of the imported conversation forwards what it decides anew."""
     store, transfer = ConversationStore(transactions, SystemClock()), ConversationTransfer(transactions, SystemClock())
     frame = {"model": "m", "message": "msg_0", "full": True, "frame": {"forms": {"msg_0": None}}, "created_at": time(0)}

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import CacheSettings, StorageSettings
-from gateway.errors import ItemNotFound
-from gateway.http.conversations.items import parse_items
-from gateway.models.conversation import ConversationRef
-from gateway.models.items import Item
-from gateway.models.records import ItemQuery, NewConversation
+from gateway.api.conversations.endpoint import parse_items
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import CacheSettings, StorageSettings
+from gateway.core.errors import ItemNotFound
+from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.items import Item
+from gateway.core.types.records import ItemQuery, NewConversation
 from gateway.storage import rows
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.lookup.digests import backfill_digests
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, message, turn
@@ -27,13 +27,13 @@ from tests.integration.commits import contents, message, turn
 SECRET = "secret-8c1f"
 
 
-def opened(transactions: Transactions) -> ConversationRecords:
+def opened(transactions: DatabaseTransactions) -> ConversationRecords:
     clock = SystemClock()
     return ConversationRecords(transactions, clock, open_cache(CacheSettings(), clock))
 
 
 @pytest.fixture
-def records(transactions: Transactions, store: ConversationStore) -> ConversationRecords:
+def records(transactions: DatabaseTransactions, store: ConversationStore) -> ConversationRecords:
     """The records beside `store`."""
     return opened(transactions)
 
@@ -51,7 +51,7 @@ async def listed(records: ConversationRecords, tenant: str, conversation_id: str
     return list(page.items)
 
 
-async def everything(transactions: Transactions) -> str:
+async def everything(transactions: DatabaseTransactions) -> str:
     """All that the database holds, as text."""
 
     def dump(connection: sa.Connection) -> str:
@@ -85,7 +85,7 @@ async def test_s3_7_items_added_at_once_are_all_there(
 
 
 async def test_s3_words_of_deleted_items_are_nowhere(
-    records: ConversationRecords, store: ConversationStore, transactions: Transactions, tenant: str
+    records: ConversationRecords, store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§3: not in messages, tool steps, blocks of later messages, completions or system messages."""
     name = "conv_forgets" + tenant
@@ -191,7 +191,7 @@ async def test_s8_items_of_another_conversation_are_not_found(records: Conversat
 
 
 async def test_s3_added_items_have_the_digests_that_healing_would_give(
-    records: ConversationRecords, transactions: Transactions, tenant: str
+    records: ConversationRecords, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """ADR 8: where items are added makes no difference to how their conversation is recognised."""
     name = "conv_marks" + tenant

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from gateway.base.ids import content_digest
-from gateway.config.settings import Settings
-from gateway.models.exchange import ModelFacts
+from gateway.core.config.settings import Settings
+from gateway.core.ids import content_digest
+from gateway.core.types.chat import ModelFacts
 from tests.support.factory import sqlite_url
 from tests.support.in_process import InProcess
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.base.clock import SystemClock
-from gateway.config.auth_settings import KeyFields
+from gateway.core.clock import SystemClock
+from gateway.core.config.auth_settings import KeyFields
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.keys import KeyQuery, KeyStore, is_well_formed
 from gateway.storage.store import ConversationStore
 
@@ -31,7 +31,7 @@ FIELDS = {
 
 
 @pytest.fixture
-def keys(transactions: Transactions, store: ConversationStore) -> KeyStore:
+def keys(transactions: DatabaseTransactions, store: ConversationStore) -> KeyStore:
     return KeyStore(transactions, SystemClock(), store)
 
 
@@ -43,7 +43,9 @@ async def found(keys: KeyStore, key: str) -> Any:
     return await keys.find(await keys.digest(key))
 
 
-async def test_s12_1_a_key_is_stored_as_a_keyed_digest(keys: KeyStore, transactions: Transactions, tenant: str) -> None:
+async def test_s12_1_a_key_is_stored_as_a_keyed_digest(
+    keys: KeyStore, transactions: DatabaseTransactions, tenant: str
+) -> None:
     """What is in the row is no key, neither as it is nor in hex; all that was said of it is there again."""
     made, key = await keys.create(fields(tenant, **FIELDS), "key_admin")
     assert is_well_formed(key)
@@ -100,7 +102,7 @@ async def test_a_rotated_key_keeps_its_id(keys: KeyStore, tenant: str) -> None:
 
 
 async def test_sessions_end_with_the_key_that_began_them(
-    keys: KeyStore, transactions: Transactions, tenant: str
+    keys: KeyStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     sessions, now = schema.ui_sessions, datetime.now(UTC)
     made = [(await keys.create(fields(tenant, roles=["viewer"])))[0] for _ in range(3)]

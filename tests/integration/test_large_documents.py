@@ -6,19 +6,19 @@ from datetime import datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from gateway.base.clock import SystemClock
-from gateway.base.ids import artifact_id, content_digest, new_id
-from gateway.config.settings import StorageSettings
-from gateway.models.artifacts import Artifact, ArtifactType
-from gateway.models.large import LargeIndex
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.core.ids import artifact_id, content_digest, new_id
+from gateway.core.types.artifacts import Artifact, ArtifactType
+from gateway.core.types.large import LargeIndex
+from gateway.pipeline.indexing import DocumentIndexing
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.encryption.rewrite import find_others, seal_all
 from gateway.storage.large.arriving import KEPT, ArrivingTexts
 from gateway.storage.large.documents import HELD, TRIES, LargeDocuments
 from gateway.storage.store import ConversationStore
-from gateway.turn.indexing import Indexing
 from tests.integration.commits import turn
 
 TEXT = "\n".join(f"Lamp {number} is kept by Name{number * 7}x." for number in range(2_000))
@@ -41,18 +41,18 @@ class Later(SystemClock):
 
 
 @pytest.fixture
-def keeping(transactions: Transactions) -> ConversationStore:
+def keeping(transactions: DatabaseTransactions) -> ConversationStore:
     """A store for which the text is a large document."""
     return ConversationStore(transactions, SystemClock(), index_chars=1_000)
 
 
 @pytest.fixture
-def large(transactions: Transactions) -> LargeDocuments:
+def large(transactions: DatabaseTransactions) -> LargeDocuments:
     return LargeDocuments(transactions, SystemClock())
 
 
 @pytest.fixture(autouse=True)
-async def nothing_left(transactions: Transactions) -> None:
+async def nothing_left(transactions: DatabaseTransactions) -> None:
     """Claims are of all tenants: what a test before has left is none of this one's."""
     await transactions.run(lambda c: c.execute(schema.large_documents.delete()), write=True)
 
@@ -76,7 +76,7 @@ async def known(large: LargeDocuments, tenant: str) -> LargeIndex | None:
     return found[0] if found else None
 
 
-async def rows(transactions: Transactions, tenant: str) -> list[int]:
+async def rows(transactions: DatabaseTransactions, tenant: str) -> list[int]:
     def count(connection: sa.Connection) -> list[int]:
         each = (sa.select(sa.func.count()).where(table.c.tenant == tenant) for table in TABLES)
         return [int(connection.execute(query).scalar_one()) for query in each]
@@ -86,7 +86,7 @@ async def rows(transactions: Transactions, tenant: str) -> list[int]:
 
 async def made(large: LargeDocuments, tenant: str) -> None:
     """Makes the index as a running gateway does."""
-    indexing = Indexing(large)
+    indexing = DocumentIndexing(large)
     running = asyncio.ensure_future(indexing.run())
     indexing.wake()
 
@@ -100,7 +100,7 @@ async def made(large: LargeDocuments, tenant: str) -> None:
 
 
 async def test_s14_7_the_turn_stores_the_text_once_and_the_index_is_made_behind_it(
-    large: LargeDocuments, transactions: Transactions, tenant: str
+    large: LargeDocuments, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     woken: list[bool] = []
     keeping = ConversationStore(transactions, SystemClock(), index_chars=1_000, large_stored=lambda: woken.append(True))
@@ -124,7 +124,7 @@ async def test_s14_7_the_turn_stores_the_text_once_and_the_index_is_made_behind_
 
 
 async def test_s14_7_one_process_makes_an_index_and_another_goes_on_where_it_died(
-    keeping: ConversationStore, large: LargeDocuments, transactions: Transactions, tenant: str
+    keeping: ConversationStore, large: LargeDocuments, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     await begun(keeping, tenant)
     first = await large.claim("one")
@@ -155,7 +155,7 @@ async def test_s14_7_an_index_that_cannot_be_made_is_left_after_a_few_tries(
 
 
 async def test_s14_7_a_document_goes_with_its_last_holder(
-    keeping: ConversationStore, large: LargeDocuments, transactions: Transactions, tenant: str
+    keeping: ConversationStore, large: LargeDocuments, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     other = f"{tenant}-other"
     first, second = await begun(keeping, tenant), await begun(keeping, tenant)
@@ -169,7 +169,7 @@ async def test_s14_7_a_document_goes_with_its_last_holder(
 
 
 async def test_s14_7_what_is_deleted_while_it_is_indexed_is_gone(
-    keeping: ConversationStore, large: LargeDocuments, transactions: Transactions, tenant: str
+    keeping: ConversationStore, large: LargeDocuments, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     conversation = await begun(keeping, tenant)
     claim = await large.claim("one")
@@ -184,7 +184,7 @@ LONG = "\n".join(f"Lamp {number} is kept by Name{number * 7}x." for number in ra
 
 
 async def test_s14_7_a_long_text_comes_in_slices_and_other_turns_pass_between_them(
-    keeping: ConversationStore, large: LargeDocuments, transactions: Transactions, tenant: str
+    keeping: ConversationStore, large: LargeDocuments, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     seen: list[list[str]] = []
 
@@ -220,7 +220,7 @@ async def test_s14_7_two_requests_that_bring_the_same_long_text_store_it_once(
 
 
 async def test_s14_7_what_of_a_text_no_turn_came_for_is_deleted_or_taken_up(
-    keeping: ConversationStore, large: LargeDocuments, transactions: Transactions, tenant: str
+    keeping: ConversationStore, large: LargeDocuments, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     digest = content_digest(LONG)
     for clock, left in ((SystemClock(), 1), (MuchLater(), 0)):
@@ -240,14 +240,14 @@ async def test_s14_7_what_of_a_text_no_turn_came_for_is_deleted_or_taken_up(
 
 
 async def test_s14_7_a_text_goes_where_its_conversation_was_deleted_meanwhile(
-    keeping: ConversationStore, transactions: Transactions, tenant: str
+    keeping: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     await keeping.commit(turn(tenant, new_id("conv_"), created=False, attachments=(document(LONG),)))
     assert await rows(transactions, tenant) == [0, 0, 0]
 
 
 async def test_s14_7_text_and_index_are_sealed(
-    module_storage_url: str, transactions: Transactions, tenant: str
+    module_storage_url: str, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     settings = {"url": module_storage_url, "encryption_key": "11" * 32}
     sealed = open_transactions(StorageSettings.model_validate(settings))

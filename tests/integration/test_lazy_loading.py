@@ -16,9 +16,9 @@ import asyncio, json, sys
 import httpx
 from gateway.app import Gateway
 from gateway.routes import create_app
-from gateway.config.loading import load_settings
+from gateway.core.config.loading import load_settings
 from gateway.operations.warm_up import WarmUp
-from gateway.tokens.counter import _encoding
+from gateway.context.tokens.counter import _encoding
 
 done = asyncio.Event()
 run = WarmUp.run

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gateway.config.settings import StorageSettings
-from gateway.errors import StorageUnavailable
-from gateway.models.bill import CallCost
-from gateway.models.turn import LARGEST_KEPT, LedgerQuery, LedgerRow, TurnCommit
+from gateway.core.config.settings import StorageSettings
+from gateway.core.errors import StorageUnavailable
+from gateway.core.types.bill import CallCost
+from gateway.core.types.turn import LARGEST_KEPT, LedgerQuery, LedgerRow, TurnCommit
 from gateway.storage import ledger
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.ledger import ledger_pages, open_ledger
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill
@@ -27,21 +27,21 @@ pytestmark = pytest.mark.usefixtures("transactions")
 
 
 @pytest.fixture
-async def reader(module_storage_url: str, transactions: Transactions) -> AsyncIterator[Transactions]:
+async def reader(module_storage_url: str, transactions: DatabaseTransactions) -> AsyncIterator[DatabaseTransactions]:
     """The module's database, as an audit opens it beside a running server."""
     opened = open_ledger(StorageSettings(url=module_storage_url))
     yield opened
     await opened.close()
 
 
-async def read(reader: Transactions, **query: object) -> list[LedgerRow]:
+async def read(reader: DatabaseTransactions, **query: object) -> list[LedgerRow]:
     """All rows of a query."""
     pages = ledger_pages(reader, LedgerQuery(**query))  # type: ignore[arg-type]
     return [row async for page in pages for row in page]
 
 
 async def test_every_row_comes_once_however_many_share_a_moment(
-    reader: Transactions, store: ConversationStore, tenant: str, monkeypatch: pytest.MonkeyPatch
+    reader: DatabaseTransactions, store: ConversationStore, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pages neither skip nor repeat rows that arrived at the same time."""
     monkeypatch.setattr(ledger, "PAGE", 3)
@@ -57,7 +57,7 @@ async def test_every_row_comes_once_however_many_share_a_moment(
 
 
 async def test_rows_are_found_by_time_model_tenant_and_conversation(
-    reader: Transactions, store: ConversationStore, tenant: str
+    reader: DatabaseTransactions, store: ConversationStore, tenant: str
 ) -> None:
     """From `since` on, before `until`, in whatever zone they are named."""
     early, late = bill(tenant, "conv_a"), bill(tenant, "conv_b", created_at=NOW + timedelta(hours=1), model="other")
@@ -75,7 +75,7 @@ async def test_rows_are_found_by_time_model_tenant_and_conversation(
 
 
 async def test_costs_beyond_a_column_keep_their_exact_figure(
-    reader: Transactions, store: ConversationStore, tenant: str
+    reader: DatabaseTransactions, store: ConversationStore, tenant: str
 ) -> None:
     """§6: more than 2**63 picodollars, and more digits than a double has, stand in the metadata as they are."""
     cost = Decimal("12345678.123456789012")
@@ -91,7 +91,7 @@ async def test_costs_beyond_a_column_keep_their_exact_figure(
 
 
 async def test_a_spoilt_row_is_read_all_the_same(
-    reader: Transactions, transactions: Transactions, store: ConversationStore, tenant: str
+    reader: DatabaseTransactions, transactions: DatabaseTransactions, store: ConversationStore, tenant: str
 ) -> None:
     """An audit has to come to the rows behind it."""
     await store.commit(TurnCommit(bill(tenant, None)))
@@ -109,7 +109,7 @@ async def test_a_spoilt_row_is_read_all_the_same(
 
 
 async def test_an_audit_writes_nothing_and_waits_for_no_writer(
-    reader: Transactions, transactions: Transactions, store: ConversationStore, tenant: str
+    reader: DatabaseTransactions, transactions: DatabaseTransactions, store: ConversationStore, tenant: str
 ) -> None:
     """It runs beside a server whose transaction is open, and cannot change a row."""
     await store.commit(TurnCommit(bill(tenant, None)))

@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from gateway.base.ids import new_id
-from gateway.config.allowances import RateLimits, SpendBudget
-from gateway.config.routing import RoutingSettings
-from gateway.config.settings import Settings, StorageSettings
-from gateway.errors import BudgetExceeded, GatewayError, UpstreamRefused
-from gateway.http.inner.validation import Arrival, parse_chat_request
-from gateway.models.exchange import Caller, ChatRequest, Deployment, JsonAnswer, ModelFacts
-from gateway.models.keys import KeyPolicy
-from gateway.models.upstream import UpstreamRequest
+from gateway.api.request.validation import RequestArrival, parse_chat_request
+from gateway.core.config.allowances import RateLimits, SpendBudget
+from gateway.core.config.routing import RoutingSettings
+from gateway.core.config.settings import Settings, StorageSettings
+from gateway.core.errors import BudgetExceeded, GatewayError, UpstreamRefused
+from gateway.core.ids import new_id
+from gateway.core.instrumentation.hooks import TelemetryHooks
+from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
+from gateway.core.types.keys import KeyPolicy
+from gateway.core.types.upstream import UpstreamRequest
+from gateway.pipeline.limited import LimitedPipeline, open_limited
+from gateway.pipeline.stages import not_paused
 from gateway.storage.quota.local import LocalRates
-from gateway.telemetry.hooks import Hooks
-from gateway.turn.limited import LimitedPipeline, open_limited
-from gateway.turn.stages import not_paused
 from tests.support.factory import sqlite_url
 from tests.support.in_process import InProcess
 
@@ -47,7 +47,7 @@ class Slow:
         self.answered = 0
         self.written = 3
 
-    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
+    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
         for _ in range(self.chance.randrange(6)):
             await asyncio.sleep(0)
         if self.chance.random() < 0.2:
@@ -57,7 +57,7 @@ class Slow:
         usage = {"prompt_tokens": 2, "completion_tokens": self.written, "total_tokens": 2 + self.written}
         return JsonAnswer({"id": "c", "object": "chat.completion", "choices": [choice], "usage": usage}, {})
 
-    def stream(self, deployment: Deployment, request: UpstreamRequest) -> Any:
+    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> Any:
         raise NotImplementedError
 
 
@@ -68,7 +68,7 @@ async def world(directory: Path, upstream: Any) -> AsyncIterator[tuple[InProcess
     settings = Settings(storage=StorageSettings(url=sqlite_url(directory)), routing=routing)
     inside = await InProcess(settings, FACTS, lambda body: {"content": "ok"}).prepare()
     inside.pipeline._sender._upstream = upstream
-    limited = open_limited(settings, inside.transactions, inside.store, inside.pipeline, Hooks())
+    limited = open_limited(settings, inside.transactions, inside.store, inside.pipeline, TelemetryHooks())
     try:
         yield inside, limited
     finally:
@@ -78,8 +78,8 @@ async def world(directory: Path, upstream: Any) -> AsyncIterator[tuple[InProcess
 
 def request(settings: Settings, key: KeyPolicy = KEY, **more: Any) -> ChatRequest:
     body = {"model": "m", "messages": [{"role": "user", "content": new_id("q")}], "max_tokens": 10, **more}
-    arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), 100)
-    caller = Caller("t", key_id=key.key_id, key=key)
+    arrival = RequestArrival(new_id("req_"), datetime.now(UTC), time.monotonic(), 100)
+    caller = RequestCaller("t", key_id=key.key_id, key=key)
     return parse_chat_request(body, {}, caller, settings, arrival, None)
 
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 import respx
 
-from gateway.errors import (
+from gateway.core.errors import (
     GatewayError,
     InvalidRequest,
     Unauthorized,

@@ -7,7 +7,7 @@ import httpx
 import pytest
 import respx
 
-from gateway.errors import InvalidRequest, UpstreamAuth, UpstreamInterrupted, UpstreamOverflow, UpstreamRefused
+from gateway.core.errors import InvalidRequest, UpstreamAuth, UpstreamInterrupted, UpstreamOverflow, UpstreamRefused
 from tests.integration.litellm_calls import ASK, TOOLS, Json, complete, deployment, streamed
 from tests.support import gemini_wire as wire
 

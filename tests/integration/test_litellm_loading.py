@@ -8,21 +8,22 @@ from typing import Any
 import pytest
 import respx
 
-from gateway.upstream.litellm import library, rehearsal
-from gateway.upstream.litellm.library import Library
-from gateway.upstream.litellm.rehearsal import rehearse
+from gateway.upstream.litellm import library
+from gateway.upstream.litellm import warm_up_call as rehearsal
+from gateway.upstream.litellm.library import LitellmLibrary
+from gateway.upstream.litellm.warm_up_call import rehearse
 from tests.integration.litellm_calls import LIBRARY
 
 
 async def test_the_rehearsed_call_is_made_and_goes_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     refused: list[str] = []
-    answer = rehearsal.Nowhere.handle_async_request
+    answer = rehearsal.RefusingTransport.handle_async_request
 
     async def noted(self: Any, request: Any) -> Any:
         refused.append(str(request.url))
         return await answer(self, request)
 
-    monkeypatch.setattr(rehearsal.Nowhere, "handle_async_request", noted)
+    monkeypatch.setattr(rehearsal.RefusingTransport, "handle_async_request", noted)
     with respx.mock(assert_all_called=False) as network:
         await rehearse(LIBRARY)
     assert refused == ["https://api.anthropic.com/v1/messages"]
@@ -32,14 +33,14 @@ async def test_the_rehearsed_call_is_made_and_goes_nowhere(monkeypatch: pytest.M
 async def test_what_could_not_be_loaded_is_tried_again_by_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
 
-    def load(self: Library) -> str:
+    def load(self: LitellmLibrary) -> str:
         tries.append(1)
         if len(tries) == 1:
             raise ImportError("half of a package")
         return "litellm"
 
-    monkeypatch.setattr(Library, "_load", load)
-    library = Library()
+    monkeypatch.setattr(LitellmLibrary, "_load", load)
+    library = LitellmLibrary()
     with pytest.raises(ImportError):
         await library.get()
     assert await library.get() == "litellm"

@@ -12,18 +12,18 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import StorageSettings
-from gateway.errors import StorageUnavailable
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.core.errors import StorageUnavailable
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate, migrations_folder, revision_of
 from gateway.storage.store import ConversationStore
 from tests.support.gateway_process import scrubbed_environment
 
 
 @pytest.fixture
-async def empty(storage_url: str) -> AsyncIterator[Transactions]:
+async def empty(storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     """A database with nothing in it."""
     opened = open_transactions(StorageSettings(url=storage_url))
     yield opened
@@ -38,7 +38,7 @@ def tables(connection: sa.Connection) -> set[str]:
     return set(sa.inspect(connection).get_table_names())
 
 
-async def test_a_migrated_database_is_exactly_what_the_code_expects(empty: Transactions) -> None:
+async def test_a_migrated_database_is_exactly_what_the_code_expects(empty: DatabaseTransactions) -> None:
     await migrate(empty)
 
     def differences(connection: sa.Connection) -> list[object]:
@@ -49,7 +49,7 @@ async def test_a_migrated_database_is_exactly_what_the_code_expects(empty: Trans
     assert await empty.run(tables) == {*schema.metadata.tables, "alembic_version"}
 
 
-async def test_the_tables_refuse_what_the_schema_forbids(empty: Transactions) -> None:
+async def test_the_tables_refuse_what_the_schema_forbids(empty: DatabaseTransactions) -> None:
     """Autogenerate does not compare foreign keys' actions, nor primary keys."""
     await migrate(empty)
 
@@ -94,7 +94,7 @@ async def test_ten_migrations_at_once_are_one(storage_url: str) -> None:
             await each.close()
 
 
-async def test_an_empty_storage_is_not_ready_and_a_migrated_one_is(empty: Transactions) -> None:
+async def test_an_empty_storage_is_not_ready_and_a_migrated_one_is(empty: DatabaseTransactions) -> None:
     store = ConversationStore(empty, SystemClock())
     assert not await store.ready()
     assert await empty.run(revision_of) is None
@@ -102,7 +102,7 @@ async def test_an_empty_storage_is_not_ready_and_a_migrated_one_is(empty: Transa
     assert await store.ready()
 
 
-async def test_a_newer_schema_is_left_alone_and_not_ready(empty: Transactions) -> None:
+async def test_a_newer_schema_is_left_alone_and_not_ready(empty: DatabaseTransactions) -> None:
     await migrate(empty)
     await empty.run(lambda c: set_revision(c, "9999"), write=True)
     await migrate(empty)
@@ -111,7 +111,7 @@ async def test_a_newer_schema_is_left_alone_and_not_ready(empty: Transactions) -
     assert await empty.run(tables) == {*schema.metadata.tables, "alembic_version"}
 
 
-async def test_a_migration_that_fails_leaves_nothing_behind(empty: Transactions) -> None:
+async def test_a_migration_that_fails_leaves_nothing_behind(empty: DatabaseTransactions) -> None:
     create = "CREATE TABLE completions (id INTEGER)"
     await empty.run(lambda c: c.execute(sa.text(create)).close(), write=True)
     with pytest.raises((sa.exc.DBAPIError, StorageUnavailable)):

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from gateway.config.settings import Settings
-from gateway.errors import InvalidRequest, UpstreamRefused
-from gateway.models.exchange import Native
+from gateway.core.config.settings import Settings
+from gateway.core.errors import InvalidRequest, UpstreamRefused
+from gateway.core.formats.responses.request_parser import read_request
+from gateway.core.types.chat import NativeRequest
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.responses.adapter import ResponsesUpstream
 from gateway.upstream.routing.freeform import FreeformUpstream
 from gateway.upstream.routing.providers import ProtocolUpstream
-from gateway.wire.responses.reading import read_request
 from tests.support.answers import Json, user
 from tests.support.factory import SMALL_MODEL_INFO, sqlite_url
 from tests.support.in_process import InProcess
@@ -22,9 +22,9 @@ from tests.support.mock_responses import TYPED, MockResponses, call, thought, ty
 from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply
 
-PLAIN = Native("responses", {"include": ["reasoning.encrypted_content"], "max_tool_calls": 3})
+PLAIN = NativeRequest("responses", {"include": ["reasoning.encrypted_content"], "max_tool_calls": 3})
 SEARCH = {"type": "web_search", "search_context_size": "low"}
-HOSTED = Native("responses", {"tools": [SEARCH]}, ("tools[0]",))
+HOSTED = NativeRequest("responses", {"tools": [SEARCH]}, ("tools[0]",))
 PATH = "/v1/responses"
 
 

@@ -10,12 +10,12 @@ from decimal import Decimal
 import pytest
 import sqlalchemy as sa
 
-from gateway.errors import StorageUnavailable
-from gateway.models.conversation import ConversationRef
-from gateway.models.turn import OpenCall
+from gateway.core.errors import StorageUnavailable
+from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.turn import OpenCallRow
+from gateway.pipeline.open_calls import ALIVE_FOR, OpenCalls, is_dead, priced_prompt, process_name
 from gateway.storage.database import schema
 from gateway.storage.store import ConversationStore
-from gateway.turn.open_calls import ALIVE_FOR, OpenCalls, is_dead, priced_prompt, process_name
 from tests.integration.commits import bill, contents, listed, turn
 from tests.support.hand_clock import DayClock
 
@@ -84,7 +84,7 @@ async def test_s6_10_a_heartbeat_keeps_long_calls(store: ConversationStore, tena
         living._clock.at = NOW + timedelta(seconds=seconds)  # type: ignore[attr-defined]
         assert await living.look() == 0
         assert await of(store, f"other-{tenant}", NOW + timedelta(seconds=seconds + 4)).look() == 0
-    await store.open_call(OpenCall(name, living._process))
+    await store.open_call(OpenCallRow(name, living._process))
     assert await left(store) == 0
 
 
@@ -113,7 +113,7 @@ async def test_s6_10_a_bill_closes_its_call(store: ConversationStore, tenant: st
     await opened(calls, tenant, commit.ledger.request_id)
     await store.commit(commit)
     assert await left(store) == 1
-    await store.open_call(OpenCall(entry.request_id, calls._process))
+    await store.open_call(OpenCallRow(entry.request_id, calls._process))
     assert await of(store, f"other-{tenant}", NOW + 2 * ALIVE_FOR).look() == 0
     assert contents(await store.find_conversation(tenant, _ref(tenant), max_bytes=None)) == ["question", "answer"]
 

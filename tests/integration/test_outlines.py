@@ -4,16 +4,16 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.base import jsons
-from gateway.base.clock import SystemClock
-from gateway.base.ids import new_id
-from gateway.errors import ConversationNotFound, NotFound
-from gateway.explain.reader import Explained
-from gateway.explain.request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, explained_request
-from gateway.models.conversation import ConversationRef
-from gateway.models.turn import TurnCommit
-from gateway.storage.conversations.outline import Outlines, beginning
-from gateway.storage.database.engine import Transactions
+from gateway.core import jsons
+from gateway.core.clock import SystemClock
+from gateway.core.errors import ConversationNotFound, NotFound
+from gateway.core.ids import new_id
+from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.turn import TurnCommit
+from gateway.inspection.reader import ExplanationReader
+from gateway.inspection.request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, explained_request
+from gateway.storage.conversations.outline import OutlineReader, beginning
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.large.documents import LargeDocuments
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, document, message, turn
@@ -23,8 +23,8 @@ QUESTION = 'Who "keeps" lamp 41? ñ\n' + "x" * 1000
 
 
 @pytest.fixture
-def explained(transactions: Transactions) -> Explained:
-    return Explained(Outlines(transactions), LargeDocuments(transactions, SystemClock()))
+def explained(transactions: DatabaseTransactions) -> ExplanationReader:
+    return ExplanationReader(OutlineReader(transactions), LargeDocuments(transactions, SystemClock()))
 
 
 async def two_turns(store: ConversationStore, tenant: str) -> tuple[str, list[TurnCommit]]:
@@ -55,7 +55,7 @@ async def two_turns(store: ConversationStore, tenant: str) -> tuple[str, list[Tu
 
 
 async def test_s13_3_an_outline_has_all_branches_and_the_sums_of_the_ledger(
-    store: ConversationStore, explained: Explained, tenant: str
+    store: ConversationStore, explained: ExplanationReader, tenant: str
 ) -> None:
     name, (first, second) = await two_turns(store, tenant)
     found = await explained.conversation(tenant, name)
@@ -73,7 +73,7 @@ async def test_s13_3_an_outline_has_all_branches_and_the_sums_of_the_ledger(
 
 
 async def test_s13_3_another_tenant_s_conversation_and_request_do_not_exist(
-    store: ConversationStore, explained: Explained, tenant: str
+    store: ConversationStore, explained: ExplanationReader, tenant: str
 ) -> None:
     name, (first, _) = await two_turns(store, tenant)
     for owner, conversation in (("somebody", name), (tenant, "conv_nowhere"), (None, "conv_nowhere")):
@@ -85,7 +85,7 @@ async def test_s13_3_another_tenant_s_conversation_and_request_do_not_exist(
 
 
 async def test_s13_3_a_request_has_its_branch_its_plan_and_its_documents(
-    store: ConversationStore, explained: Explained, tenant: str
+    store: ConversationStore, explained: ExplanationReader, tenant: str
 ) -> None:
     _, (first, second) = await two_turns(store, tenant)
     for owner, name in ((tenant, second.ledger.request_id), (None, second.ledger.completion_id or "")):
@@ -103,7 +103,7 @@ async def test_s13_3_a_request_has_its_branch_its_plan_and_its_documents(
 
 
 async def test_s13_3_a_plan_goes_with_an_item_and_all_with_its_conversation(
-    store: ConversationStore, explained: Explained, tenant: str
+    store: ConversationStore, explained: ExplanationReader, tenant: str
 ) -> None:
     name, (_, second) = await two_turns(store, tenant)
     await store.delete_conversation(tenant, name)
@@ -113,7 +113,7 @@ async def test_s13_3_a_plan_goes_with_an_item_and_all_with_its_conversation(
 
 
 async def test_s13_3_a_bill_without_content_says_why(
-    store: ConversationStore, explained: Explained, tenant: str
+    store: ConversationStore, explained: ExplanationReader, tenant: str
 ) -> None:
     alone = TurnCommit(bill(tenant, None))
     await store.commit(alone)

@@ -1,20 +1,20 @@
 """What is read of a tenant's past on both databases: bounded, of the current branch, and the tenant's own (§10.12)."""
 
-from gateway.base.clock import SystemClock
-from gateway.base.ids import artifact_id, new_id
-from gateway.features.entity_memory.aliases import noted
-from gateway.models.conversation import new_message
-from gateway.models.records import NewConversation
-from gateway.models.things import ThingQuery
+from gateway.core.clock import SystemClock
+from gateway.core.ids import artifact_id, new_id
+from gateway.core.types.conversation import new_message
+from gateway.core.types.entities import ThingQuery
+from gateway.core.types.records import NewConversation
+from gateway.pipeline.features.entity_memory.aliases import noted
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.texts import PastTexts
-from gateway.storage.database.engine import Transactions
-from gateway.storage.things.memory import ThingMemory
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.entities.memory import EntityStore
 from tests.unit.making import assistant, user
 
 
-async def begun(transactions: Transactions, tenant: str, *texts: str) -> str:
+async def begun(transactions: DatabaseTransactions, tenant: str, *texts: str) -> str:
     """A conversation in which these were said in turn."""
     clock = SystemClock()
     records = ConversationRecords(transactions, clock, MemoryCache(2**20, clock))
@@ -27,7 +27,9 @@ def said(found: object) -> list[str]:
     return [str(each.content) for each in found.messages]  # type: ignore[attr-defined]
 
 
-async def test_the_latest_that_fits_is_read_and_the_large_passed_over(transactions: Transactions, tenant: str) -> None:
+async def test_the_latest_that_fits_is_read_and_the_large_passed_over(
+    transactions: DatabaseTransactions, tenant: str
+) -> None:
     past = PastTexts(transactions)
     own = await begun(transactions, tenant, "first", "x" * 5000, "third", "fourth")
     whole = await past.texts(tenant, own, 10**6)
@@ -43,7 +45,7 @@ async def test_the_latest_that_fits_is_read_and_the_large_passed_over(transactio
     assert (said(latest), latest.complete) == (["third", "fourth"], False)
 
 
-async def test_the_latest_conversations_are_the_tenants_own(transactions: Transactions, tenant: str) -> None:
+async def test_the_latest_conversations_are_the_tenants_own(transactions: DatabaseTransactions, tenant: str) -> None:
     past = PastTexts(transactions)
     first = await begun(transactions, tenant, "Where is the Harbour?", "There.")
     other = await begun(transactions, f"{tenant}-other", "Where is the harbour?", "Here.")
@@ -57,11 +59,13 @@ async def test_the_latest_conversations_are_the_tenants_own(transactions: Transa
     assert await past.holders(tenant, artifact_id("x"), 5) == ()
 
 
-async def test_things_are_noted_for_a_user_without_a_conversation(transactions: Transactions, tenant: str) -> None:
+async def test_things_are_noted_for_a_user_without_a_conversation(
+    transactions: DatabaseTransactions, tenant: str
+) -> None:
     async def secret() -> bytes:
         return b"secret"
 
-    memory = ThingMemory(transactions, SystemClock(), secret)
+    memory = EntityStore(transactions, SystemClock(), secret)
     made = await memory.note(tenant, None, (noted("order", "A-77", None, "created"),), "ann", None)
     assert [(each.scope, each.conversation_id, each.times) for each in made] == [("user", None, 1)]
     again = await memory.note(tenant, None, (noted("order", "A-77", None, "changed"),), "ann", None)

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 import sqlalchemy as sa
 
-from gateway.models.conversation import ConversationRef, StoredConversation
+from gateway.core.types.conversation import ConversationRef, StoredConversation
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.lookup.path_cache import KEPT_SECONDS, PathCache
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, message, turn
@@ -25,7 +25,7 @@ def paths(clock: HandClock) -> PathCache:
 
 
 @pytest.fixture
-def kept(transactions: Transactions, clock: HandClock, paths: PathCache) -> ConversationStore:
+def kept(transactions: DatabaseTransactions, clock: HandClock, paths: PathCache) -> ConversationStore:
     """A store that keeps paths."""
     return ConversationStore(transactions, clock, paths=paths)
 
@@ -68,7 +68,7 @@ async def test_a_window_that_does_not_hold_it_gets_its_end(kept: ConversationSto
 
 
 async def test_what_another_process_deleted_is_not_used(
-    kept: ConversationStore, transactions: Transactions, tenant: str
+    kept: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """It says so in the conversation's row."""
     await kept.commit(turn(tenant, "conv_" + tenant, "q1", ["a1"], created=True))
@@ -88,7 +88,7 @@ async def test_what_another_process_deleted_is_not_used(
 
 
 async def test_steps_whose_rows_are_gone_do_not_come_back(
-    kept: ConversationStore, transactions: Transactions, tenant: str
+    kept: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     asked = message("assistant", None, tool_calls=[call])
@@ -101,7 +101,7 @@ async def test_steps_whose_rows_are_gone_do_not_come_back(
     assert "sunny" not in contents(await found(kept, tenant))
 
 
-async def test_a_deletion_drops_all(transactions: Transactions, clock: HandClock, tenant: str) -> None:
+async def test_a_deletion_drops_all(transactions: DatabaseTransactions, clock: HandClock, tenant: str) -> None:
     dropped: list[bool] = []
     paths = PathCache(2**22, clock, also_forget=lambda: dropped.append(True))
     kept = ConversationStore(transactions, clock, paths=paths)
@@ -135,7 +135,9 @@ async def test_what_was_there_and_what_was_not_is_counted(
         assert (paths.hits, paths.misses, len(paths)) == (number, 1, 1)
 
 
-async def test_the_longest_unused_leave_first(transactions: Transactions, clock: HandClock, tenant: str) -> None:
+async def test_the_longest_unused_leave_first(
+    transactions: DatabaseTransactions, clock: HandClock, tenant: str
+) -> None:
     paths = PathCache(20_000, clock)
     store = ConversationStore(transactions, clock, paths=paths)
     for number in range(12):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.base.ids import new_id
-from gateway.config.settings import StorageSettings
-from gateway.errors import LimitsUnavailable
-from gateway.models.allowed import Window
-from gateway.ports import RateStore
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.core.config.settings import StorageSettings
+from gateway.core.errors import LimitsUnavailable
+from gateway.core.ids import new_id
+from gateway.core.ports import RateStore
+from gateway.core.types.allowed import RateWindow
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.quota import slots
 from gateway.storage.quota.local import LocalRates, open_rates
@@ -34,7 +34,7 @@ def postgres_url(postgres: Postgres) -> str:
 @pytest.fixture(params=KINDS)
 async def rates(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RateStore]:
     """Nothing is counted there."""
-    transactions: Transactions | None = None
+    transactions: DatabaseTransactions | None = None
     found: RateStore
     if request.param == "memory":
         found = LocalRates()
@@ -52,7 +52,7 @@ async def rates(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         await transactions.close()
 
 
-def counted(window: Window) -> int:
+def counted(window: RateWindow) -> int:
     """Of both windows: a test may run over the end of a minute."""
     return window.previous + window.current
 

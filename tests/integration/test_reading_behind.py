@@ -5,19 +5,19 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from gateway.artifacts.files import FileReader
-from gateway.base.clock import SystemClock
-from gateway.config.documents_settings import FileSettings
-from gateway.config.settings import CacheSettings
+from gateway.core.clock import SystemClock
+from gateway.core.config.documents_settings import FileSettings
+from gateway.core.config.settings import CacheSettings
+from gateway.core.errors import FileNotFound
+from gateway.core.types.chat import RequestCaller
+from gateway.core.types.files import FileRecord
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
+from gateway.documents.file_reader import FileReader
+from gateway.documents.files.background_reading import ReadingFiles
+from gateway.documents.files.store import CallersFiles, FileService, UploadFields
 from gateway.documents.process import DocumentReader, Progress
-from gateway.errors import FileNotFound
-from gateway.files.reading import ReadingFiles
-from gateway.files.store import CallersFiles, Files, Said
-from gateway.models.exchange import Caller
-from gateway.models.files import FileRecord
 from gateway.storage.cache.memory import open_cache
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.files.chunks import DatabaseContents
 from gateway.storage.files.rows import FileRows
 from tests.support.documents import docx
@@ -51,18 +51,18 @@ class Slow(DocumentReader):
 
 
 class World:
-    def __init__(self, transactions: Transactions, tenant: str) -> None:
+    def __init__(self, transactions: DatabaseTransactions, tenant: str) -> None:
         cache = open_cache(CacheSettings(), SystemClock())
         self.cache = cache
         self.rows = FileRows(transactions, SystemClock(), cache)
         stores = {"database": DatabaseContents(transactions)}
         self.readers: list[ReadingFiles] = []
         added = self._added
-        self.files = Files(self.rows, stores, "database", FileSettings(), SystemClock(), None, added)
+        self.files = FileService(self.rows, stores, "database", FileSettings(), SystemClock(), None, added)
         callers = CallersFiles(self.files, self.files, lambda _: True)  # type: ignore[arg-type]
         self.reader = FileReader(cache, 100.0, store=callers)
         self.slow = self.reader.documents = Slow()
-        self.caller = Caller(tenant, None, {})
+        self.caller = RequestCaller(tenant, None, {})
         self.reading = self.started()
 
     def _added(self, tenant: str, file_id: str) -> None:
@@ -79,7 +79,7 @@ class World:
         async def pieces() -> AsyncIterator[bytes]:
             yield content
 
-        return await self.files.add(self.caller, pieces(), lambda: Said(name, purpose, ""))
+        return await self.files.add(self.caller, pieces(), lambda: UploadFields(name, purpose, ""))
 
     async def until(self, made: FileRecord, is_so: Callable[[FileRecord], bool]) -> FileRecord:
         """The file, once that is so."""
@@ -92,7 +92,7 @@ class World:
 
 
 @pytest.fixture
-async def world(transactions: Transactions, tenant: str) -> AsyncIterator[World]:
+async def world(transactions: DatabaseTransactions, tenant: str) -> AsyncIterator[World]:
     made = World(transactions, tenant)
     yield made
     await made.reading.close()

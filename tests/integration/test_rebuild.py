@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.base.ids import new_id
-from gateway.errors import ConversationNotFound, InvalidRequest
-from gateway.history.rebuild import RebuildOptions, build_llm_messages
-from gateway.models.chain import START, ChainKeys, chain_digests
-from gateway.models.conversation import INSTRUCTION_ROLES, ConversationRef, History, new_message
-from gateway.models.exchange import Caller
+from gateway.conversations.rebuild import RebuildOptions, build_llm_messages
+from gateway.core.errors import ConversationNotFound, InvalidRequest
+from gateway.core.ids import new_id
+from gateway.core.types.chain import START, ChainKeys, chain_digests
+from gateway.core.types.chat import RequestCaller
+from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory, ConversationRef, new_message
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 from tests.unit.making import assistant, chat, system, tool, user
@@ -38,13 +38,13 @@ async def grown(store: ConversationStore, tenant: str, path: Sequence[Json]) -> 
 
 async def rebuild(
     store: ConversationStore, tenant: str, ref: ConversationRef, sent: Sequence[Json], **more: Any
-) -> History:
+) -> ConversationHistory:
     """The history of a request of these messages."""
-    request = chat(sent, conversation=ref, caller=Caller(tenant), **more.pop("request", {}))
+    request = chat(sent, conversation=ref, caller=RequestCaller(tenant), **more.pop("request", {}))
     return await build_llm_messages(request, store, RebuildOptions(remembers=True, **more))
 
 
-def bodies(history: History) -> list[Json]:
+def bodies(history: ConversationHistory) -> list[Json]:
     return [message.body for message in history.messages]
 
 
@@ -312,13 +312,13 @@ async def test_of_a_long_history_only_what_could_fit_is_read(store: Conversation
 
 async def test_store_false_reads_the_conversation_and_leaves_none(store: ConversationStore, tenant: str) -> None:
     ref = await grown(store, tenant, PATH)
-    request = chat([user("q3")], conversation=ref, caller=Caller(tenant))
+    request = chat([user("q3")], conversation=ref, caller=RequestCaller(tenant))
     history = await build_llm_messages(request, store, RebuildOptions(remembers=False))
     assert bodies(history) == [*PATH, user("q3")]
     assert history.conversation_id is None
 
 
-def told(history: History) -> list[Json]:
+def told(history: ConversationHistory) -> list[Json]:
     """The system messages of a history, in the order in which they are forwarded."""
     inside = (*history.older_kept, *history.messages)
     return [*history.instructions, *(message.body for message in inside if message.role in INSTRUCTION_ROLES)]

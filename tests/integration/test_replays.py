@@ -5,14 +5,14 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from gateway.base.clock import SystemClock
-from gateway.errors import ConversationNotFound, ReplayNotFound, ReplayRunning
-from gateway.models.conversation import BranchPoint, ConversationRef
-from gateway.models.replays import Replay, ReplayChanges
+from gateway.core.clock import SystemClock
+from gateway.core.errors import ConversationNotFound, ReplayNotFound, ReplayRunning
+from gateway.core.types.conversation import BranchPoint, ConversationRef
+from gateway.core.types.replays import ReplayChanges, ReplayRun
 from gateway.storage.conversations.path import PastTurns
 from gateway.storage.conversations.replays import HELD_FOR, ReplayStore
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 
@@ -32,15 +32,15 @@ def clock() -> LaterClock:
 
 
 @pytest.fixture
-def replays(transactions: Transactions, clock: LaterClock, store: ConversationStore) -> ReplayStore:
+def replays(transactions: DatabaseTransactions, clock: LaterClock, store: ConversationStore) -> ReplayStore:
     return ReplayStore(transactions, clock)
 
 
-async def begun(store: ConversationStore, replays: ReplayStore, name: str) -> Replay:
+async def begun(store: ConversationStore, replays: ReplayStore, name: str) -> ReplayRun:
     """A conversation of one turn, and a replay of it."""
     await store.commit(turn("t", name, created=True))
     head = await head_of(store, name)
-    made = Replay(
+    made = ReplayRun(
         f"replay_{name}", name, head, 1, 1, ReplayChanges("gpt-4o", {"max": {"window": 1}}, {"temperature": 0.5})
     )
     await replays.begin("t", made)
@@ -54,7 +54,7 @@ async def head_of(store: ConversationStore, name: str) -> str:
     return found.head_id
 
 
-async def replay_turn(store: ConversationStore, made: Replay, **more: object) -> None:
+async def replay_turn(store: ConversationStore, made: ReplayRun, **more: object) -> None:
     branch = BranchPoint(made.replay_id, None, 1)
     await store.commit(turn("t", made.conversation_id, answers=("anew",), at_head=False, branch=branch, **more))
 
@@ -77,7 +77,7 @@ async def test_one_at_a_time_holds_a_replay(store: ConversationStore, replays: R
 
 
 async def test_the_place_is_committed_with_its_turn_and_the_head_stays(
-    store: ConversationStore, replays: ReplayStore, transactions: Transactions
+    store: ConversationStore, replays: ReplayStore, transactions: DatabaseTransactions
 ) -> None:
     """§11.18: a partial or failed turn moves nothing; the question that is shared is stored once."""
     made = await begun(store, replays, "conv_place")
@@ -113,7 +113,7 @@ async def test_the_head_moves_only_where_the_conversation_has_not_gone_on(
 
 
 async def test_replays_belong_to_their_conversation(
-    store: ConversationStore, replays: ReplayStore, transactions: Transactions
+    store: ConversationStore, replays: ReplayStore, transactions: DatabaseTransactions
 ) -> None:
     """§8.3, §11.18: another tenant's is not there; with the conversation all of it is gone."""
     made = await begun(store, replays, "conv_own")

@@ -9,11 +9,18 @@ from typing import Any, TypeVar
 import pytest
 import sqlalchemy as sa
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import StorageSettings
-from gateway.models.report_lists import ConversationChoice, ListPart, Position, RequestChoice, RequestLine, Rows
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.core.types.report_lists import (
+    ConversationChoice,
+    ListPage,
+    ListPart,
+    ListPosition,
+    RequestChoice,
+    RequestLine,
+)
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.reports.conversations import list_conversations, read_conversation
 from gateway.storage.reports.requests import list_requests, read_arrivals, read_named, read_request, tenant_of
@@ -29,7 +36,7 @@ T = TypeVar("T")
 
 
 @pytest.fixture
-async def transactions(storage_url: str) -> AsyncIterator[Transactions]:
+async def transactions(storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     """A database of the test's own: these lists are over all tenants."""
     opened = open_transactions(StorageSettings(url=storage_url))
     await migrate(opened)
@@ -38,7 +45,7 @@ async def transactions(storage_url: str) -> AsyncIterator[Transactions]:
 
 
 @pytest.fixture
-async def filled(transactions: Transactions) -> Transactions:
+async def filled(transactions: DatabaseTransactions) -> DatabaseTransactions:
     """A database with conversations and bills whose values often are the same."""
     choose = random.Random(17)
 
@@ -80,7 +87,7 @@ def _bill(choose: random.Random, number: int) -> dict[str, Any]:
 
 async def _walk(read: Callable[[ListPart[Any]], Any], part: ListPart[Any]) -> list[Any]:
     """All parts of a list, from the newest to the oldest, and back again to the newest."""
-    found: Rows[Any] = await read(part)
+    found: ListPage[Any] = await read(part)
     down = list(found.found)
     while found.older is not None:
         found = await read(replace(part, at=found.older))
@@ -100,7 +107,7 @@ def _random_parts(choose: random.Random, choices: Iterable[T]) -> Iterable[ListP
         yield ListPart(having, since, until, limit=choose.choice((1, 3, 50)))
 
 
-async def test_s13_9_conversations_are_those_that_python_finds(filled: Transactions) -> None:
+async def test_s13_9_conversations_are_those_that_python_finds(filled: DatabaseTransactions) -> None:
     choose = random.Random(3)
     rows = await filled.run(lambda connection: connection.execute(sa.select(schema.conversations)).all())
     named = {f"conv_{n:04}": f"s{n // 2}" for n in range(8)}
@@ -146,7 +153,7 @@ def _is_chosen(row: Any, part: ListPart[ConversationChoice], sessions: dict[str,
     return row.id.startswith(want.id or "") and (not text or text in (row.question_folded or ""))
 
 
-async def test_s13_9_requests_are_those_that_python_finds(filled: Transactions) -> None:
+async def test_s13_9_requests_are_those_that_python_finds(filled: DatabaseTransactions) -> None:
     choose = random.Random(5)
     rows = await filled.run(lambda connection: connection.execute(sa.select(schema.ledger)).all())
 
@@ -177,16 +184,16 @@ def _is_asked(row: Any, part: ListPart[RequestChoice]) -> bool:
     return _during(row.created_at, part) and all(asked in (None, found) for asked, found in pairs)
 
 
-async def test_s13_9_arrivals_are_read_from_a_position_on(filled: Transactions) -> None:
+async def test_s13_9_arrivals_are_read_from_a_position_on(filled: DatabaseTransactions) -> None:
     part = ListPart(RequestChoice(tenant="t1"), limit=1000)
-    lines: Rows[RequestLine] = await filled.run(lambda connection: list_requests(connection, part))
+    lines: ListPage[RequestLine] = await filled.run(lambda connection: list_requests(connection, part))
     places = [line.position for line in lines.found]
     assert await filled.run(lambda connection: read_arrivals(connection, part)) == places
     at = replace(part, at=places[10], direction="newer")
     assert await filled.run(lambda connection: read_arrivals(connection, at)) == places[:10][::-1]
     named = await filled.run(lambda connection: read_named(connection, [place.id for place in places] * 3))
     assert [line.position for line in named[:: len(named) // len(places)]] == places[::-1]
-    assert all(Position.parse(str(place)) == place for place in places)
+    assert all(ListPosition.parse(str(place)) == place for place in places)
 
 
 @pytest.mark.parametrize(
@@ -194,16 +201,18 @@ async def test_s13_9_arrivals_are_read_from_a_position_on(filled: Transactions) 
 )
 def test_s13_9_a_position_that_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="no position"):
-        Position.parse(text)
+        ListPosition.parse(text)
 
 
 @pytest.fixture
-def store(transactions: Transactions) -> ConversationStore:
+def store(transactions: DatabaseTransactions) -> ConversationStore:
     """A store on an empty database."""
     return ConversationStore(transactions, SystemClock())
 
 
-async def test_s13_9_a_line_has_the_figures_of_the_bills(store: ConversationStore, transactions: Transactions) -> None:
+async def test_s13_9_a_line_has_the_figures_of_the_bills(
+    store: ConversationStore, transactions: DatabaseTransactions
+) -> None:
     first = paid("conv_one", created=True)
     await store.commit(first)
     await store.commit(paid("conv_one", (UNPRICED,), status="partial"))
@@ -225,7 +234,7 @@ async def test_s13_9_a_line_has_the_figures_of_the_bills(store: ConversationStor
 
 
 async def test_s13_9_the_tenant_of_a_deleted_conversation_is_that_of_its_bills(
-    store: ConversationStore, transactions: Transactions
+    store: ConversationStore, transactions: DatabaseTransactions
 ) -> None:
     made = paid("conv_gone", created=True)
     await store.commit(made)

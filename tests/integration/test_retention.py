@@ -7,14 +7,14 @@ from typing import cast
 import pytest
 import sqlalchemy as sa
 
-from gateway.base.clock import SystemClock, days_before
-from gateway.config.settings import StorageSettings
-from gateway.errors import StorageUnavailable
-from gateway.models.conversation import ConversationRef
+from gateway.core.clock import SystemClock, days_before
+from gateway.core.config.settings import StorageSettings
+from gateway.core.errors import StorageUnavailable
+from gateway.core.types.conversation import ConversationRef
 from gateway.operations.purge import sweep, sweep_for_ever, sweep_seconds
 from gateway.storage.conversations import delete as module
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, turn
@@ -35,12 +35,12 @@ class Late:
         return 0.0
 
 
-async def ids(transactions: Transactions, tenant: str) -> list[str]:
+async def ids(transactions: DatabaseTransactions, tenant: str) -> list[str]:
     """The conversations that a tenant has."""
     return sorted(row.id for row in await rows(transactions, schema.conversations, tenant=tenant))
 
 
-async def aged(transactions: Transactions, tenant: str, *days: float) -> None:
+async def aged(transactions: DatabaseTransactions, tenant: str, *days: float) -> None:
     """Makes conversations `TENANT-N` that nothing was added to for so many days."""
     for number, age in enumerate(days):
         store = ConversationStore(transactions, Late(-age))
@@ -48,7 +48,7 @@ async def aged(transactions: Transactions, tenant: str, *days: float) -> None:
 
 
 async def test_only_what_nothing_was_added_to_for_so_long_is_deleted_for_good(
-    transactions: Transactions, tenant: str, monkeypatch: pytest.MonkeyPatch
+    transactions: DatabaseTransactions, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`conversation.retention_days`, by the same deletion as one by one; in several small steps."""
     monkeypatch.setattr(module, "BATCH", 2)
@@ -68,7 +68,7 @@ async def test_only_what_nothing_was_added_to_for_so_long_is_deleted_for_good(
 
 
 async def test_without_a_retention_conversations_stay_and_expired_claims_go(
-    transactions: Transactions, tenant: str
+    transactions: DatabaseTransactions, tenant: str
 ) -> None:
     await aged(transactions, tenant, 4000)
     claim = {"tenant": tenant, "body": b"b", "request_id": "req_1", "created_at": NOW}
@@ -96,7 +96,7 @@ async def test_without_a_retention_conversations_stay_and_expired_claims_go(
 
 
 async def test_several_processes_sweep_at_once_while_one_conversation_is_used(
-    module_storage_url: str, transactions: Transactions, tenant: str
+    module_storage_url: str, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """Each is deleted once, and what is used meanwhile stays whole: either it was deleted before, or not at all."""
     await aged(transactions, tenant, *[40.0] * 30)
@@ -116,7 +116,7 @@ async def test_several_processes_sweep_at_once_while_one_conversation_is_used(
 
 
 async def test_a_conversation_that_somebody_is_adding_to_is_passed_over(
-    module_storage_url: str, transactions: Transactions, tenant: str
+    module_storage_url: str, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """PostgreSQL: its row is locked by the turn that is being written; SQLite has one writer anyway."""
     if not transactions.remote:
@@ -186,19 +186,19 @@ def test_a_conversation_outlives_its_time_by_little(days: float | None, seconds:
     assert days_before(NOW, days or 1) < NOW
 
 
-async def kept_for(transactions: Transactions, tenant: str, name: str, age: float, *days: float | None) -> None:
+async def kept_for(transactions: DatabaseTransactions, tenant: str, name: str, age: float, *days: float | None) -> None:
     """A conversation that keys of so many days made and continued, to which nothing was added for `age` days."""
     store = ConversationStore(transactions, Late(-age))
     for number, each in enumerate(days):
         await store.commit(turn(tenant, name, created=number == 0, retention_days=each))
 
 
-async def days_of(transactions: Transactions, tenant: str) -> dict[str, float | None]:
+async def days_of(transactions: DatabaseTransactions, tenant: str) -> dict[str, float | None]:
     found = await rows(transactions, schema.conversations, tenant=tenant)
     return {row.id.removeprefix(f"{tenant}-"): row.retention_days for row in found}
 
 
-async def test_s12_13_the_shortest_time_of_the_keys_counts(transactions: Transactions, tenant: str) -> None:
+async def test_s12_13_the_shortest_time_of_the_keys_counts(transactions: DatabaseTransactions, tenant: str) -> None:
     for name, days in {
         "none": (None,),
         "one": (7,),
@@ -211,7 +211,7 @@ async def test_s12_13_the_shortest_time_of_the_keys_counts(transactions: Transac
     assert found == {"none": None, "one": 7, "shorter": 7, "longer": 7, "late": 3}
 
 
-async def test_s12_13_a_keys_conversations_go_in_its_time(transactions: Transactions, tenant: str) -> None:
+async def test_s12_13_a_keys_conversations_go_in_its_time(transactions: DatabaseTransactions, tenant: str) -> None:
     """Beside all others, whether or not there is a `conversation.retention_days`."""
     for name, age, days in (
         ("fresh", 6, (7.0,)),
@@ -231,7 +231,7 @@ async def test_s12_13_a_keys_conversations_go_in_its_time(transactions: Transact
     assert await sweep(retention, SystemClock(), None) == shortest
 
 
-async def test_s12_13_a_conversation_in_use_is_not_deleted(transactions: Transactions, tenant: str) -> None:
+async def test_s12_13_a_conversation_in_use_is_not_deleted(transactions: DatabaseTransactions, tenant: str) -> None:
     """A request that found it marks it: it outlives its time until its turn is stored."""
     name = f"{tenant}-used"
     await kept_for(transactions, tenant, name, 8, 7.0)
@@ -241,7 +241,7 @@ async def test_s12_13_a_conversation_in_use_is_not_deleted(transactions: Transac
     assert await ids(transactions, tenant) == [name]
 
 
-async def test_s12_13_an_index_serves_the_sweep(transactions: Transactions, tenant: str) -> None:
+async def test_s12_13_an_index_serves_the_sweep(transactions: DatabaseTransactions, tenant: str) -> None:
     if not transactions.remote:
         plan = await transactions.run(
             lambda c: c.execute(

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.accounting.cost import ledger_figures, price_call, with_figures
-from gateway.accounting.metadata import amended
-from gateway.base.clock import SystemClock
-from gateway.http.conversations.import_check import parse_export
-from gateway.models.bill import PICO, CallCost
-from gateway.models.records import NewConversation
-from gateway.models.turn import TurnCommit
+from gateway.api.conversations.import_check import parse_export
+from gateway.billing.cost import ledger_figures, price_call, with_figures
+from gateway.billing.metadata import amended
+from gateway.core.clock import SystemClock
+from gateway.core.types.bill import PICO, CallCost
+from gateway.core.types.records import NewConversation
+from gateway.core.types.turn import TurnCommit
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns.older_bills import add_older, count_older
@@ -35,7 +35,7 @@ DAY = datetime(2026, 3, 1, 23, 59, tzinfo=UTC)
 
 
 @pytest.fixture
-async def store(transactions: Transactions) -> ConversationStore:
+async def store(transactions: DatabaseTransactions) -> ConversationStore:
     """A store on an empty database."""
     await migrate(transactions)
     return ConversationStore(transactions, SystemClock())
@@ -58,7 +58,7 @@ def paid(
     return turn(f"t-{conversation}", conversation, entry=entry, **more)
 
 
-async def days(transactions: Transactions, conversation: str) -> list[dict[str, Any]]:
+async def days(transactions: DatabaseTransactions, conversation: str) -> list[dict[str, Any]]:
     """The roll-ups of the tenant that has that conversation."""
     table = schema.usage_days
     query = sa.select(table).where(table.c.tenant == f"t-{conversation}").order_by(table.c.day, table.c.end_user)
@@ -66,7 +66,7 @@ async def days(transactions: Transactions, conversation: str) -> list[dict[str, 
     return [row._asdict() for row in rows]
 
 
-async def conversation(transactions: Transactions, conversation_id: str) -> dict[str, Any]:
+async def conversation(transactions: DatabaseTransactions, conversation_id: str) -> dict[str, Any]:
     """A row of the conversations."""
     query = sa.select(schema.conversations).where(schema.conversations.c.id == conversation_id)
     return (await transactions.run(lambda connection: connection.execute(query).one()))._asdict()
@@ -82,7 +82,7 @@ ONE = {"requests": 1, "prompt_tokens": 7, "completion_tokens": 3, "cached_tokens
 
 
 async def test_s13_1_a_bill_is_in_the_sums_of_its_day_and_its_conversation(
-    store: ConversationStore, transactions: Transactions
+    store: ConversationStore, transactions: DatabaseTransactions
 ) -> None:
     await store.commit(paid("conv_abiitsoidaic", created=True))
     await store.commit(paid("conv_abiitsoidaic", (UNPRICED,)))
@@ -98,7 +98,7 @@ async def test_s13_1_a_bill_is_in_the_sums_of_its_day_and_its_conversation(
 
 
 async def test_s13_1_what_an_older_version_wrote_is_added_once(
-    store: ConversationStore, transactions: Transactions
+    store: ConversationStore, transactions: DatabaseTransactions
 ) -> None:
     for _ in range(3):
         await store.commit(paid("conv_waovwiao", created=True, rolled=False))
@@ -110,7 +110,7 @@ async def test_s13_1_what_an_older_version_wrote_is_added_once(
 
 
 async def test_s13_1_an_amended_bill_takes_its_place_in_the_sums(
-    store: ConversationStore, transactions: Transactions
+    store: ConversationStore, transactions: DatabaseTransactions
 ) -> None:
     made = paid("conv_aabtipits", created=True)
     await store.commit(made)
@@ -123,7 +123,7 @@ async def test_s13_1_an_amended_bill_takes_its_place_in_the_sums(
 
 
 async def test_s13_1_a_deleted_conversation_keeps_its_sums_and_loses_its_user(
-    store: ConversationStore, transactions: Transactions
+    store: ConversationStore, transactions: DatabaseTransactions
 ) -> None:
     await store.commit(paid("conv_gone", created=True))
     second = paid("conv_gone2", created=True)
@@ -137,7 +137,7 @@ async def test_s13_1_a_deleted_conversation_keeps_its_sums_and_loses_its_user(
 
 
 async def test_s13_1_absurd_figures_fill_a_sum_and_break_nothing(
-    store: ConversationStore, transactions: Transactions
+    store: ConversationStore, transactions: DatabaseTransactions
 ) -> None:
     absurd = replace(PRICED, usage={"prompt_tokens": 2**63 - 1, "completion_tokens": 1})
     for _ in range(3):
@@ -147,7 +147,7 @@ async def test_s13_1_absurd_figures_fill_a_sum_and_break_nothing(
 
 
 async def test_s13_1_a_question_is_one_line_and_found_whatever_its_case(
-    store: ConversationStore, transactions: Transactions
+    store: ConversationStore, transactions: DatabaseTransactions
 ) -> None:
     text = "  ÄPFEL\n\tand \x00 " + "x" * 300
     await store.commit(paid("conv_aqiolafwic", created=True, question=text))
@@ -157,7 +157,9 @@ async def test_s13_1_a_question_is_one_line_and_found_whatever_its_case(
     assert len(row["question"]) == 200
 
 
-async def test_s13_1_a_conversation_made_or_imported_by_hand_has_its_question(transactions: Transactions) -> None:
+async def test_s13_1_a_conversation_made_or_imported_by_hand_has_its_question(
+    transactions: DatabaseTransactions,
+) -> None:
     await migrate(transactions)
     clock = SystemClock()
     records = ConversationRecords(transactions, clock, MemoryCache(2**20, clock))

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import StorageSettings
-from gateway.errors import StorageReadOnly, StorageUnavailable
-from gateway.models.conversation import ConversationRef
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.core.errors import StorageReadOnly, StorageUnavailable
+from gateway.core.types.conversation import ConversationRef
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.database.transactions import Work

@@ -6,13 +6,13 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.base.clock import SystemClock
-from gateway.base.ids import new_id
-from gateway.models.conversation import ConversationRef, Earlier, TokenCounts
-from gateway.models.turn import TurnCommit
+from gateway.core.clock import SystemClock
+from gateway.core.ids import new_id
+from gateway.core.types.conversation import ConversationRef, EarlierMessages, TokenCounts
+from gateway.core.types.turn import TurnCommit
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.conversations.records import ConversationRecords
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill, contents, document, in_force, listed, message, turn
 
@@ -66,7 +66,7 @@ async def test_token_counts_are_kept_with_messages_and_filled_in_once(store: Con
 
 
 async def test_a_count_leaves_with_the_form_that_it_is_of(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """Where an item is deleted, what follows is forwarded without its blocks: it is counted anew."""
     conversation = "conv_d" + tenant
@@ -270,9 +270,11 @@ async def test_what_is_older_than_a_message_is_read_as_far_as_it_may_be(store: C
     assert some.turns == 2
     none = await store.read_earlier(tenant, oldest, max_bytes=0)
     assert (none.messages, none.turns) == ((), 3)
-    assert await store.read_earlier(tenant, everything.messages[0].message_id or "", max_bytes=9999) == Earlier()
+    assert (
+        await store.read_earlier(tenant, everything.messages[0].message_id or "", max_bytes=9999) == EarlierMessages()
+    )
     for stranger, name in (("stranger" + tenant, oldest), (tenant, "msg_unknown")):
-        assert await store.read_earlier(stranger, name, max_bytes=100_000) == Earlier()
+        assert await store.read_earlier(stranger, name, max_bytes=100_000) == EarlierMessages()
 
 
 async def test_s4_i4_what_is_said_amid_a_tool_loop_begins_no_turn(store: ConversationStore, tenant: str) -> None:
@@ -298,7 +300,7 @@ async def test_s4_i4_what_is_said_amid_a_tool_loop_begins_no_turn(store: Convers
 
 
 async def test_turns_are_counted_along_the_path(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """Not those of other branches, nor those that were deleted."""
     conversation = "conv_p" + tenant

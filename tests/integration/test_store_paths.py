@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.base.clock import SystemClock
-from gateway.base.ids import new_id
-from gateway.config.settings import CacheSettings
-from gateway.models.conversation import (
+from gateway.core import jsons
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import CacheSettings
+from gateway.core.ids import new_id
+from gateway.core.types.conversation import (
     INSTRUCTION_ROLES,
     ConversationMessage,
     ConversationRef,
@@ -20,7 +20,7 @@ from gateway.models.conversation import (
 from gateway.storage.cache.memory import open_cache
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.lookup.pins import INSTRUCTIONS
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, contents, in_force, listed, message, turn
@@ -84,7 +84,7 @@ async def test_a_failed_turn_is_kept_for_the_audit_and_in_no_path(store: Convers
 
 
 async def test_a_conversation_deleted_while_the_model_answered_stays_deleted_and_the_bill_stays(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     await store.commit(turn(tenant, "conv_" + tenant, created=True))
     where = schema.conversations.c.id == "conv_" + tenant
@@ -218,7 +218,7 @@ async def test_a_turn_whose_head_moved_to_another_branch_stays_with_what_it_has_
 
 
 async def test_the_same_edit_by_two_at_once_is_stored_once(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§3.4: each message is stored once however often it is resent; the answers are siblings."""
     conversation = "conv_" + tenant
@@ -270,7 +270,7 @@ def told(found: StoredConversation | None) -> list[str]:
 
 
 async def test_s11_12_system_messages_before_what_is_read_are_those_of_the_path(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§11.12: not those of other branches, of failed turns, or that were deleted, wherever numbers are missing then."""
     name = "conv_" + tenant
@@ -306,7 +306,7 @@ async def test_s11_12_system_messages_before_what_is_read_are_those_of_the_path(
 
 
 async def test_s11_12_system_messages_are_found_by_an_index_of_them_alone(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§11.12: however long the conversation, in the query that looks for them no message of another role is read."""
     many = tuple(message("user", f"q{number}") for number in range(300))

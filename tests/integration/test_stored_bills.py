@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.base.clock import SystemClock
-from gateway.base.ids import artifact_id
-from gateway.config.settings import Settings
-from gateway.errors import UpstreamUnreachable
-from gateway.models.bill import nameless
-from gateway.models.exchange import ModelFacts
-from gateway.models.records import ItemQuery
-from gateway.models.standing import UNLISTED
-from gateway.models.turn import CompletionQuery
+from gateway.core import jsons
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import Settings
+from gateway.core.errors import UpstreamUnreachable
+from gateway.core.ids import artifact_id
+from gateway.core.types.bill import nameless
+from gateway.core.types.chat import ModelFacts
+from gateway.core.types.omitted_records import UNLISTED
+from gateway.core.types.records import ItemQuery
+from gateway.core.types.turn import CompletionQuery
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.transfer import ConversationTransfer
@@ -26,7 +26,7 @@ from tests.support.in_process import InProcess
 
 Json = dict[str, Any]
 FEW, MANY = 10, 60
-MOST_TIMES = 1.5
+MAX_TIMES = 1.5
 """Of the bytes of a bill after `FEW` steps, those after `MANY`: ids, figures and numbers have a few digits more."""
 SMALL_WINDOW = 6000
 
@@ -92,7 +92,7 @@ async def test_s6_2_a_stored_bill_does_not_grow_with_what_stands(
         await agent.turn(f"Who keeps the lamps? {resends}", [pages(n) for n in range(MANY)])
         sizes = [len((await kept(agent, each))[1]) for each in agent.completions]
         few, many = max(sizes[FEW - 2 : FEW + 3]), max(sizes[-5:])
-        assert many <= MOST_TIMES * few
+        assert many <= MAX_TIMES * few
         await require_all(agent)
     finally:
         await agent.process.close()

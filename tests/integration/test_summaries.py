@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gateway.accounting.metadata import amended
-from gateway.base.ids import new_id
-from gateway.models.bill import CallCost
-from gateway.models.conversation import ConversationRef, StoredConversation
-from gateway.models.memory import NewSegment, SummarySegment, Uncovered
-from gateway.models.turn import LedgerEntry, TurnCommit
+from gateway.billing.metadata import amended
+from gateway.core.ids import new_id
+from gateway.core.types.bill import CallCost
+from gateway.core.types.conversation import ConversationRef, StoredConversation
+from gateway.core.types.memory import NewSegment, SummarySegment, UncoveredPath
+from gateway.core.types.turn import LedgerEntry, TurnCommit
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import USAGE, turn
 
@@ -35,7 +35,7 @@ class Talk:
         self.commits.append(made)
         return made
 
-    async def uncovered(self, commit: TurnCommit) -> Uncovered:
+    async def uncovered(self, commit: TurnCommit) -> UncoveredPath:
         found = await self.store.uncovered(self.tenant, self.name, commit.ledger.request_id)
         assert found is not None
         return found
@@ -44,7 +44,7 @@ class Talk:
         """Stores a summary of the first uncovered turns on the path to an answer."""
         return await self.store_segment(commit, await self.uncovered(commit), turns, text)
 
-    async def store_segment(self, commit: TurnCommit, found: Uncovered, turns: int, text: str = "") -> bool:
+    async def store_segment(self, commit: TurnCommit, found: UncoveredPath, turns: int, text: str = "") -> bool:
         first, last = found.messages[0], found.messages[2 * turns - 1]
         numbers = (found.turns_before + 1, found.turns_before + turns, 100)
         segment = SummarySegment(new_id("sum_"), first.number, last.number, last.message_id, text, *numbers)

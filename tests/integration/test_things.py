@@ -6,19 +6,18 @@ from datetime import datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.base.clock import SystemClock
-from gateway.errors import ConversationNotFound, MemoryNotFound
-from gateway.features.entity_memory.aliases import noted
-from gateway.features.entity_memory.naming import named_by, phrases_of, search_of
-from gateway.models.things import NotedThings, Thing, ThingNote, ThingQuery, user_place
+from gateway.core import jsons
+from gateway.core.clock import SystemClock
+from gateway.core.errors import ConversationNotFound, MemoryNotFound
+from gateway.core.types.entities import MemoryEntity, NotedThings, ThingNote, ThingQuery, user_place
+from gateway.pipeline.features.entity_memory.aliases import noted
+from gateway.pipeline.features.entity_memory.naming import named_by, phrases_of, search_of
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.entities.memory import OF_EACH, EntityStore, lookup_query
+from gateway.storage.entities.write import insert_things, thing_row
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
-from gateway.storage.things.memory import ThingMemory
-from gateway.storage.things.search import OF_EACH, lookup_query
-from gateway.storage.things.write import insert_things, thing_row
 from tests.integration.commits import NOW, turn
 from tests.integration.test_deletion import Keeping
 
@@ -27,8 +26,8 @@ ORDER = noted("order", "A-1", "Lamp for Ann", "discussed")
 
 
 @pytest.fixture
-def memory(transactions: Transactions, store: ConversationStore) -> ThingMemory:
-    return ThingMemory(transactions, SystemClock(), store.secret)
+def memory(transactions: DatabaseTransactions, store: ConversationStore) -> EntityStore:
+    return EntityStore(transactions, SystemClock(), store.secret)
 
 
 async def begun(store: ConversationStore, tenant: str, *notes: ThingNote, name: str = "1") -> str:
@@ -39,13 +38,13 @@ async def begun(store: ConversationStore, tenant: str, *notes: ThingNote, name: 
     return conversation_id
 
 
-async def recalled(memory: ThingMemory, tenant: str, question: str, *places: str) -> list[str]:
+async def recalled(memory: EntityStore, tenant: str, question: str, *places: str) -> list[str]:
     found = await memory.recall(tenant, list(places), phrases_of(question))
     return [thing.thing_id for thing in named_by(question, found)]
 
 
 async def test_what_a_turn_notes_is_found_by_a_question(
-    memory: ThingMemory, store: ConversationStore, tenant: str
+    memory: EntityStore, store: ConversationStore, tenant: str
 ) -> None:
     place = await begun(store, tenant, TASKS, ORDER)
     assert await recalled(memory, tenant, "Update my task workflow", place) == ["wf_12"]
@@ -55,13 +54,13 @@ async def test_what_a_turn_notes_is_found_by_a_question(
     assert await recalled(memory, tenant, "Update my task workflow", other) == []
 
 
-async def test_a_failed_turn_notes_nothing(memory: ThingMemory, store: ConversationStore, tenant: str) -> None:
+async def test_a_failed_turn_notes_nothing(memory: EntityStore, store: ConversationStore, tenant: str) -> None:
     place = await begun(store, tenant)
     await store.commit(turn(tenant, place, status="failed", answers=(), things=NotedThings((TASKS,), (place,))))
     assert (await memory.page(tenant, ThingQuery(place=place))).found == ()
 
 
-async def test_one_row_for_each_place_and_thing(memory: ThingMemory, store: ConversationStore, tenant: str) -> None:
+async def test_one_row_for_each_place_and_thing(memory: EntityStore, store: ConversationStore, tenant: str) -> None:
     """The same again is the same memory; several notes of one commit count together."""
     place = await begun(store, tenant, TASKS)
     first = (await memory.page(tenant, ThingQuery(place=place))).found[0]
@@ -74,7 +73,7 @@ async def test_one_row_for_each_place_and_thing(memory: ThingMemory, store: Conv
     assert await recalled(memory, tenant, "my order workflow", place) == ["wf_12"]
 
 
-async def test_two_that_note_the_same_at_once(memory: ThingMemory, store: ConversationStore, tenant: str) -> None:
+async def test_two_that_note_the_same_at_once(memory: EntityStore, store: ConversationStore, tenant: str) -> None:
     """Neither waits for the other for ever, and the user has one memory of each."""
     places = [await begun(store, tenant, name=str(number)) for number in range(4)]
     both = (TASKS, ORDER)
@@ -86,7 +85,7 @@ async def test_two_that_note_the_same_at_once(memory: ThingMemory, store: Conver
 
 
 async def test_a_user_is_kept_as_a_keyed_digest(
-    memory: ThingMemory, store: ConversationStore, tenant: str, transactions: Transactions
+    memory: EntityStore, store: ConversationStore, tenant: str, transactions: DatabaseTransactions
 ) -> None:
     place = await begun(store, tenant)
     await memory.note(tenant, place, (TASKS,), "ann@example.org", None)
@@ -97,7 +96,7 @@ async def test_a_user_is_kept_as_a_keyed_digest(
     assert await memory.place_of(tenant + "x", "ann@example.org") not in places
 
 
-async def test_pages_go_on_behind_the_last_one_seen(memory: ThingMemory, store: ConversationStore, tenant: str) -> None:
+async def test_pages_go_on_behind_the_last_one_seen(memory: EntityStore, store: ConversationStore, tenant: str) -> None:
     place = await begun(store, tenant, *(noted("order", f"A-{number}", None, "created") for number in range(7)))
     seen: list[str] = []
     after = None
@@ -112,7 +111,7 @@ async def test_pages_go_on_behind_the_last_one_seen(memory: ThingMemory, store: 
         await memory.page(tenant + "x", ThingQuery(3, after))
 
 
-async def test_conversations_of_a_thing_are_paged(memory: ThingMemory, store: ConversationStore, tenant: str) -> None:
+async def test_conversations_of_a_thing_are_paged(memory: EntityStore, store: ConversationStore, tenant: str) -> None:
     places = [await begun(store, tenant, TASKS, name=str(number)) for number in range(3)]
     page = await memory.conversations(tenant, "workflow", "wf_12", ThingQuery(2, newest_first=False))
     assert ([thing.conversation_id for thing in page.found], page.has_more) == (places[:2], True)
@@ -124,7 +123,7 @@ async def test_conversations_of_a_thing_are_paged(memory: ThingMemory, store: Co
 
 
 async def test_a_deletion_takes_the_words_with_it(
-    memory: ThingMemory, store: ConversationStore, tenant: str, transactions: Transactions
+    memory: EntityStore, store: ConversationStore, tenant: str, transactions: DatabaseTransactions
 ) -> None:
     place = await begun(store, tenant, TASKS, ORDER)
     tasks = next(t for t in (await memory.page(tenant, ThingQuery(place=place))).found if t.thing_id == "wf_12")
@@ -140,7 +139,7 @@ async def test_a_deletion_takes_the_words_with_it(
 
 
 async def test_what_has_expired_is_gone_at_once_and_swept_later(
-    memory: ThingMemory, store: ConversationStore, tenant: str, transactions: Transactions
+    memory: EntityStore, store: ConversationStore, tenant: str, transactions: DatabaseTransactions
 ) -> None:
     place = await begun(store, tenant)
     await memory.note(tenant, place, (TASKS,), None, 1.0)
@@ -162,13 +161,15 @@ def many(tenant: str, place: str, count: int) -> list[dict[str, object]]:
     return rows
 
 
-def made(memory_id: str, place: str, note: ThingNote, at: datetime) -> Thing:
+def made(memory_id: str, place: str, note: ThingNote, at: datetime) -> MemoryEntity:
     name = note.name or note.thing_id
-    return Thing(memory_id, "conversation", place, note.type, note.thing_id, name, note.aliases, note.action, 1, at, at)
+    return MemoryEntity(
+        memory_id, "conversation", place, note.type, note.thing_id, name, note.aliases, note.action, 1, at, at
+    )
 
 
 async def test_a_phrase_leads_to_the_latest_few_and_a_longer_one_to_its_own(
-    memory: ThingMemory, store: ConversationStore, tenant: str, transactions: Transactions
+    memory: EntityStore, store: ConversationStore, tenant: str, transactions: DatabaseTransactions
 ) -> None:
     """However many things share an alias, few of them are read (ADR 24)."""
     place = await begun(store, tenant)
@@ -181,7 +182,7 @@ async def test_a_phrase_leads_to_the_latest_few_and_a_longer_one_to_its_own(
     assert "wf_3" in {thing.thing_id for thing in searched}
 
 
-async def plan(transactions: Transactions, *, words: bool, by_place: bool, owner: str) -> str:
+async def plan(transactions: DatabaseTransactions, *, words: bool, by_place: bool, owner: str) -> str:
     """How the database answers a look-up."""
 
     def work(connection: sa.Connection) -> str:
@@ -201,7 +202,7 @@ async def plan(transactions: Transactions, *, words: bool, by_place: bool, owner
 @pytest.mark.parametrize("words", [True, False])
 @pytest.mark.parametrize("by_place", [True, False])
 async def test_look_ups_read_an_index_alone(
-    store: ConversationStore, tenant: str, transactions: Transactions, words: bool, by_place: bool
+    store: ConversationStore, tenant: str, transactions: DatabaseTransactions, words: bool, by_place: bool
 ) -> None:
     """The index has the order, too: rows are not sorted by time, and no table is scanned."""
     place = await begun(store, tenant)

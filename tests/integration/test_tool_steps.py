@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.base.clock import SystemClock
-from gateway.config.settings import StorageSettings
-from gateway.models.conversation import ConversationMessage, ConversationRef
-from gateway.models.records import NewConversation
-from gateway.models.turn import TurnCommit
+from gateway.core import jsons
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.core.types.conversation import ConversationMessage, ConversationRef
+from gateway.core.types.records import NewConversation
+from gateway.core.types.turn import TurnCommit
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import migrate
 from gateway.storage.store import ConversationStore
@@ -38,11 +38,11 @@ def answered() -> list[ConversationMessage]:
     return [message("tool", "second", tool_call_id="call_2"), message("tool", "first", tool_call_id="call_1")]
 
 
-async def rows(transactions: Transactions, table: sa.Table) -> list[Any]:
+async def rows(transactions: DatabaseTransactions, table: sa.Table) -> list[Any]:
     return await transactions.run(lambda connection: list(connection.execute(sa.select(table))))
 
 
-async def of(transactions: Transactions, conversation: str) -> list[Any]:
+async def of(transactions: DatabaseTransactions, conversation: str) -> list[Any]:
     """The steps of a conversation, in the order of their calls."""
     query = sa.select(STEPS).where(STEPS.c.conversation_id == conversation).order_by(STEPS.c.position)
     return await transactions.run(lambda connection: list(connection.execute(query)))
@@ -56,7 +56,7 @@ def brought(tenant: str, conversation: str, messages: Sequence[ConversationMessa
     return turn(tenant, conversation, new_messages=tuple(messages), **more)
 
 
-async def execute(transactions: Transactions, statement: Any) -> None:
+async def execute(transactions: DatabaseTransactions, statement: Any) -> None:
     await transactions.run(lambda connection: connection.execute(statement).close(), write=True)
 
 
@@ -73,7 +73,7 @@ def still_beside_older(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_step_is_one_row_with_call_arguments_result_times_order_and_answer(
-    store: ConversationStore, transactions: Transactions, tenant: str, conversation: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str, conversation: str
 ) -> None:
     """Also those that a client brought along; the body of a result stands nowhere else."""
     made = brought(tenant, conversation, [*asked(), *answered()], created=True)
@@ -93,7 +93,7 @@ async def test_a_step_is_one_row_with_call_arguments_result_times_order_and_answ
 
 
 async def test_a_later_result_finds_the_call_that_was_stored_before(
-    store: ConversationStore, transactions: Transactions, tenant: str, conversation: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str, conversation: str
 ) -> None:
     opening = brought(tenant, conversation, asked()[:1], created=True, answers=())
     await store.commit(opening)
@@ -109,15 +109,15 @@ async def test_a_later_result_finds_the_call_that_was_stored_before(
 
 
 async def test_without_their_rows_the_steps_do_not_come_back(
-    store: ConversationStore, transactions: Transactions, tenant: str, conversation: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str, conversation: str
 ) -> None:
     await store.commit(brought(tenant, conversation, [*asked(), *answered()], created=True))
     await execute(transactions, STEPS.delete().where(STEPS.c.conversation_id == conversation))
     assert await told(store, tenant, conversation) == ["find it", None, "", "", "answer"]
 
 
-async def test_items_that_are_added_are_steps_too(transactions: Transactions, tenant: str) -> None:
-    from gateway.http.conversations.items import parse_items
+async def test_items_that_are_added_are_steps_too(transactions: DatabaseTransactions, tenant: str) -> None:
+    from gateway.api.conversations.endpoint import parse_items
 
     records = ConversationRecords(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
     call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
@@ -134,7 +134,7 @@ async def test_items_that_are_added_are_steps_too(transactions: Transactions, te
 
 @pytest.mark.usefixtures("still_beside_older")
 async def test_beside_an_older_version_results_stay_where_that_one_reads_them(
-    store: ConversationStore, transactions: Transactions, tenant: str, conversation: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str, conversation: str
 ) -> None:
     """ADR 10: what either version stores, the other continues."""
     await store.commit(brought(tenant, conversation, [*asked(), *answered()], created=True))
@@ -146,7 +146,7 @@ async def test_beside_an_older_version_results_stay_where_that_one_reads_them(
 
 async def test_finishing_moves_what_older_versions_stored_and_can_be_run_again(
     store: ConversationStore,
-    transactions: Transactions,
+    transactions: DatabaseTransactions,
     tenant: str,
     conversation: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -202,14 +202,14 @@ async def _steps_to_finish(count: int) -> int:
     return len(done)
 
 
-async def test_a_new_database_has_no_older_version_beside_it(transactions: Transactions) -> None:
+async def test_a_new_database_has_no_older_version_beside_it(transactions: DatabaseTransactions) -> None:
     assert await transactions.run(steps.results_apart)
 
 
 async def test_an_import_makes_the_steps_anew(
-    store: ConversationStore, transactions: Transactions, tenant: str, conversation: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str, conversation: str
 ) -> None:
-    from gateway.http.conversations.import_check import parse_export
+    from gateway.api.conversations.import_check import parse_export
 
     await store.commit(brought(tenant, conversation, [*asked(), *answered()], created=True))
     transfer = ConversationTransfer(transactions, SystemClock())
@@ -229,7 +229,7 @@ async def test_an_import_makes_the_steps_anew(
 
 
 async def test_three_hundred_steps_cost_less_than_twice_their_messages(
-    store: ConversationStore, transactions: Transactions, tenant: str, conversation: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str, conversation: str
 ) -> None:
     """A step is stored once, however many follow it: each is committed by a request of its own."""
     parent: str | None = None

@@ -9,15 +9,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import StorageSettings
-from gateway.errors import StorageUnavailable
-from gateway.models.trail import Actor, Anchor, NewEvent, TrailQuery
-from gateway.storage.database.engine import Transactions, open_transactions
-from gateway.storage.database.migrate import migrate
-from gateway.storage.store import ConversationStore
-from gateway.storage.trail.append import EVENTS, Trail, recorder
-from gateway.storage.trail.reading import (
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.core.errors import StorageUnavailable
+from gateway.core.types.audit_log import AuditActor, ChainAnchor, NewEvent, TrailQuery
+from gateway.storage.audit_log.append import EVENTS, AuditLog, recorder
+from gateway.storage.audit_log.listing import (
     CHANGED,
     MISSING,
     NOT_THE_SAME,
@@ -27,14 +24,17 @@ from gateway.storage.trail.reading import (
     read_events,
     verify,
 )
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
+from gateway.storage.database.migrate import migrate
+from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 
-ANN = Actor("key_ann", "Ann")
+ANN = AuditActor("key_ann", "Ann")
 NUMBER = EVENTS.c.number
 
 
 @pytest.fixture
-async def own(storage_url: str) -> AsyncIterator[Transactions]:
+async def own(storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     """A database of the test's own, as the trail belongs to nobody alone."""
     opened = open_transactions(StorageSettings(url=storage_url))
     await migrate(opened)
@@ -42,20 +42,20 @@ async def own(storage_url: str) -> AsyncIterator[Transactions]:
     await opened.close()
 
 
-def trail_of(transactions: Transactions) -> Trail:
-    return Trail(transactions, SystemClock(), is_strict=True)
+def trail_of(transactions: DatabaseTransactions) -> AuditLog:
+    return AuditLog(transactions, SystemClock(), is_strict=True)
 
 
-async def five_events(transactions: Transactions) -> None:
+async def five_events(transactions: DatabaseTransactions) -> None:
     for number in range(1, 6):
         await trail_of(transactions).saw(NewEvent(ANN, "conversation.seen", f"conv_{number}", "acme", {"n": number}))
 
 
-async def run(transactions: Transactions, *statements: Any) -> None:
+async def run(transactions: DatabaseTransactions, *statements: Any) -> None:
     await transactions.run(lambda c: [c.execute(each) for each in statements], write=True)
 
 
-async def take_triggers_away(transactions: Transactions) -> None:
+async def take_triggers_away(transactions: DatabaseTransactions) -> None:
     """As somebody would who owns the database."""
     if transactions.remote:
         await run(transactions, sa.text("ALTER TABLE admin_events DISABLE TRIGGER USER"))
@@ -78,7 +78,7 @@ def put_in(rows: list[dict[str, Any]], behind: int) -> list[Any]:
     return [*moved, EVENTS.insert().values({**rows[behind - 1], "number": behind + 1})]
 
 
-async def test_s12_12_whatever_is_done_to_rows_is_found(own: Transactions) -> None:
+async def test_s12_12_whatever_is_done_to_rows_is_found(own: DatabaseTransactions) -> None:
     await five_events(own)
     whole = await verify(own)
     assert (whole.events, whole.broken) == (5, None)
@@ -122,7 +122,7 @@ async def test_s12_12_whatever_is_done_to_rows_is_found(own: Transactions) -> No
     assert await verify(own) == whole
 
 
-async def test_s12_12_that_the_last_are_gone_is_found_with_an_earlier_export(own: Transactions) -> None:
+async def test_s12_12_that_the_last_are_gone_is_found_with_an_earlier_export(own: DatabaseTransactions) -> None:
     await five_events(own)
     last = (await verify(own)).last
     assert last is not None
@@ -136,7 +136,7 @@ async def test_s12_12_that_the_last_are_gone_is_found_with_an_earlier_export(own
     assert (await verify(own, last)).reason == NOT_THE_SAME
 
 
-async def test_s12_12_events_of_another_secret_do_not_hold(own: Transactions, tmp_path: Any) -> None:
+async def test_s12_12_events_of_another_secret_do_not_hold(own: DatabaseTransactions, tmp_path: Any) -> None:
     """A chain that was made anew elsewhere, row by row."""
     await five_events(own)
     forged = open_transactions(StorageSettings(url=f"sqlite:///{tmp_path}/forged.db"))
@@ -152,7 +152,7 @@ async def test_s12_12_events_of_another_secret_do_not_hold(own: Transactions, tm
 @pytest.mark.parametrize(
     "verb", ["UPDATE admin_events SET ok = ok", "DELETE FROM admin_events", "TRUNCATE admin_events"]
 )
-async def test_s12_12_the_database_refuses_to_change_rows(own: Transactions, verb: str) -> None:
+async def test_s12_12_the_database_refuses_to_change_rows(own: DatabaseTransactions, verb: str) -> None:
     if verb.startswith("TRUNCATE") and not own.remote:
         pytest.skip("SQLite has no TRUNCATE")
     await five_events(own)
@@ -161,12 +161,12 @@ async def test_s12_12_the_database_refuses_to_change_rows(own: Transactions, ver
     assert (await verify(own)).events == 5
 
 
-async def test_s12_12_twenty_that_add_at_once_leave_no_gap(own: Transactions, storage_url: str) -> None:
+async def test_s12_12_twenty_that_add_at_once_leave_no_gap(own: DatabaseTransactions, storage_url: str) -> None:
     others = [open_transactions(StorageSettings(url=storage_url, timeout=30.0, pool_size=1)) for _ in range(20)]
 
-    async def add(number: int, transactions: Transactions) -> None:
+    async def add(number: int, transactions: DatabaseTransactions) -> None:
         for each in range(5):
-            await trail_of(transactions).saw(NewEvent(Actor(f"key_{number}"), "conversation.seen", f"conv_{each}"))
+            await trail_of(transactions).saw(NewEvent(AuditActor(f"key_{number}"), "conversation.seen", f"conv_{each}"))
 
     await asyncio.gather(*(add(number, each) for number, each in enumerate(others)))
     for each in others:
@@ -175,7 +175,7 @@ async def test_s12_12_twenty_that_add_at_once_leave_no_gap(own: Transactions, st
     assert (found.events, found.broken) == (100, None)
 
 
-async def test_s12_12_a_change_and_its_event_stand_or_fall_together(own: Transactions) -> None:
+async def test_s12_12_a_change_and_its_event_stand_or_fall_together(own: DatabaseTransactions) -> None:
     store = ConversationStore(own, SystemClock())
     await store.commit(turn("acme", "conv_1", created=True))
     await run(own, sa.text("ALTER TABLE admin_events RENAME TO put_aside"))
@@ -191,9 +191,9 @@ async def test_s12_12_a_change_and_its_event_stand_or_fall_together(own: Transac
     ]
 
 
-async def test_what_a_query_names(own: Transactions) -> None:
+async def test_what_a_query_names(own: DatabaseTransactions) -> None:
     await five_events(own)
-    record: Callable[..., None] = recorder(Actor(None, "root"), SystemClock())
+    record: Callable[..., None] = recorder(AuditActor(None, "root"), SystemClock())
     await own.run(lambda c: record(c, "key.created", "key_1", "beta", {"roles": ["user"]}), write=True)
 
     async def numbers(**query: Any) -> list[int]:
@@ -211,27 +211,29 @@ async def test_what_a_query_names(own: Transactions) -> None:
     assert await numbers(until=found[3].at) == [1, 2, 3]
 
 
-async def test_an_export_and_a_check_go_page_by_page(own: Transactions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.storage.trail.reading.PAGE", 2)
+async def test_an_export_and_a_check_go_page_by_page(
+    own: DatabaseTransactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.storage.audit_log.listing.PAGE", 2)
     await five_events(own)
     pages = [page async for page in all_events(own, TrailQuery())]
     assert [len(page) for page in pages] == [2, 2, 1]
-    assert await verify(own, Anchor(3, pages[1][0].digest)) == replace(await verify(own), events=3)
+    assert await verify(own, ChainAnchor(3, pages[1][0].digest)) == replace(await verify(own), events=3)
     assert PAGE > 2
 
 
-async def test_what_cannot_be_recorded_where_nobody_has_a_key_is_told_in_the_log(own: Transactions) -> None:
+async def test_what_cannot_be_recorded_where_nobody_has_a_key_is_told_in_the_log(own: DatabaseTransactions) -> None:
     await run(own, sa.text("ALTER TABLE admin_events RENAME TO put_aside"))
-    await Trail(own, SystemClock(), is_strict=False).saw(NewEvent(ANN, "conversations.seen"))
+    await AuditLog(own, SystemClock(), is_strict=False).saw(NewEvent(ANN, "conversations.seen"))
     with pytest.raises(StorageUnavailable):
         await trail_of(own).saw(NewEvent(ANN, "conversations.seen"))
 
 
-async def test_a_row_between_two_of_one_chain_is_unlinked(own: Transactions) -> None:
+async def test_a_row_between_two_of_one_chain_is_unlinked(own: DatabaseTransactions) -> None:
     """By somebody who has the secret, but is not careful."""
     await five_events(own)
+    from gateway.storage.audit_log.append import digest_of
     from gateway.storage.secret import read_secret
-    from gateway.storage.trail.append import digest_of
 
     secret = await own.run(read_secret) or b""
     found, _ = await own.run(lambda c: read_events(c, TrailQuery()))

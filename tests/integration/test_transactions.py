@@ -1,4 +1,4 @@
-"""`Transactions`: what is tried again, what is cancelled, and what a connection survives (guarantee §3.6, §3.7)."""
+"""`DatabaseTransactions`: what is tried again, what is cancelled, and what a connection survives (guarantee §3.6, §3.7)."""
 
 import asyncio
 import random
@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.config.settings import StorageSettings
-from gateway.errors import StorageUnavailable
-from gateway.models.conversation import ConversationRef
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.core.config.settings import StorageSettings
+from gateway.core.errors import StorageUnavailable
+from gateway.core.types.conversation import ConversationRef
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.postgres import ATTEMPTS, PostgresTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, turn
@@ -226,7 +226,7 @@ async def _settled(pool: PostgresTransactions) -> None:
 
 
 async def test_a_write_goes_on_when_its_caller_has_left(
-    transactions: Transactions, store: ConversationStore, tenant: str
+    transactions: DatabaseTransactions, store: ConversationStore, tenant: str
 ) -> None:
     """§3.6: also one that has to wait for its turn; and the storage's end waits for it."""
     first = asyncio.Event()

@@ -11,16 +11,16 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 
-from gateway.base import jsons
-from gateway.base.clock import SystemClock
-from gateway.config.settings import StorageSettings
-from gateway.http.conversations.import_check import parse_export
-from gateway.models.conversation import ConversationRef
-from gateway.models.turn import TurnCommit
+from gateway.api.conversations.import_check import parse_export
+from gateway.core import jsons
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.turn import TurnCommit
 from gateway.storage.conversations import import_rows
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, turn
@@ -34,7 +34,7 @@ ANY = settings(
 
 
 @pytest.fixture
-def transfer(transactions: Transactions) -> ConversationTransfer:
+def transfer(transactions: DatabaseTransactions) -> ConversationTransfer:
     """The way out of the module's database, and into it."""
     return ConversationTransfer(transactions, SystemClock())
 
@@ -102,7 +102,7 @@ async def test_what_requests_left_behind_comes_through(
 
 
 async def test_it_is_new_each_time_and_a_name_that_is_taken_stays_where_it_is(
-    store: ConversationStore, transfer: ConversationTransfer, transactions: Transactions, tenant: str
+    store: ConversationStore, transfer: ConversationTransfer, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """Importing the same twice gives two conversations; nothing of the first is touched, no bill is made."""
     mine = f"conv_{tenant}"
@@ -126,7 +126,7 @@ async def test_it_is_new_each_time_and_a_name_that_is_taken_stays_where_it_is(
 
 
 async def test_an_imported_conversation_is_deleted_like_any_other(
-    store: ConversationStore, transfer: ConversationTransfer, transactions: Transactions, tenant: str
+    store: ConversationStore, transfer: ConversationTransfer, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§5, §6: with what came with it for information."""
     word = f"marimba{tenant}"
@@ -151,7 +151,7 @@ async def test_another_tenants_is_unknown(
 
 
 async def test_what_cannot_be_written_leaves_nothing(
-    transfer: ConversationTransfer, transactions: Transactions, tenant: str, monkeypatch: pytest.MonkeyPatch
+    transfer: ConversationTransfer, transactions: DatabaseTransactions, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of it, or nothing."""
     raw = jsons.dumps(bare([user_message(0, None), user_message(1, 0)]))

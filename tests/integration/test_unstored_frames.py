@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import CacheSettings, Settings
-from gateway.models.exchange import ModelFacts
-from gateway.ports import CacheBackend
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import CacheSettings, Settings
+from gateway.core.ports import CacheBackend
+from gateway.core.types.chat import ModelFacts
+from gateway.pipeline.stored_turn import TurnRecorder
+from gateway.pipeline.unstored_frames import MAC
 from gateway.storage.cache.frames import MAX_BYTES, FrameCache
 from gateway.storage.cache.memory import MemoryCache, open_cache
-from gateway.turn.stored_turn import TurnRecorder
-from gateway.turn.unstored_frames import MAC
 from tests.support.hand_clock import HandClock
 from tests.support.in_process import InProcess
 from tests.support.valkey import Valkey

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from gateway.upstream.http.connection import END
-from gateway.upstream.http.faults import Origin
+from gateway.upstream.http.faults import ConnectionOrigin
 from gateway.upstream.http.pool import ConnectionPool
 from tests.support.http_server import Answer, Record, ThreadedHttpServer
 
@@ -31,9 +31,9 @@ def running() -> Iterator[ThreadedHttpServer]:
     found.stop()
 
 
-def at(server: ThreadedHttpServer) -> Origin:
+def at(server: ThreadedHttpServer) -> ConnectionOrigin:
     """Where it listens."""
-    return Origin("127.0.0.1", server.port, False)
+    return ConnectionOrigin("127.0.0.1", server.port, False)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ async def pool() -> AsyncIterator[ConnectionPool]:
     assert found.size == 0
 
 
-async def ask(pool: ConnectionPool, origin: Origin, wait: float | None = 5) -> bytes:
+async def ask(pool: ConnectionPool, origin: ConnectionOrigin, wait: float | None = 5) -> bytes:
     """One whole exchange."""
     connection = await pool.take(origin, 1, wait)
     try:
@@ -109,7 +109,7 @@ async def test_idle_connections_to_one_upstream_make_room_for_another(
 
 
 async def test_connections_that_cannot_be_made_leave_room(pool: ConnectionPool, server: ThreadedHttpServer) -> None:
-    nowhere = Origin("no-such-host.invalid", 1, False)
+    nowhere = ConnectionOrigin("no-such-host.invalid", 1, False)
     for _ in range(3 * MOST):
         with pytest.raises(httpx.ConnectError):
             await pool.take(nowhere, 1, 0.1)
@@ -151,7 +151,7 @@ async def test_a_connection_whose_last_bytes_came_late_serves_the_next_request_t
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    origin = Origin("127.0.0.1", server.sockets[0].getsockname()[1], False)
+    origin = ConnectionOrigin("127.0.0.1", server.sockets[0].getsockname()[1], False)
     first = await pool.take(origin, 1, 5)
     first.begin(REQUEST)
     await first.response(5)

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway.accounting.cost import ledger_figures
-from gateway.base.clock import SystemClock
-from gateway.features.entity_memory.aliases import noted
-from gateway.models.conversation import ConversationRef
-from gateway.models.things import NotedThings
-from gateway.models.turn import LedgerQuery, TurnCommit
+from gateway.billing.cost import ledger_figures
+from gateway.core.clock import SystemClock
+from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.entities import NotedThings
+from gateway.core.types.turn import LedgerQuery, TurnCommit
+from gateway.pipeline.features.entity_memory.aliases import noted
 from gateway.storage import user_purge as module
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.entities.memory import EntityStore
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.secret import user_digest
 from gateway.storage.store import ConversationStore
-from gateway.storage.things.memory import ThingMemory
 from gateway.storage.user_purge import PurgedUser, UserPurge
 from tests.integration.commits import NOW, bill, contents, document, turn
 from tests.integration.test_deletion import WORD, Keeping, full_turn, rows
@@ -54,12 +54,12 @@ def alone(tenant: str, user: str) -> TurnCommit:
 
 
 async def purged(
-    transactions: Transactions, tenant: str | None, *, whole: bool = False, dry_run: bool = False
+    transactions: DatabaseTransactions, tenant: str | None, *, whole: bool = False, dry_run: bool = False
 ) -> PurgedUser:
     return await UserPurge(transactions, SystemClock(), Keeping()).run(ANN, tenant, whole=whole, dry_run=dry_run)
 
 
-async def users(transactions: Transactions, table: sa.Table, tenant: str) -> list[Any]:
+async def users(transactions: DatabaseTransactions, table: sa.Table, tenant: str) -> list[Any]:
     """The users that stand in a table of sums or bills, one for each request."""
     found = await rows(transactions, table, tenant=tenant)
     return sorted((row.end_user or "") for row in found for _ in range(getattr(row, "requests", 1)))
@@ -69,7 +69,7 @@ async def digest_of(store: ConversationStore, user: str = ANN) -> str:
     return user_digest(await store.secret(), user)
 
 
-async def test_s13_6_a_user_stands_in_bills_as_configured(transactions: Transactions, tenant: str) -> None:
+async def test_s13_6_a_user_stands_in_bills_as_configured(transactions: DatabaseTransactions, tenant: str) -> None:
     """§13.6: in the ledger, the sums and the list of conversations alike; the same digest on all replicas."""
     for number, how in enumerate(("plain", "hashed", "off")):
         store = ConversationStore(transactions, SystemClock(), users=how)  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ async def test_s13_6_a_user_stands_in_bills_as_configured(transactions: Transact
 
 
 async def test_s13_6_an_audit_finds_a_user_by_name_and_by_digest(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     hashing = ConversationStore(transactions, SystemClock(), users="hashed")
     for each, user in ((store, ANN), (hashing, ANN), (hashing, BOB)):
@@ -95,7 +95,7 @@ async def test_s13_6_an_audit_finds_a_user_by_name_and_by_digest(
 
 
 async def test_s13_7_nothing_that_a_user_said_is_left_and_the_sums_are(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """§13.7: in no column of any table; bills stay, of a digest; others keep what is theirs."""
     mine, other = f"conv_{tenant}", f"conv_other_{tenant}"
@@ -104,7 +104,7 @@ async def test_s13_7_nothing_that_a_user_said_is_left_and_the_sums_are(
         await store.commit(said(full_turn(tenant, mine, created=not minutes, cached=("pdf",)), user, minutes))
     await store.commit(said(turn(tenant, other, "mine stays", created=True), BOB))
     await store.commit(alone(tenant, user))
-    memory = ThingMemory(transactions, SystemClock(), store.secret)
+    memory = EntityStore(transactions, SystemClock(), store.secret)
     place = await memory.place_of(tenant, user)
     await memory.note(tenant, other, (noted("workflow", "wf_1", WORD, "created"),), user, None)
     assert {"messages.body", "ledger.end_user", "usage_days.end_user", "conversations.end_user", "things.name",
@@ -129,7 +129,7 @@ async def test_s13_7_nothing_that_a_user_said_is_left_and_the_sums_are(
 
 @pytest.mark.parametrize("hashed", [False, True])
 async def test_s13_7_of_a_shared_conversation_the_users_turns_go(
-    transactions: Transactions, tenant: str, hashed: bool
+    transactions: DatabaseTransactions, tenant: str, hashed: bool
 ) -> None:
     """§13.7: with documents, things, failed turns and blocks; what others said stays, and can be gone on with."""
     clock = At()
@@ -163,7 +163,7 @@ async def test_s13_7_of_a_shared_conversation_the_users_turns_go(
 
 
 async def test_s13_7_whole_takes_what_others_said_along(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     name = f"conv_{tenant}"
     await store.commit(said(turn(tenant, name, created=True), BOB))
@@ -175,7 +175,7 @@ async def test_s13_7_whole_takes_what_others_said_along(
 
 
 async def test_s13_7_of_two_who_shared_a_conversation_the_second_takes_it_along(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """Nothing is left in it then but system messages, metadata and a session's name."""
     name = f"conv_{tenant}"
@@ -194,7 +194,7 @@ async def test_s13_7_of_two_who_shared_a_conversation_the_second_takes_it_along(
 
 
 async def test_s13_7_another_tenants_user_of_the_same_name_stays(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     for place in (tenant, tenant + "x"):
         await store.commit(said(turn(place, f"conv_{place}", WORD, created=True), ANN))
@@ -207,7 +207,7 @@ async def test_s13_7_another_tenants_user_of_the_same_name_stays(
 
 
 async def test_s13_7_a_turn_that_is_under_way_is_not_stored(
-    store: ConversationStore, transactions: Transactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """As with any deletion: its bill stays and names nobody."""
     name = f"conv_{tenant}"
@@ -219,7 +219,7 @@ async def test_s13_7_a_turn_that_is_under_way_is_not_stored(
 
 
 async def test_s13_7_bills_are_renamed_in_small_steps(
-    store: ConversationStore, transactions: Transactions, tenant: str, monkeypatch: pytest.MonkeyPatch
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BATCH", 2)
     for _ in range(5):

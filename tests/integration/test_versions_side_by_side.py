@@ -14,15 +14,15 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy.util import await_only
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import Settings, StorageSettings
-from gateway.errors import StorageUnavailable
-from gateway.models.conversation import ConversationRef
-from gateway.models.turn import LedgerQuery
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import Settings, StorageSettings
+from gateway.core.errors import StorageUnavailable
+from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.turn import LedgerQuery
 from gateway.operations.check import check, migrate_now
 from gateway.storage.database import migrate as migration
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, open_transactions
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import migrate, migrations_folder, revision_of, schema_state
 from gateway.storage.ledger import ledger_pages
@@ -37,7 +37,7 @@ THIS = schema.REVISION
 
 
 @pytest.fixture
-async def transactions(storage_url: str) -> AsyncIterator[Transactions]:
+async def transactions(storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     """An empty database of the test's own."""
     opened = open_transactions(StorageSettings(url=storage_url))
     yield opened
@@ -50,7 +50,7 @@ def next_version(tmp_path: Path) -> Path:
     return next_migrations(tmp_path / "migrations")
 
 
-async def upgrade(transactions: Transactions, revision: str, folder: Path) -> None:
+async def upgrade(transactions: DatabaseTransactions, revision: str, folder: Path) -> None:
     """Runs the migrations of a folder up to one revision, as the version of that revision would."""
 
     def work(connection: sa.Connection) -> None:
@@ -63,7 +63,7 @@ async def upgrade(transactions: Transactions, revision: str, folder: Path) -> No
     await transactions.run(work, write=True)
 
 
-async def begun(transactions: Transactions) -> ConversationStore:
+async def begun(transactions: DatabaseTransactions) -> ConversationStore:
     """A database of this version with a conversation of one turn."""
     await migrate(transactions)
     store = ConversationStore(transactions, SystemClock())
@@ -76,7 +76,7 @@ async def said(store: ConversationStore, conversation: str) -> list[str]:
 
 
 async def test_two_versions_are_ready_and_write_beside_each_other(
-    transactions: Transactions, next_version: Path, monkeypatch: pytest.MonkeyPatch
+    transactions: DatabaseTransactions, next_version: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ADR 10: a rolling upgrade: the next version is ready once it has migrated, and this one stays so; what either
     stores, the other continues. The older one leaves the schema alone."""
@@ -100,7 +100,7 @@ async def test_two_versions_are_ready_and_write_beside_each_other(
 
 
 async def test_this_version_is_not_ready_beside_one_that_breaks_with_it(
-    transactions: Transactions, next_version: Path
+    transactions: DatabaseTransactions, next_version: Path
 ) -> None:
     """ADR 10: a newer schema says which versions may run on it."""
     store = await begun(transactions)
@@ -127,13 +127,13 @@ SINCE_STEPS = tuple(f"{number:04}" for number in range(2, 16))
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
-async def test_the_schema_says_which_version_may_run_on_it(transactions: Transactions) -> None:
+async def test_the_schema_says_which_version_may_run_on_it(transactions: DatabaseTransactions) -> None:
     """ADR 10: every migration leaves a row, the first one too."""
     await migrate(transactions)
     assert await transactions.run(oldest_versions) == {"0001": "0001"} | dict.fromkeys(SINCE_STEPS, "0002")
 
 
-async def test_where_something_was_stored_the_version_before_may_run_on(transactions: Transactions) -> None:
+async def test_where_something_was_stored_the_version_before_may_run_on(transactions: DatabaseTransactions) -> None:
     """ADR 10, ADR 19: until `gateway migrate --finish` what this version writes can be read by the one before."""
     await upgrade(transactions, "0001", migrations_folder())
     query = sa.text("INSERT INTO secrets (name, value) VALUES ('keyed-hash', :value)")
@@ -210,7 +210,7 @@ def assert_ten_migrate(server: ForkServer, environment: Mapping[str, str], folde
 
 
 async def test_ten_replicas_migrate_an_empty_database_at_once(
-    transactions: Transactions, tmp_path: Path, storage_url: str, fork_server: ForkServer
+    transactions: DatabaseTransactions, tmp_path: Path, storage_url: str, fork_server: ForkServer
 ) -> None:
     """§9: ten real processes; all succeed."""
     assert_ten_migrate(fork_server, scrubbed_environment() | {"DATABASE_URL": storage_url}, tmp_path)
@@ -218,7 +218,7 @@ async def test_ten_replicas_migrate_an_empty_database_at_once(
 
 
 async def test_ten_replicas_of_the_next_version_migrate_at_once(
-    transactions: Transactions, tmp_path: Path, storage_url: str
+    transactions: DatabaseTransactions, tmp_path: Path, storage_url: str
 ) -> None:
     """§9: ten real processes on a database with data: all succeed, the data is whole."""
     store = await begun(transactions)
@@ -235,7 +235,7 @@ class TestPostgres:
     """What PostgreSQL alone can do: build indexes beside writers, and wait for tables."""
 
     @pytest.fixture
-    async def opened(self, postgres: Postgres) -> AsyncIterator[Transactions]:
+    async def opened(self, postgres: Postgres) -> AsyncIterator[DatabaseTransactions]:
         """An empty database."""
         opened = open_transactions(StorageSettings(url=postgres.new_database()))
         yield opened
@@ -243,7 +243,7 @@ class TestPostgres:
 
     @pytest.fixture
     async def store(
-        self, opened: Transactions, next_version: Path, monkeypatch: pytest.MonkeyPatch
+        self, opened: DatabaseTransactions, next_version: Path, monkeypatch: pytest.MonkeyPatch
     ) -> ConversationStore:
         """A database of this version with a conversation, about to be migrated by the next one."""
         store = await begun(opened)
@@ -251,7 +251,7 @@ class TestPostgres:
         return store
 
     @pytest.mark.usefixtures("store")
-    async def test_an_index_whose_building_was_cut_off_is_built_anew(self, opened: Transactions) -> None:
+    async def test_an_index_whose_building_was_cut_off_is_built_anew(self, opened: DatabaseTransactions) -> None:
         """ADR 10: what a killed migration leaves is no index that anyone could use."""
         make = f"CREATE INDEX {INDEX} ON conversations (tenant, head_id)"
         spoil = f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{INDEX}'::regclass"
@@ -263,7 +263,7 @@ class TestPostgres:
 
     @pytest.mark.parametrize("last", ["SELECT count(*) FROM messages", "LOCK TABLE messages IN ACCESS SHARE MODE"])
     async def test_a_table_in_use_is_waited_for_and_nobody_behind_it_suffers(
-        self, opened: Transactions, store: ConversationStore, last: str
+        self, opened: DatabaseTransactions, store: ConversationStore, last: str
     ) -> None:
         """ADR 10: a transaction that stays open delays the migration, with a snapshot (which an index would wait for)
         or without one (for which the change of the table does). Others go on reading and writing meanwhile."""
@@ -288,7 +288,7 @@ class TestPostgres:
         assert len(await said(store, "conv_1")) == 58
 
     @pytest.mark.usefixtures("store")
-    async def test_another_process_that_never_ends_is_named(self, opened: Transactions) -> None:
+    async def test_another_process_that_never_ends_is_named(self, opened: DatabaseTransactions) -> None:
         """ADR 10: the wait for another's migration has a limit, and the message says for whom it waited."""
         held, free = asyncio.Event(), asyncio.Event()
 
@@ -309,7 +309,7 @@ class TestPostgres:
 
 
 async def test_a_migration_that_fails_in_its_middle_leaves_the_old_schema(
-    transactions: Transactions, next_version: Path, monkeypatch: pytest.MonkeyPatch
+    transactions: DatabaseTransactions, next_version: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ADR 10: and the version before goes on as if nothing had been tried."""
     store = await begun(transactions)

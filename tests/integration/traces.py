@@ -5,10 +5,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 
 
-async def traces(transactions: Transactions, word: str) -> list[str]:
+async def traces(transactions: DatabaseTransactions, word: str) -> list[str]:
     """`table.column` of every value in the database that holds the word."""
 
     def work(connection: sa.Connection) -> list[str]:

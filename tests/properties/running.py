@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway.config.settings import Settings
-from gateway.errors import ContextLengthExceeded
-from gateway.models.exchange import ModelFacts
+from gateway.core.config.settings import Settings
+from gateway.core.errors import ContextLengthExceeded
+from gateway.core.types.chat import ModelFacts
 from tests.properties.cases import DOCUMENT_CHARS, Case, Flavour, Json, as_pinned, at_edge, single, some_pinned
 from tests.properties.checks.budget import check_refusal
 from tests.properties.checks.everything import check_answer

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.errors import ContextLengthExceeded
+from gateway.core.errors import ContextLengthExceeded
 from tests.properties.cases import (
     Case,
     Json,

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.base.ids import new_id
-from gateway.config.settings import Settings
-from gateway.errors import ContextLengthExceeded, UpstreamRefused
-from gateway.http.inner.validation import Arrival, parse_chat_request
-from gateway.models.exchange import Caller, Deployment, ModelFacts, Native
-from gateway.turn import body
-from gateway.wire.anthropic.receiving import message_of
-from gateway.wire.anthropic.sending import messages_request
+from gateway.api.request.validation import RequestArrival, parse_chat_request
+from gateway.core.config.settings import Settings
+from gateway.core.errors import ContextLengthExceeded, UpstreamRefused
+from gateway.core.formats.anthropic.receiving import message_of
+from gateway.core.formats.anthropic.sending import messages_request
+from gateway.core.ids import new_id
+from gateway.core.types.chat import ModelDeployment, ModelFacts, NativeRequest, RequestCaller
+from gateway.pipeline import payload as body
 from tests.support import anthropic_wire as wire
 from tests.support import in_process
 from tests.support.in_process import InProcess
@@ -34,7 +34,7 @@ ADAPTIVE = {"type": "adaptive"}
 class Claude(in_process.OneProvider):
     """Every model is one of Anthropic's."""
 
-    def deployment(self, model: str, caller: Caller) -> Deployment:
+    def deployment(self, model: str, caller: RequestCaller) -> ModelDeployment:
         found = super().deployment(model, caller)
         return replace(found, protocol="anthropic", provider="anthropic", origin="anthropic claude")
 
@@ -83,10 +83,10 @@ class Talk:
         body["messages"] = sent
         fields = {"thinking": self._thinking}
         body |= {} if self._native else fields
-        arrival = Arrival(new_id("req_"), datetime.now(UTC), 0.0, len(str(body)))
-        request = parse_chat_request(body, {}, Caller("t"), self.process.settings, arrival)
+        arrival = RequestArrival(new_id("req_"), datetime.now(UTC), 0.0, len(str(body)))
+        request = parse_chat_request(body, {}, RequestCaller("t"), self.process.settings, arrival)
         if self._native:
-            request = replace(request, api="messages", native=Native("anthropic", fields))
+            request = replace(request, api="messages", native=NativeRequest("anthropic", fields))
         answer: Json = await self.process.answer(request)
         self.said.append(answer["choices"][0]["message"])
         self._conversation = (answer.get("conversation") or {}).get("id")

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from gateway.errors import ContextLengthExceeded
+from gateway.core.errors import ContextLengthExceeded
 from tests.properties.cases import FLAVOURS, Flavour, Json, at_edge, single
 from tests.properties.running import check_talks, gateway
 from tests.support.edges import EDGES, Edge

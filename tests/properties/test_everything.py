@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable
 
-from gateway.config.settings import Settings
+from gateway.core.config.settings import Settings
 from tests.properties.checks.seen import Broken
 from tests.properties.everything import PROFILES, Everything
 from tests.properties.running import FACTS

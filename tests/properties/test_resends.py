@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gateway.base.clock import SystemClock
-from gateway.config.settings import Settings
-from gateway.errors import GatewayError
-from gateway.http.inner import resends
-from gateway.models.exchange import ModelFacts
-from gateway.models.records import ItemQuery
+from gateway.api.request import body_cache as resends
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import Settings
+from gateway.core.errors import GatewayError
+from gateway.core.types.chat import ModelFacts
+from gateway.core.types.records import ItemQuery
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.conversations.records import ConversationRecords
 from gateway.storage.database import schema

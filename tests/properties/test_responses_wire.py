@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from gateway.models.chain import message_digest
-from gateway.wire.responses.chunks import ResponseChunks
-from gateway.wire.responses.events import ResponseEvents
-from gateway.wire.responses.reading import read_request
-from gateway.wire.responses.receiving import completion_of
-from gateway.wire.responses.sending import input_items, response_request
-from gateway.wire.responses.wording import ENCRYPTED, echo
-from gateway.wire.responses.wording import response_of as worded
-from gateway.wire.stream_record import StreamRecord
+from gateway.core.formats.responses.chunks import ResponseChunks
+from gateway.core.formats.responses.events import ResponseEvents
+from gateway.core.formats.responses.receiving import completion_of
+from gateway.core.formats.responses.request_parser import read_request
+from gateway.core.formats.responses.sending import input_items, response_request
+from gateway.core.formats.responses.serializer import ENCRYPTED, echo
+from gateway.core.formats.responses.serializer import response_of as worded
+from gateway.core.formats.stream_record import StreamRecord
+from gateway.core.types.chain import message_digest
 from tests.support.mock_responses import (
     TYPED,
     Script,

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.config.settings import Settings
-from gateway.errors import ContextLengthExceeded
+from gateway.core.config.settings import Settings
+from gateway.core.errors import ContextLengthExceeded
 from tests.properties.checks import tokens
 from tests.properties.running import FACTS
 from tests.support.in_process import InProcess

@@ -20,7 +20,7 @@ from tests.same.provider import Provider
 from tests.same.side import Entry, Side
 from tests.support.gateway_process import REPOSITORY
 
-MOST_SHOWN = 12
+MAX_SHOWN = 12
 """Differing places that are printed of one request, and rows of one table."""
 
 
@@ -67,7 +67,7 @@ def _play(options: argparse.Namespace, old: Side, new: Side) -> tuple[int, list[
             failed.append(f"ID-c{options.seed}-{number}-")
             only = f" --only {options.only}" if options.only else ""
             print(f"\n=== {name}: --seed {options.seed} --case {number}{only}")
-            print("\n".join(found[: 4 * MOST_SHOWN]), flush=True)
+            print("\n".join(found[: 4 * MAX_SHOWN]), flush=True)
         number += 1
         if options.case is not None:
             break
@@ -102,7 +102,7 @@ def _differences(old: list[Entry], new: list[Entry]) -> Iterator[str]:
         if one is None or other is None:
             yield f"only the {'new' if one is None else 'old'} one had it sent"
             continue
-        yield from [f"  {line}" for line in _of_entry(one, other)][:MOST_SHOWN]
+        yield from [f"  {line}" for line in _of_entry(one, other)][:MAX_SHOWN]
 
 
 def _of_entry(old: Entry, new: Entry) -> Iterator[str]:
@@ -141,13 +141,13 @@ def _compare_rows(world: str, told: re.Pattern[str], old: dict[str, list[str]], 
         count += max(len(gone), len(come), len(added))
         if gone or come:
             print(f"\n=== rows of {table} ({world}): {len(gone)} only in the old storage, {len(come)} only in the new")
-        for left, right in [*zip_longest(gone, come)][:MOST_SHOWN]:
+        for left, right in [*zip_longest(gone, come)][:MAX_SHOWN]:
             if left is None or right is None:
                 print(f"  only {'new' if left is None else 'old'}: {str(left or right)[:600]}")
             else:
                 print(
                     f"  {left[:200]}…\n"
-                    + "\n".join(f"    {each}" for each in [*differing(parsed(left), parsed(right))][:MOST_SHOWN])
+                    + "\n".join(f"    {each}" for each in [*differing(parsed(left), parsed(right))][:MAX_SHOWN])
                 )
     return count
 

@@ -10,7 +10,7 @@ import os
 import random
 import time
 
-from gateway.base import ids
+from gateway.core import ids
 
 
 class _Time:

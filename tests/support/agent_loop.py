@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.errors import UpstreamUnreachable
+from gateway.core.errors import UpstreamUnreachable
 from tests.support.in_process import InProcess
 
 Json = dict[str, Any]

@@ -7,9 +7,9 @@ from typing import Any
 from tests.support import anthropic_wire as wire
 
 Json = dict[str, Any]
-MOST_MARKS, LOOKBACK = 4, 20
+MAX_MARKS, LOOKBACK = 4, 20
 CHARS_PER_TOKEN = 4
-LEAST_TOKENS = 1024
+MIN_TOKENS = 1024
 
 
 class PromptCache:
@@ -37,10 +37,10 @@ class PromptCache:
                 assert mark == {"type": "ephemeral"}
                 assert block["type"] != "text" or block["text"].strip(), "cache_control cannot be set for empty text"
                 marks.append(number)
-        assert len(marks) <= MOST_MARKS, "A maximum of 4 blocks with cache_control may be provided."
+        assert len(marks) <= MAX_MARKS, "A maximum of 4 blocks with cache_control may be provided."
         read = max((self._read(ends, mark) for mark in marks), default=0)
-        written = max((ends[mark][1] for mark in marks if ends[mark][1] >= LEAST_TOKENS), default=0)
-        self._known |= {ends[mark][0] for mark in marks if ends[mark][1] >= LEAST_TOKENS}
+        written = max((ends[mark][1] for mark in marks if ends[mark][1] >= MIN_TOKENS), default=0)
+        self._known |= {ends[mark][0] for mark in marks if ends[mark][1] >= MIN_TOKENS}
         return wire.usage(size - max(read, written), 5, read=read, written=max(0, written - read))
 
     def _read(self, ends: list[tuple[bytes, int]], mark: int) -> int:

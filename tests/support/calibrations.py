@@ -2,19 +2,19 @@
 
 from collections.abc import Mapping
 
-from gateway.models.calibration import Calibration
+from gateway.core.types.calibration import ModelCalibration
 
 
 class MemoryCalibrations:
     """Kept as long as the process lives."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Calibration] = {}
+        self._kept: dict[str, ModelCalibration] = {}
 
-    async def load(self) -> dict[str, Calibration]:
+    async def load(self) -> dict[str, ModelCalibration]:
         """All of them."""
         return dict(self._kept)
 
-    async def save(self, learned: Mapping[str, Calibration]) -> None:
+    async def save(self, learned: Mapping[str, ModelCalibration]) -> None:
         """Replaces those of these models."""
         self._kept |= learned

@@ -18,14 +18,14 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.models.exchange import ModelFacts
-from gateway.tokens.counter import TiktokenCounter
+from gateway.context.tokens.counter import TiktokenCounter
+from gateway.core.types.chat import ModelFacts
 from gateway.upstream.litellm.library import OFFLINE, READ_ONLY
-from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.catalogue import ModelCatalogue
 
 IMPORTED = (
     *("gateway.cli", "gateway.app", "gateway.server", "alembic.command", "uvicorn.loops.uvloop", "uvloop"),
-    *("sqlalchemy.ext.asyncio", "asyncpg", "gateway.tokens.counter", "gateway.relevance.rank"),
+    *("sqlalchemy.ext.asyncio", "asyncpg", "gateway.context.tokens.counter", "gateway.retrieval.rank"),
     *(
         "gateway.operations.audit",
         "gateway.operations.check",
@@ -58,7 +58,7 @@ def main(control: socket.socket, *, litellm: bool) -> None:
     if litellm:
         _import_litellm()
     _load_vocabulary()
-    Catalogue().load()
+    ModelCatalogue().load()
     gc.freeze()
     start = _serve(control)
     if start is not None:

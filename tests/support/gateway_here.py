@@ -21,11 +21,11 @@ from urllib.parse import unquote
 import httpx
 import httpx2
 
-from gateway.config.loading import load_settings
-from gateway.http.edge import CLIENT, App, Draining
+from gateway.api.server.fast_router import CLIENT, App, ShutdownState
+from gateway.core.config.loading import load_settings
+from gateway.core.instrumentation.lines import json_line
+from gateway.core.instrumentation.logs import LineHandler
 from gateway.routes import create_app
-from gateway.telemetry.lines import json_line
-from gateway.telemetry.logs import LineHandler
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import ThreadedHttpServer
 from tests.support.mock_provider import MockProvider
@@ -312,7 +312,7 @@ class GatewayHere(GatewayProcess):
     def __init__(self, config: Any, env: Any = None, **more: Any) -> None:
         super().__init__(config, env, port=next(PORTS), **more)
         self._app: App | None = None
-        self._draining = Draining()
+        self._draining = ShutdownState()
         self._running: set[asyncio.Future[None]] = set()
         self._ends: asyncio.Event | None = None
         self._life: asyncio.Future[None] | None = None
@@ -330,7 +330,7 @@ class GatewayHere(GatewayProcess):
         self._handler = LineHandler(self.log.open("a", encoding="utf-8"), json_line)
         logging.getLogger().addHandler(self._handler)
         logging.getLogger("gateway").setLevel(logging.INFO)
-        self._draining = Draining()
+        self._draining = ShutdownState()
         self._app = on_loop(self._open(create_app, settings))
         HERE[self.port] = self
         with httpx.Client(base_url=self.url, trust_env=False) as client:

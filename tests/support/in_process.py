@@ -8,57 +8,56 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, cast
 
-from gateway.accounting.metadata import response_metadata
-from gateway.artifacts.files import FileReader
-from gateway.base import jsons
-from gateway.base.clock import SystemClock
-from gateway.base.ids import new_id
-from gateway.config.settings import Settings
+from gateway.api.request.body_cache import BodyCache, read_chat_request
+from gateway.api.request.messages import plain_messages
+from gateway.api.request.validation import RequestArrival, parse_chat_request
+from gateway.billing.metadata import response_metadata
 from gateway.context.manager import ContextManager, ContextSources, PassageRanking
-from gateway.errors import NotFound
-from gateway.features import citations, echoes, pdf_pages
-from gateway.features.agents import AgentSections
-from gateway.features.entity_memory import EntityMemory
-from gateway.features.pdf_pages import PageCutter
-from gateway.features.recall import Recall
-from gateway.http.inner.messages import plain_messages
-from gateway.http.inner.resends import Resends, read_chat_request
-from gateway.http.inner.validation import Arrival, parse_chat_request
-from gateway.models.bill import ResponseMetadata
-from gateway.models.exchange import (
-    Caller,
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.core import jsons
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import Settings
+from gateway.core.errors import NotFound
+from gateway.core.ids import new_id
+from gateway.core.instrumentation.hooks import TelemetryHooks
+from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.ports import CacheBackend, Clock, Upstream
+from gateway.core.types.bill import ResponseMetadata
+from gateway.core.types.chat import (
     ChatRequest,
     ChunkStream,
-    Deployment,
     JsonAnswer,
+    ModelDeployment,
     ModelFacts,
-    Native,
+    NativeRequest,
+    RequestCaller,
     StoredFile,
 )
-from gateway.models.routing import NO_HINT, Candidates, RouteHint
-from gateway.models.turn import TurnCommit
-from gateway.models.upstream import UpstreamRequest
-from gateway.ports import CacheBackend, Clock, Upstream
-from gateway.relevance.index_cache import ContentIndexes, IndexedCache
+from gateway.core.types.routing import NO_HINT, RouteHint, RoutingCandidates
+from gateway.core.types.turn import TurnCommit
+from gateway.core.types.upstream import UpstreamRequest
+from gateway.documents.file_reader import FileReader
+from gateway.pipeline.features import citations, echoes, pdf_pages
+from gateway.pipeline.features.agents import AgentSections
+from gateway.pipeline.features.entity_memory import EntityMemory
+from gateway.pipeline.features.pdf_pages import PageCutter
+from gateway.pipeline.features.recall import RecallFeature
+from gateway.pipeline.hooks import FeatureHooks
+from gateway.pipeline.parts import PipelineParts
+from gateway.pipeline.pipeline import open_pipeline
+from gateway.pipeline.stages import SettledRequest, not_paused
+from gateway.pipeline.stored_turn import TurnRecorder
+from gateway.pipeline.unstored_frames import UnstoredFrames
+from gateway.retrieval.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.frames import FrameCache
 from gateway.storage.cache.memory import MemoryCache
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.entities.memory import EntityStore
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
-from gateway.storage.things.memory import ThingMemory
-from gateway.telemetry.hooks import Hooks
-from gateway.telemetry.metrics import Metrics
-from gateway.tokens.counter import CounterRegistry
-from gateway.turn.hooks import FeatureHooks
-from gateway.turn.parts import PipelineParts
-from gateway.turn.pipeline import open_pipeline
-from gateway.turn.stages import Settled, not_paused
-from gateway.turn.stored_turn import TurnRecorder
-from gateway.turn.unstored_frames import UnstoredFrames
-from gateway.upstream.routing.candidates import Alone
-from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.upstream.routing.catalogue import ModelCatalogue
+from gateway.upstream.routing.router import ConfiguredRouter, SingleDeployment
 
 Json = dict[str, Any]
 Answers = Callable[[Json], Json]
@@ -75,18 +74,18 @@ class OneProvider(ConfiguredRouter):
     """Every model is served by the same function; facts by the model's name."""
 
     def __init__(self, facts: dict[str, ModelFacts]) -> None:
-        super().__init__(Settings(), Catalogue())
+        super().__init__(Settings(), ModelCatalogue())
         self._by_name = facts
 
-    def deployment(self, model: str, caller: Caller) -> Deployment:
-        return Deployment(
+    def deployment(self, model: str, caller: RequestCaller) -> ModelDeployment:
+        return ModelDeployment(
             model, model, f"openai/{model}", "http://127.0.0.1:9/v1", "sk-test", operator_key=True, has_responses=False
         )
 
-    def candidates(self, model: str, caller: Caller, hint: RouteHint = NO_HINT) -> Candidates:
-        return Alone(self.deployment(model, caller), self.health)
+    def candidates(self, model: str, caller: RequestCaller, hint: RouteHint = NO_HINT) -> RoutingCandidates:
+        return SingleDeployment(self.deployment(model, caller), self.health)
 
-    def facts(self, model: str, deployment: Deployment | None = None) -> ModelFacts:
+    def facts(self, model: str, deployment: ModelDeployment | None = None) -> ModelFacts:
         return self._by_name[model]
 
 
@@ -104,7 +103,7 @@ class Function:
             "total_tokens": 2,
         }
 
-    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
+    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
         body, self.native = request.body, request.native
         self.sent.append(body)
         message = {"role": "assistant", **self._answers(body)}
@@ -114,7 +113,7 @@ class Function:
             {"id": "c-1", "object": "chat.completion", "choices": [choice], "usage": self.usage_of(body)}, {}
         )
 
-    def stream(self, deployment: Deployment, request: UpstreamRequest) -> AbstractAsyncContextManager[ChunkStream]:
+    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> AbstractAsyncContextManager[ChunkStream]:
         raise NotImplementedError("this provider does not stream")
 
 
@@ -125,11 +124,11 @@ class NotingRecorder:
         self._recorder = recorder
         self.computed: dict[str, ResponseMetadata] = {}
 
-    async def commit_of(self, settled: Settled) -> TurnCommit:
+    async def commit_of(self, settled: SettledRequest) -> TurnCommit:
         self.computed[settled.known.request_id] = settled.known
         return await self._recorder.commit_of(settled)
 
-    async def keep(self, settled: Settled) -> None:
+    async def keep(self, settled: SettledRequest) -> None:
         await self._recorder.keep(settled)
 
 
@@ -137,13 +136,13 @@ class NoFiles:
     """Nobody keeps any (adapter of `ports.documents.FileStore`)."""
 
     @staticmethod
-    def keeps(_caller: Caller) -> bool:
+    def keeps(_caller: RequestCaller) -> bool:
         return False
 
-    async def check(self, file_id: str, caller: Caller) -> None:
+    async def check(self, file_id: str, caller: RequestCaller) -> None:
         raise NotFound("No such file.")
 
-    async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
+    async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
         raise NotFound("No such file.")
 
 
@@ -173,7 +172,7 @@ class InProcess:
         """
         self.clock = clock = clock or SystemClock()
         self.counters = counters = CounterRegistry()
-        self.resends = Resends(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
+        self.resends = BodyCache(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
         self.paths = PathCache(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
         self.indexes = ContentIndexes(2**24, 60.0, clock)
         cache = IndexedCache(MemoryCache(2**20, clock), self.indexes)
@@ -182,7 +181,7 @@ class InProcess:
         self.upstream = Function(answers)
         self.store = store = ConversationStore(self.transactions, clock, cache, None, self.paths)
         reader = FileReader(cache, 60.0)
-        things = ThingMemory(self.transactions, clock, store.secret, self.paths)
+        things = EntityStore(self.transactions, clock, store.secret, self.paths)
         self.context = ContextManager(
             settings=settings,
             counters=counters,
@@ -192,15 +191,15 @@ class InProcess:
         )
         self.frames = FrameCache(shared, clock, settings.cache.frame_ttl, settings.cache.frame_bytes)
         parts = PipelineParts(
-            router=self.router(facts) if upstream is None else ConfiguredRouter(settings, Catalogue()),
+            router=self.router(facts) if upstream is None else ConfiguredRouter(settings, ModelCatalogue()),
             upstream=upstream or self.upstream,
             store=store,
             files=NoFiles(),
             context=self.context,
             counters=counters,
             clock=clock,
-            metrics=Metrics(()),
-            hooks=Hooks(),
+            metrics=GatewayMetrics(()),
+            hooks=TelemetryHooks(),
             frames=UnstoredFrames(self.frames, store, clock),
             features=features or self._features(things),
         )
@@ -210,13 +209,13 @@ class InProcess:
         self.computed = noting.computed
         """Bills by the request's id, as they were computed."""
 
-    def _features(self, things: ThingMemory) -> FeatureHooks:
+    def _features(self, things: EntityStore) -> FeatureHooks:
         """What a server has but for guards and rolling summaries, which ask models of their own."""
         return FeatureHooks(
             [
                 EntityMemory(things).build(),
                 AgentSections(self.counters, self.settings.context).build(),
-                Recall(self.context, self.counters, self.indexes, self.settings.context).build(),
+                RecallFeature(self.context, self.counters, self.indexes, self.settings.context).build(),
                 echoes.build(),
                 citations.build(),
             ]
@@ -227,7 +226,7 @@ class InProcess:
         await migrate(self.transactions, 10.0)
         return self
 
-    async def ask(self, body: Json, tenant: str = "tenant", native: Native | None = None) -> Json:
+    async def ask(self, body: Json, tenant: str = "tenant", native: NativeRequest | None = None) -> Json:
         """The answer's body. `native`: what the request says in the words of Responses alone, which it came by.
 
         Raises:
@@ -235,8 +234,8 @@ class InProcess:
         """
         size = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
         plain = plain_messages(body["messages"])
-        arrival = Arrival(new_id("req_"), self.clock.now(), time.monotonic(), size)
-        request = parse_chat_request(body, {}, Caller(tenant), self.settings, arrival, plain)
+        arrival = RequestArrival(new_id("req_"), self.clock.now(), time.monotonic(), size)
+        request = parse_chat_request(body, {}, RequestCaller(tenant), self.settings, arrival, plain)
         return await self.answer(replace(request, api="responses", native=native) if native else request)
 
     async def send(self, raw: bytes, tenant: str = "tenant") -> Json:
@@ -245,8 +244,8 @@ class InProcess:
         Raises:
             GatewayError: what an HTTP client would get as an error.
         """
-        arrival = Arrival(new_id("req_"), self.clock.now(), time.monotonic(), len(raw))
-        request = read_chat_request(self.resends, raw, {}, Caller(tenant), self.settings, arrival)
+        arrival = RequestArrival(new_id("req_"), self.clock.now(), time.monotonic(), len(raw))
+        request = read_chat_request(self.resends, raw, {}, RequestCaller(tenant), self.settings, arrival)
         with self.resends.holding(raw, request):
             return await self.answer(request)
 

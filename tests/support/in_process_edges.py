@@ -6,16 +6,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.base.clock import SystemClock
-from gateway.base.ids import new_id
-from gateway.http.answering import Dialect
-from gateway.http.auth import Authenticator
-from gateway.http.chat.endpoint import ChatDialect
-from gateway.http.inner.validation import Arrival
-from gateway.http.messages.endpoint import MessagesDialect
-from gateway.http.responses.compact import Compaction
-from gateway.http.responses.endpoint import ResponsesDialect
-from gateway.models.exchange import Caller, ChatRequest, Deployment, Native
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.chat.endpoint import ChatDialect
+from gateway.api.completion_handler import ApiAdapter
+from gateway.api.messages.endpoint import MessagesDialect
+from gateway.api.request.validation import RequestArrival
+from gateway.api.responses.compact import CompactionEndpoint
+from gateway.api.responses.endpoint import ResponsesDialect
+from gateway.core.clock import SystemClock
+from gateway.core.ids import new_id
+from gateway.core.types.chat import ChatRequest, ModelDeployment, NativeRequest, RequestCaller
 from tests.support.edges import Edge, Heard, Json, heard, said_by
 from tests.support.in_process import InProcess, OneProvider
 
@@ -35,7 +35,7 @@ class AtEdges(InProcess):
         sent = self.upstream.sent[-1]["messages"]
         return [{name: each for name, each in message.items() if name not in OF_NATIVES} for message in sent]
 
-    async def ask(self, body: Json, tenant: str = "tenant", native: Native | None = None) -> Json:
+    async def ask(self, body: Json, tenant: str = "tenant", native: NativeRequest | None = None) -> Json:
         """
         Raises:
             GatewayError: what an HTTP client would get as an error.
@@ -44,9 +44,9 @@ class AtEdges(InProcess):
         if edge == "chat":
             return await super().ask(body, tenant, native)
         raw = json.dumps(said_by(edge, body)).encode()
-        arrival = Arrival(new_id("req_"), datetime.now(UTC), time.monotonic(), len(raw))
+        arrival = RequestArrival(new_id("req_"), datetime.now(UTC), time.monotonic(), len(raw))
         dialect = self.dialect(edge)
-        request = dialect.read(raw, {}, Caller(tenant), arrival)
+        request = dialect.read(raw, {}, RequestCaller(tenant), arrival)
         assert request is not None, "nothing that is stored is referred to here"
         with dialect.holding(raw, request):
             answered = await self.answer(request)
@@ -54,17 +54,17 @@ class AtEdges(InProcess):
             return answered
         return self.told(edge, dialect, answered, request)
 
-    def dialect(self, edge: Edge) -> Dialect:
+    def dialect(self, edge: Edge) -> ApiAdapter:
         """The endpoint's own, for one request."""
         if edge == "chat":
             return ChatDialect(self.settings, self.resends)
         if edge == "messages":
             return MessagesDialect(self.settings, self.resends, self.store)
         clock = SystemClock()
-        auth = Authenticator.__new__(Authenticator)  # whose caller is known already
-        return ResponsesDialect(self.settings, self.resends, Compaction(self.store, auth, self.settings, clock))
+        auth = KeyAuthenticator.__new__(KeyAuthenticator)  # whose caller is known already
+        return ResponsesDialect(self.settings, self.resends, CompactionEndpoint(self.store, auth, self.settings, clock))
 
-    def told(self, edge: Edge, dialect: Dialect, answered: Json, request: ChatRequest) -> Json:
+    def told(self, edge: Edge, dialect: ApiAdapter, answered: Json, request: ChatRequest) -> Json:
         """An answer as its client reads it, in a chat's form, under the id that a chat has."""
         found: Heard = heard(edge, json.loads(dialect.whole(answered, request)))
         assert found.bill == answered["response_metadata"]
@@ -76,14 +76,14 @@ class AtEdges(InProcess):
 class SpeakingResponses(OneProvider):
     """An upstream that is asked in the words of Responses where the request is."""
 
-    def deployment(self, model: str, caller: Caller) -> Deployment:
+    def deployment(self, model: str, caller: RequestCaller) -> ModelDeployment:
         return replace(super().deployment(model, caller), has_responses=True)
 
 
 class SpeakingMessages(OneProvider):
     """One that is Anthropic's."""
 
-    def deployment(self, model: str, caller: Caller) -> Deployment:
+    def deployment(self, model: str, caller: RequestCaller) -> ModelDeployment:
         route = f"anthropic/{model}"
         return replace(super().deployment(model, caller), protocol="anthropic", provider="anthropic", route=route)
 

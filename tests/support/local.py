@@ -4,8 +4,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, Self, cast
 
-from gateway.config.settings import Settings
-from gateway.models.exchange import ModelFacts
+from gateway.core.config.settings import Settings
+from gateway.core.types.chat import ModelFacts
 from tests.support.agent_session import AgentSession
 from tests.support.gateway_process import GatewayProcess
 from tests.support.in_process import InProcess

@@ -10,7 +10,7 @@ EXPLAINED = (
     "SET auto_explain.log_min_duration = 0",
     "SET auto_explain.log_nested_statements = on",
 )
-MOST_SORTED = 1000
+MAX_SORTED = 1000
 COPIES = """INSERT INTO conversations (id, tenant, head_id, attachments, created_at, updated_at)
     SELECT id || '-' || n, tenant || '-' || n, head_id || '-' || n, 0, created_at, updated_at
     FROM conversations, generate_series(1, {copies}) n"""
@@ -67,6 +67,6 @@ def large_steps(plan: str, tables: frozenset[str]) -> list[str]:
     for line in plan.splitlines():
         scan = re.search(r"Seq Scan on (\w+)", line)
         sort = re.search(r"Sort  \(cost=\S+ rows=(\d+)", line)
-        if (scan and scan[1] in tables) or (sort and int(sort[1]) > MOST_SORTED):
+        if (scan and scan[1] in tables) or (sort and int(sort[1]) > MAX_SORTED):
             lines.append(line.strip())
     return lines

@@ -7,9 +7,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from gateway.accounting.cost import ledger_figures, price_call, total_cost
-from gateway.models.bill import PICO, usage_of
-from gateway.models.turn import LedgerEntry, TurnCommit, TurnStatus
+from gateway.billing.cost import ledger_figures, price_call, total_cost
+from gateway.core.types.bill import PICO, usage_of
+from gateway.core.types.turn import LedgerEntry, TurnCommit, TurnStatus
 from tests.integration.commits import bill, turn
 
 RATES = ("input_cost_per_token", "output_cost_per_token")

@@ -7,8 +7,8 @@ from typing import Any
 
 from openai import OpenAI
 
-from gateway.config.settings import StorageSettings
-from gateway.models.memory import SummarySegment
+from gateway.core.config.settings import StorageSettings
+from gateway.core.types.memory import SummarySegment
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.lookup.segments import all_segments, segment_of
 from tests.support.answers import Json, conversation_of, exact, http, user

@@ -6,12 +6,12 @@ import pytest
 
 from gateway.storage import ledger
 from gateway.storage.database import engine
-from gateway.storage.encryption.vault import Vault
+from gateway.storage.encryption.vault import KeyVault
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _under_a_key() -> Iterator[None]:
-    vault = Vault(b"k" * 32)
+    vault = KeyVault(b"k" * 32)
     with pytest.MonkeyPatch.context() as patch:
         for module in (engine, ledger):
             patch.setattr(module, "open_vault", lambda _: vault)

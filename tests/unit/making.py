@@ -5,16 +5,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.artifacts.files import FileReader
-from gateway.config.settings import ContextSettings, Settings
 from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.report import BuiltContext
-from gateway.models.artifacts import Artifact, ContextGoal, RequestAttachment
-from gateway.models.conversation import ConversationMessage, ConversationRef, History, new_message
-from gateway.models.exchange import Caller, ChatRequest, ContextOptions, ModelFacts
-from gateway.models.window import Material
-from gateway.tokens.counter import CounterRegistry
-from gateway.window.budget import Budget, TurnBound
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.window.budget import PromptBudget, TurnBound
+from gateway.core.config.settings import ContextSettings, Settings
+from gateway.core.types.artifacts import Artifact, ContextGoal, RequestAttachment
+from gateway.core.types.chat import ChatRequest, ContextOptions, ModelFacts, RequestCaller
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, ConversationRef, new_message
+from gateway.core.types.window import WindowInputs
+from gateway.documents.file_reader import FileReader
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 FACTS = ModelFacts("gpt-4o", max_input_tokens=128_000, tokenizer="o200k_base")
@@ -76,7 +76,7 @@ def chat(messages: Sequence[dict[str, Any]], **more: Any) -> ChatRequest:
     """A validated request; `more` names fields of `ChatRequest`."""
     fields: dict[str, Any] = {
         "request_id": "req_1",
-        "caller": Caller("tenant"),
+        "caller": RequestCaller("tenant"),
         "model": "gpt-4o",
         "messages": tuple(messages),
         "forward": {"model": "gpt-4o"},
@@ -99,10 +99,10 @@ def history(
     messages: Sequence[dict[str, Any]],
     instructions: Sequence[dict[str, Any]] = (),
     attachments: Sequence[Artifact] = (),
-) -> History:
+) -> ConversationHistory:
     """A rebuilt conversation, all of it sent by the client."""
     path = tuple(replace(new_message(body), sequence_number=number) for number, body in enumerate(messages))
-    return History("conv_1", True, tuple(instructions), path, attachments=tuple(attachments))
+    return ConversationHistory("conv_1", True, tuple(instructions), path, attachments=tuple(attachments))
 
 
 async def build(
@@ -121,7 +121,7 @@ async def build(
 
 
 async def build_of(
-    conversation: History,
+    conversation: ConversationHistory,
     budget: int | None,
     settings: ContextSettings | None = None,
     turns: TurnBound | None = None,
@@ -133,13 +133,13 @@ async def build_of(
 
 async def _made(
     request: ChatRequest,
-    history: History,
+    history: ConversationHistory,
     budget: int | None,
     settings: ContextSettings | None,
     facts: ModelFacts,
     turns: TurnBound | None = None,
 ) -> BuiltContext:
-    return await context_manager(settings).build(request, history, facts, Budget(budget, 128_000, turns=turns))
+    return await context_manager(settings).build(request, history, facts, PromptBudget(budget, 128_000, turns=turns))
 
 
 def context_manager(settings: ContextSettings | None = None, **sources: Any) -> ContextManager:
@@ -155,7 +155,7 @@ def context_manager(settings: ContextSettings | None = None, **sources: Any) -> 
     )
 
 
-def material_of(built: BuiltContext) -> Material:
+def material_of(built: BuiltContext) -> WindowInputs:
     """What a context was made of, which one that is forwarded as it was sent does not have."""
     assert built.material is not None
     return built.material

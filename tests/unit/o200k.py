@@ -7,9 +7,9 @@ from typing import Any
 
 import tiktoken
 
-from gateway.tokens.counter import vocabulary_folder
+from gateway.context.tokens.counter import vocabulary_folder
 
-LOW_DETAIL, MOST_TILES, TILE = 85, 8, 170
+LOW_DETAIL, MAX_TILES, TILE = 85, 8, 170
 
 
 @cache
@@ -40,7 +40,7 @@ def _part_tokens(part: dict[str, Any]) -> int:
         return text_tokens(part["text"])
     if part["type"] == "image_url":
         low = part["image_url"].get("detail") == "low"
-        return LOW_DETAIL if low else LOW_DETAIL + MOST_TILES * TILE
+        return LOW_DETAIL if low else LOW_DETAIL + MAX_TILES * TILE
     return text_tokens(json.dumps(part))
 
 

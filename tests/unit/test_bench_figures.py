@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.models.exchange import ModelFacts
-from gateway.tokens.counter import CounterRegistry
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.core.types.chat import ModelFacts
 from tests.bench.cases import CASES, OPEN
 from tests.bench.connection import Answer
 from tests.bench.context.contents import session

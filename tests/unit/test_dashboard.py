@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.http.operations import render
-from gateway.telemetry.metrics import SHARES, Counts, Histogram
+from gateway.api.operations import render
+from gateway.core.instrumentation.metrics import SHARES, BucketHistogram, MetricCounts
 from tests.support.container import DEPLOY
 
 DASHBOARD: Any = json.loads((DEPLOY / "grafana/context-gateway.json").read_text())
@@ -41,10 +41,10 @@ WANTED = {
 
 def told() -> dict[str, set[str]]:
     """The names of all samples of a page on which everything was counted once, and the labels that they have."""
-    counts = Counts()
+    counts = MetricCounts()
     counts.requests["/v1/chat/completions", "POST", "m", "true", "200"] += 1
-    counts.durations["/v1/chat/completions", "m", "true"] = counts.first_chunks[("m",)] = Histogram()
-    counts.window_shares[("m",)] = Histogram(SHARES)
+    counts.durations["/v1/chat/completions", "m", "true"] = counts.first_chunks[("m",)] = BucketHistogram()
+    counts.window_shares[("m",)] = BucketHistogram(SHARES)
     counts.messages_excluded[("m",)] = counts.warnings[("w",)] = counts.prefix_breaks["m", "branched"] = 1
     counts.cache_bytes[("indexes",)] = counts.unpriced[("m",)] = 1
     counts.cache_reads["indexes", "hit"] = counts.bills["m", "complete"] = 1

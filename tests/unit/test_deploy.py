@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.config.exposure import refusal
-from gateway.config.loading import load_settings
+from gateway.core.config.exposure import refusal
+from gateway.core.config.loading import load_settings
 from tests.support.container import DEPLOY, Dockerfile, interpolated
 
 KEYS = "[{key: a-long-secret, tenant: team-a}]"

@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from gateway import __version__
-from gateway.config.documents_settings import FileSettings
-from gateway.config.loading import environment_names, load_settings
-from gateway.config.settings import ServerSettings
-from gateway.http.operations import render
-from gateway.telemetry.metrics import Metrics
+from gateway.api.operations import render
+from gateway.core.config.documents_settings import FileSettings
+from gateway.core.config.loading import environment_names, load_settings
+from gateway.core.config.settings import ServerSettings
+from gateway.core.instrumentation.metrics import GatewayMetrics
 from tests.support.container import DEPLOY, Dockerfile, interpolated
 
 CHART = DEPLOY / "helm" / "context-gateway"
@@ -85,7 +85,7 @@ def test_the_chart_names_settings_environment_and_metrics_that_exist() -> None:
     named = set(re.findall(r"\bserver\.([a-z_]+)", text))
     assert {"shutdown_grace", "log_format", "metrics"} <= named <= ServerSettings.model_fields.keys()
     assert "gateway_requests_in_flight" in TEMPLATES["templates/horizontalpodautoscaler.yaml"]
-    assert b"\ngateway_requests_in_flight " in render(Metrics([]).snapshot(), "")[0]
+    assert b"\ngateway_requests_in_flight " in render(GatewayMetrics([]).snapshot(), "")[0]
 
 
 def test_the_chart_runs_the_image_as_its_own_user_and_commands() -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway import errors, routes
-from gateway.config.classic_names import NAMES as CLASSIC_NAMES
-from gateway.config.loading import environment_names
-from gateway.config.settings import SECTIONS, Settings
-from gateway.http.inner.validation import CONTEXT_FIELDS
-from gateway.models.trail import ACTIONS
+from gateway import routes
+from gateway.api.request.validation import CONTEXT_FIELDS
+from gateway.core import errors
+from gateway.core.config.classic_names import NAMES as CLASSIC_NAMES
+from gateway.core.config.loading import environment_names
+from gateway.core.config.settings import SECTIONS, Settings
+from gateway.core.types.audit_log import ACTIONS
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs/configuration.md").read_text()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.base import jsons
+from gateway.core import jsons
 
 
 @given(st.decimals(0, 10**15, places=12))

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from gateway.operations.progress import Progress
+from gateway.operations.progress import CommandProgress
 from tests.support.process import wait_until
 
 
@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
 
 def test_it_counts_and_is_gone_at_the_end() -> None:
     err = Terminal()
-    with Progress(err, "reading", "rows", wait=0.001) as told:
+    with CommandProgress(err, "reading", "rows", wait=0.001) as told:
         told(1200)
         told()
         wait_until(lambda: "reading: 1,201 rows, 0 s" in err.getvalue(), "the count")
@@ -24,7 +24,7 @@ def test_it_counts_and_is_gone_at_the_end() -> None:
 
 @pytest.mark.parametrize(("err", "quiet"), [(io.StringIO(), False), (Terminal(), True)])
 def test_elsewhere_nothing_is_written(err: io.StringIO, quiet: bool) -> None:
-    with Progress(err, "reading", quiet=quiet, wait=0.0) as told:
+    with CommandProgress(err, "reading", quiet=quiet, wait=0.0) as told:
         told(5)
         told.wipe()
     assert err.getvalue() == ""

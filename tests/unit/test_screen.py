@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.explain import artifacts, prefix, request
-from gateway.history.past_turns import REASONS
-from gateway.operations.screen import MOST_CHARS, Column, Screen, ascii_json, one_line
-from gateway.operations.show.reasons import said, why_gone
+from gateway.inspection import artifacts, prefix, request
+from gateway.inspection.past_turns import REASONS
+from gateway.operations.screen import MAX_CHARS, CommandScreen, TableColumn, ascii_json, one_line
+from gateway.operations.show.command import said, why_gone
 
 TEXTS = st.text() | st.sampled_from(["\x1b[31m", "\x9b1m", "\u202e", "\u2028", "[bold]x[/]", ":smile:", "\ud800", "\r"])
 
@@ -33,7 +33,7 @@ def test_s13_9_a_line_has_nothing_but_what_is_seen(text: str, most: int) -> None
 
 def test_s13_9_a_long_text_is_cut_without_being_read() -> None:
     shown = one_line("x" * 10_000_000)
-    assert (len(shown), shown[-1]) == (MOST_CHARS, "…")
+    assert (len(shown), shown[-1]) == (MAX_CHARS, "…")
 
 
 @given(st.recursive(TEXTS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner)))
@@ -47,8 +47,8 @@ def test_s13_9_json_is_ascii_and_says_the_same(value: Any) -> None:
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=5))
 def test_s13_9_a_terminal_without_colours_gets_what_is_seen(rows: list[tuple[str, str]]) -> None:
     out = Terminal()
-    screen = Screen(out, {"NO_COLOR": "1", "TERM": "xterm"})
-    screen.table([Column("one"), Column("two", is_flexible=True)], rows)
+    screen = CommandScreen(out, {"NO_COLOR": "1", "TERM": "xterm"})
+    screen.table([TableColumn("one"), TableColumn("two", is_flexible=True)], rows)
     for row in rows:
         screen.line(row[0], " ", (row[1], "bold"))
         screen.fitted([(row[0], 0), ((row[1], "red"), 1)])
@@ -66,9 +66,9 @@ def test_s13_9_every_reason_has_words() -> None:
 
 def test_s13_9_markup_is_text() -> None:
     out = Terminal()
-    screen = Screen(out, {"TERM": "xterm-256color"})
+    screen = CommandScreen(out, {"TERM": "xterm-256color"})
     screen.line("[bold]a[/bold] :smile: ", ("[link=x]b[/]", "red"))
-    screen.table([Column("c")], [["[red]d[/red]"]])
+    screen.table([TableColumn("c")], [["[red]d[/red]"]])
     text = out.getvalue()
     for part in ("[bold]a[/bold] :smile:", "[link=x]b[/]", "[red]d[/red]"):
         assert part in text

@@ -6,9 +6,9 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.base.sealing import MAX_BYTES, seal, unsealed
-from gateway.models.chain import content_text
-from gateway.wire.compaction import MOST_CHARS, Compacted, extract_of, opened
+from gateway.core.formats.compaction import MAX_CHARS, CompactionMark, extract_of, opened
+from gateway.core.sealing import MAX_BYTES, seal, unsealed
+from gateway.core.types.chain import content_text
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 ROLES = st.sampled_from(["user", "assistant", "tool", "system"])
@@ -67,8 +67,8 @@ def test_s10_6_a_small_text_does_not_unfold_to_a_large_one() -> None:
 def test_s10_6_an_extract_is_bounded(said: list[tuple[str, str]], before: str | None) -> None:
     """Whatever was said; sealed and opened it is the same."""
     extract = extract_of([{"role": role, "content": text} for role, text in said], before)
-    assert extract is None or len(extract) <= MOST_CHARS + 2000
-    made = Compacted("msg_1", extract)
+    assert extract is None or len(extract) <= MAX_CHARS + 2000
+    made = CompactionMark("msg_1", extract)
     item = made.sealed_for("tenant", KEY)
     assert opened(item["encrypted_content"], "tenant", KEY) == made
     assert opened(item["encrypted_content"], "another", KEY) is None

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gateway.config.exposure import has_page, operators_keys, refusal
-from gateway.config.settings import Settings
+from gateway.core.config.exposure import has_page, operators_keys, refusal
+from gateway.core.config.settings import Settings
 
 OWN_KEY = {"upstream": {"api_key": "sk-own"}}
 MODEL_KEY = {"model_list": [{"model_name": "m", "litellm_params": {"model": "m", "api_key": "sk-own"}}]}

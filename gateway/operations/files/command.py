@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TextIO
 
-from gateway.config.settings import Settings
-from gateway.errors import FileNotFound, StorageUnavailable
-from gateway.files.opening import open_files
-from gateway.models.files import HeldFile
+from gateway.core.config.settings import Settings
+from gateway.core.errors import FileNotFound, StorageUnavailable
+from gateway.core.ports import Clock
+from gateway.core.types.files import HeldFile
+from gateway.documents.files.factory import open_files
 from gateway.operations.actor import command_actor
 from gateway.operations.listed import FAINT, ID_STYLE, when_text
-from gateway.operations.reading import run_reading, why_not
-from gateway.operations.screen import Column, Piece, Screen
-from gateway.ports import Clock
+from gateway.operations.screen import CommandScreen, Piece, TableColumn
+from gateway.operations.storage_reader import run_reading, why_not
 from gateway.storage.cache.memory import open_cache
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import open_current
 from gateway.storage.files.listing import find_held, list_files
 from gateway.storage.files.rows import FileRows
@@ -25,14 +25,14 @@ from gateway.upstream.http.pool import ConnectionPool
 
 STREAMS = 1
 COLUMNS = (
-    Column("file", ID_STYLE),
-    Column("tenant", drop=1),
-    Column("bytes", drop=2, is_right=True),
-    Column("purpose", drop=5),
-    Column("created (UTC)", drop=4),
-    Column("expires (UTC)", drop=6),
-    Column("status", drop=3),
-    Column("name", is_flexible=True),
+    TableColumn("file", ID_STYLE),
+    TableColumn("tenant", drop=1),
+    TableColumn("bytes", drop=2, is_right=True),
+    TableColumn("purpose", drop=5),
+    TableColumn("created (UTC)", drop=4),
+    TableColumn("expires (UTC)", drop=6),
+    TableColumn("status", drop=3),
+    TableColumn("name", is_flexible=True),
 )
 CSV = ("id", "tenant", "filename", "bytes", "purpose", "created_at", "expires_at", "status")
 Json = dict[str, Any]
@@ -42,7 +42,7 @@ def files(
     settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
 ) -> int:
     """Runs one command; returns 1 if there is no such file, or the storage cannot be used."""
-    screen = Screen(out, environ)
+    screen = CommandScreen(out, environ)
     try:
         if options.action == "rm":
             asyncio.run(_remove(settings, options, clock, screen))
@@ -57,7 +57,7 @@ def files(
 
 
 async def _list(
-    transactions: Transactions, options: argparse.Namespace, now: datetime, screen: Screen, err: TextIO
+    transactions: DatabaseTransactions, options: argparse.Namespace, now: datetime, screen: CommandScreen, err: TextIO
 ) -> int:
     found = await transactions.run(lambda connection: list_files(connection, options.tenant, options.limit + 1, now))
     shown, has_more = found[: options.limit], len(found) > options.limit
@@ -78,7 +78,7 @@ async def _list(
 
 
 async def _show(
-    transactions: Transactions, options: argparse.Namespace, now: datetime, screen: Screen, _err: TextIO
+    transactions: DatabaseTransactions, options: argparse.Namespace, now: datetime, screen: CommandScreen, _err: TextIO
 ) -> int:
     """
     Raises:
@@ -97,7 +97,7 @@ async def _show(
     return 0
 
 
-async def _remove(settings: Settings, options: argparse.Namespace, clock: Clock, screen: Screen) -> None:
+async def _remove(settings: Settings, options: argparse.Namespace, clock: Clock, screen: CommandScreen) -> None:
     """As `DELETE /v1/files/{id}` does.
 
     Raises:

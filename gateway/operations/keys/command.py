@@ -7,32 +7,32 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TextIO
 
-from gateway.config.auth_settings import KeyFields
-from gateway.config.settings import Settings
-from gateway.errors import InvalidRequest, KeyNotFound, StorageUnavailable
-from gateway.http.keys.wording import as_key, changed_fields, grace_of, new_fields
-from gateway.models.keys import StoredKey
+from gateway.api.keys.serializer import as_key, changed_fields, grace_of, new_fields
+from gateway.core.config.auth_settings import KeyFields
+from gateway.core.config.settings import Settings
+from gateway.core.errors import InvalidRequest, KeyNotFound, StorageUnavailable
+from gateway.core.ports import Clock
+from gateway.core.types.keys import StoredKey
 from gateway.operations.actor import command_actor
 from gateway.operations.keys.options import said, seconds_of
 from gateway.operations.listed import FAINT, ID_STYLE, WHO_STYLE, when_text
-from gateway.operations.reading import why_not
-from gateway.operations.screen import Column, Piece, Screen
-from gateway.ports import Clock
+from gateway.operations.screen import CommandScreen, Piece, TableColumn
+from gateway.operations.storage_reader import why_not
+from gateway.storage.audit_log.append import recorder
 from gateway.storage.database.migrate import open_current
 from gateway.storage.keys import KeyQuery, KeyStore, Record
 from gateway.storage.store import ConversationStore
-from gateway.storage.trail.append import recorder
 
 COLUMNS = (
-    Column("key", ID_STYLE),
-    Column("hint", drop=6),
-    Column("tenant", drop=1),
-    Column("owner", WHO_STYLE, drop=2),
-    Column("project", drop=5),
-    Column("roles", drop=3),
-    Column("made (UTC)", drop=7),
-    Column("ends (UTC)", drop=4),
-    Column("name", is_flexible=True),
+    TableColumn("key", ID_STYLE),
+    TableColumn("hint", drop=6),
+    TableColumn("tenant", drop=1),
+    TableColumn("owner", WHO_STYLE, drop=2),
+    TableColumn("project", drop=5),
+    TableColumn("roles", drop=3),
+    TableColumn("made (UTC)", drop=7),
+    TableColumn("ends (UTC)", drop=4),
+    TableColumn("name", is_flexible=True),
 )
 CSV = (
     *("id", "hint", "tenant", "name", "owner", "project", "roles", "models", "created_at", "created_by", "updated_at"),
@@ -40,17 +40,17 @@ CSV = (
 )
 PAGE = 100
 ONCE = "this key is shown once: whoever loses it needs another"
-Work = Callable[["_Keys"], Awaitable[None]]
+Work = Callable[["_KeyCommand"], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Keys:
+class _KeyCommand:
     """One command, with what it works on. `record`: who is told of a change, in its transaction."""
 
     store: KeyStore
     options: argparse.Namespace
     now: datetime
-    screen: Screen
+    screen: CommandScreen
     err: TextIO
     record: Record | None = None
 
@@ -136,7 +136,7 @@ def keys(
         ValueError: an argument cannot be read.
     """
     try:
-        asyncio.run(_with_store(settings, options, clock, Screen(out, environ), err))
+        asyncio.run(_with_store(settings, options, clock, CommandScreen(out, environ), err))
     except StorageUnavailable as error:
         err.write(f"{why_not(settings, error)}\n")
         return 1
@@ -150,12 +150,12 @@ def keys(
 
 
 async def _with_store(
-    settings: Settings, options: argparse.Namespace, clock: Clock, screen: Screen, err: TextIO
+    settings: Settings, options: argparse.Namespace, clock: Clock, screen: CommandScreen, err: TextIO
 ) -> None:
     transactions = await open_current(settings.storage)
     try:
         store = KeyStore(transactions, clock, ConversationStore(transactions, clock))
-        command = _Keys(store, options, clock.now(), screen, err, recorder(command_actor(), clock))
+        command = _KeyCommand(store, options, clock.now(), screen, err, recorder(command_actor(), clock))
         await getattr(command, options.action)()
     finally:
         await transactions.close()

@@ -4,7 +4,7 @@ import argparse
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway.base.clock import AGO, UNITS, parse_when
+from gateway.core.clock import AGO, UNITS, parse_when
 
 Json = dict[str, Any]
 NAMED = ("tenant", "name", "owner", "project")

@@ -7,9 +7,9 @@ from typing import Any
 
 from gateway.operations.savings.recording import (
     NOT_RECORDED,
-    Recorder,
-    Session,
-    Step,
+    RecordedSession,
+    RecordedStep,
+    SessionRecorder,
     StepTimes,
     seconds_of,
     text_in,
@@ -26,7 +26,7 @@ def is_transcript(lines: Sequence[Json]) -> bool:
     return any(isinstance(line.get("messages"), list) or ("role" in line and "content" in line) for line in lines)
 
 
-def sessions(name: str, lines: Iterable[Json]) -> list[Session]:
+def sessions(name: str, lines: Iterable[Json]) -> list[RecordedSession]:
     """The session of a file; of bodies that name a `session`, one for each."""
     objects = list(lines)
     bodies = [each for each in objects if isinstance(each.get("messages"), list) and each["messages"]]
@@ -43,9 +43,9 @@ def sessions(name: str, lines: Iterable[Json]) -> list[Session]:
     return [session for session in made if session.steps]
 
 
-def _told(name: str, messages: Sequence[Json]) -> list[Session]:
+def _told(name: str, messages: Sequence[Json]) -> list[RecordedSession]:
     """A session out of all its messages: each answer was made of those before."""
-    recorder = Recorder(name, AGENT)
+    recorder = SessionRecorder(name, AGENT)
     for number, message in enumerate(messages):
         at = _time(message)
         said = {key: value for key, value in message.items() if key not in TIMES}
@@ -58,16 +58,16 @@ def _told(name: str, messages: Sequence[Json]) -> list[Session]:
     return [session] if session.steps else []
 
 
-def _asked(name: str, bodies: Sequence[Json]) -> Session:
+def _asked(name: str, bodies: Sequence[Json]) -> RecordedSession:
     """A session out of its requests. An answer that stands nowhere is the next request's first message behind."""
-    steps: list[Step] = []
+    steps: list[RecordedStep] = []
     times = StepTimes()
     for body, after in zip(bodies, [*bodies[1:], {}], strict=True):
         messages = [each for each in body["messages"] if isinstance(each, dict)]
-        steps.append(Step(times.next(_time(body)), messages, _answer_of(body, messages, after)))
+        steps.append(RecordedStep(times.next(_time(body)), messages, _answer_of(body, messages, after)))
     tools = next((body["tools"] for body in bodies if isinstance(body.get("tools"), list)), None)
     model = next((body["model"] for body in bodies if isinstance(body.get("model"), str)), None)
-    return Session(name, AGENT, steps, tools if tools is not None else tools_of(steps), model)
+    return RecordedSession(name, AGENT, steps, tools if tools is not None else tools_of(steps), model)
 
 
 def _answer_of(body: Json, messages: list[Json], after: Json) -> Json:

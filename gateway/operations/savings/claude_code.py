@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gateway.base import jsons
-from gateway.errors import InvalidRequest
-from gateway.operations.savings.recording import Recorder, Session, call_of, seconds_of
-from gateway.wire.anthropic.content import MessageReader
+from gateway.core import jsons
+from gateway.core.errors import InvalidRequest
+from gateway.core.formats.anthropic.content import MessageReader
+from gateway.operations.savings.recording import RecordedSession, SessionRecorder, call_of, seconds_of
 
 Json = dict[str, Any]
 AGENT = "claude-code"
@@ -18,10 +18,10 @@ def is_transcript(lines: Sequence[Json]) -> bool:
     return any("sessionId" in line and ("uuid" in line or "leafUuid" in line) for line in lines)
 
 
-def sessions(name: str, lines: Iterable[Json]) -> list[Session]:
+def sessions(name: str, lines: Iterable[Json]) -> list[RecordedSession]:
     """The session of a file, and one for each sub-agent that wrote into it. Thoughts are left out: only their own
     provider can read them."""
-    recorders: dict[object, Recorder] = {}
+    recorders: dict[object, SessionRecorder] = {}
     agents: dict[str, object] = {}
     for line in lines:
         message = line.get("message")
@@ -30,7 +30,7 @@ def sessions(name: str, lines: Iterable[Json]) -> list[Session]:
         agent = _agent(line, agents)
         if agent not in recorders:
             title = name if agent is None else f"{name}:agent-{len(recorders)}"
-            recorders[agent] = Recorder(title, AGENT)
+            recorders[agent] = SessionRecorder(title, AGENT)
         _add(recorders[agent], line, message)
     found = [recorder.done() for recorder in recorders.values()]
     return [session for session in found if session.steps]
@@ -46,7 +46,7 @@ def _agent(line: Json, agents: dict[str, object]) -> object:
     return agent
 
 
-def _add(recorder: Recorder, line: Json, message: Json) -> None:
+def _add(recorder: SessionRecorder, line: Json, message: Json) -> None:
     content = message.get("content")
     if line["type"] == "user":
         said = _read({"role": "user", "content": content})

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gateway.base import jsons
-from gateway.operations.savings.recording import Recorder, Session, call_of, seconds_of, text_in
+from gateway.core import jsons
+from gateway.operations.savings.recording import RecordedSession, SessionRecorder, call_of, seconds_of, text_in
 
 Json = dict[str, Any]
 AGENT = "codex"
@@ -17,9 +17,9 @@ def is_transcript(lines: Sequence[Json]) -> bool:
     return any(line.get("type") in ("session_meta", "response_item") and "payload" in line for line in lines)
 
 
-def sessions(name: str, lines: Iterable[Json]) -> list[Session]:
+def sessions(name: str, lines: Iterable[Json]) -> list[RecordedSession]:
     """The session of a file. Reasoning is left out: it is sealed."""
-    recorder, system, number = Recorder(name, AGENT), None, 0
+    recorder, system, number = SessionRecorder(name, AGENT), None, 0
     for line in lines:
         item = line.get("payload")
         if not isinstance(item, dict):
@@ -49,7 +49,7 @@ def _is_answer(item: Json) -> bool:
     return item.get("type") in ("reasoning", *CALLS) or item.get("role") == "assistant"
 
 
-def _add(recorder: Recorder, item: Json, number: int, at: float | None) -> None:
+def _add(recorder: SessionRecorder, item: Json, number: int, at: float | None) -> None:
     kind = item.get("type")
     if kind in CALLS:
         name, arguments = str(item.get("name") or "local_shell"), item.get("arguments")

@@ -3,46 +3,121 @@
 
 import argparse
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
-from gateway.config.settings import Settings
+from gateway.core import jsons
+from gateway.core.config.settings import Settings
 from gateway.operations.listed import COST_STYLE, FAINT
-from gateway.operations.progress import Progress
+from gateway.operations.progress import CommandProgress
+from gateway.operations.savings import chats, claude_code, codex
 from gateway.operations.savings.options import LIFETIMES
-from gateway.operations.savings.playing import MakeGateway, Played, Player, Setting, TooLong
-from gateway.operations.savings.recording import Session
-from gateway.operations.savings.transcripts import read_sessions, transcripts
-from gateway.operations.screen import Column, Piece, Screen
+from gateway.operations.savings.playing import MakeGateway, PlayedSession, PlaySetting, SessionPlayer, TooLong
+from gateway.operations.savings.recording import RecordedSession
+from gateway.operations.screen import CommandScreen, Piece, TableColumn
+
+# The transcripts of a folder: files of Claude Code, of Codex, and of OpenAI's messages.
+
+Json = dict[str, Any]
+ENDINGS = (".jsonl", ".json")
+FIRST_LINES = 20
+"""Of a file, by which is told what it is."""
+MAX_FILE_BYTES = 2**29
+
+
+class TranscriptReader(Protocol):
+    """Reads the transcripts of one kind."""
+
+    def is_transcript(self, lines: list[Json]) -> bool: ...
+
+    def sessions(self, name: str, lines: list[Json]) -> list[RecordedSession]: ...
+
+
+READERS: tuple[TranscriptReader, ...] = (claude_code, codex, chats)
+
+
+def transcripts(folder: Path) -> list[Path]:
+    """The files that may be transcripts, below a folder; a file is itself.
+
+    Raises:
+        ValueError: there is no such folder, or it has none.
+    """
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise ValueError(f"--replay: {folder} is no folder")
+    found = sorted(path for path in folder.rglob("*") if path.suffix in ENDINGS and path.is_file())
+    if not found:
+        raise ValueError(f"--replay: {folder} has no file that ends in {' or '.join(ENDINGS)}")
+    return found
+
+
+def read_sessions(path: Path, name: str) -> list[RecordedSession]:
+    """The sessions of a file.
+
+    Raises:
+        ValueError: it is no transcript; says why.
+    """
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise ValueError(f"has more than {MAX_FILE_BYTES} bytes")
+    lines = list(_objects(path))
+    for reader in READERS:
+        if reader.is_transcript(list(islice(lines, FIRST_LINES))):
+            found = reader.sessions(name, lines)
+            if not found:
+                raise ValueError("has no answered request")
+            return found
+    raise ValueError("is no transcript of Claude Code, Codex or OpenAI's messages")
+
+
+def _objects(path: Path) -> Iterator[Json]:
+    """The objects of a file: its lines, or the one value that it is. A line that is none is passed over, as the last
+    one of a session under way."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if path.suffix == ".json":
+        try:
+            value = jsons.loads(text)
+        except ValueError as error:
+            raise ValueError("is no JSON") from error
+        yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict))
+        return
+    for line in text.split("\n"):
+        try:
+            value = jsons.loads(line) if line.strip() else None
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            yield value
+
 
 SUMS = (
-    Column("dearer", is_right=True),
-    Column("worst", is_right=True),
-    Column("ratio", COST_STYLE, is_right=True),
-    Column("direct USD", COST_STYLE, is_right=True),
-    Column("gateway USD", COST_STYLE, is_right=True),
-    Column("sessions", drop=2, is_right=True),
-    Column("steps", drop=3, is_right=True),
-    Column("breaks", is_right=True),
-    Column("cold", drop=4, is_right=True),
-    Column("edits missing", is_right=True),
-    Column("refused", drop=1, is_right=True),
+    TableColumn("dearer", is_right=True),
+    TableColumn("worst", is_right=True),
+    TableColumn("ratio", COST_STYLE, is_right=True),
+    TableColumn("direct USD", COST_STYLE, is_right=True),
+    TableColumn("gateway USD", COST_STYLE, is_right=True),
+    TableColumn("sessions", drop=2, is_right=True),
+    TableColumn("steps", drop=3, is_right=True),
+    TableColumn("breaks", is_right=True),
+    TableColumn("cold", drop=4, is_right=True),
+    TableColumn("edits missing", is_right=True),
+    TableColumn("refused", drop=1, is_right=True),
 )
 SESSION = (
-    Column("session", is_flexible=True),
-    Column("agent", FAINT, drop=5),
-    Column("setting"),
-    Column("steps", drop=3, is_right=True),
-    Column("ratio", COST_STYLE, is_right=True),
-    Column("direct USD", COST_STYLE, drop=1, is_right=True),
-    Column("gateway USD", COST_STYLE, is_right=True),
-    Column("breaks", is_right=True),
-    Column("cold", drop=4, is_right=True),
-    Column("edits missing", is_right=True),
-    Column("refused", drop=2, is_right=True),
+    TableColumn("session", is_flexible=True),
+    TableColumn("agent", FAINT, drop=5),
+    TableColumn("setting"),
+    TableColumn("steps", drop=3, is_right=True),
+    TableColumn("ratio", COST_STYLE, is_right=True),
+    TableColumn("direct USD", COST_STYLE, drop=1, is_right=True),
+    TableColumn("gateway USD", COST_STYLE, is_right=True),
+    TableColumn("breaks", is_right=True),
+    TableColumn("cold", drop=4, is_right=True),
+    TableColumn("edits missing", is_right=True),
+    TableColumn("refused", drop=2, is_right=True),
 )
 FIELDS = (
     *("session", "agent", "setting", "steps", "direct_cost", "gateway_cost", "ratio", "is_dearer", "breaks"),
@@ -72,7 +147,7 @@ def savings(
             settings,
             make,
             model,
-            [Setting(n, mode, not options.unstored) for n, mode in product(options.max_input_tokens, modes)],
+            [PlaySetting(n, mode, not options.unstored) for n, mode in product(options.max_input_tokens, modes)],
             LIFETIMES[options.cache_lifetime],
             found,
             err,
@@ -81,7 +156,7 @@ def savings(
     if not played:
         err.write("no session was played\n")
         return 1
-    screen = Screen(out, environ)
+    screen = CommandScreen(out, environ)
     if options.json:
         screen.json(_as_json(model, played))
     elif options.csv:
@@ -91,8 +166,8 @@ def savings(
     return 0
 
 
-def _read(folder: Path, limit: int | None, err: TextIO) -> list[Session]:
-    found: list[Session] = []
+def _read(folder: Path, limit: int | None, err: TextIO) -> list[RecordedSession]:
+    found: list[RecordedSession] = []
     for path in transcripts(folder):
         name = path.name if path == folder else path.relative_to(folder).as_posix()
         try:
@@ -103,7 +178,7 @@ def _read(folder: Path, limit: int | None, err: TextIO) -> list[Session]:
     return found[:limit]
 
 
-def _first_model(settings: Settings, found: Sequence[Session]) -> str:
+def _first_model(settings: Settings, found: Sequence[RecordedSession]) -> str:
     """
     Raises:
         ValueError: nothing says which.
@@ -119,17 +194,17 @@ async def _played(
     settings: Settings,
     make: MakeGateway,
     model: str,
-    choices: Sequence[Setting],
+    choices: Sequence[PlaySetting],
     lifetime: float,
-    found: Sequence[Session],
+    found: Sequence[RecordedSession],
     err: TextIO,
-) -> list[Played]:
+) -> list[PlayedSession]:
     """Each session at each setting, the dearest in front."""
-    played: list[Played] = []
+    played: list[PlayedSession] = []
     too_long: set[int] = set()
-    with Progress(err, "playing", "sessions") as counted:
+    with CommandProgress(err, "playing", "sessions") as counted:
         for setting in choices:
-            player = Player(settings, make, model, setting, lifetime)
+            player = SessionPlayer(settings, make, model, setting, lifetime)
             try:
                 await player.open()
                 for number, session in enumerate(found):
@@ -147,12 +222,12 @@ async def _played(
     return sorted(played, key=lambda each: (-each.ratio, each.session, each.setting))
 
 
-def _totals(played: Sequence[Played]) -> list[tuple[Played, Sequence[Played]]]:
+def _totals(played: Sequence[PlayedSession]) -> list[tuple[PlayedSession, Sequence[PlayedSession]]]:
     """Of each setting the sum of its sessions, the setting with most losses in front."""
     found = []
     for setting in dict.fromkeys(each.setting for each in played):
         own = [each for each in played if each.setting == setting]
-        total = Played("total", "", setting)
+        total = PlayedSession("total", "", setting)
         for each in own:
             total.direct += each.direct
             total.gateway += each.gateway
@@ -163,14 +238,14 @@ def _totals(played: Sequence[Played]) -> list[tuple[Played, Sequence[Played]]]:
     return sorted(found, key=lambda each: (-sum(one.is_dearer for one in each[1]), -each[0].ratio))
 
 
-def _show(screen: Screen, played: Sequence[Played]) -> None:
+def _show(screen: CommandScreen, played: Sequence[PlayedSession]) -> None:
     rows: list[list[Piece]] = []
     for total, own in _totals(played):
         dearer, worst = sum(each.is_dearer for each in own), max(each.ratio for each in own)
         counts = (str(len(own)), str(total.steps))
         money = (_ratio(worst), _ratio(total.ratio), _usd(total.direct), _usd(total.gateway))
         rows.append([total.setting, str(dearer), *money, *counts, *_counts(total)])
-    screen.table([Column("setting"), *SUMS], rows)
+    screen.table([TableColumn("setting"), *SUMS], rows)
     screen.line("")
     screen.table(
         SESSION,
@@ -185,7 +260,7 @@ def _show(screen: Screen, played: Sequence[Played]) -> None:
     )
 
 
-def _counts(each: Played) -> tuple[str, ...]:
+def _counts(each: PlayedSession) -> tuple[str, ...]:
     return str(each.breaks), str(each.cold_breaks), f"{each.missing} of {each.quoted}", str(each.refused)
 
 
@@ -197,14 +272,14 @@ def _ratio(value: Decimal) -> str:
     return str(value.quantize(RATIO))
 
 
-def _record(each: Played) -> dict[str, Any]:
+def _record(each: PlayedSession) -> dict[str, Any]:
     money = {"direct_cost": each.direct, "gateway_cost": each.gateway, "ratio": each.ratio.quantize(RATIO)}
     counted = ("steps", "breaks", "cold_breaks", "quoted", "missing", "refused", "is_dearer")
     named = {"session": each.session, "agent": each.agent, "setting": each.setting}
     return named | money | {name: getattr(each, name) for name in counted} | {"metered_saving": each.metered}
 
 
-def _as_json(model: str, played: Sequence[Played]) -> dict[str, Any]:
+def _as_json(model: str, played: Sequence[PlayedSession]) -> dict[str, Any]:
     totals = []
     for total, own in _totals(played):
         record = _record(total)

@@ -1,35 +1,279 @@
 """Plays recorded sessions through the gateway's own pipeline: no network, a storage in memory, a clock that follows the
 recorded times, and an upstream that gives the recorded answers."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from hashlib import blake2b
 from typing import Any, Protocol
 
-from gateway.accounting.cost import meter_of, usd_of
-from gateway.base import jsons
-from gateway.base.ids import new_id
-from gateway.config.model_list import LitellmParams, ModelEntry
-from gateway.config.settings import Settings, StorageSettings
-from gateway.errors import GatewayError
-from gateway.http.inner.messages import plain_messages
-from gateway.http.inner.validation import Arrival, parse_chat_request
-from gateway.models.exchange import Caller, ChunkStream, Deployment, JsonAnswer, ModelFacts
-from gateway.models.upstream import UpstreamRequest
-from gateway.operations.savings.prompt_cache import PromptCache, Segment, Segments
-from gateway.operations.savings.quoted import Verbatim, quoted
-from gateway.operations.savings.recording import Session
-from gateway.ports import Clock, Upstream
+from gateway.api.request.messages import plain_messages
+from gateway.api.request.validation import RequestArrival, parse_chat_request
+from gateway.billing.cost import meter_of, price_call, usd_of
+from gateway.billing.economy.rates import READ, WRITE
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.core import jsons
+from gateway.core.config.model_list import LitellmParams, ModelEntry
+from gateway.core.config.settings import Settings, StorageSettings
+from gateway.core.errors import GatewayError
+from gateway.core.ids import new_id
+from gateway.core.ports import Clock, TokenCounter, Upstream
+from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
+from gateway.core.types.items import BREAKPOINT
+from gateway.core.types.upstream import UpstreamRequest
+from gateway.operations.savings.recording import RecordedSession
+from gateway.pipeline.pipeline import Pipeline
+from gateway.pipeline.ranges import plain_parts
+from gateway.pipeline.stages import not_paused
 from gateway.storage.database.migrate import migrate
-from gateway.storage.database.transactions import Transactions
-from gateway.tokens.counter import CounterRegistry
-from gateway.turn.pipeline import Pipeline
-from gateway.turn.stages import not_paused
+from gateway.storage.database.transactions import DatabaseTransactions
 from gateway.upstream.routing.router import ConfiguredRouter
 
+# A provider's prompt cache for one session: what of each prompt it has read before, and what it charges (guarantee
+# §13.12).
+
 Json = dict[str, Any]
+MIN_CACHED_TOKENS = 1024
+"""Providers cache no shorter prompt."""
+BLOCK_TOKENS = 128
+"""OpenAI counts cached tokens in such blocks."""
+MIN_PARTIAL_CHARS = 200
+"""Of a message that begins like an earlier one, from which on that is looked at."""
+REPLY_TOKENS = 3
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSegment:
+    """A message of a prompt, or its tools in front of it."""
+
+    digest: bytes
+    text: str
+    tokens: int
+
+
+class PromptSegments:
+    """Prompts as segments; each message is counted once."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+        self._known: dict[bytes, PromptSegment] = {}
+        self._by_identity: dict[int, tuple[Json, PromptSegment]] = {}
+
+    def of_prompt(self, messages: Sequence[Json], tools: Sequence[Json] | None) -> list[PromptSegment]:
+        """Marks for caches, which move from request to request, are no part of what is compared."""
+        offered = {"tools": list(tools)} if tools else {}
+        return [self._segment({"tools": tools}, lambda: self._counter.tools(offered)), *map(self._message, messages)]
+
+    def tokens_of(self, message: Json) -> int:
+        return self._message(message).tokens
+
+    def partial(self, text: str) -> int:
+        """Tokens of the beginning of a segment's text."""
+        return self._counter.text(text)
+
+    def _message(self, message: Json) -> PromptSegment:
+        known = self._by_identity.get(id(message))
+        if known is None:  # the message is kept, so that no other one can have its identity
+            bare = unmarked(message)
+            known = self._by_identity[id(message)] = message, self._segment(bare, lambda: self._counter.message(bare))
+        return known[1]
+
+    def _segment(self, value: Json, count: Any) -> PromptSegment:
+        text = jsons.dumps(value)
+        digest = _digest(text)
+        found = self._known.get(digest)
+        if found is None:
+            found = self._known[digest] = PromptSegment(digest, text.decode(), count())
+        return found
+
+
+def unmarked(message: Json) -> Json:
+    """A message without its marks for caches."""
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = plain_parts(content)
+        if len(parts) == 1 and set(parts[0]) == {"type", "text"} and parts != content:
+            message = {**message, "content": parts[0]["text"]}  # a text that became a part to be marked
+        else:
+            message = {**message, "content": parts}
+    return {name: value for name, value in message.items() if name != BREAKPOINT}
+
+
+class PromptCache:
+    """What a provider's cache knows of one session's prompts.
+
+    Where writing has a price (Anthropic), what begins like an earlier prompt, message by message, is read, and the rest
+    is written. Where reading alone has one (OpenAI), what begins alike is cached token by token, in blocks. Without
+    such a price nothing is cached. What was not used for `lifetime` seconds is gone.
+    """
+
+    def __init__(self, prices: Mapping[str, Decimal], segments: PromptSegments, lifetime: float) -> None:
+        self._segments, self._lifetime, self._prices = segments, lifetime, prices
+        self._writes, self._reads = WRITE in prices, READ in prices
+        self._seen: dict[bytes, float] = {}
+        self._behind: dict[bytes, dict[str, float]] = {}
+
+    def usage(self, prompt: Sequence[PromptSegment], at: float, completion: int) -> Json:
+        """The usage that the provider reports of a call, in OpenAI's words; the prompt is known from then on."""
+        total = REPLY_TOKENS + sum(segment.tokens for segment in prompt)
+        known = self._look(prompt, at)
+        usage: Json = {
+            "prompt_tokens": total,
+            "completion_tokens": completion,
+            "total_tokens": total + completion,
+        }
+        if total < MIN_CACHED_TOKENS or not self._reads:
+            return usage
+        if not self._writes:
+            cached = known // BLOCK_TOKENS * BLOCK_TOKENS if known >= MIN_CACHED_TOKENS else 0
+            return {**usage, "prompt_tokens_details": {"cached_tokens": cached}}
+        written = total - known
+        details: Json = {"cached_tokens": known, "cache_creation_tokens": written}
+        if self._lifetime >= HOUR:
+            details["cache_creation_token_details"] = {"ephemeral_1h_input_tokens": written}
+        return {**usage, "prompt_tokens_details": details}
+
+    def cost(self, usage: Json) -> Decimal:
+        """
+        Raises:
+            ValueError: the model has no known price.
+        """
+        cost = price_call("primary", "", usage, self._prices).total
+        if cost is None:
+            raise ValueError("the model has no known price")
+        return cost
+
+    def _look(self, prompt: Sequence[PromptSegment], at: float) -> int:
+        chain = [b""]
+        for segment in prompt:
+            chain.append(_digest(chain[-1] + segment.digest))
+        count = next((i for i in range(len(prompt), 0, -1) if self._is_warm(self._seen.get(chain[i]), at)), 0)
+        known = sum(segment.tokens for segment in prompt[:count])
+        if not self._writes and count < len(prompt):
+            known += self._partly(chain[count], prompt[count], at)
+        for number, segment in enumerate(prompt):
+            self._seen[chain[number + 1]] = at
+            if not self._writes:
+                self._behind.setdefault(chain[number], {})[segment.text] = at
+        return known
+
+    def _partly(self, before: bytes, segment: PromptSegment, at: float) -> int:
+        others = [text for text, last in self._behind.get(before, {}).items() if self._is_warm(last, at)]
+        best = max((_common(segment.text, text) for text in others), default=0)
+        if best <= MIN_PARTIAL_CHARS:
+            return 0
+        return min(segment.tokens - 1, self._segments.partial(segment.text[:best]))
+
+    def _is_warm(self, last: float | None, at: float) -> bool:
+        return last is not None and at - last <= self._lifetime
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters two texts begin with alike."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+# Texts that an answer quotes for an exact match: an edit fails where the model does not have them verbatim.
+
+OLD_SIDES = frozenset({"old_string", "old_str", "oldString", "oldText", "old_text", "search"})
+"""Names of arguments that hold what is to be replaced."""
+MIN_CHARS = 4
+"""A shorter text stands anywhere."""
+PATCH, UPDATE = "*** Begin Patch", "*** Update File"
+LINE_NUMBER = re.compile(r"(?m)^[ \t]*\d+(?:[→\t|:-]| ?\| ?)")
+"""As reading tools print them in front of lines."""
+
+
+def quoted(answer: Json) -> list[str]:
+    """What the tool calls of an answer quote."""
+    found: list[str] = []
+    for call in answer.get("tool_calls") or ():
+        function = call.get("function") if isinstance(call, dict) else None
+        written = function.get("arguments") if isinstance(function, dict) else None
+        try:
+            arguments = jsons.loads(written) if isinstance(written, str) else written
+        except ValueError:
+            continue
+        found += _old_sides(arguments)
+    return [text for text in dict.fromkeys(found) if len(text.strip()) >= MIN_CHARS]
+
+
+def _old_sides(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        for each in value:
+            yield from _old_sides(each)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            if isinstance(each, str) and name in OLD_SIDES:
+                yield each
+            elif isinstance(each, str) and PATCH in each:
+                yield from _hunks(each)
+            else:
+                yield from _old_sides(each)
+
+
+def _hunks(patch: str) -> Iterator[str]:
+    """The old side of each hunk: its context and the lines that it takes out, in one piece."""
+    lines: list[str] = []
+    is_update = False
+    for line in [*patch.split("\n"), "***"]:
+        if line.startswith(("***", "@@")):
+            yield "\n".join(lines)
+            lines = []
+            is_update = line.startswith(UPDATE) if line.startswith("***") else is_update
+        elif is_update and line[:1] in ("", " ", "-"):
+            lines.append(line[1:])
+
+
+class VerbatimTexts:
+    """Whether texts stand verbatim in one message; each message is read once."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, tuple[Json, tuple[str, ...]]] = {}
+
+    def has(self, messages: Sequence[Json], text: str) -> bool:
+        """Also as it stands without the numbers of its lines."""
+        return any(text in each for message in messages for each in self._of(message))
+
+    def _of(self, message: Json) -> tuple[str, ...]:
+        known = self._texts.get(id(message))
+        if known is None:
+            known = self._texts[id(message)] = message, tuple(_texts(message))
+        return known[1]
+
+
+def _texts(message: Json) -> Iterator[str]:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [{"text": content}]
+    for part in parts:
+        text = part.get("text") if isinstance(part, dict) else None
+        if isinstance(text, str):
+            yield text
+            if message.get("role") == "tool" and LINE_NUMBER.search(text):
+                yield LINE_NUMBER.sub("", text)
+    for call in message.get("tool_calls") or ():
+        try:
+            arguments = jsons.loads(call["function"]["arguments"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        yield from jsons.texts_in(arguments)
+
+
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 BETWEEN_SECONDS = 7 * 86400.0
 """From the end of a session to the next one's beginning: nothing is warm any more."""
@@ -37,13 +281,13 @@ MIN_DEARER = Decimal("1.0005")
 """Times the direct bill, above which a session counts as dearer."""
 
 
-class Wired(Protocol):
+class WiredGateway(Protocol):
     """What is needed of the gateway as `app` wires it."""
 
     pipeline: Pipeline
     router: ConfiguredRouter
     counters: CounterRegistry
-    transactions: Transactions
+    transactions: DatabaseTransactions
 
     async def close(self) -> None: ...
 
@@ -51,11 +295,11 @@ class Wired(Protocol):
 class MakeGateway(Protocol):
     """Wires a gateway (`app.Gateway`)."""
 
-    def __call__(self, settings: Settings, *, clock: Clock, upstream: Upstream) -> Wired: ...
+    def __call__(self, settings: Settings, *, clock: Clock, upstream: Upstream) -> WiredGateway: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class PlaySetting:
     """What requests say of their context, beside the configuration."""
 
     max_input_tokens: int | None = None
@@ -78,7 +322,7 @@ class Setting:
 
 
 @dataclass(slots=True)
-class Played:
+class PlayedSession:
     """A session at a setting: USD of its client's own requests, and through the gateway.
 
     Attributes:
@@ -137,13 +381,13 @@ class ScriptedUpstream:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.segments: Segments | None = None
+        self.segments: PromptSegments | None = None
         self.cache: PromptCache | None = None
         self.answer: Json = {}
         self.messages: list[Json] = []
-        self.prompt: list[Segment] = []
+        self.prompt: list[PromptSegment] = []
 
-    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
+    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
         """The answer at hand; what was forwarded is kept."""
         assert self.segments is not None
         assert self.cache is not None
@@ -155,15 +399,17 @@ class ScriptedUpstream:
         made = {"id": new_id("chatcmpl-"), "object": "chat.completion", "created": 0, "model": deployment.model}
         return JsonAnswer({**made, "choices": [choice], "usage": usage}, {})
 
-    def stream(self, deployment: Deployment, request: UpstreamRequest) -> AbstractAsyncContextManager[ChunkStream]:
+    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> AbstractAsyncContextManager[ChunkStream]:
         """Nothing is streamed here."""
         raise NotImplementedError
 
 
-class Player:
+class SessionPlayer:
     """A gateway of one setting. To be made, used and closed in one event loop."""
 
-    def __init__(self, settings: Settings, make: MakeGateway, model: str, setting: Setting, lifetime: float) -> None:
+    def __init__(
+        self, settings: Settings, make: MakeGateway, model: str, setting: PlaySetting, lifetime: float
+    ) -> None:
         self._clock = ReplayClock()
         self._upstream = ScriptedUpstream(self._clock)
         self._settings = replayed(settings, model)
@@ -185,23 +431,23 @@ class Player:
     def facts(self) -> ModelFacts:
         """What is known of the model."""
         router = self._gateway.router
-        return router.facts(self._model, router.deployment(self._model, Caller("replay")))
+        return router.facts(self._model, router.deployment(self._model, RequestCaller("replay")))
 
-    async def play(self, session: Session) -> Played:
+    async def play(self, session: RecordedSession) -> PlayedSession:
         """
         Raises:
             TooLong: a request of the session exceeds the model's window.
         """
         facts, clock = self.facts, self._clock
-        segments = Segments(self._gateway.counters.counter(facts))
+        segments = PromptSegments(self._gateway.counters.counter(facts))
         upstream, direct = self._upstream, PromptCache(facts.prices, segments, self._lifetime)
         upstream.segments, upstream.cache = segments, PromptCache(facts.prices, segments, self._lifetime)
-        played, verbatim = Played(session.name, session.agent, self._setting.name), Verbatim()
+        played, verbatim = PlayedSession(session.name, session.agent, self._setting.name), VerbatimTexts()
         start = clock.seconds + BETWEEN_SECONDS
         self._number += 1
-        caller = Caller(f"session-{self._number}")
-        sent: list[Segment] = []
-        forwarded: list[Segment] = []
+        caller = RequestCaller(f"session-{self._number}")
+        sent: list[PromptSegment] = []
+        forwarded: list[PromptSegment] = []
         last = start
         for step in session.steps:
             clock.seconds = start + step.at
@@ -231,12 +477,14 @@ class Player:
                     played.missing += not verbatim.has(upstream.messages, text)
         return played
 
-    async def _ask(self, messages: Sequence[Json], tools: Sequence[Json], caller: Caller) -> tuple[Decimal, Decimal]:
+    async def _ask(
+        self, messages: Sequence[Json], tools: Sequence[Json], caller: RequestCaller
+    ) -> tuple[Decimal, Decimal]:
         """What a step cost, and what its bill says was saved net."""
         body: Json = {"model": self._model, "messages": list(messages), "store": self._setting.store}
         body |= {"tools": list(tools)} if tools else {}
         body |= {"context": self._setting.context} if self._setting.context else {}
-        arrival = Arrival(new_id("req_"), self._clock.now(), self._clock.monotonic(), len(jsons.dumps(body)))
+        arrival = RequestArrival(new_id("req_"), self._clock.now(), self._clock.monotonic(), len(jsons.dumps(body)))
         plain = plain_messages(body["messages"])
         request = parse_chat_request(body, {}, caller, self._settings, arrival, plain)
         completion = not_paused(await self._gateway.pipeline.answer(request))

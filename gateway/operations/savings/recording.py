@@ -12,7 +12,7 @@ NOT_RECORDED = "(not recorded)"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecordedStep:
     """A request of a session: its messages as the client would send them, the answer, and seconds since the session
     began."""
 
@@ -22,12 +22,12 @@ class Step:
 
 
 @dataclass(slots=True)
-class Session:
+class RecordedSession:
     """A recorded session. `tools` are those that its requests offer."""
 
     name: str
     agent: str
-    steps: list[Step]
+    steps: list[RecordedStep]
     tools: list[Json] = field(default_factory=list)
     model: str | None = None
 
@@ -53,7 +53,7 @@ class StepTimes:
         return self._last
 
 
-class Recorder:
+class SessionRecorder:
     """Puts a session together out of what its transcript tells in its order.
 
     An answer may come in parts, and results may come between them. Calls and results are brought into pairs, as
@@ -61,7 +61,7 @@ class Recorder:
     """
 
     def __init__(self, name: str, agent: str, history: Sequence[Json] = ()) -> None:
-        self._session = Session(name, agent, [])
+        self._session = RecordedSession(name, agent, [])
         self._history: list[Json] = list(history)
         self._answer: Json | None = None
         self._key: object = None
@@ -94,7 +94,7 @@ class Recorder:
         self._close()
         self._history = list(messages)
 
-    def done(self) -> Session:
+    def done(self) -> RecordedSession:
         """The session; without steps where nothing was answered."""
         self._close()
         self._session.tools = tools_of(self._session.steps)
@@ -110,7 +110,7 @@ class Recorder:
             return
         is_asked = bool(self._history) and self._history[-1]["role"] != "assistant"
         if is_asked and any(message["role"] == "user" for message in self._history):
-            self._session.steps.append(Step(self._times.next(self._at), tuple(self._history), answer))
+            self._session.steps.append(RecordedStep(self._times.next(self._at), tuple(self._history), answer))
         self._history = [*self._history, answer, *_paired(answer, pending)]
 
 
@@ -126,7 +126,7 @@ def call_of(call_id: str, name: str, arguments: str) -> Json:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def tools_of(steps: Sequence[Step]) -> list[Json]:
+def tools_of(steps: Sequence[RecordedStep]) -> list[Json]:
     """Definitions of the tools that a session calls, which transcripts seldom have: names alone."""
     calls = [call for step in steps for call in step.answer.get("tool_calls") or ()]
     names = dict.fromkeys(call["function"]["name"] for call in calls if isinstance(call.get("function"), dict))

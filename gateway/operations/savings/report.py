@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TextIO
 
-from gateway.base.clock import parse_when
-from gateway.base.printing import csv_line, usd_text
-from gateway.config.settings import Settings
-from gateway.models.costs import TIMES, CostQuery, CostReport, CostRow, Sums
+from gateway.core.clock import parse_when
+from gateway.core.config.settings import Settings
+from gateway.core.ports import Clock
+from gateway.core.printing import csv_line, usd_text
+from gateway.core.types.costs import TIMES, CostQuery, CostReport, CostRow, CostSums
 from gateway.operations.costs import ROWS, group_name, groups_of
 from gateway.operations.listed import COST_STYLE, FAINT, WHO_STYLE
-from gateway.operations.reading import run_reading, tell_missing
-from gateway.operations.screen import Column, Piece, Screen
-from gateway.ports import Clock
-from gateway.storage.database.engine import Transactions
+from gateway.operations.screen import CommandScreen, Piece, TableColumn
+from gateway.operations.storage_reader import run_reading, tell_missing
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.reports.costs import CostReports
 
 BY = "day,model,key"
@@ -28,13 +28,13 @@ FIGURES = ("net_saving", "ratio", "direct_cost", "billed_cost", "saved", "reques
 """Names of what is told of each group. `net_saving`: `direct_cost` less `billed_cost`, of the metered requests;
 `ratio`: billed for each dollar direct; `saved`: of what was left out, without what that cost."""
 COLUMNS = (
-    Column("net saving USD", COST_STYLE, is_right=True),
-    Column("ratio", drop=1, is_right=True),
-    Column("direct USD", drop=2, is_right=True),
-    Column("billed USD", drop=2, is_right=True),
-    Column("requests", drop=4, is_right=True),
-    Column("unmetered", drop=3, is_right=True),
-    Column("left out USD", FAINT, drop=5, is_right=True),
+    TableColumn("net saving USD", COST_STYLE, is_right=True),
+    TableColumn("ratio", drop=1, is_right=True),
+    TableColumn("direct USD", drop=2, is_right=True),
+    TableColumn("billed USD", drop=2, is_right=True),
+    TableColumn("requests", drop=4, is_right=True),
+    TableColumn("unmetered", drop=3, is_right=True),
+    TableColumn("left out USD", FAINT, drop=5, is_right=True),
 )
 Tables = dict[tuple[str, ...], CostReport]
 
@@ -52,9 +52,9 @@ def savings_report(
     if since is not None and until is not None and since >= until:
         raise ValueError("--since must be before --until")
     groups = groups_of(options.by or BY)
-    screen = Screen(out, environ)
+    screen = CommandScreen(out, environ)
 
-    async def work(transactions: Transactions) -> int:
+    async def work(transactions: DatabaseTransactions) -> int:
         reports = CostReports(transactions)
         found = {by: await reports.report(CostQuery(by, since, until, options.tenant)) for by in groups}
         total = next(iter(found.values())).total
@@ -81,7 +81,7 @@ def losses_first(report: CostReport, by: Sequence[str]) -> tuple[CostRow, ...]:
     return tuple(sorted(report.rows, key=lambda row: (not row.sums.metered, row.sums.net_saving_picousd)))
 
 
-def figures_of(sums: Sums) -> dict[str, Any]:
+def figures_of(sums: CostSums) -> dict[str, Any]:
     """The sums by the names of `FIGURES`; what is known of no request is None."""
     direct, net = sums.direct, sums.net_saving
     billed = direct - net if direct is not None and net is not None else None
@@ -90,7 +90,7 @@ def figures_of(sums: Sums) -> dict[str, Any]:
     return dict(zip(FIGURES, told, strict=True))
 
 
-def compared(sums: Sums) -> dict[str, Any] | None:
+def compared(sums: CostSums) -> dict[str, Any] | None:
     """What requests of conversations that go direct cost beside those that are economised: measured, not computed. None
     where one of both is missing."""
     direct, economised = sums.held_out_step, sums.economised_step
@@ -121,7 +121,7 @@ def _csv(tables: Tables, limit: int | None) -> Iterator[str]:
             yield csv_line(("+".join(by), *(names.get(group) for group in groups), *figures_of(row.sums).values()))
 
 
-def _show(screen: Screen, tables: Tables, total: Sums, limit: int, err: TextIO) -> None:
+def _show(screen: CommandScreen, tables: Tables, total: CostSums, limit: int, err: TextIO) -> None:
     if not total.requests:
         err.write("no requests\n")
         return
@@ -134,7 +134,7 @@ def _show(screen: Screen, tables: Tables, total: Sums, limit: int, err: TextIO) 
         if left := len(rows) - len(shown):
             lines.append([(f"({left} more)", FAINT), *([""] * (len(by) - 1 + len(COLUMNS)))])
         lines.append([("total", COST_STYLE), *([""] * (len(by) - 1)), *_pieces(total)])
-        screen.table([*(Column(group, WHO_STYLE) for group in by), *COLUMNS], lines)
+        screen.table([*(TableColumn(group, WHO_STYLE) for group in by), *COLUMNS], lines)
         screen.line("")
     if total.unmetered:
         screen.line(f"{total.unmetered} requests are not metered: what they would have cost directly is not known")
@@ -143,7 +143,7 @@ def _show(screen: Screen, tables: Tables, total: Sums, limit: int, err: TextIO) 
         screen.line(f"measured, of each request: {', '.join(sides)}; ratio {found['ratio']}")
 
 
-def _pieces(sums: Sums) -> list[Piece]:
+def _pieces(sums: CostSums) -> list[Piece]:
     told = figures_of(sums)
     net: Piece = "unknown" if sums.net_saving is None else usd_text(sums.net_saving)
     if sums.net_saving_picousd < 0:

@@ -1,35 +1,356 @@
 """Which of them is asked for, and whether it is there."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from gateway.base.clock import SystemClock
-from gateway.base.ids import COMPLETION, MESSAGE, RESPONSE, completion_of, new_id
-from gateway.config.settings import Settings
-from gateway.errors import ConversationNotFound, NotFound
-from gateway.explain.as_json import conversation_json, request_json, turn_json
-from gateway.explain.conversation import ExplainedConversation, ExplainedTurn
-from gateway.explain.reader import PAGE, Explained
-from gateway.explain.request import ExplainedRequest, explained_request
-from gateway.models.report_lists import ConversationChoice, ListPart, RequestChoice
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import Settings
+from gateway.core.errors import ConversationNotFound, NotFound
+from gateway.core.ids import COMPLETION, MESSAGE, RESPONSE, completion_of, new_id
+from gateway.core.printing import usd_text
+from gateway.core.types.bill import PriceLine
+from gateway.core.types.report_lists import ConversationChoice, ListPart, RequestChoice
+from gateway.inspection import artifacts, past_turns, prefix, request
+from gateway.inspection.artifacts import ExplainedArtifact
+from gateway.inspection.as_json import conversation_json, request_json, turn_json
+from gateway.inspection.bill import ExplainedCall
+from gateway.inspection.conversation import ExplainedConversation, ExplainedTurn
+from gateway.inspection.lines import text_of_message
+from gateway.inspection.messages import MessageChange
+from gateway.inspection.prefix import PrefixDivergence
+from gateway.inspection.reader import PAGE, ExplanationReader
+from gateway.inspection.request import ExplainedRequest, explained_request
+from gateway.inspection.window import PARTS, WindowBar
+from gateway.operations.listed import COST_STYLE, FAINT, ID_STYLE, STATUS_STYLES, WHO_STYLE, when_text
 from gateway.operations.listed import request_json as line_json
-from gateway.operations.reading import run_reading, tell_missing
-from gateway.operations.screen import Screen, one_line
-from gateway.operations.show.conversation import Decided, decided_in, write_bills, write_conversation, write_turn
-from gateway.operations.show.request import write_request
-from gateway.storage.conversations.outline import Outlines
-from gateway.storage.database.engine import Transactions
+from gateway.operations.screen import CommandScreen, Piece, TableColumn, one_line
+from gateway.operations.show.conversation import TurnDecisions, decided_in, write_bills, write_conversation, write_turn
+from gateway.operations.storage_reader import run_reading, tell_missing
+from gateway.storage.conversations.outline import OutlineReader
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.large.documents import LargeDocuments
 from gateway.storage.reports.conversations import list_conversations
 from gateway.storage.reports.requests import list_requests, read_metadata
 
+# What the codes of explanations mean, in words.
+
+WORDS = {
+    request.NOT_STORED: "its words were not kept: store: false, a dry run, or mode off without a conversation",
+    request.RELAYED: "its words were not kept: it was relayed, and only its usage is metered",
+    request.DELETED: "its conversation was deleted: the bill is left",
+    request.NO_MESSAGES: "none of its messages is stored: they were deleted",
+    request.FAILED: "it failed before an answer: what was forwarded is not stored",
+    past_turns.NO_BILL: "there is no bill of it here: it came with an import",
+    past_turns.NOT_COUNTED: "rebuilt, and not held against the bill: its context was not managed",
+    past_turns.AGENT: "the sections that its agent was sent are not stored",
+    past_turns.PROFILE: "rebuilt without its prompt profile, which is not stored",
+    past_turns.DELETED: "rebuilt from what is left: items of the conversation were deleted since",
+    past_turns.OTHERWISE: "rebuilt, but not as many messages as the bill says",
+    prefix.SYSTEM_CHANGED: "the system messages are others",
+    prefix.WINDOW_MOVED: "something left the window",
+    prefix.MEMORY_CHANGED: "the memory message is another",
+    prefix.REWORDED: "a message was forwarded in another form",
+}
+"""By code. A code that is not here is told as it is."""
+OF_ORIGINALS = {
+    artifacts.EXCERPTS: "excerpts of old turns: there is no one original",
+    artifacts.SUMMARY_OF_TURNS: "a summary of old turns: there is no one original",
+    artifacts.NOT_READ: "a file, which is not read again for this",
+    artifacts.GONE: "its original is not stored any more",
+}
+"""Why the original of an artifact is not there."""
+
+
+def said(code: str | None) -> str:
+    """What a code means."""
+    return WORDS.get(code or "", code or "")
+
+
+def why_gone(code: str) -> str:
+    """Why an artifact's original is not there."""
+    return OF_ORIGINALS.get(code, code)
+
+
+# Why a request was put together as it was, and the arithmetic of its bill.
+
+WHY_BEGIN_CHARS = 200
+"""Of a message."""
+PLANNED = (
+    ("strategy", "planned"),
+    ("priority", "priority"),
+    ("relevance_rationale", "because"),
+    ("summarization_focus", "focus"),
+    ("extraction_query", "query"),
+)
+Json = dict[str, Any]
+
+
+def write_why(screen: CommandScreen, found: ExplainedRequest) -> None:
+    """Artifacts, plan, where the prompt stopped beginning as the one before, arithmetic."""
+    used = found.used
+    screen.line()
+    screen.line(("why", "bold"))
+    planned = "asked" if used.get("llm_planning_used") else "not asked, or not heeded"
+    reason = used.get("fallback_reason") or used.get("planning_reason") or "none"
+    screen.line(f"planner: {planned}: ", str(reason))
+    _economics(screen, used.get("economics"))
+    if cache := found.entry.metadata.get("cache"):
+        tokens = f"{cache['cached_tokens']} of {cache['promised_tokens']} tokens were read from it"
+        screen.line("prompt cache broke at ", cache["broke_at"], f": {tokens}")
+    _artifacts(screen, found)
+    _plan(screen, found)
+    _prefix(screen, found)
+    _arithmetic(screen, found)
+
+
+def _economics(screen: CommandScreen, economics: Any) -> None:
+    if isinstance(economics, dict):
+        told = ", ".join(f"{name} {value}" for name, value in economics.items() if value is not None)
+        screen.line("economics: ", told)
+
+
+def _artifacts(screen: CommandScreen, found: ExplainedRequest) -> None:
+    standing = found.used.get("artifacts_standing") or {}
+    if standing.get("count"):
+        screen.line(f"{standing['count']} artifacts stand as decided before, {standing.get('chars')} characters")
+    if not found.artifacts:
+        screen.line("no artifact was decided on")
+    for each in found.artifacts:
+        _artifact(screen, each)
+
+
+def _artifact(screen: CommandScreen, each: ExplainedArtifact) -> None:
+    record = each.record
+    sizes = f"{record.get('original_size_chars')} → {record.get('processed_size_chars')} characters"
+    cached = ", from the cache" if record.get("cache_hit") else ""
+    screen.line((each.artifact_id, ID_STYLE), " ", str(record.get("source", "")))
+    rank = f", rank {each.rank}" if each.rank is not None else ""
+    reason = f", {record['reason']}" if record.get("reason") else ""
+    guarded = ", guarded" if record.get("guarded") else ""
+    screen.line(f"  {record.get('strategy')}: {sizes}{rank}{cached}{guarded}", reason)
+    for name, title in PLANNED:
+        value = (each.planned or {}).get(name)
+        if value not in (None, ""):
+            screen.line(f"  {title}: ", str(value))
+    if each.reason:
+        screen.line((f"  {why_gone(each.reason)}", FAINT))
+    elif each.is_reduced and each.passages.spans:
+        count = len(each.passages.spans)
+        screen.line((f"  {count} passages of it were shown, {each.passages.chars} characters", FAINT))
+
+
+def _plan(screen: CommandScreen, found: ExplainedRequest) -> None:
+    plan = found.plan
+    if not plan:
+        return
+    screen.line("plan: ", str(plan.get("reasoning") or ""))
+    for query in plan.get("search_queries") or ():
+        screen.line("  query: ", str(query))
+    if found.planner_prompt:
+        screen.line((f"  the planner was asked with {len(found.planner_prompt)} characters: --json has them", FAINT))
+
+
+def _prefix(screen: CommandScreen, found: ExplainedRequest) -> None:
+    before, way = found.previous_request_id, found.divergence
+    if before is None:
+        screen.line("prompt cache: no request of this model before it on its branch")
+    elif way is None:
+        exact = "begins with all of" if found.sent.is_exact else "cannot be held against"
+        screen.line(f"prompt cache: it {exact} what {before} forwarded")
+    else:
+        _diverges(screen, way)
+
+
+def _diverges(screen: CommandScreen, way: PrefixDivergence) -> None:
+    screen.line(f"prompt cache: it parts from {way.previous_request_id} at message {way.index + 1}: {said(way.why)}")
+    for title, body in (("then", way.before), ("now", way.after)):
+        if body is not None:
+            text = one_line(text_of_message(body), WHY_BEGIN_CHARS)
+            screen.line(f"  {title}: {body.get('role', '')}: ", text)
+    cost = f", {usd_text(way.cost)} USD more than from the cache" if way.cost is not None else ""
+    tokens = f"about {way.kept_tokens} tokens stayed the same, {way.lost_tokens} did not"
+    screen.line(f"  {tokens}{cost}; the provider read {way.cached_tokens} from its cache")
+
+
+def _arithmetic(screen: CommandScreen, found: ExplainedRequest) -> None:
+    screen.line(("the bill", "bold"))
+    for call in found.bill.calls:
+        _call(screen, call)
+    cost = found.bill.cost
+    total = usd_text(cost.total_cost) or "unknown: a call has no known price"
+    screen.line(f"total: {total}")
+    if found.bill.net_saving is not None:
+        direct = usd_text(found.bill.direct_cost)
+        screen.line(
+            f"net saving: {usd_text(found.bill.net_saving)}, as it would have cost {direct} without the gateway"
+        )
+    if found.bill.realised_saving is not None:
+        screen.line(f"saved by what was left out, as later bills realised it: {usd_text(found.bill.realised_saving)}")
+    screen.line("the stored bill is what this adds up to" if found.bill.balances else "the stored bill DIFFERS")
+
+
+def _call(screen: CommandScreen, call: ExplainedCall) -> None:
+    counted = " (counted by the gateway)" if call.estimated else ""
+    screen.line(f"{call.purpose}{counted}: ", call.model)
+    if call.total is None:
+        screen.line("  no known price")
+        return
+    for title, lines, sum_ in (
+        ("prompt", call.prompt, call.prompt_cost),
+        ("completion", call.completion, call.completion_cost),
+    ):
+        for text in _products(lines):
+            screen.line(f"  {text}")
+        screen.line(f"  {title}: {usd_text(sum_)}")
+
+
+def _products(lines: Sequence[PriceLine]) -> Iterable[str]:
+    for line in lines:
+        yield f"{line.kind}: {line.tokens} × {line.rate:f} = {line.cost:f}"
+
+
+# A request: its window, its bill, and what was forwarded.
+
+BEGIN_CHARS = 100
+"""Of a message."""
+CALLS = (
+    TableColumn("call"),
+    TableColumn("model", drop=1),
+    TableColumn("tokens in", drop=2, is_right=True),
+    TableColumn("out", drop=2, is_right=True),
+    TableColumn("prompt USD", drop=3, is_right=True),
+    TableColumn("completion USD", drop=3, is_right=True),
+    TableColumn("total USD", COST_STYLE, is_right=True),
+    TableColumn("", "yellow", drop=4),
+)
+MESSAGES = (
+    TableColumn("#", is_right=True),
+    TableColumn("role"),
+    TableColumn("change"),
+    TableColumn("from", FAINT, drop=3),
+    TableColumn("said", drop=2, is_right=True),
+    TableColumn("forwarded", drop=1, is_right=True),
+    TableColumn("begins", is_flexible=True),
+)
+CHANGES = {"left_out": "red", "reduced": "yellow", "restored": "magenta", "put_in_front": "cyan", "reworded": "yellow"}
+
+
+def write_request(screen: CommandScreen, found: ExplainedRequest, *, sent: bool, why: bool) -> None:
+    """All of it that is asked for."""
+    _head(screen, found)
+    _window(screen, found)
+    _bill(screen, found)
+    if found.timings:
+        steps = ", ".join(f"{name} {value}" for name, value in found.timings.items())
+        screen.line((f"milliseconds: {steps}", FAINT))
+    if sent:
+        _sent(screen, found)
+    if why:
+        write_why(screen, found)
+
+
+def _head(screen: CommandScreen, found: ExplainedRequest) -> None:
+    entry = found.entry
+    status = f"{entry.status} ({entry.error_code})" if entry.error_code else entry.status
+    screen.line(("request ", "bold"), (entry.request_id, ID_STYLE), "  ", (status, STATUS_STYLES.get(entry.status, "")))
+    where: list[Piece] = ["tenant ", (entry.tenant, WHO_STYLE)]
+    named = (("user", entry.end_user), ("agent", entry.agent), ("completion", entry.completion_id))
+    where += [f", {title} {name}" for title, name in named if name]
+    screen.line(*where)
+    if entry.conversation_id:
+        number = f", turn {found.number}" if found.number else ""
+        screen.line("conversation ", (entry.conversation_id, ID_STYLE), number)
+    way = entry.metadata.get("routing_path") or [entry.model]
+    endpoint = f"{entry.endpoint}, " if entry.endpoint else ""
+    screen.line(f"arrived {when_text(entry.created_at, '%Y-%m-%d %H:%M:%S')} (UTC), {endpoint}model ",
+                " → ".join(map(str, way)))  # fmt: skip
+    if found.reason:
+        screen.line((said(found.reason), "yellow"))
+
+
+def _window(screen: CommandScreen, found: ExplainedRequest) -> None:
+    used, bar = found.used, found.bar
+    told = [f"{title} {used[name]}" for name, title in _TOLD if used.get(name)]
+    if told:
+        screen.line(", ".join(told))
+    if bar is None:
+        screen.line("window: not counted")
+        return
+    about = " (estimated)" if bar.estimated else ""
+    parts = " + ".join(f"{name} {bar.parts[name]}" for name in PARTS if bar.parts[name])
+    limits = [f"{title} {size}" for title, size in (("budget", bar.budget), ("window", bar.window)) if size]
+    screen.line("window: ", f"{parts} = {bar.tokens} tokens{about}", "".join(f", {each}" for each in limits))
+    if bar.reported_cached or bar.written:
+        screen.line(f"prompt cache: {bar.reported_cached} tokens read, {bar.written} written")
+    _left(screen, bar)
+    for warning in used.get("warnings") or ():
+        screen.line(("warning: ", "yellow"), str(warning))
+
+
+_TOLD = (
+    ("strategy", "strategy"),
+    ("goal", "goal"),
+    ("planning_reason", "planning"),
+    ("fallback_reason", "fallback"),
+    ("profile", "profile"),
+)
+
+
+def _left(screen: CommandScreen, bar: WindowBar) -> None:
+    left = bar.left
+    counts = ((left.messages, "messages"), (len(left.reduced), "artifacts reduced"), (len(left.excluded), "excluded"))
+    told = [f"{count} {what}" for count, what in counts if count]
+    if told:
+        screen.line(f"left out: {', '.join(told)}; {left.chars} characters of artifacts")
+    if left.by:
+        screen.line("turns left by ", left.by)
+
+
+def _bill(screen: CommandScreen, found: ExplainedRequest) -> None:
+    rows: list[list[Piece]] = []
+    for call in found.bill.calls:
+        usage = (call.usage.get("prompt_tokens", ""), call.usage.get("completion_tokens", ""))
+        costs = [usd_text(each) or "unknown" for each in (call.prompt_cost, call.completion_cost, call.total)]
+        rows.append([call.purpose, call.model, *map(str, usage), *costs, "estimated" if call.estimated else ""])
+    if rows:
+        total = usd_text(found.bill.cost.total_cost) or "unknown"
+        rows.append(["total", "", "", "", "", "", total, ""])
+        screen.table(CALLS, rows)
+    for each in found.bill.differences:
+        screen.line(("does not balance: ", "red"), f"{each.figure}: stored {each.stored}, adds up to {each.found}")
+
+
+def _sent(screen: CommandScreen, found: ExplainedRequest) -> None:
+    screen.line()
+    screen.line(("what was forwarded", "bold"))
+    if not found.sent.is_exact:
+        screen.line((said(found.sent.reason), "yellow"))
+    if found.changes is None:
+        return
+    screen.table(MESSAGES, [_message(number, each) for number, each in enumerate(found.changes, 1)])
+    for each in found.changes:
+        if each.lines is not None:
+            shown = [line for line in each.lines.lines if line.kind in ("removed", "added")]
+            count = sum(line.count for line in shown)
+            screen.line((f"{each.role} {each.message_id or ''}: {count} lines differ", FAINT))
+
+
+def _message(number: int, each: MessageChange) -> list[Piece]:
+    body = each.after if each.after is not None else each.before
+    begins = one_line(text_of_message(body or {}), BEGIN_CHARS)
+    said_chars = str(each.before_chars) if each.before is not None else ""
+    sent_chars = str(each.after_chars) if each.after is not None else ""
+    role = f"{each.role} ({each.agent})" if each.agent else each.role
+    change = (each.change, CHANGES.get(each.change, ""))
+    return [str(number), role, change, each.origin, said_chars, sent_chars, begins]
+
+
 CONVERSATION, REQUEST = "conv_", ("req_", COMPLETION, RESPONSE, MESSAGE)
 WHOLE_ID = len(new_id(CONVERSATION))
-MOST_BILLS = 1000
+MAX_BILLS = 1000
 """Bills that are listed of a deleted conversation."""
-Json = dict[str, Any]
 
 
 def show(settings: Settings, options: argparse.Namespace, environ: Mapping[str, str], out: TextIO, err: TextIO) -> int:
@@ -47,8 +368,8 @@ def show(settings: Settings, options: argparse.Namespace, environ: Mapping[str, 
     elif options.turn is not None:
         raise ValueError("--turn is of a conversation: say conv_…")
 
-    async def work(transactions: Transactions) -> int:
-        shown = Show(settings, options, transactions, Screen(out, environ), err)
+    async def work(transactions: DatabaseTransactions) -> int:
+        shown = ShowCommand(settings, options, transactions, CommandScreen(out, environ), err)
         try:
             return await (shown.conversation() if name.startswith(CONVERSATION) else shown.request())
         except (ConversationNotFound, NotFound) as error:
@@ -59,7 +380,7 @@ def show(settings: Settings, options: argparse.Namespace, environ: Mapping[str, 
 
 
 @dataclass(slots=True)
-class Show:
+class ShowCommand:
     """One call of the command. Each method returns the exit status.
 
     Raises:
@@ -69,8 +390,8 @@ class Show:
 
     settings: Settings
     options: argparse.Namespace
-    transactions: Transactions
-    screen: Screen
+    transactions: DatabaseTransactions
+    screen: CommandScreen
     err: TextIO
 
     async def conversation(self) -> int:
@@ -103,8 +424,8 @@ class Show:
         return 0
 
     @property
-    def _explained(self) -> Explained:
-        return Explained(Outlines(self.transactions), LargeDocuments(self.transactions, SystemClock()))
+    def _explained(self) -> ExplanationReader:
+        return ExplanationReader(OutlineReader(self.transactions), LargeDocuments(self.transactions, SystemClock()))
 
     async def _named(self) -> str:
         """The id, or the only one that begins so.
@@ -123,7 +444,7 @@ class Show:
 
     async def _deleted(self, name: str) -> int:
         """What is left of a conversation that is not stored: its bills."""
-        part = ListPart(RequestChoice(tenant=self.options.tenant, conversation=name), limit=MOST_BILLS)
+        part = ListPart(RequestChoice(tenant=self.options.tenant, conversation=name), limit=MAX_BILLS)
         found = await self.transactions.run(lambda connection: list_requests(connection, part))
         if not found.found:
             raise ConversationNotFound("No such conversation.", param="conversation_id")
@@ -174,7 +495,7 @@ class Show:
         sent = {"sent": found.sent.messages} if self.options.sent else {}
         return {**request_json(found), **sent}
 
-    async def _decided(self, turns: Sequence[ExplainedTurn]) -> list[Decided]:
+    async def _decided(self, turns: Sequence[ExplainedTurn]) -> list[TurnDecisions]:
         names = [name for turn in turns for name in turn.request_ids]
         read = await self.transactions.run(lambda connection: read_metadata(connection, names))
         by_id = dict(zip(names, read, strict=True))

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gateway.base.printing import cost_text, usd_text
-from gateway.explain.conversation import BranchRun, ExplainedConversation, ExplainedTurn
-from gateway.models.report_lists import RequestLine
+from gateway.core.printing import cost_text, usd_text
+from gateway.core.types.report_lists import RequestLine
+from gateway.inspection.conversation import BranchRun, ExplainedConversation, ExplainedTurn
 from gateway.operations.listed import (
     COST_STYLE,
     FAINT,
@@ -17,50 +17,52 @@ from gateway.operations.listed import (
     sums_text,
     when_text,
 )
-from gateway.operations.screen import Column, Piece, Screen
+from gateway.operations.screen import CommandScreen, Piece, TableColumn
 
 TURNS = (
-    Column("turn", is_right=True),
-    Column("status"),
-    Column("asked (UTC)", FAINT, drop=5),
-    Column("model", drop=3),
-    Column("requests", drop=8, is_right=True),
-    Column("tokens in", drop=4, is_right=True),
-    Column("out", drop=4, is_right=True),
-    Column("cached", drop=6, is_right=True),
-    Column("cost USD", COST_STYLE, drop=1, is_right=True),
-    Column("planning USD", PLANNING_STYLE, drop=2, is_right=True),
-    Column("decided", drop=7, is_right=True),
-    Column("warnings", drop=9, is_right=True),
-    Column("question", is_flexible=True),
+    TableColumn("turn", is_right=True),
+    TableColumn("status"),
+    TableColumn("asked (UTC)", FAINT, drop=5),
+    TableColumn("model", drop=3),
+    TableColumn("requests", drop=8, is_right=True),
+    TableColumn("tokens in", drop=4, is_right=True),
+    TableColumn("out", drop=4, is_right=True),
+    TableColumn("cached", drop=6, is_right=True),
+    TableColumn("cost USD", COST_STYLE, drop=1, is_right=True),
+    TableColumn("planning USD", PLANNING_STYLE, drop=2, is_right=True),
+    TableColumn("decided", drop=7, is_right=True),
+    TableColumn("warnings", drop=9, is_right=True),
+    TableColumn("question", is_flexible=True),
 )
 BILLS = (
-    Column("request", ID_STYLE),
-    Column("arrived (UTC)", FAINT, drop=2),
-    Column("status", drop=1),
-    Column("model", drop=4),
-    Column("tokens in", drop=5, is_right=True),
-    Column("out", drop=5, is_right=True),
-    Column("cost USD", COST_STYLE, is_right=True),
-    Column("planning USD", PLANNING_STYLE, drop=3, is_right=True),
+    TableColumn("request", ID_STYLE),
+    TableColumn("arrived (UTC)", FAINT, drop=2),
+    TableColumn("status", drop=1),
+    TableColumn("model", drop=4),
+    TableColumn("tokens in", drop=5, is_right=True),
+    TableColumn("out", drop=5, is_right=True),
+    TableColumn("cost USD", COST_STYLE, is_right=True),
+    TableColumn("planning USD", PLANNING_STYLE, drop=3, is_right=True),
 )
 
 
-class Decided(NamedTuple):
+class TurnDecisions(NamedTuple):
     """What the requests of a turn decided on: how many artifacts, and which warnings they had."""
 
     artifacts_decided: int
     warnings: list[str]
 
 
-def decided_in(metadata: Iterable[Mapping[str, Any]]) -> Decided:
+def decided_in(metadata: Iterable[Mapping[str, Any]]) -> TurnDecisions:
     """Out of the bills of a turn."""
     used = [each.get("context_utilization") or {} for each in metadata]
     artifacts = sum(len(each.get("artifacts_processed") or ()) for each in used)
-    return Decided(artifacts, list(dict.fromkeys(str(text) for each in used for text in each.get("warnings") or ())))
+    return TurnDecisions(
+        artifacts, list(dict.fromkeys(str(text) for each in used for text in each.get("warnings") or ()))
+    )
 
 
-def write_conversation(screen: Screen, found: ExplainedConversation, decided: Sequence[Decided]) -> None:
+def write_conversation(screen: CommandScreen, found: ExplainedConversation, decided: Sequence[TurnDecisions]) -> None:
     """The whole of it; of a long one the latest turns."""
     _head(screen, found)
     if not found.turns:
@@ -77,7 +79,7 @@ def write_conversation(screen: Screen, found: ExplainedConversation, decided: Se
             screen.line(*_branch(run))
 
 
-def write_turn(screen: Screen, found: ExplainedConversation, turn: ExplainedTurn) -> None:
+def write_turn(screen: CommandScreen, found: ExplainedConversation, turn: ExplainedTurn) -> None:
     """The head of one turn."""
     sums = turn.sums
     name, status = found.outline.conversation_id, (turn.status, STATUS_STYLES.get(turn.status, "yellow"))
@@ -86,12 +88,12 @@ def write_turn(screen: Screen, found: ExplainedConversation, turn: ExplainedTurn
     screen.line(f"cost: {_cost(turn)} USD, of that planning {usd_text(sums.planning)}")
 
 
-def write_bills(screen: Screen, lines: Sequence[RequestLine]) -> None:
+def write_bills(screen: CommandScreen, lines: Sequence[RequestLine]) -> None:
     """Requests by their bills alone."""
     screen.table(BILLS, [_bill(line) for line in lines])
 
 
-def _head(screen: Screen, found: ExplainedConversation) -> None:
+def _head(screen: CommandScreen, found: ExplainedConversation) -> None:
     outline = found.outline
     screen.line(
         ("conversation ", "bold"), (outline.conversation_id, ID_STYLE), "  tenant ", (outline.tenant, WHO_STYLE)
@@ -114,7 +116,7 @@ def _head(screen: Screen, found: ExplainedConversation) -> None:
         screen.line((f"turns {segment.first_turn} to {segment.last_turn} are summarized", FAINT))
 
 
-def _turn(turn: ExplainedTurn, decided: Decided) -> list[Piece]:
+def _turn(turn: ExplainedTurn, decided: TurnDecisions) -> list[Piece]:
     sums = turn.sums
     status = (turn.status, STATUS_STYLES.get(turn.status, "yellow"))
     figures = (sums.prompt_tokens, sums.completion_tokens, sums.cached_tokens)

@@ -3,7 +3,7 @@
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 
-from gateway.ports import CacheBackend, Clock
+from gateway.core.ports import CacheBackend, Clock
 
 MAX_BYTES = 256 * 1024
 """Bytes of one frame. A larger one is not kept: its conversation is fitted anew."""

@@ -3,12 +3,12 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from gateway.config.settings import CacheSettings
-from gateway.ports import ClaimingCache, Clock
-from gateway.storage.encryption.vault import Vault
+from gateway.core.config.settings import CacheSettings
+from gateway.core.ports import ClaimingCache, Clock
+from gateway.storage.encryption.vault import KeyVault
 
 
-def open_cache(settings: CacheSettings, clock: Clock, vault: Vault | None = None) -> ClaimingCache:
+def open_cache(settings: CacheSettings, clock: Clock, vault: KeyVault | None = None) -> ClaimingCache:
     """Redis if `cache.url` names one, else memory; nothing is connected yet. What leaves the process is sealed under
     the key of `vault`."""
     if settings.url:

@@ -8,9 +8,9 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from gateway.ports import Clock
-from gateway.storage.encryption.vault import Vault
-from gateway.telemetry.logs import get_logger
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.ports import Clock
+from gateway.storage.encryption.vault import KeyVault
 
 PAUSE_SECONDS = 2.0
 AT_ONCE = 64
@@ -153,14 +153,14 @@ RELEASE = """
 if redis.pcall('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 """
-MOST_OWED = 100_000
+MAX_OWED = 100_000
 OWED_AT_ONCE = 500
 
 
 class RedisCache:
     """Every fault is a miss; after one, it is left alone until it answers again (`RedisLink`)."""
 
-    def __init__(self, url: str, timeout_seconds: float, clock: Clock, vault: Vault | None = None) -> None:
+    def __init__(self, url: str, timeout_seconds: float, clock: Clock, vault: KeyVault | None = None) -> None:
         """`vault`: values are sealed with its key, and one that is not, or does not open, is a miss."""
         self._link = RedisLink(url, timeout_seconds, clock)
         self._vault = vault
@@ -189,7 +189,7 @@ class RedisCache:
     async def evict(self, *groups: str) -> None:
         """Deletes all values of these groups: now, or before the cache is next used if it cannot be reached now."""
         self._owed |= dict.fromkeys(groups)
-        for group in list(self._owed)[:-MOST_OWED]:
+        for group in list(self._owed)[:-MAX_OWED]:
             del self._owed[group]
         await self._evict_owed()
 

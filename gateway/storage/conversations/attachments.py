@@ -6,11 +6,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base.ids import ARTIFACT
-from gateway.errors import NotFound
-from gateway.models.artifacts import Artifact
-from gateway.models.large import LargeIndex
-from gateway.models.records import WHOLE_TEXT, AttachmentPage, AttachmentRecord, ItemQuery, TextPart
+from gateway.core.errors import NotFound
+from gateway.core.ids import ARTIFACT
+from gateway.core.types.artifacts import Artifact
+from gateway.core.types.large import LargeIndex
+from gateway.core.types.records import WHOLE_TEXT, AttachmentPage, AttachmentRecord, ItemQuery, TextPart
 from gateway.storage import rows
 from gateway.storage.conversations.delete import anonymise_bills, forget_blocks, unheld_groups
 from gateway.storage.conversations.delete_item import delete_plans

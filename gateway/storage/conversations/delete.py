@@ -6,9 +6,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.models.artifacts import cache_group
-from gateway.models.bill import CLIENTS_WORDS, nameless
+from gateway.core import jsons
+from gateway.core.types.artifacts import cache_group
+from gateway.core.types.bill import CLIENTS_WORDS, nameless
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import OfRow, sealed, vault_of
 from gateway.storage.large.write import delete_unheld, held_by

@@ -6,13 +6,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.base.ids import content_digest
-from gateway.models.chain import message_digest
-from gateway.models.conversation import ConversationMessage
-from gateway.models.items import INSTRUCTION_PREFIX, called, instruction_items, without
-from gateway.models.tool_steps import RESULT_ROLES
-from gateway.models.turn import ASKED
+from gateway.core import jsons
+from gateway.core.ids import content_digest
+from gateway.core.types.chain import message_digest
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.items import INSTRUCTION_PREFIX, called, instruction_items, without
+from gateway.core.types.tool_steps import RESULT_ROLES
+from gateway.core.types.turn import ASKED
 from gateway.storage import rows
 from gateway.storage.conversations.delete import unheld_groups
 from gateway.storage.conversations.items import instructions_in_force, read_item, require_conversation, require_message
@@ -52,7 +52,7 @@ def delete(
     else:
         stored = require_message(connection, conversation_id, item_id)
         message = rows.message_of(stored)
-        tree = _Tree(connection, conversation_id)
+        tree = _MessageTree(connection, conversation_id)
         below = tree.below(stored.id)
         left = without(message, item_id)
         if question_columns([message.body])["question"] is not None:
@@ -78,7 +78,7 @@ def delete(
     return unheld_groups(connection, tenant, list(digests), but=conversation_id)
 
 
-class _Tree:
+class _MessageTree:
     """A conversation's messages by their parents, without their bodies."""
 
     def __init__(self, connection: sa.Connection, conversation_id: str) -> None:

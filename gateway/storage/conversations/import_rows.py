@@ -6,20 +6,20 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.base.ids import content_digest, new_id
-from gateway.models.records import Imported, ImportedConversation, ImportedMessage
-from gateway.models.tool_steps import RESULT_ROLES
+from gateway.core import jsons
+from gateway.core.ids import content_digest, new_id
+from gateway.core.types.records import ImportedConversation, ImportedMessage, ImportResult
+from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.encryption.columns import for_row
+from gateway.storage.entities.write import insert_things, thing_row
 from gateway.storage.large.write import write_text
 from gateway.storage.lookup.digests import INSERT_LINKS, ChainEnd, digest_columns, link_rows
-from gateway.storage.things.write import insert_things, thing_row
 from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.questions import question_columns
-from gateway.storage.turns.steps import INSERT_STEPS, OpenCalls, results_apart, step_row
+from gateway.storage.turns.steps import INSERT_STEPS, OpenToolCalls, results_apart, step_row
 
 BATCH = 500
 INSERT_MESSAGES = RowInsert(schema.messages)
@@ -141,14 +141,14 @@ def _steps(made: ImportedConversation, messages: list[Row]) -> list[Row]:
         if row["choice"] is not None:
             found = (row["choice"], row["id"])
             answers[row["request_id"]] = min(found, answers.get(row["request_id"], found))
-    calls: dict[int | None, OpenCalls] = {}
+    calls: dict[int | None, OpenToolCalls] = {}
     steps: list[Row] = []
     for index, each in sorted(enumerate(made.messages), key=lambda pair: _age(pair[1])):
         row, body = messages[index], each.message.body
         if each.message.role not in RESULT_ROLES:
-            calls[index] = OpenCalls(row["id"], body, row["created_at"])
+            calls[index] = OpenToolCalls(row["id"], body, row["created_at"])
             continue
-        calls[index] = calls[each.parent].branched() if each.parent in calls else OpenCalls()
+        calls[index] = calls[each.parent].branched() if each.parent in calls else OpenToolCalls()
         answer = answers.get(row["request_id"], (0, None))[1]
         steps.append(step_row(calls[index], body, row, answer, apart=True))
     return steps
@@ -184,7 +184,7 @@ def _age(each: ImportedMessage) -> tuple[int, datetime]:
     return each.message.sequence_number or 0, each.message.created_at or datetime.max.replace(tzinfo=UTC)
 
 
-def write_import(connection: sa.Connection, made: ImportRows, now: datetime) -> Imported:
+def write_import(connection: sa.Connection, made: ImportRows, now: datetime) -> ImportResult:
     """All of it. A session's name that the tenant has already stays with the conversation that has it."""
     if not results_apart(connection):
         _into_messages(made)
@@ -208,4 +208,4 @@ def write_import(connection: sa.Connection, made: ImportRows, now: datetime) -> 
     owner = {"tenant": made.conversation["tenant"], "conversation_id": made.conversation["id"]}
     claim = insert_if_new(connection, schema.sessions)
     taken = [name for name in made.sessions if connection.execute(claim.values(**owner, name=name)).rowcount != 1]
-    return Imported(made.conversation["id"], tuple(taken))
+    return ImportResult(made.conversation["id"], tuple(taken))

@@ -11,14 +11,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.base.ids import content_digest, new_id
-from gateway.errors import ConversationNotFound, InvalidRequest, ItemNotFound
-from gateway.models.chain import START, ChainDigest, Run, following
-from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage
-from gateway.models.items import INSTRUCTION_PREFIX, Item, call_kinds, instruction_items, items_of, message_id_of
-from gateway.models.records import ItemPage, ItemQuery
-from gateway.models.tool_steps import RESULT_ROLES
+from gateway.core import jsons
+from gateway.core.errors import ConversationNotFound, InvalidRequest, ItemNotFound
+from gateway.core.ids import content_digest, new_id
+from gateway.core.types.chain import START, AnswerRun, ChainDigest, following
+from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
+from gateway.core.types.items import INSTRUCTION_PREFIX, Item, call_kinds, instruction_items, items_of, message_id_of
+from gateway.core.types.records import ItemPage, ItemQuery
+from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
@@ -208,7 +208,7 @@ def add(
     shared = {"conversation_id": conversation_id, "request_id": request_id, "instructions_digest": digest}
     values: list[dict[str, Any]] = []
     links: list[dict[str, Any]] = []
-    run: Run | None = None
+    run: AnswerRun | None = None
     step = open_step(connection, head)
     calls = call_kinds(step[0]) if step else {}
     for message in messages:

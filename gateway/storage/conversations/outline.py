@@ -8,26 +8,26 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.errors import ConversationNotFound, NotFound
-from gateway.models.artifacts import Artifact
-from gateway.models.bill import PICO
-from gateway.models.frames import Frame
-from gateway.models.outline import ConversationOutline, OutlinedMessage, OutlinedPage, OutlinedReplay
-from gateway.models.past_turns import ConversationPath
-from gateway.models.report_lists import KeptSums
-from gateway.models.turn import LedgerEntry, StoredCompletion
+from gateway.core import jsons
+from gateway.core.errors import ConversationNotFound, NotFound
+from gateway.core.types.artifacts import Artifact
+from gateway.core.types.bill import PICO
+from gateway.core.types.frames import PromptFrame
+from gateway.core.types.outline import ConversationOutline, OutlinedMessage, OutlinedPage, OutlinedReplay
+from gateway.core.types.past_turns import ConversationPath
+from gateway.core.types.report_lists import KeptSums
+from gateway.core.types.turn import LedgerEntry, StoredCompletion
 from gateway.storage import rows
 from gateway.storage.conversations.path import read_path
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.encryption.columns import vault_of
 from gateway.storage.lookup.frames import read_frame_then
 from gateway.storage.lookup.segments import all_segments, segment_of
 from gateway.storage.turns.bills import calls_of
 from gateway.storage.turns.completions import read_completion, read_requests
 
-MOST_MESSAGES = 20_000
+MAX_MESSAGES = 20_000
 """Messages of one conversation that an outline has."""
 TEXT_CHARS = 400
 """Of a user message, as the storage has it: enough for a line of its text."""
@@ -35,14 +35,14 @@ BATCH = 500
 CONVERSATIONS, MESSAGES, LEDGER, STEPS = (schema.conversations, schema.messages, schema.ledger, schema.reasoning_events)
 
 
-class Outlines:
+class OutlineReader:
     """Each method is one short transaction. `tenant` is whose rows may be seen; None: everybody's.
 
     Raises:
         StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
     """
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions
 
     async def outline(self, tenant: str | None, conversation_id: str) -> ConversationOutline:
@@ -82,11 +82,13 @@ class Outlines:
 
         return await self._transactions.run(work)
 
-    async def frames(self, path: ConversationPath, requests: Sequence[tuple[str, str, Any]]) -> list[Frame | None]:
+    async def frames(
+        self, path: ConversationPath, requests: Sequence[tuple[str, str, Any]]
+    ) -> list[PromptFrame | None]:
         """What models had been sent of a branch: for each the model, the id of the answer, and when that was
         committed."""
 
-        def work(connection: sa.Connection) -> list[Frame | None]:
+        def work(connection: sa.Connection) -> list[PromptFrame | None]:
             ids = {each.message.message_id for each in path.messages}
             return [
                 read_frame_then(connection, path.conversation_id, model, ids - {answer}, at)
@@ -121,8 +123,8 @@ def read_outline(connection: sa.Connection, tenant: str | None, conversation_id:
         row.head_id,
         rows.utc(row.created_at),
         rows.utc(row.updated_at),
-        messages[:MOST_MESSAGES],
-        len(messages) <= MOST_MESSAGES,
+        messages[:MAX_MESSAGES],
+        len(messages) <= MAX_MESSAGES,
         rows.utc(row.forgotten_at) if row.forgotten_at is not None else None,
         session,
         jsons.loads(row.metadata) if row.metadata else {},
@@ -135,13 +137,13 @@ def read_outline(connection: sa.Connection, tenant: str | None, conversation_id:
 
 
 def _messages(connection: sa.Connection, conversation_id: str) -> list[OutlinedMessage]:
-    """Those of all branches, oldest first, the latest `MOST_MESSAGES` and one more where there are more."""
+    """Those of all branches, oldest first, the latest `MAX_MESSAGES` and one more where there are more."""
     names = ("id", "parent_id", "role", "status", "request_id", "choice", "agent", "sequence_number", "created_at")
     table = MESSAGES.c
     query = sa.select(*(table[name] for name in names), table.instructions_digest, STEPS.c.call_message_id)
     of_it = sa.and_(STEPS.c.conversation_id == table.conversation_id, STEPS.c.message_id == table.id)
     query = query.select_from(MESSAGES.outerjoin(STEPS, of_it)).where(table.conversation_id == conversation_id)
-    found = connection.execute(query.order_by(table.sequence_number.desc(), table.id.desc()).limit(MOST_MESSAGES + 1))
+    found = connection.execute(query.order_by(table.sequence_number.desc(), table.id.desc()).limit(MAX_MESSAGES + 1))
     return [
         OutlinedMessage(
             row.id,

@@ -5,14 +5,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.errors import ConversationNotFound
-from gateway.models.frames import Frame
-from gateway.models.past_turns import ConversationPath, PastBill, PastRequest, PastTurn, PathMessage, TurnDetails
+from gateway.core import jsons
+from gateway.core.errors import ConversationNotFound
+from gateway.core.types.frames import PromptFrame
+from gateway.core.types.past_turns import ConversationPath, PastBill, PastRequest, PastTurn, PathMessage, TurnDetails
 from gateway.storage import rows
 from gateway.storage.conversations.totals import read_spending
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.lookup.frames import read_frame_then
 from gateway.storage.lookup.walk import messages_of, upwards
 from gateway.storage.turns.completions import read_requests
@@ -27,7 +27,7 @@ class PastTurns:
         StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
     """
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions
 
     async def path(self, tenant: str, conversation_id: str, last: str | None = None) -> ConversationPath:
@@ -80,7 +80,7 @@ def read_details(
 ) -> TurnDetails:
     """The bills of these requests, and the frames that they were sent with."""
     bills = read_bills(connection, tenant, path.conversation_id, [request.request_id for request in requests])
-    frames: dict[str, Frame | None] = {}
+    frames: dict[str, PromptFrame | None] = {}
     for request in requests:
         bill, answer = bills.get(request.request_id), request.answer
         if bill is None or answer is None or answer.committed_at is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.items import items_of
+from gateway.core.types.items import items_of
 from gateway.storage import rows
 from gateway.storage.conversations import attachments, delete_item
 from gateway.storage.conversations.delete import anonymise_bills, delete_locked, forget_blocks
@@ -20,7 +20,7 @@ ATTACHMENTS, COMPLETIONS, THINGS = schema.attachments, schema.completions, schem
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class PurgeSubject:
     """Whose words go: the name in bills, and the digest that stands there afterwards, or did before."""
 
     name: str
@@ -32,7 +32,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PurgeLocation:
     """A conversation."""
 
     tenant: str
@@ -45,7 +45,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class PurgedConversation:
     """What went of a conversation: all of it, or so many messages and documents. `groups` of the cache are to be
     evicted."""
 
@@ -55,7 +55,7 @@ class Deleted:
     groups: tuple[str, ...] = ()
 
 
-def conversations_of(connection: sa.Connection, user: User, tenant: str | None) -> list[Place]:
+def conversations_of(connection: sa.Connection, user: PurgeSubject, tenant: str | None) -> list[PurgeLocation]:
     """The conversations in which requests named the user, in the order of their ids."""
     billed = sa.select(LEDGER.c.conversation_id).where(
         LEDGER.c.end_user.in_(user.names), LEDGER.c.conversation_id.is_not(None)
@@ -64,24 +64,26 @@ def conversations_of(connection: sa.Connection, user: User, tenant: str | None) 
     query = query.where(sa.or_(CONVERSATIONS.c.id.in_(billed), CONVERSATIONS.c.end_user.in_(user.names)))
     if tenant is not None:
         query = query.where(CONVERSATIONS.c.tenant == tenant)
-    return [Place(row.tenant, row.id) for row in connection.execute(query)]
+    return [PurgeLocation(row.tenant, row.id) for row in connection.execute(query)]
 
 
-def would_go(connection: sa.Connection, place: Place, user: User, *, whole: bool) -> Deleted:
+def would_go(connection: sa.Connection, place: PurgeLocation, user: PurgeSubject, *, whole: bool) -> PurgedConversation:
     """What `purge` would delete."""
     if whole or not _is_shared(connection, place, user):
-        return Deleted(whole=True)
-    turns = _Turns(connection, place, user)
+        return PurgedConversation(whole=True)
+    turns = _UserTurns(connection, place, user)
     if turns.messages and not _has_messages(connection, place, but=turns.requests):
-        return Deleted(whole=True)
-    return Deleted(messages=len(turns.messages), documents=len(turns.documents))
+        return PurgedConversation(whole=True)
+    return PurgedConversation(messages=len(turns.messages), documents=len(turns.documents))
 
 
-def purge(connection: sa.Connection, place: Place, user: User, now: datetime, *, whole: bool) -> Deleted:
+def purge(
+    connection: sa.Connection, place: PurgeLocation, user: PurgeSubject, now: datetime, *, whole: bool
+) -> PurgedConversation:
     """Deletes a conversation in which nobody else was named, or with `whole` any; of another, the user's turns."""
     own = (CONVERSATIONS.c.tenant == place.tenant, CONVERSATIONS.c.id == place.conversation_id)
     if connection.execute(sa.select(CONVERSATIONS.c.id).where(*own).with_for_update()).first() is None:
-        return Deleted()
+        return PurgedConversation()
     rename_bills(connection, place.billed, user)
     if whole or not _is_shared(connection, place, user):
         return _delete(connection, place, [user.digest])
@@ -94,17 +96,17 @@ def purge(connection: sa.Connection, place: Place, user: User, now: datetime, *,
     return deleted
 
 
-def rename_bills(connection: sa.Connection, where: sa.ColumnElement[bool], user: User) -> None:
+def rename_bills(connection: sa.Connection, where: sa.ColumnElement[bool], user: PurgeSubject) -> None:
     """Puts the digest in the place of the user's name, in bills and in the sums of their days."""
     rename_users(connection, sa.and_(where, LEDGER.c.end_user == user.name), user.digest)
 
 
-def _delete(connection: sa.Connection, place: Place, keeping: Sequence[str]) -> Deleted:
+def _delete(connection: sa.Connection, place: PurgeLocation, keeping: Sequence[str]) -> PurgedConversation:
     groups = delete_locked(connection, place.tenant, place.conversation_id, keeping=keeping)
-    return Deleted(whole=True, groups=groups)
+    return PurgedConversation(whole=True, groups=groups)
 
 
-def _has_messages(connection: sa.Connection, place: Place, but: sa.Select[tuple[str]] | None = None) -> bool:
+def _has_messages(connection: sa.Connection, place: PurgeLocation, but: sa.Select[tuple[str]] | None = None) -> bool:
     """Whether anything is said in it, but for what these requests said."""
     query = sa.select(MESSAGES.c.id).where(MESSAGES.c.conversation_id == place.conversation_id)
     if but is not None:
@@ -112,17 +114,19 @@ def _has_messages(connection: sa.Connection, place: Place, but: sa.Select[tuple[
     return connection.execute(query.limit(1)).first() is not None
 
 
-def _is_shared(connection: sa.Connection, place: Place, user: User) -> bool:
+def _is_shared(connection: sa.Connection, place: PurgeLocation, user: PurgeSubject) -> bool:
     """Whether its requests named others, too."""
     others = (LEDGER.c.end_user.is_not(None), LEDGER.c.end_user.not_in(user.names))
     return connection.execute(sa.select(LEDGER.c.request_id).where(place.billed, *others).limit(1)).first() is not None
 
 
-def _purge_turns(connection: sa.Connection, place: Place, user: User, now: datetime) -> Deleted:
+def _purge_turns(
+    connection: sa.Connection, place: PurgeLocation, user: PurgeSubject, now: datetime
+) -> PurgedConversation:
     """Deletes what requests of the user brought and were answered, with all that repeats it. Nobody can say whose
     things a conversation has noted: all of them go."""
     tenant, conversation_id = place.tenant, place.conversation_id
-    turns, groups = _Turns(connection, place, user), set[str]()
+    turns, groups = _UserTurns(connection, place, user), set[str]()
     for name in turns.documents:
         groups.update(attachments.delete(connection, tenant, conversation_id, name, now))
     for row in turns.messages:
@@ -136,14 +140,16 @@ def _purge_turns(connection: sa.Connection, place: Place, user: User, now: datet
         of_it = THINGS.c.conversation_id == conversation_id
         connection.execute(THINGS.delete().where(THINGS.c.tenant == tenant, of_it))
         forget_blocks(connection, conversation_id, now)
-    return Deleted(messages=len(turns.messages), documents=len(turns.documents), groups=tuple(sorted(groups)))
+    return PurgedConversation(
+        messages=len(turns.messages), documents=len(turns.documents), groups=tuple(sorted(groups))
+    )
 
 
-class _Turns:
+class _UserTurns:
     """The requests that named the user in a conversation; what they brought and were answered, the latest first; and
     the documents that came with them."""
 
-    def __init__(self, connection: sa.Connection, place: Place, user: User) -> None:
+    def __init__(self, connection: sa.Connection, place: PurgeLocation, user: PurgeSubject) -> None:
         query = sa.select(LEDGER.c.request_id, LEDGER.c.created_at, LEDGER.c.end_user).where(place.billed)
         asked = connection.execute(query.order_by(LEDGER.c.created_at)).all()
         self.requests = sa.select(LEDGER.c.request_id).where(place.billed, LEDGER.c.end_user.in_(user.names))
@@ -155,7 +161,7 @@ class _Turns:
         self.documents = self._documents(connection, place, arrivals)
 
     def _documents(
-        self, connection: sa.Connection, place: Place, arrivals: Sequence[tuple[datetime, bool]]
+        self, connection: sa.Connection, place: PurgeLocation, arrivals: Sequence[tuple[datetime, bool]]
     ) -> list[str]:
         """A document came with the messages behind which it stands, or with the last request before it was stored:
         where these differ, either may be the user's."""

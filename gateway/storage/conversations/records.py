@@ -6,11 +6,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.errors import ConversationNotFound
-from gateway.models.conversation import ConversationMessage
-from gateway.models.items import Item
-from gateway.models.records import (
+from gateway.core import jsons
+from gateway.core.errors import ConversationNotFound
+from gateway.core.ports import CacheBackend, Clock
+from gateway.core.types.audit_log import AuditActor
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.items import Item
+from gateway.core.types.memory import SummarySegment
+from gateway.core.types.records import (
     WHOLE_TEXT,
     AttachmentPage,
     AttachmentRecord,
@@ -24,20 +27,102 @@ from gateway.models.records import (
     TextPart,
     WindowRecord,
 )
-from gateway.models.trail import Actor
-from gateway.ports import CacheBackend, Clock
+from gateway.core.types.turn import LedgerEntry
 from gateway.storage import rows
+from gateway.storage.audit_log.append import recorded
 from gateway.storage.conversations import attachments, delete_item, items
 from gateway.storage.conversations.delete import empty_conversation
 from gateway.storage.conversations.totals import read_totals
-from gateway.storage.conversations.window import read_window
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.encryption.columns import for_row
+from gateway.storage.lookup.find import turns_before
 from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.lookup.segments import segments_before
+from gateway.storage.lookup.walk import MESSAGES, upwards
 from gateway.storage.secret import storable
-from gateway.storage.trail.append import recorded
 from gateway.storage.turns.completions import behind, having
+from gateway.storage.turns.standing import whole_entries
+
+# What the latest answered request left of a conversation's window (guarantee §11.8).
+
+LEDGER, CONVERSATIONS = schema.ledger, schema.conversations
+ANSWERED = ("complete", "partial")
+
+
+def read_window(connection: sa.Connection, tenant: str, conversation_id: str, model: str | None) -> WindowRecord:
+    """Of a conversation that the tenant has. The bill is found by an index; the path is walked only where artifacts of
+    old messages stand in the window.
+
+    Args:
+        model: the model that was asked for; None: any.
+    """
+    where = [LEDGER.c.tenant == tenant, LEDGER.c.conversation_id == conversation_id, LEDGER.c.status.in_(ANSWERED)]
+    if model is not None:
+        where.append(LEDGER.c.model == model)
+    latest = sa.select(LEDGER).where(*where).order_by(LEDGER.c.created_at.desc(), LEDGER.c.request_id.desc()).limit(1)
+    row = connection.execute(latest).first()
+    if row is None:
+        return WindowRecord()
+    (entry,) = whole_entries(connection, [rows.entry_of(row)])
+    segments = _segments(connection, conversation_id, entry)
+    return WindowRecord(entry, _turns_excluded(connection, entry), segments, _things(connection, conversation_id))
+
+
+def _segments(connection: sa.Connection, conversation_id: str, entry: LedgerEntry) -> tuple[SummarySegment, ...]:
+    """The summaries of old turns on the way to the request's answer."""
+    query = sa.select(CONVERSATIONS.c.summarized, CONVERSATIONS.c.head_id).where(CONVERSATIONS.c.id == conversation_id)
+    found = connection.execute(query).one()
+    if not found.summarized:
+        return ()
+    own = connection.execute(_OWN, {"request": entry.request_id}).scalar()
+    return segments_before(connection, conversation_id, own or found.head_id)
+
+
+def _things(connection: sa.Connection, conversation_id: str) -> int:
+    """How many things the conversation is about."""
+    query = sa.select(sa.func.count()).where(schema.things.c.conversation_id == conversation_id)
+    return int(connection.execute(query).scalar_one())
+
+
+def _turns_excluded(connection: sa.Connection, entry: LedgerEntry) -> int | None:
+    """How many turns began before the first message that was forwarded: a path's messages are numbered from 0 on."""
+    utilization: Any = entry.metadata.get("context_utilization")
+    excluded = utilization.get("messages_excluded") if isinstance(utilization, dict) else None
+    if not isinstance(excluded, int) or not excluded:
+        return 0
+    first = _numbered(connection, entry, excluded)
+    return None if first is None else turns_before(connection, first)
+
+
+def _numbered(connection: sa.Connection, entry: LedgerEntry, number: int) -> Any:
+    """The message of that number on the path of a request; walked up to only where branches have one each."""
+    bounds = {"conversation": entry.conversation_id, "number": number}
+    found = connection.execute(_NUMBERED, bounds).all()
+    if len(found) < 2:
+        return found[0] if found else None
+    own = connection.execute(_OWN, {"request": entry.request_id}).scalar()
+    name = connection.execute(_ABOVE, {**bounds, "from": own}).scalar() if own is not None else None
+    return next((row for row in found if row.id == name), None)
+
+
+def _above_query() -> sa.Select[Any]:
+    """From `:from` upwards, the message of the number `:number`."""
+    inside = MESSAGES.c.sequence_number >= sa.bindparam("number", type_=sa.Integer)
+    here = MESSAGES.c.conversation_id == sa.bindparam("conversation", type_=sa.String)
+    chain = upwards(MESSAGES.c.sequence_number, first=sa.and_(here, inside), onwards=lambda _: inside)
+    return sa.select(chain.c.id).where(chain.c.sequence_number == sa.bindparam("number", type_=sa.Integer))
+
+
+_NUMBERED = sa.select(
+    MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.conversation_id, MESSAGES.c.sequence_number
+).where(
+    MESSAGES.c.conversation_id == sa.bindparam("conversation", type_=sa.String),
+    MESSAGES.c.sequence_number == sa.bindparam("number", type_=sa.Integer),
+)
+_OWN = sa.select(sa.func.max(MESSAGES.c.id)).where(MESSAGES.c.request_id == sa.bindparam("request", type_=sa.String))
+_ABOVE = _above_query()
+
 
 TABLE = schema.conversations
 
@@ -53,7 +138,7 @@ class ConversationRecords:
     """
 
     def __init__(
-        self, transactions: Transactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
+        self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
     ) -> None:
         """`paths`: where this process keeps what it read lately."""
         self._transactions = transactions
@@ -163,7 +248,7 @@ class ConversationRecords:
         )
 
     async def delete_item(
-        self, tenant: str, conversation_id: str, item_id: str, by: Actor | None = None
+        self, tenant: str, conversation_id: str, item_id: str, by: AuditActor | None = None
     ) -> ConversationRecord:
         """Deletes an item and everything that repeats its words; returns the conversation. `by` is who does it, as the
         trail tells it."""
@@ -179,7 +264,7 @@ class ConversationRecords:
         await self._forget(groups)
         return record
 
-    async def empty(self, tenant: str, conversation_id: str, by: Actor | None = None) -> ConversationRecord:
+    async def empty(self, tenant: str, conversation_id: str, by: AuditActor | None = None) -> ConversationRecord:
         """Deletes everything that was said in it, with all that was made of that, and its team task; returns the
         conversation, which goes on under its id and its session. `by` as for an item."""
         now = self._clock.now()
@@ -209,7 +294,9 @@ class ConversationRecords:
             lambda connection: attachments.read_one(connection, tenant, conversation_id, name, part)
         )
 
-    async def delete_attachment(self, tenant: str, conversation_id: str, name: str, by: Actor | None = None) -> None:
+    async def delete_attachment(
+        self, tenant: str, conversation_id: str, name: str, by: AuditActor | None = None
+    ) -> None:
         """Deletes a document and everything that repeats its words, but for answers. `by` as for an item."""
         now = self._clock.now()
 

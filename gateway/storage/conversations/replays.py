@@ -6,14 +6,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.errors import ReplayNotFound, ReplayRunning
-from gateway.models.replays import Replay, ReplayChanges
-from gateway.ports import Clock
+from gateway.core import jsons
+from gateway.core.errors import ReplayNotFound, ReplayRunning
+from gateway.core.ports import Clock
+from gateway.core.types.replays import ReplayChanges, ReplayRun
 from gateway.storage import rows
 from gateway.storage.conversations.items import require_conversation
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, insert_if_new
+from gateway.storage.database.engine import DatabaseTransactions, insert_if_new
 from gateway.storage.encryption.columns import for_row
 
 TABLE, CONVERSATIONS = schema.replays, schema.conversations
@@ -28,11 +28,11 @@ class ReplayStore:
         StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
     """
 
-    def __init__(self, transactions: Transactions, clock: Clock) -> None:
+    def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
         self._transactions = transactions
         self._clock = clock
 
-    async def begin(self, tenant: str, replay: Replay) -> None:
+    async def begin(self, tenant: str, replay: ReplayRun) -> None:
         """Stores a new one, held by the caller.
 
         Raises:
@@ -59,7 +59,7 @@ class ReplayStore:
 
         await self._transactions.run(work, write=True)
 
-    async def find(self, tenant: str, conversation_id: str, replay_id: str) -> Replay:
+    async def find(self, tenant: str, conversation_id: str, replay_id: str) -> ReplayRun:
         """
         Raises:
             ConversationNotFound: the tenant has no such conversation.
@@ -70,7 +70,7 @@ class ReplayStore:
             raise ReplayNotFound("No such replay of this conversation.", param="replay_id")
         return found
 
-    async def find_begun(self, tenant: str, conversation_id: str, replay_id: str) -> Replay | None:
+    async def find_begun(self, tenant: str, conversation_id: str, replay_id: str) -> ReplayRun | None:
         """The same; None where the conversation has no such replay.
 
         Raises:
@@ -85,7 +85,7 @@ class ReplayStore:
         row = await self._transactions.run(work) if "\x00" not in replay_id else None
         return _replay(row) if row is not None else None
 
-    async def take(self, replay: Replay) -> Replay:
+    async def take(self, replay: ReplayRun) -> ReplayRun:
         """Holds it for the caller; returns how far it is now.
 
         Raises:
@@ -120,7 +120,7 @@ class ReplayStore:
         query = TABLE.delete().where(TABLE.c.id == replay_id, TABLE.c.at_id.is_(None))
         await self._transactions.run(lambda connection: connection.execute(query).rowcount, write=True)
 
-    async def move_head(self, replay: Replay) -> bool:
+    async def move_head(self, replay: ReplayRun) -> bool:
         """Makes its branch the conversation's current one, unless the conversation has gone on from the branch that was
         replayed. Returns whether it is."""
         table, now = CONVERSATIONS, self._clock.now()
@@ -135,9 +135,9 @@ class ReplayStore:
         await self._transactions.run(lambda connection: connection.execute(query).rowcount, write=True)
 
 
-def _replay(row: Any) -> Replay:
+def _replay(row: Any) -> ReplayRun:
     asked = jsons.loads_stored(row.asked)
-    return Replay(
+    return ReplayRun(
         replay_id=row.id,
         conversation_id=row.conversation_id,
         source_id=row.source_id,

@@ -8,22 +8,22 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base.ids import ARTIFACT
-from gateway.models.artifacts import Artifact
-from gateway.models.conversation import ConversationMessage
-from gateway.models.past_texts import ConversationTexts
-from gateway.models.report_lists import ConversationChoice, ConversationLine, ListPart
+from gateway.core.ids import ARTIFACT
+from gateway.core.types.artifacts import Artifact
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.past_texts import ConversationTexts
+from gateway.core.types.report_lists import ConversationChoice, ConversationLine, ListPart
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.large.documents import read_part
 from gateway.storage.lookup.walk import MESSAGES, fewer_than, upwards, whole_messages
 from gateway.storage.reports.conversations import list_conversations, read_conversation
 
 TABLE, DOCUMENTS, CACHED = schema.conversations, schema.attachments, schema.cached_contents
-MOST_MESSAGES = 2_000
+MAX_MESSAGES = 2_000
 """The latest messages of a conversation that are looked at."""
-MOST_DOCUMENTS = 200
+MAX_DOCUMENTS = 200
 """The latest of its documents."""
 LARGE_CHARS = 16_000
 """Room that a large document takes, of which what is needed is read afterwards: two regions."""
@@ -37,7 +37,7 @@ class PastTexts:
         StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
     """
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions
 
     async def recent(self, tenant: str, most: int, text: str | None = None) -> tuple[ConversationLine, ...]:
@@ -55,7 +55,7 @@ class PastTexts:
         return await self._transactions.run(work)
 
     async def texts(
-        self, tenant: str, conversation_id: str, max_bytes: int, most_messages: int = MOST_MESSAGES
+        self, tenant: str, conversation_id: str, max_bytes: int, most_messages: int = MAX_MESSAGES
     ) -> ConversationTexts | None:
         """The latest of a conversation that together has at most `max_bytes`; None if the tenant has none of that id.
         Documents come first: they are what a conversation is about."""
@@ -124,9 +124,9 @@ def _documents(
     own = DOCUMENTS.c.conversation_id == conversation_id
     here = sa.case((DOCUMENTS.c.document.is_not(None), LARGE_CHARS), else_=DOCUMENTS.c.size)
     sizes = sa.select(DOCUMENTS.c.number, here.label("size")).where(own).order_by(DOCUMENTS.c.number.desc())
-    listed = connection.execute(sizes.limit(MOST_DOCUMENTS + 1)).all()
+    listed = connection.execute(sizes.limit(MAX_DOCUMENTS + 1)).all()
     chosen, size = [], 0
-    for each in listed[:MOST_DOCUMENTS]:
+    for each in listed[:MAX_DOCUMENTS]:
         if size + each.size <= max_bytes:
             size += each.size
             chosen.append(each.number)

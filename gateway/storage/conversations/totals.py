@@ -7,9 +7,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.bill import OF_MODELS
-from gateway.models.records import ConversationTotals, Spending, TurnTotal
-from gateway.models.tool_steps import in_loop_after
+from gateway.core.types.bill import OF_MODELS
+from gateway.core.types.records import ConversationTotals, RequestSpending, TurnTotal
+from gateway.core.types.tool_steps import in_loop_after
 from gateway.storage import rows
 from gateway.storage.database import schema
 
@@ -19,10 +19,10 @@ LEDGER, CALLS, MESSAGES = schema.ledger, schema.ledger_calls, schema.messages
 
 
 @dataclass(slots=True)
-class _Turn:
+class _TurnRequests:
     """The requests of one turn: its first, and those of its tool loop."""
 
-    spent: Spending
+    spent: RequestSpending
     requests: list[str]
     status: str
     created_at: datetime
@@ -32,16 +32,16 @@ def read_totals(connection: sa.Connection, tenant: str, conversation_id: str) ->
     """Of a conversation that the tenant has. A request without a stored message (a dry run, one whose turn could not be
     stored) counts in the sums and makes no turn."""
     begun_by = _first_requests(connection, conversation_id)
-    total, turns = Spending(), dict[str, _Turn]()
-    by_agent: dict[str | None, Spending] = {}
+    total, turns = RequestSpending(), dict[str, _TurnRequests]()
+    by_agent: dict[str | None, RequestSpending] = {}
     for row in _bills(connection, tenant, conversation_id):
         spent = _spending(row)
         total = total.plus(spent)
-        by_agent[row.agent] = by_agent.get(row.agent, Spending()).plus(spent)
+        by_agent[row.agent] = by_agent.get(row.agent, RequestSpending()).plus(spent)
         first = begun_by.get(row.request_id)
         if first is None:
             continue
-        turn = turns.setdefault(first, _Turn(Spending(), [], row.status, rows.utc(row.created_at)))
+        turn = turns.setdefault(first, _TurnRequests(RequestSpending(), [], row.status, rows.utc(row.created_at)))
         turn.spent, turn.status = turn.spent.plus(spent), row.status
         turn.requests.append(row.request_id)
     listed = list(enumerate(turns.values(), 1))[-LISTED:]
@@ -49,7 +49,7 @@ def read_totals(connection: sa.Connection, tenant: str, conversation_id: str) ->
     return ConversationTotals(len(turns), total, tuple(each), by_agent)
 
 
-def read_spending(connection: sa.Connection, tenant: str, conversation_id: str) -> dict[str, Spending]:
+def read_spending(connection: sa.Connection, tenant: str, conversation_id: str) -> dict[str, RequestSpending]:
     """What each request of a conversation took, by its id."""
     return {row.request_id: _spending(row) for row in _bills(connection, tenant, conversation_id)}
 
@@ -85,8 +85,8 @@ def _bills(connection: sa.Connection, tenant: str, conversation_id: str) -> Iter
     return connection.execute(query.order_by(LEDGER.c.created_at, LEDGER.c.request_id))
 
 
-def _spending(row: Any) -> Spending:
+def _spending(row: Any) -> RequestSpending:
     planning = rows.usd(int(row.planning or 0))
     cost = rows.usd(row.total_cost_picousd)
     tokens = (row.prompt_tokens, row.completion_tokens)
-    return Spending(1, *tokens, cost, planning if cost is not None else None, estimated=bool(row.estimated))
+    return RequestSpending(1, *tokens, cost, planning if cost is not None else None, estimated=bool(row.estimated))

@@ -7,20 +7,20 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.base.jsons import Fragment
-from gateway.models.records import KIND, VERSION, Imported, ImportedConversation
-from gateway.models.standing import UNLISTED, Said, said_by
-from gateway.models.trail import Actor
-from gateway.ports import Clock
+from gateway.core import jsons
+from gateway.core.jsons import Fragment
+from gateway.core.ports import Clock
+from gateway.core.types.audit_log import AuditActor
+from gateway.core.types.omitted_records import UNLISTED, MessageRecord, said_by
+from gateway.core.types.records import KIND, VERSION, ImportedConversation, ImportResult
 from gateway.storage import rows
+from gateway.storage.audit_log.append import recorded
 from gateway.storage.conversations.import_rows import rows_of, write_import
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.large.arriving import ArrivingTexts
 from gateway.storage.large.write import whole_text
 from gateway.storage.lookup.pins import pinned_ids
-from gateway.storage.trail.append import recorded
 from gateway.storage.turns.standing import StoredPaths, needed_messages, whole
 
 PAGE = 500
@@ -38,7 +38,7 @@ class ConversationTransfer:
 
     def __init__(
         self,
-        transactions: Transactions,
+        transactions: DatabaseTransactions,
         clock: Clock,
         index_chars: int | None = None,
         large_stored: Callable[[], None] | None = None,
@@ -63,15 +63,15 @@ class ConversationTransfer:
         return None if found is None else _document(found)
 
     async def import_conversation(
-        self, tenant: str, made: ImportedConversation, by: Actor | None = None, retention_days: float | None = None
-    ) -> Imported:
+        self, tenant: str, made: ImportedConversation, by: AuditActor | None = None, retention_days: float | None = None
+    ) -> ImportResult:
         """Stores a new conversation: all of it, or nothing. `by` is who does it, as the trail tells it;
         `retention_days` is that of the key."""
         now = self._clock.now()
         rows = await asyncio.to_thread(rows_of, tenant, made, now, self._index_chars)
         rows.conversation["retention_days"] = retention_days
 
-        def work(connection: sa.Connection) -> Imported:
+        def work(connection: sa.Connection) -> ImportResult:
             imported = write_import(connection, rows, now)
             recorded(connection, by, now, "conversation.imported", imported.conversation_id, tenant)
             return imported
@@ -85,7 +85,7 @@ class ConversationTransfer:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ConversationRows:
     """A conversation's rows, of one moment."""
 
     conversation: Any
@@ -100,7 +100,7 @@ class Rows:
     things: Sequence[Any]
 
 
-def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -> Rows | None:
+def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -> ConversationRows | None:
     """One consistent snapshot; None if the tenant (None: anybody) has no such conversation."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
@@ -119,7 +119,7 @@ def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -
     requests = sa.select(ledger, kept.c.body.label("completion"), kept.c.metadata.label("completion_metadata"))
     requests = requests.select_from(ledger.outerjoin(kept))
     requests = requests.where(ledger.c.tenant == found.tenant, ledger.c.conversation_id == conversation_id)
-    return Rows(
+    return ConversationRows(
         found,
         those_of(schema.sessions, "name"),
         those_of(schema.instructions, "digest"),
@@ -138,10 +138,10 @@ def _with_text(connection: sa.Connection, tenant: str, row: Any) -> Any:
     if row.document is None:
         return row
     text = tuple(whole_text(connection, tenant, row.document))
-    return _Attached(row.number, row.artifact_id, row.body, row.said_digest, row.created_at, text)
+    return _AttachedLarge(row.number, row.artifact_id, row.body, row.said_digest, row.created_at, text)
 
 
-class _Attached(NamedTuple):
+class _AttachedLarge(NamedTuple):
     """What an export tells of a large document, as a row has it, and its text in pieces."""
 
     number: int
@@ -161,7 +161,7 @@ def _pages(connection: sa.Connection, query: sa.Select[Any]) -> list[Any]:
     return found
 
 
-def _document(found: Rows) -> Iterator[bytes]:
+def _document(found: ConversationRows) -> Iterator[bytes]:
     """The document in pieces. JSON that is stored as a text goes into it as it stands, every number as written."""
     imported: dict[str, Json] = {row.request_id: jsons.loads_decimal(row.body) for row in found.imported}
     origins = {new: str(request["id"]) for new, request in imported.items()}
@@ -187,7 +187,7 @@ def _document(found: Rows) -> Iterator[bytes]:
     yield from _attachments(found.attachments)
     if found.things:
         yield from _list("things", found.things, _thing)
-    bills = _Bills(order, steps)
+    bills = _ExportedBills(order, steps)
     requests = [request for request in imported.values() if len(request) > 1] + [
         _request(row, bills) for row in found.requests
     ]
@@ -265,7 +265,7 @@ def _attachments(found: Sequence[Any]) -> Iterator[bytes]:
     yield b',"attachments":['
     for number, row in enumerate(found):
         before = b"," if number else b""
-        if not isinstance(row, _Attached):
+        if not isinstance(row, _AttachedLarge):
             yield before + jsons.dumps(_attachment(row))
             continue
         about = _attachment(row)
@@ -292,7 +292,7 @@ def _thing(row: Any) -> Json:
     }
 
 
-def _request(row: Any, bills: "_Bills") -> Json:
+def _request(row: Any, bills: "_ExportedBills") -> Json:
     return {
         "id": row.request_id,
         "completion_id": row.completion_id,
@@ -307,14 +307,14 @@ def _request(row: Any, bills: "_Bills") -> Json:
     }
 
 
-class _Bills:
+class _ExportedBills:
     """Bills with all artifacts in their lists, told by the messages of the same export (ADR 19)."""
 
     def __init__(self, messages: Sequence[Any], steps: Mapping[str, Any]) -> None:
         self._rows = {row.id: row for row in messages}
         self._steps = steps
         self._paths = StoredPaths({row.id: (row.parent_id, row.sequence_number) for row in messages})
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, MessageRecord] = {}
 
     def whole(self, text: str) -> Fragment:
         """A stored bill as JSON; one that has everything stays as it stands, to the letter."""
@@ -329,7 +329,7 @@ class _Bills:
                 self._said[name] = self._read(name)
         return Fragment(jsons.dumps_text(whole(metadata, self._paths, self._said)))
 
-    def _read(self, name: str) -> Said:
+    def _read(self, name: str) -> MessageRecord:
         row = self._rows[name]
         body = _body_text(row, self._steps.get(name))
         return said_by(rows.lost_result(row.role) if body is None else jsons.loads_stored(body))

@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import text as sa_text
 
-from gateway.storage.encryption.columns import Content
+from gateway.storage.encryption.columns import SealedText
 
 NOT_YET = "rolled_up IS NULL"
 NOT_COMPLETE = "status <> 'complete'"
@@ -58,7 +58,7 @@ ledger = Table(
     Column("completion_tokens", BigInteger, nullable=False),
     Column("total_cost_picousd", BigInteger),
     Column("estimated", Boolean, nullable=False),
-    Column("response_metadata", Content("ledger.response_metadata", row="request_id"), nullable=False),
+    Column("response_metadata", SealedText("ledger.response_metadata", row="request_id"), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("end_user", String(256)),
     Column("agent", Text),

@@ -11,18 +11,18 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from gateway.config.settings import StorageSettings
+from gateway.core.config.settings import StorageSettings
 from gateway.storage.database.postgres import PostgresTransactions
 from gateway.storage.database.sqlite import SqliteTransactions
-from gateway.storage.database.transactions import Transactions, Work
+from gateway.storage.database.transactions import DatabaseTransactions, Work
 from gateway.storage.encryption.vault import open_vault
 
-__all__ = ["Transactions", "Work", "insert_for", "insert_if_new", "open_transactions", "parse_url"]
+__all__ = ["DatabaseTransactions", "Work", "insert_for", "insert_if_new", "open_transactions", "parse_url"]
 
 LIBPQ_ONLY = ("sslmode", "channel_binding", "gssencmode", "target_session_attrs", "connect_timeout", "options")
 
 
-def open_transactions(settings: StorageSettings) -> Transactions:
+def open_transactions(settings: StorageSettings) -> DatabaseTransactions:
     """The database that `storage.url` names, with the keys of its content; nothing is connected yet.
 
     Raises:
@@ -33,7 +33,7 @@ def open_transactions(settings: StorageSettings) -> Transactions:
     is_file = url.get_backend_name() == "sqlite"
     opened: Any = SqliteTransactions(url, settings.timeout) if is_file else PostgresTransactions(url, settings)
     opened.use_vault(open_vault(settings))
-    found: Transactions = opened
+    found: DatabaseTransactions = opened
     return found
 
 

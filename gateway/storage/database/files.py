@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger, Column, DateTime, Float, Index, Integer, LargeBinary, String, Table, Text, text
 
 from gateway.storage.database.accounts import metadata
-from gateway.storage.encryption.columns import Content
+from gateway.storage.encryption.columns import SealedText
 
 files = Table(
     "files",
@@ -11,7 +11,7 @@ files = Table(
     Column("id", String(64), primary_key=True),
     Column("tenant", String(128), nullable=False),
     Column("key_id", String(64)),
-    Column("name", Content("files.name"), nullable=False),
+    Column("name", SealedText("files.name"), nullable=False),
     Column("purpose", String(64), nullable=False),
     Column("media_type", Text, nullable=False),
     Column("bytes", BigInteger, nullable=False),

@@ -6,12 +6,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.conversation import ConversationMessage
-from gateway.models.tool_steps import RESULT_ROLES
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage import rows
 from gateway.storage.conversations.items import open_step
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, insert_if_new
+from gateway.storage.database.engine import DatabaseTransactions, insert_if_new
 from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.walk import MESSAGES, whole_messages
 from gateway.storage.turns.steps import SINCE, step_rows
@@ -23,7 +23,7 @@ Batch = Callable[..., tuple[int, str | None]]
 """Changes some messages behind the one called `after`; see `_move`."""
 
 
-async def finish(transactions: Transactions, told: Callable[[int], None] | None = None) -> int:
+async def finish(transactions: DatabaseTransactions, told: Callable[[int], None] | None = None) -> int:
     """Says that no older version may run from now on, and moves the results of tool steps to `reasoning_events`. It may
     be cut off at any time, and goes on where it was when it is run again.
 
@@ -38,7 +38,9 @@ async def finish(transactions: Transactions, told: Callable[[int], None] | None 
     return moved
 
 
-async def _in_batches(transactions: Transactions, batch: Batch, told: Callable[[int], None] | None = None) -> int:
+async def _in_batches(
+    transactions: DatabaseTransactions, batch: Batch, told: Callable[[int], None] | None = None
+) -> int:
     """Goes through all messages once, however many there are; returns how many were changed."""
     changed, last = 0, ""
     while True:

@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger, Column, DateTime, ForeignKeyConstraint, Index, Integer, String, Table
 
 from gateway.storage.database.accounts import metadata
-from gateway.storage.encryption.columns import Content
+from gateway.storage.encryption.columns import SealedText
 
 large_documents = Table(
     "large_documents",
@@ -31,8 +31,8 @@ document_regions = Table(
     Column("digest", String(64), primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("start", BigInteger, nullable=False),
-    Column("place", Content("document_regions.place", row="digest"), nullable=False),
-    Column("text", Content("document_regions.text", row="digest"), nullable=False),
+    Column("place", SealedText("document_regions.place", row="digest"), nullable=False),
+    Column("text", SealedText("document_regions.text", row="digest"), nullable=False),
     ForeignKeyConstraint(
         ["tenant", "digest"], ["large_documents.tenant", "large_documents.digest"], ondelete="CASCADE"
     ),
@@ -46,7 +46,7 @@ document_postings = Table(
     Column("digest", String(64), primary_key=True),
     Column("bucket", Integer, primary_key=True),
     Column("segment", Integer, primary_key=True),
-    Column("data", Content("document_postings.data", row="digest"), nullable=False),
+    Column("data", SealedText("document_postings.data", row="digest"), nullable=False),
     ForeignKeyConstraint(
         ["tenant", "digest"], ["large_documents.tenant", "large_documents.digest"], ondelete="CASCADE"
     ),

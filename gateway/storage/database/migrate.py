@@ -15,10 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 import gateway
-from gateway.config.settings import StorageSettings
-from gateway.errors import StorageUnavailable
+from gateway.core.config.settings import StorageSettings
+from gateway.core.errors import StorageUnavailable
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, open_transactions, parse_url
+from gateway.storage.database.engine import DatabaseTransactions, open_transactions, parse_url
 from gateway.storage.database.postgres import PostgresTransactions, sqlstate
 from gateway.storage.database.transactions import T
 from gateway.storage.encryption.keys import note_key, require_keys
@@ -106,7 +106,7 @@ def require_tables(connection: sa.Connection) -> None:
         raise StorageUnavailable(f"The storage has lost tables of schema {schema.REVISION}: {names}. Restore a backup.")
 
 
-async def require_current(transactions: Transactions) -> None:
+async def require_current(transactions: DatabaseTransactions) -> None:
     """
     Raises:
         StorageUnavailable: it cannot be reached, or this version may not run on its schema.
@@ -120,7 +120,7 @@ async def require_current(transactions: Transactions) -> None:
     await require_keys(transactions)
 
 
-async def open_current(settings: StorageSettings) -> Transactions:
+async def open_current(settings: StorageSettings) -> DatabaseTransactions:
     """The database that `storage.url` names, for commands that change it; none is made.
 
     Raises:
@@ -162,7 +162,7 @@ def migrations_folder() -> Path:
     return bundled if bundled.is_dir() else package.parent / "migrations"
 
 
-async def migrate(transactions: Transactions, limit: float = LIMIT_SECONDS) -> None:
+async def migrate(transactions: DatabaseTransactions, limit: float = LIMIT_SECONDS) -> None:
     """Upgrades to this version's revision in one transaction, so that it fails as a whole; any number of processes may
     try at once. A schema that is newer than this version is left alone.
 

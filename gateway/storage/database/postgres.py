@@ -13,13 +13,13 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import NullPool
 
-from gateway.base.ids import new_id
-from gateway.config.settings import StorageSettings
-from gateway.errors import StorageReadOnly, StorageUnavailable
-from gateway.storage.database.transactions import CommitUnknown, T, Work, Writes
+from gateway.core.config.settings import StorageSettings
+from gateway.core.errors import StorageReadOnly, StorageUnavailable
+from gateway.core.ids import new_id
+from gateway.core.instrumentation.logs import get_logger
+from gateway.storage.database.transactions import CommitUnknown, T, Work, WriteState
 from gateway.storage.encryption.columns import use_vault
-from gateway.storage.encryption.vault import Vault
-from gateway.telemetry.logs import get_logger
+from gateway.storage.encryption.vault import KeyVault
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -44,7 +44,7 @@ log = get_logger("gateway.storage")
 
 
 @dataclass(slots=True)
-class Phase:
+class TransactionPhase:
     """How far a transaction has come."""
 
     connected: bool = False
@@ -59,7 +59,7 @@ class PostgresTransactions:
     def __init__(self, url: URL, settings: StorageSettings) -> None:
         self._url, self._pooled = behind_pooler(url)
         self._timeout = settings.timeout
-        self.writes = Writes()
+        self.writes = WriteState()
         self._running: set[asyncio.Future[Any]] = set()
         self._free = asyncio.Semaphore(settings.pool_size)
         limits = {} if self._pooled else {"server_settings": _server_limits(settings.timeout)}
@@ -84,7 +84,7 @@ class PostgresTransactions:
         names = {"prepared_statement_name_func": lambda: new_id("stmt_")}
         return {**connect, "statement_cache_size": 0, "prepared_statement_cache_size": 0, **names}
 
-    def use_vault(self, vault: Vault | None) -> None:
+    def use_vault(self, vault: KeyVault | None) -> None:
         """Content is under these keys."""
         use_vault(self._engine.sync_engine, vault)
 
@@ -131,7 +131,7 @@ class PostgresTransactions:
         attempt = 1
         try:
             while True:
-                phase = Phase()
+                phase = TransactionPhase()
                 try:
                     return await self._once(work, phase)
                 except (OSError, SQLAlchemyError, TypeError) as error:
@@ -144,7 +144,7 @@ class PostgresTransactions:
         finally:
             self._free.release()
 
-    async def _once(self, work: Work[T], phase: Phase) -> T:
+    async def _once(self, work: Work[T], phase: TransactionPhase) -> T:
         async with self._engine.connect() as connection:
             phase.connected = True
             try:
@@ -222,7 +222,7 @@ def _server_limits(timeout: float) -> dict[str, str]:
     }
 
 
-def judge(error: Exception, phase: Phase, *, write: bool) -> tuple[bool, Exception]:
+def judge(error: Exception, phase: TransactionPhase, *, write: bool) -> tuple[bool, Exception]:
     """Whether the transaction may be tried again, and what it raises if it is not.
 
     It may be if it was certainly rolled back. A write that loses its connection at the COMMIT may have been committed:

@@ -35,7 +35,7 @@ from gateway.storage.database.files import files as files
 from gateway.storage.database.large import document_postings as document_postings
 from gateway.storage.database.large import document_regions as document_regions
 from gateway.storage.database.large import large_documents as large_documents
-from gateway.storage.encryption.columns import Content, Withheld
+from gateway.storage.encryption.columns import SealedText, WithheldText
 
 REVISION = "0015"
 """The Alembic revision that this version of the code needs."""
@@ -58,17 +58,17 @@ conversations = Table(
     Column("attachments", Integer, nullable=False, default=0),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("updated_at", DateTime(timezone=True), nullable=False),
-    Column("metadata", Content("conversations.metadata")),
+    Column("metadata", SealedText("conversations.metadata")),
     Column("instructions_digest", String(64)),
     Column("forgotten_at", DateTime(timezone=True)),
     Column("used_until", DateTime(timezone=True)),
     Column("framed", Boolean),
-    Column("team_task", Content("conversations.team_task")),
+    Column("team_task", SealedText("conversations.team_task")),
     Column("profile", String(32)),
     Column("pins", Integer),
     Column("summarized", Boolean),
-    Column("question", Content("conversations.question", length=200)),
-    Column("question_folded", Withheld(200)),
+    Column("question", SealedText("conversations.question", length=200)),
+    Column("question_folded", WithheldText(200)),
     Column("end_user", String(256)),
     Column("model", Text),
     Column("retention_days", Float),
@@ -103,7 +103,7 @@ instructions = Table(
     metadata,
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
     Column("digest", String(64), primary_key=True),
-    Column("body", Content("instructions.body", row="conversation_id"), nullable=False),
+    Column("body", SealedText("instructions.body", row="conversation_id"), nullable=False),
 )
 
 messages = Table(
@@ -115,12 +115,12 @@ messages = Table(
     Column("sequence_number", Integer, nullable=False),
     Column("role", String(32), nullable=False),
     Column("status", String(16), nullable=False),
-    Column("body", Content("messages.body"), nullable=False),
+    Column("body", SealedText("messages.body"), nullable=False),
     Column("digest", String(64), nullable=False),
     Column("weight", Integer, nullable=False),
-    Column("rendered", Content("messages.rendered")),
-    Column("standing", Content("messages.standing")),
-    Column("reasoning_events", Content("messages.reasoning_events")),
+    Column("rendered", SealedText("messages.rendered")),
+    Column("standing", SealedText("messages.standing")),
+    Column("reasoning_events", SealedText("messages.reasoning_events")),
     Column("instructions_digest", String(64)),
     Column("request_id", String(64), nullable=False, index=True),
     Column("choice", Integer),
@@ -150,8 +150,8 @@ reasoning_events = Table(
     Column("position", Integer),
     Column("tool", Text),
     Column("tool_call_id", Text, nullable=False),
-    Column("arguments", Content("reasoning_events.arguments", row="message_id")),
-    Column("result", Content("messages.body", row="message_id")),
+    Column("arguments", SealedText("reasoning_events.arguments", row="message_id")),
+    Column("result", SealedText("messages.body", row="message_id")),
     Column("answer_id", String(64)),
     Column("called_at", DateTime(timezone=True)),
     Column("answered_at", DateTime(timezone=True), nullable=False),
@@ -197,7 +197,7 @@ frames = Table(
     Column("message_id", String(64), nullable=False),
     Column("sequence_number", Integer, nullable=False),
     Column("full", Boolean, nullable=False),
-    Column("body", Content("frames.body"), nullable=False),
+    Column("body", SealedText("frames.body"), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Index(None, "conversation_id", "sequence_number"),
 )
@@ -225,7 +225,7 @@ summaries = Table(
     Column("first_turn", Integer, nullable=False),
     Column("last_turn", Integer, nullable=False),
     Column("size", Integer, nullable=False),
-    Column("text", Content("summaries.text"), nullable=False),
+    Column("text", SealedText("summaries.text"), nullable=False),
     Column("prompt_version", Integer, nullable=False),
     Column("request_id", String(64), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
@@ -243,7 +243,7 @@ replays = Table(
     Column("source_id", String(64), nullable=False),
     Column("from_turn", Integer, nullable=False),
     Column("to_turn", Integer, nullable=False),
-    Column("asked", Content("replays.asked"), nullable=False),
+    Column("asked", SealedText("replays.asked"), nullable=False),
     Column("at_id", String(64)),
     Column("turn", Integer),
     Column("request", Integer),
@@ -278,7 +278,7 @@ attachments = Table(
     Column("number", Integer, primary_key=True),
     Column("artifact_id", String(64), nullable=False),
     Column("size", Integer, nullable=False),
-    Column("body", Content("attachments.body", row="conversation_id"), nullable=False),
+    Column("body", SealedText("attachments.body", row="conversation_id"), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("said_digest", LargeBinary),
     Column("file_id", String(64)),
@@ -308,8 +308,8 @@ things = Table(
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE")),
     Column("type", String(64), nullable=False),
     Column("thing_id", String(256), nullable=False),
-    Column("name", Content("things.name"), nullable=False),
-    Column("aliases", Content("things.aliases"), nullable=False),
+    Column("name", SealedText("things.name"), nullable=False),
+    Column("aliases", SealedText("things.aliases"), nullable=False),
     Column("action", String(64), nullable=False),
     Column("times", Integer, nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
@@ -345,7 +345,7 @@ imported_requests = Table(
     metadata,
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
     Column("request_id", String(64), primary_key=True),
-    Column("body", Content("imported_requests.body", row="request_id"), nullable=False),
+    Column("body", SealedText("imported_requests.body", row="request_id"), nullable=False),
 )
 """Bills and completions that came with an imported conversation, for information: they were paid elsewhere."""
 
@@ -354,9 +354,9 @@ completions = Table(
     metadata,
     Column("request_id", ForeignKey("ledger.request_id", ondelete="CASCADE"), primary_key=True),
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("body", Content("completions.body", row="request_id"), nullable=False),
-    Column("metadata", Content("completions.metadata", row="request_id")),
-    Column("plan", Content("completions.plan", row="request_id")),
+    Column("body", SealedText("completions.body", row="request_id"), nullable=False),
+    Column("metadata", SealedText("completions.metadata", row="request_id")),
+    Column("plan", SealedText("completions.plan", row="request_id")),
 )
 
 claims = Table(

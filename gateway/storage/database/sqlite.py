@@ -15,11 +15,11 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import StaticPool
 
-from gateway.errors import StorageReadOnly, StorageUnavailable
-from gateway.storage.database.transactions import T, Work, Writes
+from gateway.core.errors import StorageReadOnly, StorageUnavailable
+from gateway.core.instrumentation.logs import get_logger
+from gateway.storage.database.transactions import T, Work, WriteState
 from gateway.storage.encryption.columns import use_vault
-from gateway.storage.encryption.vault import Vault
-from gateway.telemetry.logs import get_logger
+from gateway.storage.encryption.vault import KeyVault
 
 log = get_logger("gateway.storage")
 BEGIN_READ = "BEGIN"
@@ -51,7 +51,7 @@ _SIZE = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_siz
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _WaitingTransaction:
     """A transaction that another process's lock keeps out. `outcome` gets its result, until `deadline` on the
     monotonic clock."""
 
@@ -89,10 +89,10 @@ class SqliteTransactions:
         self._connection: sa.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._owes_wipe = False
-        self.writes = Writes()
-        self._waiting: deque[_Waiting] = deque()
+        self.writes = WriteState()
+        self._waiting: deque[_WaitingTransaction] = deque()
 
-    def use_vault(self, vault: Vault | None) -> None:
+    def use_vault(self, vault: KeyVault | None) -> None:
         """Content is under these keys."""
         use_vault(self._engine, vault)
 
@@ -104,7 +104,7 @@ class SqliteTransactions:
         done = asyncio.get_running_loop().run_in_executor(self._executor, self._first_try, work, begin)
         try:
             result = await (asyncio.shield(done) if write else done)
-            if isinstance(result, _Waiting):
+            if isinstance(result, _WaitingTransaction):
                 return cast(T, await asyncio.shield(asyncio.wrap_future(result.outcome)))
         except StorageReadOnly as error:
             self.writes.refused(error)
@@ -115,13 +115,13 @@ class SqliteTransactions:
         """Whether the file is on a file system, or under rights, that let nobody write to it."""
         return os.path.exists(self._path) and not os.access(self._path, os.W_OK)
 
-    def _first_try(self, work: Work[T], begin: str) -> T | _Waiting:
+    def _first_try(self, work: Work[T], begin: str) -> T | _WaitingTransaction:
         if not self._waiting or begin is BEGIN_READ:
             try:
                 return self._transaction(work, begin)
-            except _Busy:
+            except _LockedElsewhere:
                 pass
-        late = _Waiting(work, begin, time.monotonic() + self._timeout, Future())
+        late = _WaitingTransaction(work, begin, time.monotonic() + self._timeout, Future())
         self._waiting.append(late)
         if len(self._waiting) == 1:
             self._executor.submit(self._try_again)
@@ -133,7 +133,7 @@ class SqliteTransactions:
             first = self._waiting[0]
             try:
                 result = self._transaction(first.work, first.begin)
-            except _Busy as busy:
+            except _LockedElsewhere as busy:
                 self._give_up(busy)
                 if self._waiting:
                     self._executor.submit(self._try_again)
@@ -143,7 +143,7 @@ class SqliteTransactions:
             else:
                 self._waiting.popleft().outcome.set_result(result)
 
-    def _give_up(self, busy: "_Busy") -> None:
+    def _give_up(self, busy: "_LockedElsewhere") -> None:
         """Those whose time is over get the error."""
         now = time.monotonic()
         while self._waiting and self._waiting[0].deadline <= now:
@@ -156,7 +156,7 @@ class SqliteTransactions:
             return self._run(work, begin)
         except (OperationalError, sqlite3.OperationalError) as error:
             if _code(error) in BUSY:
-                raise _Busy from error
+                raise _LockedElsewhere from error
             self._let_go(error)
             if begin is not BEGIN_READ and _code(error) in REFUSES_WRITES:
                 raise StorageReadOnly from error
@@ -255,7 +255,7 @@ class SqliteTransactions:
         self._engine.dispose()
 
 
-class _Busy(Exception):
+class _LockedElsewhere(Exception):
     """Another process holds the lock."""
 
 

@@ -11,10 +11,10 @@ from typing import Any, Protocol, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from gateway.errors import StorageReadOnly, StorageUnavailable
-from gateway.storage.encryption.columns import Content, for_row, vault_of, with_id
-from gateway.storage.encryption.vault import Vault
-from gateway.telemetry.logs import get_logger
+from gateway.core.errors import StorageReadOnly, StorageUnavailable
+from gateway.core.instrumentation.logs import get_logger
+from gateway.storage.encryption.columns import SealedText, for_row, vault_of, with_id
+from gateway.storage.encryption.vault import KeyVault
 
 log = get_logger("gateway.storage")
 T = TypeVar("T")
@@ -26,7 +26,7 @@ class CommitUnknown(StorageUnavailable):
     """The connection was lost at the COMMIT: nobody can say yet whether the database has it."""
 
 
-class Writes:
+class WriteState:
     """Whether a database takes writes, as far as this process knows: not from the first that it refused until a probe
     was written."""
 
@@ -52,7 +52,7 @@ def _cause(error: StorageReadOnly) -> str:
     return str(getattr(cause, "orig", None) or cause or error.message).splitlines()[0]
 
 
-class Transactions(Protocol):
+class DatabaseTransactions(Protocol):
     """One database. `run` is one transaction: committed if `work` returns, rolled back if it raises.
 
     Raises:
@@ -62,7 +62,7 @@ class Transactions(Protocol):
     """
 
     remote: bool
-    writes: Writes
+    writes: WriteState
 
     async def run(self, work: Work[T], *, write: bool = False, synced: bool = True) -> T:
         """`synced` False: it is written once it survives the end of this process; the end of the machine may undo it
@@ -86,7 +86,7 @@ class Transactions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Statement:
+class _InsertStatement:
     """An insert as the driver takes it. `pick` gives a row's values in its order, `converts` are the columns, by their
     position, whose values the driver does not take as they are. `sealed`: those whose values are sealed, each with the
     column that tells the row."""
@@ -120,7 +120,7 @@ class RowInsert:
     def __init__(self, table: sa.Table, conflict: str = "") -> None:
         self._table = table
         self._conflict = conflict
-        self._compiled: dict[tuple[str, Vault | None], _Statement] = {}
+        self._compiled: dict[tuple[str, KeyVault | None], _InsertStatement] = {}
 
     def __call__(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
         """Inserts the rows; each names every column of the table."""
@@ -138,7 +138,7 @@ class RowInsert:
         statement = self._for(connection.dialect)
         return connection.exec_driver_sql(statement.text, statement.values([row])[0]).first()
 
-    def _for(self, dialect: sa.Dialect) -> _Statement:
+    def _for(self, dialect: sa.Dialect) -> _InsertStatement:
         key = (dialect.name, vault_of(dialect))
         if key not in self._compiled:
             compiled = self._table.insert().compile(dialect=dialect)
@@ -150,7 +150,7 @@ class RowInsert:
             mine = {position for position, _, _ in sealed}
             converts = tuple((number, convert) for number, convert in converts if number not in mine)
             text = f"{compiled} {self._conflict}".rstrip()
-            self._compiled[key] = _Statement(text, itemgetter(*names), converts, sealed)
+            self._compiled[key] = _InsertStatement(text, itemgetter(*names), converts, sealed)
         return self._compiled[key]
 
 
@@ -196,7 +196,7 @@ class RowRead:
         self._query = query.with_for_update() if lock else query
         self._text = f"SELECT {', '.join(names)} FROM {table.name} WHERE id = ?"  # noqa: S608 - as above
         self._row = namedtuple("Row", names)  # type: ignore[misc]
-        self._converts: dict[Vault | None, list[Callable[[Any], Any] | None]] = {}
+        self._converts: dict[KeyVault | None, list[Callable[[Any], Any] | None]] = {}
 
     def __call__(self, connection: sa.Connection, key: str) -> Any:
         """The row with these columns as its attributes; None if there is none."""
@@ -220,7 +220,7 @@ class RowRead:
 
 
 def _sealed(
-    table: sa.Table, names: Sequence[str], vault: Vault | None
+    table: sa.Table, names: Sequence[str], vault: KeyVault | None
 ) -> tuple[tuple[int, int, Callable[[str, str], str]], ...]:
     """The columns of content by their positions, each with that of the column that tells the row, and what seals."""
     if vault is None or vault.current is None:
@@ -229,11 +229,11 @@ def _sealed(
     return tuple(
         (number, names.index(kind.row), partial(_seal, vault, kind.column))
         for number, kind in kinds
-        if isinstance(kind, Content)
+        if isinstance(kind, SealedText)
     )
 
 
-def _seal(vault: Vault, column: str, text: str, row: str) -> str:
+def _seal(vault: KeyVault, column: str, text: str, row: str) -> str:
     return vault.seal(text, column, row)
 
 

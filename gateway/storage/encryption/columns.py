@@ -13,19 +13,19 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from gateway.storage.encryption.vault import PREFIX, Vault
+from gateway.storage.encryption.vault import PREFIX, KeyVault
 
 MARK = "\x1arow:"
 """Stands before the id of a row and a blank where a statement reads a value with it."""
 
 
-def vault_of(dialect: sa.Dialect) -> Vault | None:
+def vault_of(dialect: sa.Dialect) -> KeyVault | None:
     """The keys of the database of this dialect, which is one database's own."""
-    found: Vault | None = getattr(dialect, "vault", None)
+    found: KeyVault | None = getattr(dialect, "vault", None)
     return found
 
 
-def use_vault(engine: sa.Engine, vault: Vault | None) -> None:
+def use_vault(engine: sa.Engine, vault: KeyVault | None) -> None:
     """Content in this engine's database is under these keys from now on."""
     engine.dialect.vault = vault  # type: ignore[attr-defined]
 
@@ -57,17 +57,17 @@ def for_row(table: sa.Table, values: Mapping[str, Any], row: str | None = None) 
     made = dict(values)
     for name, value in values.items():
         kind = table.c[name].type
-        if isinstance(kind, Content) and isinstance(value, str):
+        if isinstance(kind, SealedText) and isinstance(value, str):
             made[name] = OfRow(value, row if row is not None else values[kind.row])
     return made
 
 
 def with_id(column: sa.Column[Any], value: Any, row: str) -> Any:
     """A value that the driver gave, as a statement of SQLAlchemy's would have read it."""
-    return f"{MARK}{row} {value}" if value and isinstance(column.type, Content) else value
+    return f"{MARK}{row} {value}" if value and isinstance(column.type, SealedText) else value
 
 
-class Content(sa.types.TypeDecorator[str]):
+class SealedText(sa.types.TypeDecorator[str]):
     """A text that is sealed at rest."""
 
     impl = sa.Text
@@ -133,7 +133,7 @@ class Content(sa.types.TypeDecorator[str]):
         return process
 
 
-class Withheld(sa.types.TypeDecorator[str]):
+class WithheldText(sa.types.TypeDecorator[str]):
     """A text that is not kept at all where content is sealed."""
 
     impl = sa.Text
@@ -167,7 +167,7 @@ class _WithRow(FunctionElement[str]):
     inherit_cache = True
     name = "with_row"
 
-    def __init__(self, row: sa.ColumnElement[Any], column: sa.ColumnElement[Any], *, kind: Content) -> None:
+    def __init__(self, row: sa.ColumnElement[Any], column: sa.ColumnElement[Any], *, kind: SealedText) -> None:
         super().__init__(row, column)
         self.type = kind
 

@@ -6,17 +6,17 @@ that lacks a key is told at its start, and serves nothing that it cannot read.
 
 import sqlalchemy as sa
 
-from gateway.errors import ContentUnreadable
+from gateway.core.errors import ContentUnreadable
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
-from gateway.storage.database.transactions import Transactions
+from gateway.storage.database.transactions import DatabaseTransactions
 from gateway.storage.encryption.columns import vault_of
 
 NOTED = "content-key:"
 SECRETS = schema.secrets
 
 
-async def require_keys(transactions: Transactions) -> None:
+async def require_keys(transactions: DatabaseTransactions) -> None:
     """
     Raises:
         ContentUnreadable: content may be under a key that is not configured.
@@ -30,7 +30,7 @@ async def require_keys(transactions: Transactions) -> None:
         raise ContentUnreadable(f"The storage holds content under keys that are not configured ({names}): {where}.")
 
 
-async def note_key(transactions: Transactions) -> None:
+async def note_key(transactions: DatabaseTransactions) -> None:
     """Notes the current key, where there is one that is not noted yet.
 
     Raises:

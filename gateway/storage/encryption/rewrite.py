@@ -13,15 +13,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.errors import ContentUnreadable
+from gateway.core.errors import ContentUnreadable
 from gateway.storage.database import schema
 from gateway.storage.database.files import file_contents
-from gateway.storage.database.transactions import Transactions
-from gateway.storage.encryption.columns import Content, Withheld, vault_of
+from gateway.storage.database.transactions import DatabaseTransactions
+from gateway.storage.encryption.columns import SealedText, WithheldText, vault_of
 from gateway.storage.encryption.keys import forget_keys
-from gateway.storage.encryption.vault import HEAD, PREFIX, Vault
+from gateway.storage.encryption.vault import HEAD, PREFIX, KeyVault
+from gateway.storage.entities.write import INSERT_ALIASES, alias_rows
 from gateway.storage.files.under_keys import kinds_elsewhere
-from gateway.storage.things.write import INSERT_ALIASES, alias_rows
 
 LOOKED_AT = 500
 """Rows of which one transaction reads how their values begin."""
@@ -33,7 +33,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Contents:
+class _ContentColumns:
     """A table with its columns of content, and those that are withheld where content is sealed."""
 
     table: sa.Table
@@ -46,25 +46,25 @@ class _Contents:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StaleRows:
     """Rows of a table that are not under the current key, by what they are under: `plain`, or the id of a key."""
 
     table: str
     rows: Counter[str]
 
 
-def contents() -> list[_Contents]:
+def contents() -> list[_ContentColumns]:
     """All tables with content."""
     found = []
     for table in schema.metadata.sorted_tables:
-        columns = tuple(each for each in table.columns if isinstance(each.type, Content))
-        withheld = tuple(each for each in table.columns if isinstance(each.type, Withheld))
+        columns = tuple(each for each in table.columns if isinstance(each.type, SealedText))
+        withheld = tuple(each for each in table.columns if isinstance(each.type, WithheldText))
         if columns:
-            found.append(_Contents(table, columns, withheld))
+            found.append(_ContentColumns(table, columns, withheld))
     return found
 
 
-async def find_others(transactions: Transactions) -> AsyncIterator[Found]:
+async def find_others(transactions: DatabaseTransactions) -> AsyncIterator[StaleRows]:
     """What of each table is not under the current key.
 
     Raises:
@@ -74,14 +74,16 @@ async def find_others(transactions: Transactions) -> AsyncIterator[Found]:
         rows: Counter[str] = Counter()
         async for others in _others(transactions, each):
             rows.update(kind for _, kind in others)
-        yield Found(each.table.name, rows)
-    yield Found(ALIASES.name, Counter({"others": await _aliases(transactions, write=False)}))
-    yield Found(file_contents.name, await transactions.run(_files))
+        yield StaleRows(each.table.name, rows)
+    yield StaleRows(ALIASES.name, Counter({"others": await _aliases(transactions, write=False)}))
+    yield StaleRows(file_contents.name, await transactions.run(_files))
 
 
-async def seal_all(transactions: Transactions, told: Callable[[int], None] | None = None) -> AsyncIterator[Found]:
+async def seal_all(
+    transactions: DatabaseTransactions, told: Callable[[int], None] | None = None
+) -> AsyncIterator[StaleRows]:
     """Puts all content of tables under the current key, one after the other; says of each what was not. Contents of
-    files are `gateway.files.resealing`'s.
+    files are `gateway.documents.files.resealing`'s.
 
     Args:
         told: is told how many more rows are done.
@@ -100,11 +102,11 @@ async def seal_all(transactions: Transactions, told: Callable[[int], None] | Non
                 if told is not None:
                     told(len(keys))
                 await asyncio.sleep(PAUSE_SECONDS)
-        yield Found(each.table.name, rows)
-    yield Found(ALIASES.name, Counter({"others": await _aliases(transactions, write=True)}))
+        yield StaleRows(each.table.name, rows)
+    yield StaleRows(ALIASES.name, Counter({"others": await _aliases(transactions, write=True)}))
 
 
-async def forget_before(transactions: Transactions) -> set[str]:
+async def forget_before(transactions: DatabaseTransactions) -> set[str]:
     """Takes the keys of before out of the storage's notes, if nothing is under them any more. Returns their ids."""
     async for found in find_others(transactions):
         if found.rows.total() > found.rows["plain"]:
@@ -116,7 +118,7 @@ def _files(connection: sa.Connection) -> Counter[str]:
     return kinds_elsewhere(connection, current_vault(connection).current)
 
 
-def current_vault(connection: sa.Connection) -> Vault:
+def current_vault(connection: sa.Connection) -> KeyVault:
     """
     Raises:
         ContentUnreadable: nothing is sealed here.
@@ -127,7 +129,7 @@ def current_vault(connection: sa.Connection) -> Vault:
     return vault
 
 
-async def _others(transactions: Transactions, each: _Contents) -> AsyncIterator[list[tuple[Key, str]]]:
+async def _others(transactions: DatabaseTransactions, each: _ContentColumns) -> AsyncIterator[list[tuple[Key, str]]]:
     """The rows of a table that are not under the current key, and what each is under; a part after the other."""
     after: Key | None = ()
     while after is not None:
@@ -135,7 +137,7 @@ async def _others(transactions: Transactions, each: _Contents) -> AsyncIterator[
         yield others
 
 
-def _look(each: _Contents, after: Key, connection: sa.Connection) -> tuple[list[tuple[Key, str]], Key | None]:
+def _look(each: _ContentColumns, after: Key, connection: sa.Connection) -> tuple[list[tuple[Key, str]], Key | None]:
     """The rows behind the one with the key `after` that are not under the current key, and what they are under; the
     last row that was looked at, None at the end."""
     head = current_vault(connection).head
@@ -160,10 +162,10 @@ def _kind(begin: str) -> str:
     return begin.removeprefix(PREFIX) if begin.startswith(PREFIX) else "plain"
 
 
-def _seal(each: _Contents, keys: list[Key], connection: sa.Connection) -> None:
+def _seal(each: _ContentColumns, keys: list[Key], connection: sa.Connection) -> None:
     vault = current_vault(connection)
     raw = [sa.type_coerce(column, sa.Text).label(f"raw_{column.name}") for column in each.columns]
-    rows_of = sorted({column.type.row for column in each.columns if isinstance(column.type, Content)})
+    rows_of = sorted({column.type.row for column in each.columns if isinstance(column.type, SealedText)})
     named = [each.table.c[name].label(f"row_{name}") for name in rows_of]
     for key in keys:
         own = [column == value for column, value in zip(each.key, key, strict=True)]
@@ -173,7 +175,7 @@ def _seal(each: _Contents, keys: list[Key], connection: sa.Connection) -> None:
         values: dict[Any, Any] = dict.fromkeys(each.withheld)
         for column in each.columns:
             kind, text = column.type, row._mapping[f"raw_{column.name}"]
-            if not isinstance(kind, Content) or not text or text.startswith(vault.head):
+            if not isinstance(kind, SealedText) or not text or text.startswith(vault.head):
                 continue
             name = row._mapping[f"row_{kind.row}"]
             fresh = vault.seal(vault.open(text, kind.column, name), kind.column, name)
@@ -182,7 +184,7 @@ def _seal(each: _Contents, keys: list[Key], connection: sa.Connection) -> None:
             connection.execute(each.table.update().where(*own).values(values))
 
 
-async def _aliases(transactions: Transactions, *, write: bool) -> int:
+async def _aliases(transactions: DatabaseTransactions, *, write: bool) -> int:
     """Goes through the words by which things are found. Returns of how many things they are not under the current
     key, and makes them anew."""
     found, after = 0, ""

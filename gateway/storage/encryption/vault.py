@@ -11,8 +11,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.config.storage_settings import StorageSettings, key_bytes
-from gateway.errors import ContentUnreadable
+from gateway.core.config.storage_settings import StorageSettings, key_bytes
+from gateway.core.errors import ContentUnreadable
 
 PREFIX = "\x1aenc1:"
 """How sealed texts begin. JSON cannot begin so, and nobody's words do by chance."""
@@ -29,7 +29,7 @@ DIGEST_CHARS = 40
 CACHED = "cache"
 
 
-class Vault:
+class KeyVault:
     """The keys of one storage. Without a current key it reads, and leaves plain what is written."""
 
     def __init__(self, current: bytes | None, before: Sequence[bytes] = ()) -> None:
@@ -134,12 +134,12 @@ def key_id(key: bytes) -> str:
     return derived(key, "id")[:ID_BYTES].hex()
 
 
-def open_vault(settings: StorageSettings) -> Vault | None:
+def open_vault(settings: StorageSettings) -> KeyVault | None:
     """The keys that the settings name; None if they name none."""
     key, before = settings.encryption_key, settings.encryption_keys_before
     if key is None and not before:
         return None
-    return Vault(key_bytes(key) if key is not None else None, [key_bytes(each) for each in before])
+    return KeyVault(key_bytes(key) if key is not None else None, [key_bytes(each) for each in before])
 
 
 def _bound_to(column: str, row: str | None) -> bytes:

@@ -6,8 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.errors import StorageUnavailable
-from gateway.storage.database.engine import Transactions
+from gateway.core.errors import StorageUnavailable
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.files import file_chunks
 
 PIECE = 2**20
@@ -18,7 +18,7 @@ TABLE = file_chunks.c
 class DatabaseContents:
     """Each piece is a transaction of its own: no upload holds a writer up for longer."""
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:

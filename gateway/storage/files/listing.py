@@ -4,13 +4,13 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from gateway.models.files import FileRecord, HeldFile
+from gateway.core.types.files import FileRecord, HeldFile
 from gateway.storage.database import schema
 from gateway.storage.database.files import file_contents, files
 from gateway.storage.files.rows import COLUMNS, as_record, digests_of, living, no_such_file
 
 FILE, CONTENT = files.c, file_contents.c
-MOST_HOLDERS = 1000
+MAX_HOLDERS = 1000
 
 
 def list_files(connection: sa.Connection, tenant: str | None, limit: int, now: datetime) -> list[HeldFile]:
@@ -46,7 +46,7 @@ def find_held(connection: sa.Connection, tenant: str | None, file_id: str, now: 
         raise no_such_file(file_id)
     record = as_record(row)
     same = sa.select(FILE.id).where(FILE.tenant == row.tenant, FILE.digest == record.digest, FILE.id != file_id)
-    copies = connection.execute(same.order_by(FILE.id).limit(MOST_HOLDERS)).scalars()
+    copies = connection.execute(same.order_by(FILE.id).limit(MAX_HOLDERS)).scalars()
     return HeldFile(row.tenant, record, row.place, tuple(copies), _holders(connection, row.tenant, record))
 
 
@@ -60,5 +60,5 @@ def _holders(connection: sa.Connection, tenant: str, record: FileRecord) -> tupl
     read = sa.select(cached.conversation_id).where(
         cached.tenant == tenant, cached.digest.in_([record.id, *digests_of(record.digest)])
     )
-    both = sa.union(own, read).limit(MOST_HOLDERS)
+    both = sa.union(own, read).limit(MAX_HOLDERS)
     return tuple(sorted(connection.execute(both).scalars()))

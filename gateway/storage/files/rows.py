@@ -10,23 +10,23 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.errors import FileNotFound
-from gateway.models.artifacts import cache_group
-from gateway.models.document_kinds import KINDS, document_digest
-from gateway.models.files import UPLOADED, ContentPlace, FilePage, FileQuery, FileRecord, Kept
-from gateway.models.trail import Actor
-from gateway.ports import CacheBackend, Clock
+from gateway.core.errors import FileNotFound
+from gateway.core.ports import CacheBackend, Clock
+from gateway.core.types.artifacts import cache_group
+from gateway.core.types.audit_log import AuditActor
+from gateway.core.types.document_kinds import KINDS, document_digest
+from gateway.core.types.files import UPLOADED, ContentPlace, FilePage, FileQuery, FileRecord, KeptBytes
 from gateway.storage import rows
+from gateway.storage.audit_log.append import recorded
 from gateway.storage.conversations.attachments import delete as delete_attachment
 from gateway.storage.conversations.delete import forget_blocks
 from gateway.storage.conversations.delete_item import delete_plans
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.files import file_chunks, file_contents, files
 from gateway.storage.encryption.columns import for_row
 from gateway.storage.files.under_keys import alone_with_files
 from gateway.storage.lookup.path_cache import PathCache
-from gateway.storage.trail.append import recorded
 from gateway.storage.turns.completions import behind
 
 FILE, CONTENT = files.c, file_contents.c
@@ -44,20 +44,20 @@ class FileRows:
     """
 
     def __init__(
-        self, transactions: Transactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
+        self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
     ) -> None:
         self._transactions = transactions
         self._clock = clock
         self._cache = cache
         self._paths = paths
 
-    async def kept(self, tenant: str, key_id: str | None) -> Kept:
+    async def kept(self, tenant: str, key_id: str | None) -> KeptBytes:
         """What a tenant keeps now."""
         now = self._clock.now()
         return await self._transactions.run(lambda connection: _kept(connection, tenant, key_id, now))
 
     async def add(
-        self, tenant: str, record: FileRecord, place: ContentPlace, check: Callable[[Kept], None]
+        self, tenant: str, record: FileRecord, place: ContentPlace, check: Callable[[KeptBytes], None]
     ) -> ContentPlace:
         """Adds a file whose content stands at `place`. Returns where its content is from now on: somewhere else if the
         tenant had it already, and then what stands at `place` is nobody's.
@@ -99,7 +99,7 @@ class FileRows:
         now = self._clock.now()
         return await self._transactions.run(lambda connection: _find(connection, tenant, file_id, now))
 
-    async def delete(self, tenant: str, file_id: str, by: Actor | None) -> ContentPlace | None:
+    async def delete(self, tenant: str, file_id: str, by: AuditActor | None) -> ContentPlace | None:
         """Deletes a file, and what conversations hold of it; with the last file of its content what was read of that.
         Returns where the content stood that is nobody's now.
 
@@ -178,11 +178,11 @@ def living(now: datetime) -> sa.ColumnElement[bool]:
     return sa.or_(FILE.expires_at.is_(None), FILE.expires_at > now)
 
 
-def _kept(connection: sa.Connection, tenant: str, key_id: str | None, now: datetime) -> Kept:
+def _kept(connection: sa.Connection, tenant: str, key_id: str | None, now: datetime) -> KeptBytes:
     of_key = sa.case((FILE.key_id == key_id, FILE.bytes), else_=0) if key_id is not None else sa.literal(0)
     sums = (sa.func.coalesce(sa.func.sum(each), 0) for each in (FILE.bytes, of_key))
     row = connection.execute(sa.select(*sums).where(FILE.tenant == tenant, living(now))).one()
-    return Kept(int(row[0]), int(row[1]))
+    return KeptBytes(int(row[0]), int(row[1]))
 
 
 def _find(

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from gateway.models.files import SEALED, ContentPlace
+from gateway.core.types.files import SEALED, ContentPlace
 from gateway.storage.database.files import file_contents
-from gateway.storage.database.transactions import Transactions
+from gateway.storage.database.transactions import DatabaseTransactions
 
 TABLE = file_contents.c
 LISTED = 100
@@ -23,7 +23,7 @@ class PlacedContent(NamedTuple):
 
 
 async def contents_elsewhere(
-    transactions: Transactions, current: str | None, after: PlacedContent | None
+    transactions: DatabaseTransactions, current: str | None, after: PlacedContent | None
 ) -> list[PlacedContent]:
     """The next contents that are not under the key `current`, in the order of tenants and digests.
 
@@ -44,7 +44,7 @@ def kinds_elsewhere(connection: sa.Connection, current: str | None) -> Counter[s
     return Counter(ContentPlace("", each).sealed_under or "plain" for each in objects)
 
 
-async def move_content(transactions: Transactions, content: PlacedContent, object_name: str) -> bool:
+async def move_content(transactions: DatabaseTransactions, content: PlacedContent, object_name: str) -> bool:
     """Says that a content is elsewhere in its store from now on. False: it was deleted or moved meanwhile.
 
     Raises:

@@ -15,10 +15,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from gateway.models.regions import region_count, regions_of
-from gateway.ports import Clock
+from gateway.core.ports import Clock
+from gateway.core.types.regions import region_count, regions_of
 from gateway.storage.database import schema
-from gateway.storage.database.transactions import Transactions
+from gateway.storage.database.transactions import DatabaseTransactions
 from gateway.storage.large.write import ARRIVING, INSERT_REGIONS, INSERTED, put_row, region_row, regions_there
 
 DOCUMENTS = schema.large_documents
@@ -37,7 +37,7 @@ class ArrivingTexts:
         StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
     """
 
-    def __init__(self, transactions: Transactions, clock: Clock) -> None:
+    def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
         self._transactions = transactions
         self._clock = clock
 

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import sqlalchemy as sa
 
-from gateway.models.large import IndexClaim, LargeIndex
-from gateway.models.regions import Region, RegionPlace, place_and_line
-from gateway.ports import Clock
+from gateway.core.ports import Clock
+from gateway.core.types.large import IndexClaim, LargeIndex
+from gateway.core.types.regions import RegionPlace, TextRegion, place_and_line
 from gateway.storage.database import schema
-from gateway.storage.database.transactions import RowInsert, Transactions
+from gateway.storage.database.transactions import DatabaseTransactions, RowInsert
 from gateway.storage.large.write import BUILDING, FAILED, READY, own
 
 DOCUMENTS, REGIONS, POSTINGS = schema.large_documents, schema.document_regions, schema.document_postings
@@ -28,7 +28,7 @@ class LargeDocuments:
         StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
     """
 
-    def __init__(self, transactions: Transactions, clock: Clock) -> None:
+    def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
         self._transactions = transactions
         self._clock = clock
 
@@ -36,10 +36,10 @@ class LargeDocuments:
         """What is known of these documents, as far as they are there, with these buckets of their indexes."""
         return await self._transactions.run(lambda connection: read_indexes(connection, tenant, digests, buckets))
 
-    async def regions(self, tenant: str, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[Region]]:
+    async def regions(self, tenant: str, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[TextRegion]]:
         """These regions of documents, in order, as far as they are there."""
 
-        def work(connection: sa.Connection) -> dict[str, list[Region]]:
+        def work(connection: sa.Connection) -> dict[str, list[TextRegion]]:
             return {digest: read_regions(connection, tenant, digest, numbers) for digest, numbers in wanted.items()}
 
         return await self._transactions.run(work)
@@ -76,7 +76,7 @@ class LargeDocuments:
             return None
         return await self._transactions.run(work, write=True)
 
-    async def unindexed(self, claim: IndexClaim, most: int) -> list[Region]:
+    async def unindexed(self, claim: IndexClaim, most: int) -> list[TextRegion]:
         """The next regions to be indexed."""
         numbers = range(claim.indexed, min(claim.regions, claim.indexed + most))
         return await self._transactions.run(
@@ -145,7 +145,7 @@ def read_indexes(
     ]
 
 
-def read_regions(connection: sa.Connection, tenant: str, digest: str, numbers: Sequence[int]) -> list[Region]:
+def read_regions(connection: sa.Connection, tenant: str, digest: str, numbers: Sequence[int]) -> list[TextRegion]:
     """These regions of one document, in order, as far as they are there."""
     if not numbers:
         return []
@@ -153,7 +153,9 @@ def read_regions(connection: sa.Connection, tenant: str, digest: str, numbers: S
     if isinstance(numbers, range):
         found = REGIONS.c.number.between(numbers.start, numbers.stop - 1)
     query = sa.select(REGIONS).where(*own(REGIONS, tenant, digest), found).order_by(REGIONS.c.number)
-    return [Region(row.number, row.start, row.text, *place_and_line(row.place)) for row in connection.execute(query)]
+    return [
+        TextRegion(row.number, row.start, row.text, *place_and_line(row.place)) for row in connection.execute(query)
+    ]
 
 
 def read_places(connection: sa.Connection, tenant: str, digest: str) -> list[RegionPlace]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.regions import Region, region_count, regions_of
+from gateway.core.types.regions import TextRegion, region_count, regions_of
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_for
 from gateway.storage.database.transactions import RowInsert
@@ -58,7 +58,7 @@ def own(table: sa.Table, tenant: str, digest: str) -> tuple[sa.ColumnElement[boo
     return table.c.tenant == tenant, table.c.digest == digest
 
 
-def region_row(key: dict[str, str], region: Region) -> dict[str, Any]:
+def region_row(key: dict[str, str], region: TextRegion) -> dict[str, Any]:
     """A region's row; `key` are tenant and digest."""
     return {**key, "number": region.number, "start": region.start, "place": region.where, "text": region.text}
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gateway.models.chain import START, ChainDigest, Run, following
+from gateway.core.types.chain import START, AnswerRun, ChainDigest, following
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.lookup.walk import body_of_message
@@ -27,7 +27,7 @@ class ChainEnd(NamedTuple):
     """A chain up to one message: its digest, the answers that stand next to each other at its end, its length."""
 
     digest: ChainDigest = START
-    run: Run | None = None
+    run: AnswerRun | None = None
     length: int = 0
 
     def followed_by(self, body: dict[str, Any], *, status: str, reworded: bool) -> "ChainEnd":

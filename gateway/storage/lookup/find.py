@@ -1,41 +1,206 @@
 """Finds the stored conversation that a request continues, and reads the end of the path to where it resumes."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.base.ids import completion_of
-from gateway.models.artifacts import Artifact
-from gateway.models.chain import chain_digests
-from gateway.models.conversation import (
+from gateway.core import jsons
+from gateway.core.ids import completion_of
+from gateway.core.types.artifacts import Artifact
+from gateway.core.types.chain import ChainKey, chain_digests
+from gateway.core.types.conversation import (
     NOWHERE,
     BranchPoint,
     ConversationMessage,
     ConversationRef,
-    Earlier,
-    Lookup,
+    EarlierMessages,
+    HistoryLookup,
     ResumePoint,
     StoredConversation,
 )
-from gateway.models.frames import Frame
-from gateway.models.notes import FormNotes
-from gateway.models.tool_steps import RESULT_ROLES
-from gateway.models.turn import ASKED, is_own
+from gateway.core.types.frames import PromptFrame
+from gateway.core.types.notes import FormNotes, RecalledNotes
+from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts
+from gateway.core.types.turn import ASKED, is_own
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.lookup.earlier import EarlierPath, kept_earlier
 from gateway.storage.lookup.frames import read_frame
 from gateway.storage.lookup.locate import CHAIN_COLUMNS, locate, resume_behind
-from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.lookup.path_cache import PathCache, instant, newer_rows, results_in, row_bytes, steps_of
 from gateway.storage.lookup.pins import with_kept
-from gateway.storage.lookup.recognise import recognised
 from gateway.storage.lookup.segments import read_segments
 from gateway.storage.lookup.walk import MESSAGES, Condition, messages_of, upwards
+from gateway.storage.rows import message_of
 
-MOST_OF_WINDOW = 4
+# The messages before a window, in which what a question needs is looked for. Those that were read lately are kept in
+# the process beside their conversation's paths: the next question reads what has left the window since (ADR 20).
+
+INDEX_BYTES = 2
+"""Of memory for the index of a message's words, for each byte of the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierPath:
+    """The messages before a window, oldest first, with their weights, as many as `limit` allowed.
+
+    `forgotten_at` and `steps` say whether they are still what is stored, as with `path_cache.Path`. `turns` is how
+    many turns began before the first of them.
+    """
+
+    conversation_id: str
+    forgotten_at: datetime | None
+    steps: frozenset[str]
+    limit: int
+    messages: tuple[ConversationMessage, ...]
+    weights: tuple[int, ...]
+    sizes: tuple[int, ...]
+    turns: int
+    notes: RecalledNotes
+
+    @classmethod
+    def of(cls, connection: sa.Connection, last: Any, rows: Sequence[Any], turns: int, limit: int) -> "EarlierPath":
+        """What was read just now: the rows before the message `last`, the latest first."""
+        conversation_id, steps = last.conversation_id, steps_of(connection, last.conversation_id)
+        nothing = cls(conversation_id, last.forgotten_at, frozenset(), limit, (), (), (), turns, RecalledNotes())
+        return nothing.followed_by(rows, steps)
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        return sum(self.sizes)
+
+    @property
+    def last(self) -> str | None:
+        """The id of the last message."""
+        return self.messages[-1].message_id
+
+    def followed_by(self, rows: Sequence[Any], steps: frozenset[str]) -> "EarlierPath":
+        """With these rows behind it, the latest first, and without what is too old then; for the next request."""
+        messages = (*self.messages, *map(message_of, reversed(rows)))
+        weights = (*self.weights, *(row.weight for row in reversed(rows)))
+        sizes = (*self.sizes, *map(_size, reversed(rows)))
+        held = sum(total <= self.limit for total in accumulate(reversed(weights)))
+        first = len(messages) - held
+        turns = self.turns + sum(at < first for at in turn_starts(message.role for message in messages))
+        of_it = (self.conversation_id, self.forgotten_at, self.steps | results_in(rows, steps), self.limit)
+        return EarlierPath(*of_it, messages[first:], weights[first:], sizes[first:], turns, self.notes.following())
+
+    def read(self) -> EarlierMessages:
+        """What a request gets of it."""
+        return EarlierMessages(self.messages, self.turns, self.notes)
+
+
+def kept_earlier(connection: sa.Connection, last: Any, max_bytes: int, paths: PathCache) -> EarlierPath | None:
+    """What is kept of the messages before a window, if it is still what is stored, with what has left the window.
+
+    Args:
+        last: parent, conversation and `forgotten_at` of the first message that was read for the window.
+    """
+    kept = paths.earlier(last.conversation_id)
+    if not isinstance(kept, EarlierPath) or kept.limit != max_bytes:
+        return None
+    if instant(kept.forgotten_at) != instant(last.forgotten_at):
+        return None
+    steps = steps_of(connection, last.conversation_id)
+    rows = [] if kept.last == last.parent_id else newer_rows(connection, kept.last, last.parent_id)
+    if rows is None or not kept.steps <= steps:
+        return None
+    longer = kept.followed_by(rows, steps)
+    return longer if longer.messages else None
+
+
+def _size(row: Any) -> int:
+    return row_bytes(row) + INDEX_BYTES * len(row.body or "")
+
+
+# Recognises the stored conversation that a chain of messages belongs to, by keyed digests (guarantee §3.2, ADR 8).
+
+MOST = 1000
+"""Chains that say the same, of which one is chosen. Among more, a new conversation starts."""
+
+
+class ChainMatch(NamedTuple):
+    """A chain that an answered request left.
+
+    `conversation_id` is empty where it left none (`store: false`). `whole` is `ChainKey.whole`, `answered_at` when its
+    answer was last given. `living`: its conversation has not been deleted. `at_head`: that conversation ends with it.
+    """
+
+    conversation_id: str
+    calls: bytes
+    whole: bytes
+    answered_at: datetime
+    living: bool
+    at_head: bool
+
+
+def recognised(connection: sa.Connection, tenant: str, keys: Sequence[ChainKey]) -> str | None:
+    """The conversation that one of these chains leads to, the first that is known; None if there is none, or if
+    nothing tells which of several it is (guarantee §3.2)."""
+    for key in keys:
+        matches = _matches(connection, _BY_WORDS, tenant, key)
+        if key.calls and len({match.conversation_id for match in matches}) > 1:
+            matches = _matches(connection, _BY_CALLS, tenant, key)
+        if matches:
+            return chosen(matches, key.whole)
+    return None
+
+
+def chosen(matches: Sequence[ChainMatch], sent: bytes) -> str | None:
+    """The conversation that is continued, of at least one match.
+
+    Of several it is the one that ends with the chain; of several of those the latest, if they are equal in everything.
+    What was answered without being stored, or was deleted, may have ended there, too: it makes doubtful whatever is
+    not equal to it.
+
+    Args:
+        sent: the keyed digest of all messages that were sent, where tool steps are among them: only a chain with the
+            very same steps is meant, if there is one. Else empty.
+    """
+    if len({match.conversation_id for match in matches}) == 1:
+        return matches[0].conversation_id or None
+    if len(matches) > MOST:
+        return None
+    ends = [match for match in matches if match.at_head or not match.living]
+    if sent:
+        ends = [match for match in ends if match.whole.startswith(sent)] or ends
+    heads = [match for match in ends if match.at_head]
+    if not heads or len({match.whole for match in ends}) > 1:
+        return None
+    return max(heads, key=lambda match: (match.answered_at, match.conversation_id)).conversation_id
+
+
+def _matches(connection: sa.Connection, query: sa.Select[ChainMatch], tenant: str, key: ChainKey) -> list[ChainMatch]:
+    rows = connection.execute(query, {"digest": key.digest, "calls": key.calls, "tenant": tenant}).all()
+    return [
+        ChainMatch(
+            row.conversation_id, bytes(row.calls), bytes(row.whole), row.created_at, bool(row.living), bool(row.at_head)
+        )
+        for row in rows
+    ]
+
+
+def _query(*conditions: sa.ColumnElement[bool]) -> sa.Select[ChainMatch]:
+    """Chains by their digest, and whether their conversations end with them; more than `MOST` are not needed."""
+    chains, conversations, head = schema.chains, schema.conversations, schema.messages
+    joined = chains.outerjoin(conversations, conversations.c.id == chains.c.conversation_id)
+    joined = joined.outerjoin(head, head.c.id == conversations.c.head_id)
+    columns = (chains.c.conversation_id, chains.c.calls, chains.c.whole, chains.c.created_at)
+    living, at_head = conversations.c.id.is_not(None), head.c.request_id == chains.c.request_id
+    query = sa.select(*columns, living.label("living"), at_head.label("at_head")).select_from(joined)
+    known = (chains.c.digest == sa.bindparam("digest"), chains.c.tenant == sa.bindparam("tenant"))
+    return query.where(*known, *conditions).limit(MOST + 1)
+
+
+_BY_WORDS = _query()
+_BY_CALLS = _query(schema.chains.c.calls == sa.bindparam("calls"))
+
+
+MAX_OF_WINDOW = 4
 """Times the bytes of a path that are read for a window at most, where that window was frozen."""
 
 
@@ -43,7 +208,7 @@ def find(
     connection: sa.Connection,
     tenant: str,
     ref: ConversationRef,
-    lookup: Lookup | None,
+    lookup: HistoryLookup | None,
     max_bytes: int | None,
     model: str | None = None,
     paths: PathCache | None = None,
@@ -171,7 +336,7 @@ def _load(
     connection: sa.Connection,
     row: Any,
     point: ResumePoint,
-    lookup: Lookup | None,
+    lookup: HistoryLookup | None,
     max_bytes: int | None,
     paths: PathCache | None,
     *,
@@ -226,13 +391,13 @@ def _path(
 
 
 def _to_window(
-    connection: sa.Connection, path: tuple[ConversationMessage, ...], frame: Frame, max_bytes: int
+    connection: sa.Connection, path: tuple[ConversationMessage, ...], frame: PromptFrame, max_bytes: int
 ) -> tuple[ConversationMessage, ...]:
     """The path from where the window of its frame begins, if less of it was read: messages take up fewer bytes in a
     window than they have where a document in them was reduced, and a window stays while it fits (guarantee §4 I7)."""
     if not path or not path[0].sequence_number or any(message.message_id == frame.first for message in path):
         return path
-    bounds = {"from": path[0].message_id, "first": frame.first or "", "limit": MOST_OF_WINDOW * max_bytes}
+    bounds = {"from": path[0].message_id, "first": frame.first or "", "limit": MAX_OF_WINDOW * max_bytes}
     further = _messages(connection.execute(_WINDOW, bounds).all())
     begins = bool(further) and (further[0].message_id == frame.first or not further[0].sequence_number)
     return (*further[:-1], *path) if begins else path
@@ -240,7 +405,7 @@ def _to_window(
 
 def read_earlier(
     connection: sa.Connection, tenant: str, message_id: str, max_bytes: int, paths: PathCache | None = None
-) -> Earlier:
+) -> EarlierMessages:
     """The messages before this one, newest first until they exceed `max_bytes`. Empty for an unknown message.
 
     Args:
@@ -253,13 +418,13 @@ def read_earlier(
     since = paths.moment if paths is not None else 0
     last = connection.execute(query.where(MESSAGES.c.id == message_id, of_tenant)).first()
     if last is None or last.parent_id is None:
-        return Earlier()
+        return EarlierMessages()
     kept = kept_earlier(connection, last, max_bytes, paths) if paths is not None else None
     if kept is None:
         found = connection.execute(_EARLIER, {"from": last.parent_id, "limit": max_bytes}).all()
         turns = turns_before(connection, found[-1] if found else last)
         if paths is None or not found:
-            return Earlier(_messages(found), turns)
+            return EarlierMessages(_messages(found), turns)
         kept = EarlierPath.of(connection, last, found, turns, max_bytes)
     if paths is not None:
         paths.keep_earlier(kept, since)

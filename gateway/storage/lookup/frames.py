@@ -8,27 +8,27 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.base.ids import new_id
-from gateway.models.conversation import ConversationMessage
-from gateway.models.frames import Frame, NewFrame, body_of, frame_of
+from gateway.core import jsons
+from gateway.core.ids import new_id
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.frames import NewFrame, PromptFrame, body_of, frame_of
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.lookup.walk import MESSAGES, upwards
 
-FEW_READ, MOST_READ = 8, 200
+FEW_READ, MAX_READ = 8, 200
 """Rows that are read, the latest first, to find the full frame: a few, and if it is not among them the most that can
-matter (`turn.new_frame.MOST_ADDITIONS` is less). A long conversation may have more."""
-MOST_TRIED = 3
+matter (`turn.new_frame.MAX_ADDITIONS` is less). A long conversation may have more."""
+MAX_TRIED = 3
 """Frames of a branch that the client has left, the latest first, that are tried for where that branch was left."""
-UNDECIDED = Frame(additions=-1)
+UNDECIDED = PromptFrame(additions=-1)
 """More rows are needed to tell."""
 INSERT_FRAMES = RowInsert(schema.frames)
 
 
 def read_frame(
     connection: sa.Connection, conversation_id: str, model: str, path: Sequence[ConversationMessage]
-) -> Frame | None:
+) -> PromptFrame | None:
     """What a model was sent along a path: the latest full frame on it and all additions since; None if there is none.
     Where the client has gone back, frames of the branch that it left count as far as their messages are shared.
 
@@ -41,27 +41,27 @@ def read_frame(
     few = connection.execute(_LATEST, {**where, "rows": FEW_READ}).all()
     found = _found(connection, few, here, path[-1], is_all=len(few) < FEW_READ)
     if found is UNDECIDED:
-        rows = connection.execute(_LATEST, {**where, "rows": MOST_READ}).all()
+        rows = connection.execute(_LATEST, {**where, "rows": MAX_READ}).all()
         found = _found(connection, rows, here, path[-1], is_all=True)
     return found
 
 
 def read_frame_then(
     connection: sa.Connection, conversation_id: str, model: str, way: AbstractSet[str | None], at: datetime
-) -> Frame | None:
+) -> PromptFrame | None:
     """What a model had been sent along a path at a time, by the frames of that path alone.
 
     Args:
         way: the ids of the path's messages.
     """
-    rows = connection.execute(_THEN, {"conversation": conversation_id, "model": model, "at": at, "rows": MOST_READ})
+    rows = connection.execute(_THEN, {"conversation": conversation_id, "model": model, "at": at, "rows": MAX_READ})
     ids, _ = _since_full(rows.all(), way)
     return _read(connection, ids)
 
 
 def _found(
     connection: sa.Connection, rows: Sequence[Any], here: set[str | None], last: ConversationMessage, *, is_all: bool
-) -> Frame | None:
+) -> PromptFrame | None:
     """The frame that the latest rows make; `UNDECIDED` if that takes older ones, too."""
     if not is_all and rows[-1].sequence_number > (last.sequence_number or 0):
         return UNDECIDED
@@ -84,7 +84,7 @@ def _beyond(connection: sa.Connection, rows: Sequence[Any], last: ConversationMe
     leaves them, but what was forwarded before that message stays as it was then."""
     number = last.sequence_number or 0
     later = sorted((row for row in rows if row.sequence_number > number), key=lambda row: row.created_at, reverse=True)
-    for row in later[:MOST_TRIED]:
+    for row in later[:MAX_TRIED]:
         where = {"from": row.message_id, "floor": number}
         way = {each.id: each.parent_id for each in connection.execute(_UPWARDS, where)}
         if last.message_id in way.values():
@@ -103,11 +103,11 @@ def _since_full(rows: Sequence[Any], way: AbstractSet[str | None]) -> tuple[list
     return ids, False
 
 
-def _read(connection: sa.Connection, ids: Sequence[str]) -> Frame | None:
+def _read(connection: sa.Connection, ids: Sequence[str]) -> PromptFrame | None:
     if not ids:
         return None
     bodies = {row.id: row.body for row in connection.execute(_BODIES, {"ids": list(ids)})}
-    found: Frame | None = None
+    found: PromptFrame | None = None
     for each in reversed(ids):
         frame = frame_of(jsons.loads_stored(bodies[each]))
         found = frame if found is None else found.followed_by(frame)

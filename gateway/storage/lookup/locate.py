@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.chain import (
+from gateway.core.types.chain import (
     call_ids,
     extended,
     is_continued,
@@ -14,8 +14,8 @@ from gateway.models.chain import (
     joined,
     message_digest,
 )
-from gateway.models.conversation import INSTRUCTION_ROLES, NOWHERE, Lookup, ResumePoint
-from gateway.models.items import BETWEEN
+from gateway.core.types.conversation import INSTRUCTION_ROLES, NOWHERE, HistoryLookup, ResumePoint
+from gateway.core.types.items import BETWEEN
 from gateway.storage.database import schema
 from gateway.storage.lookup.digests import chain_digest
 from gateway.storage.lookup.walk import fewer_than, upwards
@@ -44,13 +44,15 @@ def resume_behind(row: Any, kept: int = 0) -> ResumePoint:
     return ResumePoint(row.message_id, chain_digest(row), kept, branch_restores=bool(row.restored))
 
 
-def locate(connection: sa.Connection, conversation_id: str, head_id: str | None, lookup: Lookup) -> ResumePoint | None:
+def locate(
+    connection: sa.Connection, conversation_id: str, head_id: str | None, lookup: HistoryLookup
+) -> ResumePoint | None:
     """Where a resend continues that conversation; None if nothing of it is stored there.
 
     It is compared in order from the beginning first, else as a run that ends at the head: the sent messages are only
     the end of the stored chain, as of a client that trims its history (guarantee §3.1).
     """
-    search = _Search(connection, conversation_id, lookup)
+    search = _PathSearch(connection, conversation_id, lookup)
     found = search.by_path() or search.by_what_was_said()
     may_be_run = not lookup.maybe_delta or lookup.bodies[-1]["role"] == "assistant"
     if not lookup.keys and may_be_run and (found is None or search.is_part_of_run(found)):
@@ -58,8 +60,8 @@ def locate(connection: sa.Connection, conversation_id: str, head_id: str | None,
     return found
 
 
-class _Search:
-    def __init__(self, connection: sa.Connection, conversation_id: str, lookup: Lookup) -> None:
+class _PathSearch:
+    def __init__(self, connection: sa.Connection, conversation_id: str, lookup: HistoryLookup) -> None:
         self._connection = connection
         self._conversation = conversation_id
         self._lookup = lookup
@@ -206,7 +208,7 @@ class _Search:
             message_id = rows[-1].parent_id if len(rows) == CHUNK else None
 
 
-def _compared(rows: Iterator[Any], lookup: Lookup, last: int) -> tuple[int | None, str | None]:
+def _compared(rows: Iterator[Any], lookup: HistoryLookup, last: int) -> tuple[int | None, str | None]:
     """Compares the sent messages up to `last` with a stored chain that says the same, both from their ends backwards.
     Returns the index of the first message that is not stored there (None if all are) and the stored message before it.
 

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.models.conversation import ConversationMessage
-from gateway.models.notes import FormNotes
-from gateway.models.tool_steps import RESULT_ROLES
-from gateway.ports import Clock
+from gateway.core import jsons
+from gateway.core.ports import Clock
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.notes import FormNotes
+from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage.database import schema
 from gateway.storage.lookup.walk import MESSAGES, messages_of, upwards
 from gateway.storage.rows import message_of
@@ -24,16 +24,16 @@ EARLIER = "/earlier"
 Messages = tuple[ConversationMessage, ...]
 KEPT_SECONDS = 600.0
 """What nobody goes on with, as stored or as sent, is kept so long: what another replica deletes is gone by then."""
-MOST_NEW = 64
+MAX_NEW = 64
 """Messages behind a kept path that are read beside it; where there are more, all is read."""
-MOST_PATHS = 4
+MAX_PATHS = 4
 """Paths of one conversation that are kept: its branches."""
 MESSAGE_BYTES = 2200
 """What a message takes in memory beside its texts, with what is noted of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class CachedPath:
     """A whole path, from the first message of a conversation on.
 
     `forgotten_at` and `steps` say whether it is still what is stored: when an item of the conversation was last
@@ -55,13 +55,13 @@ class Path:
         """The id of its last message."""
         return self.messages[-1].message_id
 
-    def among(self, before: "Sequence[Path]") -> "tuple[Path, ...]":
+    def among(self, before: "Sequence[CachedPath]") -> "tuple[CachedPath, ...]":
         """It and those kept before. What is its beginning, or was read before a deletion, is not needed any more."""
         others = [p for p in before if not _begins(p, self) and p.forgotten_at == self.forgotten_at]
-        return (self, *others)[:MOST_PATHS]
+        return (self, *others)[:MAX_PATHS]
 
 
-class Kept(Protocol):
+class CachedConversation(Protocol):
     """What is kept of a conversation."""
 
     @property
@@ -92,7 +92,7 @@ class PathCache:
         also_forget: Callable[[], None] | None = None,
     ) -> None:
         self._max_bytes, self._clock, self._ttl = max_bytes, clock, ttl
-        self._paths: OrderedDict[str, tuple[float, tuple[Kept, ...]]] = OrderedDict()
+        self._paths: OrderedDict[str, tuple[float, tuple[CachedConversation, ...]]] = OrderedDict()
         self._size = 0
         self._moment = 0
         self._lock = Lock()
@@ -107,7 +107,7 @@ class PathCache:
     def __len__(self) -> int:
         return len(self._paths)
 
-    def read(self, connection: sa.Connection, row: Any, last: str, max_bytes: int) -> Path | None:
+    def read(self, connection: sa.Connection, row: Any, last: str, max_bytes: int) -> CachedPath | None:
         """The path of a conversation that ends with the message `last`. None if it is not kept, or has more weight than
         `max_bytes`; then its caller reads it, and `keep`s it.
 
@@ -120,9 +120,9 @@ class PathCache:
             self.misses += found is None
         return found
 
-    def _read(self, connection: sa.Connection, row: Any, last: str, max_bytes: int) -> Path | None:
+    def _read(self, connection: sa.Connection, row: Any, last: str, max_bytes: int) -> CachedPath | None:
         since, steps = self._moment, None
-        paths: tuple[Path, ...] = self._get(row.id)
+        paths: tuple[CachedPath, ...] = self._get(row.id)
         for path in paths:
             if instant(path.forgotten_at) != instant(row.forgotten_at) or path.weight > max_bytes:
                 continue
@@ -161,7 +161,7 @@ class PathCache:
         if size > self._max_bytes // 2:
             return notes
         steps, weight = results_in(rows, steps_of(connection, row.id)), sum(each.weight for each in rows)
-        path = Path(row.id, row.forgotten_at, steps, messages, weight, size, notes)
+        path = CachedPath(row.id, row.forgotten_at, steps, messages, weight, size, notes)
         self._put(row.id, path.among, since)
         return notes
 
@@ -190,11 +190,11 @@ class PathCache:
         with self._lock:
             self._drop(conversation_id)
 
-    def earlier(self, conversation_id: str) -> "Kept | None":
+    def earlier(self, conversation_id: str) -> "CachedConversation | None":
         """What is kept of the messages before a window."""
         return next(iter(self._get(conversation_id + EARLIER)), None)
 
-    def keep_earlier(self, path: "Kept", since: int) -> None:
+    def keep_earlier(self, path: "CachedConversation", since: int) -> None:
         """Keeps the messages before a window, if nothing was deleted since the `moment` before they were read."""
         if path.size <= self._max_bytes // 2:
             self._put(path.conversation_id + EARLIER, lambda before: (path,), since)
@@ -205,7 +205,7 @@ class PathCache:
             found = self._paths.get(name)
             return found[1] if found is not None else ()
 
-    def _put(self, name: str, among: Callable[[tuple[Any, ...]], tuple[Kept, ...]], since: int) -> None:
+    def _put(self, name: str, among: Callable[[tuple[Any, ...]], tuple[CachedConversation, ...]], since: int) -> None:
         """Keeps what `among` gives for what was kept until now.
 
         Args:
@@ -230,13 +230,13 @@ class PathCache:
                 return
             self._drop(conversation_id)
 
-    def _drop(self, name: str) -> tuple[Kept, ...]:
+    def _drop(self, name: str) -> tuple[CachedConversation, ...]:
         _, paths = self._paths.pop(name, (0.0, ()))
         self._size -= sum(each.size for each in paths)
         return paths
 
 
-def _begins(path: Path, other: Path) -> bool:
+def _begins(path: CachedPath, other: CachedPath) -> bool:
     """Whether one path is the beginning of another: a message has one place in a conversation."""
     count = len(path.messages)
     return count <= len(other.messages) and other.messages[count - 1].message_id == path.last
@@ -252,11 +252,11 @@ def results_in(rows: Sequence[Any], steps: frozenset[str]) -> frozenset[str]:
     return steps.intersection(row.id for row in rows if row.role in RESULT_ROLES)
 
 
-def _longer(path: Path, rows: Sequence[Any], steps: frozenset[str], weight: int) -> Path:
+def _longer(path: CachedPath, rows: Sequence[Any], steps: frozenset[str], weight: int) -> CachedPath:
     messages = (*path.messages, *map(message_of, reversed(rows)))
     size = path.size + sum(map(row_bytes, rows))
     steps = path.steps | results_in(rows, steps)
-    return Path(path.conversation_id, path.forgotten_at, steps, messages, weight, size, path.notes)
+    return CachedPath(path.conversation_id, path.forgotten_at, steps, messages, weight, size, path.notes)
 
 
 def newer_rows(connection: sa.Connection, known: str | None, last: str) -> Sequence[Any] | None:
@@ -276,9 +276,9 @@ def instant(value: datetime | None) -> datetime | None:
 
 
 def _newer_query() -> sa.Select[Any]:
-    """From `:from` upwards, until a message hangs on `:known`, at most `MOST_NEW`."""
+    """From `:from` upwards, until a message hangs on `:known`, at most `MAX_NEW`."""
     known = sa.bindparam("known", type_=sa.String)
-    return messages_of(upwards(onwards=lambda chain: sa.and_(MESSAGES.c.id != known, chain.c.depth < MOST_NEW)))
+    return messages_of(upwards(onwards=lambda chain: sa.and_(MESSAGES.c.id != known, chain.c.depth < MAX_NEW)))
 
 
 _NEWER = _newer_query()

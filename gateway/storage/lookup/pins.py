@@ -10,8 +10,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.conversation import INSTRUCTION_ROLES, ConversationMessage, StoredConversation
-from gateway.models.tool_steps import RESULT_ROLES, calls_of
+from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage, StoredConversation
+from gateway.core.types.tool_steps import RESULT_ROLES, calls_of
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.lookup.walk import MESSAGES, messages_of, upwards, whole_messages

@@ -5,13 +5,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.conversation import ConversationMessage
-from gateway.models.memory import OldMessage, SummarySegment, Uncovered
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.memory import OldMessage, SummarySegment, UncoveredPath
 from gateway.storage.database import schema
 from gateway.storage.lookup.walk import MESSAGES, Condition, upwards, whole_messages
 from gateway.storage.rows import message_of
 
-MOST_WALKED = 50_000
+MAX_WALKED = 50_000
 """Messages behind the last summary: a conversation that was longer when summaries were switched on gets none."""
 SUMMARIES = schema.summaries
 Segments = Mapping[str, Any]
@@ -39,9 +39,11 @@ def segments_before(
     return _chain(segments, end_before(connection, message_id, segments)) if segments else ()
 
 
-def read_uncovered(connection: sa.Connection, tenant: str, conversation_id: str, request_id: str) -> Uncovered | None:
+def read_uncovered(
+    connection: sa.Connection, tenant: str, conversation_id: str, request_id: str
+) -> UncoveredPath | None:
     """The end of the path to a request's answer that no segment covers, without bodies. None if the tenant has no such
-    answer, or there are more than `MOST_WALKED` messages."""
+    answer, or there are more than `MAX_WALKED` messages."""
     where = {"tenant": tenant, "conversation": conversation_id, "request": request_id}
     answer = connection.execute(_ANSWER, where).first()
     if answer is None:
@@ -53,7 +55,7 @@ def read_uncovered(connection: sa.Connection, tenant: str, conversation_id: str,
         return None
     after, turns = (None, 0) if before is None else (before.last_message_id, before.last_turn)
     messages = tuple(OldMessage(row.id, row.sequence_number, row.role, row.weight) for row in reversed(found))
-    return Uncovered(messages, after, turns, answer.forgotten_at)
+    return UncoveredPath(messages, after, turns, answer.forgotten_at)
 
 
 def read_messages(
@@ -107,7 +109,7 @@ def end_before(connection: sa.Connection, message_id: str | None, segments: Segm
 
 def _walked(connection: sa.Connection, message_id: str | None, segments: Segments) -> list[Any]:
     """The messages from this one upwards to the end of a segment, or to the first, without bodies."""
-    return list(connection.execute(_WALK, {"from": message_id, "ends": list(segments) or [""], "count": MOST_WALKED}))
+    return list(connection.execute(_WALK, {"from": message_id, "ends": list(segments) or [""], "count": MAX_WALKED}))
 
 
 def _walk_query() -> sa.Select[Any]:

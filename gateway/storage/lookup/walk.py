@@ -6,11 +6,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.storage.database import schema
-from gateway.storage.encryption.columns import Content
+from gateway.storage.encryption.columns import SealedText
 
 MESSAGES, STEPS = schema.messages, schema.reasoning_events
 Condition = sa.ColumnElement[bool]
-BODY = Content("messages.body", source=MESSAGES.c.id)
+BODY = SealedText("messages.body", source=MESSAGES.c.id)
 """Of a message, wherever it stands."""
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.allowed import LEASE_SECONDS, Account, Leased
-from gateway.ports import Clock
+from gateway.core.ports import Clock
+from gateway.core.types.allowed import LEASE_SECONDS, AccountLease, SpendingAccount
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, insert_for
+from gateway.storage.database.engine import DatabaseTransactions, insert_for
 from gateway.storage.rows import MOST
 from gateway.storage.secret import Users, user_digest, user_name
 
@@ -18,7 +18,7 @@ PAST_SECONDS = 30.0
 may still grow: it is always read."""
 SHARE = 10
 """A process holds one part in so many of what is left, beside what its requests need."""
-MOST_PAST = 10_000
+MAX_PAST = 10_000
 DAYS = schema.usage_days
 LEASES = schema.budget_leases
 
@@ -29,7 +29,7 @@ class SqlBudgets:
 
     def __init__(
         self,
-        transactions: Transactions,
+        transactions: DatabaseTransactions,
         clock: Clock,
         secret: Callable[[], Awaitable[bytes]],
         process: str,
@@ -43,20 +43,20 @@ class SqlBudgets:
         self._users = users
         self._past: dict[tuple[bytes, date], tuple[float, date, int]] = {}
 
-    async def spent(self, account: Account) -> int:
+    async def spent(self, account: SpendingAccount) -> int:
         """Picodollars of all bills since the account's period began (`ports.BudgetStore`)."""
         count = await self._count(account)
         spent, remember = await self._transactions.run(count)
         remember()
         return spent
 
-    async def lease(self, account: Account, budget: int, held: int, more: int) -> Leased:
+    async def lease(self, account: SpendingAccount, budget: int, held: int, more: int) -> AccountLease:
         """Writes down what this process holds, and what more it gets (`ports.BudgetStore`)."""
         count = await self._count(account)
         now = self._clock.now()
         mine = _of(account, self._process)
 
-        def work(connection: sa.Connection) -> tuple[Leased, Callable[[], None]]:
+        def work(connection: sa.Connection) -> tuple[AccountLease, Callable[[], None]]:
             _lock(connection, account)
             spent, remember = count(connection)
             others = _others(connection, account, self._process, now)
@@ -71,7 +71,7 @@ class SqlBudgets:
         remember()
         return found
 
-    async def give_back(self, account: Account) -> None:
+    async def give_back(self, account: SpendingAccount) -> None:
         """This process holds nothing of it any more."""
         delete = LEASES.delete().where(*_where(_of(account, self._process)))
 
@@ -86,7 +86,7 @@ class SqlBudgets:
         delete = LEASES.delete().where(LEASES.c.expires_at <= self._clock.now() - timedelta(seconds=LEASE_SECONDS))
         await self._transactions.run(lambda connection: connection.execute(delete), write=True)
 
-    async def _count(self, account: Account) -> Callable[[sa.Connection], tuple[int, Callable[[], None]]]:
+    async def _count(self, account: SpendingAccount) -> Callable[[sa.Connection], tuple[int, Callable[[], None]]]:
         """Reads what was spent, and says how the past part of it is remembered."""
         where, key = await self._whose(account), (account.digest, account.start)
         now, yesterday = self._clock.monotonic(), self._clock.now().astimezone(UTC).date() - timedelta(days=1)
@@ -107,11 +107,11 @@ class SqlBudgets:
 
     def _remember(self, key: tuple[bytes, date], found: tuple[float, date, int], is_new: bool) -> None:
         if is_new:
-            if len(self._past) >= MOST_PAST:
+            if len(self._past) >= MAX_PAST:
                 self._past.clear()
             self._past[key] = found
 
-    async def _whose(self, account: Account) -> list[sa.ColumnElement[bool]]:
+    async def _whose(self, account: SpendingAccount) -> list[sa.ColumnElement[bool]]:
         holder, columns = account.holder, DAYS.c
         if holder.kind == "all":
             return []
@@ -124,14 +124,14 @@ class SqlBudgets:
         return [column == holder.name]
 
 
-def granted(budget: int, spent: int, others: int, held: int, more: int) -> Leased:
+def granted(budget: int, spent: int, others: int, held: int, more: int) -> AccountLease:
     """What a process may hold, given what is spent and what others hold: what its requests hold, what they need, and a
     share of the rest."""
     room = budget - spent - others
     need = held + more
     if need <= room:
-        return Leased(spent, others, need + (room - need) // SHARE, fits=True)
-    return Leased(spent, others, held, fits=not more)
+        return AccountLease(spent, others, need + (room - need) // SHARE, fits=True)
+    return AccountLease(spent, others, held, fits=not more)
 
 
 def _sum(connection: sa.Connection, whose: list[sa.ColumnElement[bool]], *days: sa.ColumnElement[bool]) -> int:
@@ -139,7 +139,7 @@ def _sum(connection: sa.Connection, whose: list[sa.ColumnElement[bool]], *days: 
     return int(connection.execute(query).scalar() or 0)
 
 
-def _others(connection: sa.Connection, account: Account, process: str, now: datetime) -> int:
+def _others(connection: sa.Connection, account: SpendingAccount, process: str, now: datetime) -> int:
     columns = LEASES.c
     of_account = (columns.holder == account.digest, columns.period_start == account.start)
     query = sa.select(sa.func.sum(columns.amount_picousd))
@@ -147,14 +147,14 @@ def _others(connection: sa.Connection, account: Account, process: str, now: date
     return int(connection.execute(query).scalar() or 0)
 
 
-def _lock(connection: sa.Connection, account: Account) -> None:
+def _lock(connection: sa.Connection, account: SpendingAccount) -> None:
     """Until the transaction ends; by a statement of its own, so that the next one sees what others have committed."""
     if connection.dialect.name != "sqlite":
         number = int.from_bytes(account.digest[:8], "big", signed=True)
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(number)))
 
 
-def _of(account: Account, process: str) -> dict[str, Any]:
+def _of(account: SpendingAccount, process: str) -> dict[str, Any]:
     return {"holder": account.digest, "period_start": account.start, "process": process}
 
 

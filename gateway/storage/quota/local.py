@@ -7,12 +7,12 @@ limits on, a chat was dearer by a fifth. What is counted here is what the librar
 import time
 from collections.abc import Sequence
 
-from gateway.models.allowed import Window
-from gateway.ports import RateStore
-from gateway.storage.database.engine import Transactions
+from gateway.core.ports import RateStore
+from gateway.core.types.allowed import RateWindow
+from gateway.storage.database.engine import DatabaseTransactions
 
 MINUTE = 60
-MOST_KEYS = 100_000
+MAX_KEYS = 100_000
 """Of which counts are kept; what is beyond that is looked through for what is over."""
 
 
@@ -23,7 +23,7 @@ class LocalCounts:
         self._counts: dict[str, tuple[int, int, int]] = {}
         self._running: dict[str, set[str]] = {}
 
-    def take(self, key: str, limit: int, amount: int, now: float) -> tuple[bool, Window]:
+    def take(self, key: str, limit: int, amount: int, now: float) -> tuple[bool, RateWindow]:
         """Counts `amount` if no more than `limit` are counted then, and tells what is counted. `now`: Unix seconds."""
         number = int(now // MINUTE)
         left = MINUTE - now % MINUTE
@@ -38,7 +38,7 @@ class LocalCounts:
                 self._note(key, (number, previous, current))
             else:
                 self._counts[key] = number, previous, current
-        return fits, Window(previous, left, current, left + MINUTE)
+        return fits, RateWindow(previous, left, current, left + MINUTE)
 
     def correct(self, key: str, amount: int, since: float) -> None:
         """Counts so many more or fewer (`ports.RateStore`)."""
@@ -73,7 +73,7 @@ class LocalCounts:
         return sum(map(len, self._running.values()))
 
     def _note(self, key: str, counts: tuple[int, int, int]) -> None:
-        if len(self._counts) >= MOST_KEYS and key not in self._counts:
+        if len(self._counts) >= MAX_KEYS and key not in self._counts:
             self._counts = {each: found for each, found in self._counts.items() if found[0] >= counts[0] - 1}
         self._counts[key] = counts
 
@@ -84,7 +84,7 @@ class LocalRates:
     def __init__(self) -> None:
         self.local = LocalCounts()
 
-    async def take(self, key: str, limit: int, amount: int) -> tuple[bool, Window]:
+    async def take(self, key: str, limit: int, amount: int) -> tuple[bool, RateWindow]:
         """As `LocalCounts.take`."""
         return self.local.take(key, limit, amount, time.time())
 
@@ -110,7 +110,7 @@ class LocalRates:
         """Nothing to do."""
 
 
-def open_rates(url: str | None, seconds: float, transactions: Transactions) -> RateStore:
+def open_rates(url: str | None, seconds: float, transactions: DatabaseTransactions) -> RateStore:
     """In Valkey where there is one, else in PostgreSQL, else in memory: on SQLite there is one process.
 
     Args:

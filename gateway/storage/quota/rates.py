@@ -14,11 +14,11 @@ import sqlalchemy as sa
 from limits.aio.storage import RedisStorage, SlidingWindowCounterSupport
 from redis.exceptions import RedisError
 
-from gateway.errors import LimitsUnavailable
-from gateway.models.allowed import Window
+from gateway.core.errors import LimitsUnavailable
+from gateway.core.types.allowed import RateWindow
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
-from gateway.storage.quota.slots import Slots, TableSlots, ValkeySlots
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.quota.slots import RunningSlots, TableSlots, ValkeySlots
 from gateway.storage.quota.windows import TableWindows
 
 T = TypeVar("T")
@@ -36,11 +36,11 @@ class LibraryRates:
 
     local = None
 
-    def __init__(self, windows: SlidingWindowCounterSupport, slots: Slots) -> None:
+    def __init__(self, windows: SlidingWindowCounterSupport, slots: RunningSlots) -> None:
         self._windows = windows
         self._slots = slots
 
-    async def take(self, key: str, limit: int, amount: int) -> tuple[bool, Window]:
+    async def take(self, key: str, limit: int, amount: int) -> tuple[bool, RateWindow]:
         """Counts `amount` if no more than `limit` are counted then (`ports.RateStore`)."""
         taken = await self._asked(self._windows.acquire_sliding_window_entry(key, limit, MINUTE, amount))
         return taken, await self._window(key)
@@ -72,8 +72,8 @@ class LibraryRates:
     async def close(self) -> None:
         """Nothing to do."""
 
-    async def _window(self, key: str) -> Window:
-        return Window(*await self._asked(self._windows.get_sliding_window(key, MINUTE)))
+    async def _window(self, key: str) -> RateWindow:
+        return RateWindow(*await self._asked(self._windows.get_sliding_window(key, MINUTE)))
 
     async def _asked(self, work: Awaitable[T]) -> T:
         return await work
@@ -82,7 +82,7 @@ class LibraryRates:
 class TableRates(LibraryRates):
     """In the database of the ledger."""
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: DatabaseTransactions) -> None:
         super().__init__(TableWindows(transactions), TableSlots(transactions))
         self._transactions = transactions
 

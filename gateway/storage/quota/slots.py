@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, insert_for
+from gateway.storage.database.engine import DatabaseTransactions, insert_for
 from gateway.storage.quota.windows import lock
 
 SLOT_SECONDS = 60.0
@@ -33,7 +33,7 @@ redis.call('PEXPIRE', KEYS[1], 1000 * ARGV[2])
 """By the server's own time: the processes' clocks may differ. Only who is there is renewed: it may just have left."""
 
 
-class Slots(Protocol):
+class RunningSlots(Protocol):
     """Who is under way."""
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool: ...
@@ -46,7 +46,7 @@ class Slots(Protocol):
 class TableSlots:
     """Those of all processes, where there is PostgreSQL and no Valkey."""
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool:

@@ -9,13 +9,13 @@ import sqlalchemy as sa
 from limits.aio.storage import SlidingWindowCounterSupport, Storage
 
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions, insert_for
+from gateway.storage.database.engine import DatabaseTransactions, insert_for
 from gateway.storage.rows import MOST
 
 COUNTERS = schema.rate_counters
 
 
-class _Windows(Storage, SlidingWindowCounterSupport):
+class _MinuteWindows(Storage, SlidingWindowCounterSupport):
     """Counts by windows that begin at whole minutes. What else the library's storages can do is not needed here."""
 
     def __init__(self, uri: str | None = None, wrap_exceptions: bool = False, **options: Any) -> None:
@@ -66,12 +66,12 @@ class _Windows(Storage, SlidingWindowCounterSupport):
         raise NotImplementedError
 
 
-class TableWindows(_Windows):
+class TableWindows(_MinuteWindows):
     """In a database, in one short transaction each; PostgreSQL has an advisory lock for each key."""
 
     STORAGE_SCHEME = ["gateway+sql"]  # noqa: RUF012 - as the library has it
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: DatabaseTransactions) -> None:
         super().__init__()
         self._transactions = transactions
 

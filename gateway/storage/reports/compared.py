@@ -11,9 +11,9 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from gateway.models.costs import FIGURES
+from gateway.core.types.costs import FIGURES
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.reports.sums import OF_DAYS, OF_LEDGER, summed, time_of, whole_sums
 from gateway.storage.rows import MOST
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, WHO
@@ -35,7 +35,7 @@ class SumDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedSums:
     """How many were compared with one statement, and what differs."""
 
     days: int = 0
@@ -43,7 +43,7 @@ class Compared:
     differences: tuple[SumDifference, ...] = ()
 
 
-async def compare_sums(transactions: Transactions) -> AsyncIterator[Compared]:
+async def compare_sums(transactions: DatabaseTransactions) -> AsyncIterator[ComparedSums]:
     """Compares all of them, piece by piece.
 
     Raises:
@@ -74,7 +74,7 @@ def _days(connection: sa.Connection) -> list[date]:
     return sorted(found)
 
 
-def _compare_day(day: date, connection: sa.Connection) -> Compared:
+def _compare_day(day: date, connection: sa.Connection) -> ComparedSums:
     dialect = connection.dialect
     came = LEDGER.c.created_at
     within = (LEDGER.c.rolled_up, came >= _midnight(day), came < _midnight(day + timedelta(days=1)))
@@ -95,10 +95,10 @@ def _compare_day(day: date, connection: sa.Connection) -> Compared:
         for names in kept.keys() | found.keys()
         for each in _differences(_described(day, names), kept.get(names, nothing), found.get(names, nothing))
     ]
-    return Compared(days=1, differences=tuple(sorted(differences, key=lambda each: (each.where, each.figure))))
+    return ComparedSums(days=1, differences=tuple(sorted(differences, key=lambda each: (each.where, each.figure))))
 
 
-def _compare_conversations(after: str, connection: sa.Connection) -> tuple[list[str], Compared]:
+def _compare_conversations(after: str, connection: sa.Connection) -> tuple[list[str], ComparedSums]:
     columns = [CONVERSATIONS.c[name].label(f"kept_{name}") for name in OF_A_CONVERSATION]
     page = (
         sa.select(CONVERSATIONS.c.id, CONVERSATIONS.c.tenant, *columns)
@@ -120,7 +120,7 @@ def _compare_conversations(after: str, connection: sa.Connection) -> tuple[list[
         ids.append(row.id)
         stored = {name: row._mapping[f"kept_{name}"] or 0 for name in OF_A_CONVERSATION}
         differences += _differences(row.id, stored, whole_sums(row, OF_A_CONVERSATION))
-    return ids, Compared(conversations=len(ids), differences=tuple(differences))
+    return ids, ComparedSums(conversations=len(ids), differences=tuple(differences))
 
 
 def _differences(where: str, kept: dict[str, int], found: dict[str, int]) -> Iterator[SumDifference]:

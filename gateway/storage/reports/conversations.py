@@ -5,9 +5,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base.ids import new_id
-from gateway.models.bill import PICO
-from gateway.models.report_lists import ConversationChoice, ConversationLine, KeptSums, ListPart, Rows, rows_of
+from gateway.core.ids import new_id
+from gateway.core.types.bill import PICO
+from gateway.core.types.report_lists import ConversationChoice, ConversationLine, KeptSums, ListPage, ListPart, rows_of
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.reports.parts import in_part, read_order
@@ -20,7 +20,7 @@ COLUMNS = ("id", "tenant", "question", "end_user", "model", "created_at", "updat
 WHOLE_ID = len(new_id("conv_"))
 
 
-def list_conversations(connection: sa.Connection, part: ListPart[ConversationChoice]) -> Rows[ConversationLine]:
+def list_conversations(connection: sa.Connection, part: ListPart[ConversationChoice]) -> ListPage[ConversationLine]:
     """A part of the list, in the order of the latest activity; `since` and `until` are of that."""
     place = (TABLE.c.updated_at, TABLE.c.id)
     where = [*_chosen(connection, part.having), *in_part(place, part)]

@@ -10,11 +10,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base.tasks import offload_if
-from gateway.models.costs import CostQuery, CostReport, CostRow, Sums, in_order, joined
+from gateway.core.tasks import offload_if
+from gateway.core.types.costs import CostQuery, CostReport, CostRow, CostSums, in_order, joined
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.reports.sums import OF_DAYS, OF_LEDGER, conditions, group_of, summed, whole_sums
 from gateway.storage.turns.older_bills import count_older
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
@@ -32,7 +32,7 @@ Found = tuple[tuple[str | None, ...], dict[str, int]]
 class CostReports:
     """Adds up bills of one tenant, or of all."""
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions
 
     async def report(self, query: CostQuery) -> CostReport:
@@ -138,10 +138,10 @@ def _ends(query: CostQuery, connection: sa.Connection) -> tuple[datetime, dateti
     return ends[0], ends[1] + timedelta(microseconds=1)
 
 
-def _kept_sums(row: Any) -> Sums:
+def _kept_sums(row: Any) -> CostSums:
     """A conversation that has a cost has a price; one without may be of free models, or of unknown ones."""
     kept = {name: row._mapping[name] or 0 for name in OF_A_CONVERSATION}
-    return Sums(**kept, priced=int(kept["cost_picousd"] > 0 or kept["unpriced"] < kept["requests"]))
+    return CostSums(**kept, priced=int(kept["cost_picousd"] > 0 or kept["unpriced"] < kept["requests"]))
 
 
 def _day(when: datetime) -> date:

@@ -6,10 +6,10 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from gateway.models.calibration import Calibration
+from gateway.core.types.calibration import ModelCalibration
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import schema_state
 from gateway.storage.turns.older_bills import count_older
 
@@ -29,10 +29,10 @@ class StorageHealth:
     not_added: int
     processes: int
     sessions: int
-    calibrations: Mapping[str, Calibration]
+    calibrations: Mapping[str, ModelCalibration]
 
 
-async def read_health(transactions: Transactions, now: datetime) -> StorageHealth:
+async def read_health(transactions: DatabaseTransactions, now: datetime) -> StorageHealth:
     """
     Raises:
         StorageUnavailable: it cannot be reached.

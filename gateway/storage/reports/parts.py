@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.report_lists import ListPart
+from gateway.core.types.report_lists import ListPart
 from gateway.storage.secret import storable
 from gateway.storage.turns.completions import behind
 

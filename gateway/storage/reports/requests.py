@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.report_lists import CHAT, ListPart, Position, RequestChoice, RequestLine, Rows, rows_of
+from gateway.core.types.report_lists import CHAT, ListPage, ListPart, ListPosition, RequestChoice, RequestLine, rows_of
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.reports.parts import in_part, read_order
@@ -16,11 +16,11 @@ PLACE = (TABLE.c.created_at, TABLE.c.request_id)
 KEPT_OUT = ("response_metadata", "key_id")
 COLUMNS = [column for column in TABLE.columns if column.name not in KEPT_OUT]
 COMPLETE: sa.ColumnElement[str] = sa.literal_column("'complete'")
-MOST_AT_ONCE = 500
+MAX_AT_ONCE = 500
 """Requests that are asked for by their ids in one query."""
 
 
-def list_requests(connection: sa.Connection, part: ListPart[RequestChoice]) -> Rows[RequestLine]:
+def list_requests(connection: sa.Connection, part: ListPart[RequestChoice]) -> ListPage[RequestLine]:
     """A part of the list, in the order in which requests arrived."""
     where = [*_chosen(connection, part.having), *in_part(PLACE, part)]
     query = sa.select(*COLUMNS).where(*where).order_by(*read_order(PLACE, part)).limit(part.limit + 1)
@@ -36,19 +36,19 @@ def read_request(connection: sa.Connection, tenant: str | None, request_id: str)
     return None if row is None or tenant not in (None, row.tenant) else _line(row)
 
 
-def read_arrivals(connection: sa.Connection, part: ListPart[RequestChoice]) -> list[Position]:
+def read_arrivals(connection: sa.Connection, part: ListPart[RequestChoice]) -> list[ListPosition]:
     """Where requests stand in the list, the newest first or, if asked for newer ones, the oldest: for whoever wants to
     know which there are, and has seen most of them."""
     where = [*_chosen(connection, part.having), *in_part(PLACE, part)]
     query = sa.select(*PLACE).where(*where).order_by(*read_order(PLACE, part)).limit(part.limit)
-    return [Position(rows.utc(row.created_at), row.request_id) for row in connection.execute(query)]
+    return [ListPosition(rows.utc(row.created_at), row.request_id) for row in connection.execute(query)]
 
 
 def read_named(connection: sa.Connection, request_ids: Sequence[str]) -> list[RequestLine]:
     """These requests, in the order in which they arrived."""
     found: list[RequestLine] = []
-    for first in range(0, len(request_ids), MOST_AT_ONCE):
-        named = TABLE.c.request_id.in_(request_ids[first : first + MOST_AT_ONCE])
+    for first in range(0, len(request_ids), MAX_AT_ONCE):
+        named = TABLE.c.request_id.in_(request_ids[first : first + MAX_AT_ONCE])
         found += [_line(row) for row in connection.execute(sa.select(*COLUMNS).where(named))]
     return sorted(found, key=lambda line: (line.created_at, line.id))
 
@@ -57,8 +57,8 @@ def read_metadata(connection: sa.Connection, request_ids: Sequence[str]) -> list
     """The `response_metadata` of these requests, in their order; {} where there is none that can be read."""
     found: dict[str, dict[str, Any]] = {}
     columns = (TABLE.c.request_id, TABLE.c.response_metadata)
-    for first in range(0, len(request_ids), MOST_AT_ONCE):
-        named = TABLE.c.request_id.in_(request_ids[first : first + MOST_AT_ONCE])
+    for first in range(0, len(request_ids), MAX_AT_ONCE):
+        named = TABLE.c.request_id.in_(request_ids[first : first + MAX_AT_ONCE])
         for row in connection.execute(sa.select(*columns).where(named)):
             found[row.request_id] = rows.figures_of(row.response_metadata)
     return [found.get(each, {}) for each in request_ids]

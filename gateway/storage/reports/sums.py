@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.costs import FIGURES, CostQuery
+from gateway.core.types.costs import FIGURES, CostQuery
 from gateway.storage.database import schema
 
 LEDGER, DAYS = schema.ledger, schema.usage_days

@@ -6,9 +6,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.models.bill import CallCost
-from gateway.models.turn import LedgerEntry, TurnCommit
+from gateway.core import jsons
+from gateway.core.types.bill import CallCost
+from gateway.core.types.turn import LedgerEntry, TurnCommit
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert

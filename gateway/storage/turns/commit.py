@@ -7,25 +7,25 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from gateway.errors import StorageUnavailable
-from gateway.models.turn import OpenCall, TurnCommit
+from gateway.core.errors import StorageUnavailable
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.types.turn import OpenCallRow, TurnCommit
 from gateway.storage.database import schema
-from gateway.storage.database.transactions import CommitUnknown, Transactions
+from gateway.storage.database.transactions import CommitUnknown, DatabaseTransactions
 from gateway.storage.open_calls import write_open
 from gateway.storage.turns.write import left_behind, write_turns
-from gateway.telemetry.logs import get_logger
 
 MOST = 200
 """Commits that share one transaction."""
 ATTEMPTS = 3
 """Transactions after a lost COMMIT that ask whether it went through, before the storage counts as unavailable."""
-Item = TurnCommit | OpenCall
+Item = TurnCommit | OpenCallRow
 Write = Callable[[list[Item]], Awaitable[None]]
 log = get_logger("gateway.storage")
 
 
 async def record(
-    transactions: Transactions, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCall] = ()
+    transactions: DatabaseTransactions, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCallRow] = ()
 ) -> list[str]:
     """Writes turns and bills in one transaction, and which requests are about to ask a model. The bill of a turn says
     whether both are stored: after a lost COMMIT, and for commits tried before, the ledger is read first.
@@ -57,7 +57,7 @@ async def record(
 
 
 def _write(
-    connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCall]
+    connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCallRow]
 ) -> list[str]:
     write_open(connection, opened)
     return write_turns(connection, commits, now)
@@ -70,7 +70,7 @@ def _known(connection: sa.Connection, commits: Sequence[TurnCommit]) -> set[str]
 
 
 def _write_rest(
-    connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCall]
+    connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCallRow]
 ) -> list[str]:
     write_open(connection, opened)
     known = _known(connection, commits)

@@ -5,10 +5,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.base.ids import completion_of
-from gateway.models.items import BOUND, instruction_items
-from gateway.models.turn import ASKED, CITED, CompletionPage, CompletionQuery, LedgerEntry, StoredCompletion
+from gateway.core import jsons
+from gateway.core.ids import completion_of
+from gateway.core.types.items import BOUND, instruction_items
+from gateway.core.types.turn import ASKED, CITED, CompletionPage, CompletionQuery, LedgerEntry, StoredCompletion
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import for_row, vault_of

@@ -8,12 +8,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.base.ids import FILE, new_id
-from gateway.models.chain import START, ChainDigest, call_ids, extended, is_bare, message_digest
-from gateway.models.conversation import ConversationMessage
-from gateway.models.tool_steps import RESULT_ROLES, open_step
-from gateway.models.turn import LedgerEntry, StoredTurn
+from gateway.core import jsons
+from gateway.core.ids import FILE, new_id
+from gateway.core.types.chain import START, ChainDigest, call_ids, extended, is_bare, message_digest
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.tool_steps import RESULT_ROLES, open_step
+from gateway.core.types.turn import LedgerEntry, StoredTurn
 from gateway.storage.database import schema
 from gateway.storage.database.files import files
 from gateway.storage.database.transactions import RowRead

@@ -5,12 +5,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.models.costs import MOST_COUNTED
-from gateway.models.turn import LedgerEntry
+from gateway.core import jsons
+from gateway.core.types.costs import MAX_COUNTED
+from gateway.core.types.turn import LedgerEntry
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.database.engine import Transactions
+from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.encryption.columns import for_row
 from gateway.storage.turns.bills import calls_of, figure_columns
 from gateway.storage.turns.questions import FORGOTTEN, question_columns
@@ -22,20 +22,20 @@ LEDGER, CONVERSATIONS, MESSAGES = schema.ledger, schema.conversations, schema.me
 WithFigures = Callable[[LedgerEntry], LedgerEntry]
 
 
-async def count_older(transactions: Transactions, tenant: str | None = None) -> int:
-    """How many rows of the ledger are in no sums yet; `MOST_COUNTED` are looked at, at most.
+async def count_older(transactions: DatabaseTransactions, tenant: str | None = None) -> int:
+    """How many rows of the ledger are in no sums yet; `MAX_COUNTED` are looked at, at most.
 
     Raises:
         StorageUnavailable: the storage cannot be reached.
     """
-    few = sa.select(LEDGER.c.tenant).where(LEDGER.c.rolled_up.is_(None)).limit(MOST_COUNTED).subquery()
+    few = sa.select(LEDGER.c.tenant).where(LEDGER.c.rolled_up.is_(None)).limit(MAX_COUNTED).subquery()
     query = sa.select(sa.func.count()).select_from(few)
     if tenant is not None:
         query = query.where(few.c.tenant == tenant)
     return await transactions.run(lambda connection: int(connection.execute(query).scalar_one()))
 
 
-async def add_older(transactions: Transactions, with_figures: WithFigures) -> int:
+async def add_older(transactions: DatabaseTransactions, with_figures: WithFigures) -> int:
     """Adds a batch of them; any number of processes may do this at once. Returns how many it added.
 
     Args:

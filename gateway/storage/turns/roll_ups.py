@@ -15,7 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
+from gateway.core import jsons
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.rows import MOST, utc

@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.models.memory import NewSegment
+from gateway.core.types.memory import NewSegment
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.encryption.columns import for_row

@@ -6,10 +6,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.models.standing import (
+from gateway.core import jsons
+from gateway.core.types.omitted_records import (
     UNLISTED,
-    Said,
+    MessageRecord,
     as_numbered_then,
     messages_in_runs,
     said_by,
@@ -17,8 +17,8 @@ from gateway.models.standing import (
     with_standing,
     without_message,
 )
-from gateway.models.tool_steps import calls_of
-from gateway.models.turn import LedgerEntry
+from gateway.core.types.tool_steps import calls_of
+from gateway.core.types.turn import LedgerEntry
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import OfRow, sealed, vault_of
@@ -70,7 +70,7 @@ def needed_messages(metadata: Metadata, paths: StoredPaths) -> list[str]:
         return []
 
 
-def whole(metadata: Metadata, paths: StoredPaths, said: Mapping[str, Said]) -> Metadata:
+def whole(metadata: Metadata, paths: StoredPaths, said: Mapping[str, MessageRecord]) -> Metadata:
     """The bill with all artifacts in its list, but for those that have been deleted.
 
     Args:
@@ -142,8 +142,8 @@ def _walk(
                 paths.places[row.id] = (row.parent_id, row.sequence_number)
 
 
-def _read(connection: sa.Connection, ids: list[str]) -> dict[str, Said]:
-    found: dict[str, Said] = {}
+def _read(connection: sa.Connection, ids: list[str]) -> dict[str, MessageRecord]:
+    found: dict[str, MessageRecord] = {}
     for start in range(0, len(ids), BATCH):
         for row in connection.execute(_BODIES, {"ids": ids[start : start + BATCH]}):
             found[row.id] = said_by(rows.body_of(row))

@@ -8,8 +8,8 @@ from weakref import WeakSet
 
 import sqlalchemy as sa
 
-from gateway.models.conversation import ConversationMessage
-from gateway.models.tool_steps import RESULT_ROLES, asked, calls_of, take_call
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
 
@@ -34,7 +34,7 @@ def results_apart(connection: sa.Connection) -> bool:
     return True
 
 
-class OpenCalls:
+class OpenToolCalls:
     """The calls of one message that results may still answer, in the order in which they come."""
 
     def __init__(
@@ -45,7 +45,7 @@ class OpenCalls:
         self._made = calls_of(body or {})
         self._open = list(self._made)
 
-    def branched(self) -> "OpenCalls":
+    def branched(self) -> "OpenToolCalls":
         """The same calls, for results of another branch."""
         other = copy(self)
         other._open = list(self._open)
@@ -81,22 +81,22 @@ def step_rows(
         new: messages that follow each other, each with its row of `messages`. With `apart` the bodies of results move
             from these rows to those of the steps.
     """
-    calls = OpenCalls()
+    calls = OpenToolCalls()
     for message in open_step:
         if message.role in RESULT_ROLES:
             calls.answered_by(message.body)
         else:
-            calls = OpenCalls(message.message_id, message.body, message.created_at)
+            calls = OpenToolCalls(message.message_id, message.body, message.created_at)
     found: list[Row] = []
     for message, row in new:
         if message.role not in RESULT_ROLES:
-            calls = OpenCalls(row["id"], message.body, row["created_at"])
+            calls = OpenToolCalls(row["id"], message.body, row["created_at"])
             continue
         found.append(step_row(calls, message.body, row, answer_id, apart=apart))
     return found
 
 
-def step_row(calls: OpenCalls, result: dict[str, Any], row: Row, answer_id: str | None, *, apart: bool) -> Row:
+def step_row(calls: OpenToolCalls, result: dict[str, Any], row: Row, answer_id: str | None, *, apart: bool) -> Row:
     """The row of one step.
 
     Args:

@@ -6,24 +6,24 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.base import jsons
-from gateway.base.clock import fewest_days
-from gateway.base.ids import content_digest
-from gateway.models.artifacts import LARGE, cache_group
-from gateway.models.tool_steps import RESULT_ROLES
-from gateway.models.turn import LedgerEntry, StoredTurn, TurnCommit
+from gateway.core import jsons
+from gateway.core.clock import fewest_days
+from gateway.core.ids import content_digest
+from gateway.core.types.artifacts import LARGE, cache_group
+from gateway.core.types.tool_steps import RESULT_ROLES
+from gateway.core.types.turn import LedgerEntry, StoredTurn, TurnCommit
 from gateway.storage.claims import settle_claims
 from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert, RowRead, RowUpdate
 from gateway.storage.encryption.columns import for_row
+from gateway.storage.entities.write import write_things
 from gateway.storage.large.write import delete_unheld, write_text
 from gateway.storage.lookup.digests import INSERT_LINKS
 from gateway.storage.lookup.frames import write_frame
 from gateway.storage.lookup.pins import pin
 from gateway.storage.open_calls import close_open
 from gateway.storage.rows import utc
-from gateway.storage.things.write import write_things
 from gateway.storage.turns.bills import Row, write_bills
 from gateway.storage.turns.message_rows import (
     attach_point,

@@ -9,19 +9,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gateway.base import jsons
-from gateway.errors import UpstreamError, UpstreamInvalidResponse
-from gateway.models.exchange import Deployment, JsonAnswer, StreamOpener
-from gateway.models.upstream import UpstreamRequest
-from gateway.ports import Clock
-from gateway.upstream.http.connection import Connection
+from gateway.core import jsons
+from gateway.core.errors import UpstreamError, UpstreamInvalidResponse
+from gateway.core.formats.anthropic.chunks import MessageChunks, events_of
+from gateway.core.formats.anthropic.receiving import completion_of, fault_status, is_message
+from gateway.core.formats.anthropic.sending import messages_request
+from gateway.core.ports import Clock
+from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
+from gateway.core.types.upstream import UpstreamRequest
+from gateway.upstream.http.connection import UpstreamConnection
 from gateway.upstream.openai.answers import HttpChunkStream, event_object
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.faults import refusal, relayed_headers
 from gateway.upstream.openai.mending import whole_mended
-from gateway.wire.anthropic.chunks import MessageChunks, events_of
-from gateway.wire.anthropic.receiving import completion_of, fault_status, is_message
-from gateway.wire.anthropic.sending import messages_request
 
 Json = dict[str, Any]
 MESSAGES = "messages"
@@ -40,7 +40,7 @@ class AnthropicUpstream:
         self._http = http
         self._clock = clock
 
-    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
+    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
         """One whole answer."""
         body, betas = messages_request(request.body, request.native)
         deployment, headers = _headed(deployment, request.headers, betas)
@@ -52,7 +52,7 @@ class AnthropicUpstream:
             completion = whole_mended(made, request.body, deployment, answered.raw, answered.headers)
         return JsonAnswer(completion, relayed_headers(answered.headers))
 
-    def stream(self, deployment: Deployment, request: UpstreamRequest) -> StreamOpener:
+    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
         """An answer in chunks."""
         body, betas = messages_request(request.body, request.native)
         deployment, headers = _headed(deployment, request.headers, betas)
@@ -66,7 +66,9 @@ class AnthropicUpstream:
 class MessageStream(HttpChunkStream):
     """The events of a message as chunks. Its end is `message_stop`; a `ping` breaks the silence and says nothing."""
 
-    def __init__(self, connection: Connection, deployment: Deployment, body: Json, *, created: int) -> None:
+    def __init__(
+        self, connection: UpstreamConnection, deployment: ModelDeployment, body: Json, *, created: int
+    ) -> None:
         super().__init__(connection, deployment, body)
         self._events = MessageChunks(created)
 
@@ -86,7 +88,7 @@ class MessageStream(HttpChunkStream):
         return events_of(_checked(answer, raw, self._said_headers, self._deployment))
 
 
-def _checked(message: Any, raw: bytes, headers: dict[str, str], deployment: Deployment) -> Json:
+def _checked(message: Any, raw: bytes, headers: dict[str, str], deployment: ModelDeployment) -> Json:
     """A whole message.
 
     Raises:
@@ -101,11 +103,13 @@ def _checked(message: Any, raw: bytes, headers: dict[str, str], deployment: Depl
     return found
 
 
-def _fault(said: Json, raw: bytes, headers: dict[str, str], deployment: Deployment) -> UpstreamError:
+def _fault(said: Json, raw: bytes, headers: dict[str, str], deployment: ModelDeployment) -> UpstreamError:
     return refusal(fault_status(said), raw if raw else jsons.dumps(said), headers, deployment)
 
 
-def _headed(deployment: Deployment, headers: dict[str, str], betas: Iterable[str]) -> tuple[Deployment, dict[str, str]]:
+def _headed(
+    deployment: ModelDeployment, headers: dict[str, str], betas: Iterable[str]
+) -> tuple[ModelDeployment, dict[str, str]]:
     """Where the call goes, and the client's headers. Betas that the operator configured stand before the client's."""
     found = {name: value for name, value in headers.items() if not name.lower().startswith(OPENAIS)}
     found.setdefault(VERSION_HEADER, VERSION)

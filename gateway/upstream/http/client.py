@@ -6,9 +6,9 @@ from functools import lru_cache
 
 import httpx
 
-from gateway.models.exchange import Deployment
-from gateway.upstream.http.connection import END, Connection
-from gateway.upstream.http.faults import Origin, translated, translation
+from gateway.core.types.chat import ModelDeployment
+from gateway.upstream.http.connection import END, UpstreamConnection
+from gateway.upstream.http.faults import ConnectionOrigin, translated, translation
 from gateway.upstream.http.pool import ConnectionPool
 
 PORTS = {"http": 80, "https": 443}
@@ -23,7 +23,7 @@ def new_client(pool: ConnectionPool) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=PooledTransport(pool), trust_env=False, headers=headers)
 
 
-async def get(client: httpx.AsyncClient, deployment: Deployment, path: str, seconds: float) -> httpx.Response:
+async def get(client: httpx.AsyncClient, deployment: ModelDeployment, path: str, seconds: float) -> httpx.Response:
     """`GET` of `path` beside a deployment's completions, with its key; the caller looks at the status.
 
     Raises:
@@ -65,7 +65,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
 class PooledBody(httpx.AsyncByteStream):
     """The body of a response as it comes; leaving it early closes its connection."""
 
-    def __init__(self, connection: Connection, seconds: float | None) -> None:
+    def __init__(self, connection: UpstreamConnection, seconds: float | None) -> None:
         self._connection = connection
         self._seconds = seconds
 
@@ -98,7 +98,7 @@ def request_head(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]
     return b"%b %b HTTP/1.1\r\n%b\r\n" % (method, target, lines)
 
 
-def origin_of(url: httpx.URL) -> Origin:
+def origin_of(url: httpx.URL) -> ConnectionOrigin:
     """Where a URL's connections lead.
 
     Raises:
@@ -106,11 +106,11 @@ def origin_of(url: httpx.URL) -> Origin:
     """
     if url.scheme not in PORTS or not url.host:
         raise httpx.UnsupportedProtocol("The address is neither http:// nor https:// with a host.")
-    return Origin(url.host, url.port or PORTS[url.scheme], url.scheme == "https")
+    return ConnectionOrigin(url.host, url.port or PORTS[url.scheme], url.scheme == "https")
 
 
 @lru_cache(maxsize=256)
-def address(url: str) -> tuple[Origin, bytes, bytes]:
+def address(url: str) -> tuple[ConnectionOrigin, bytes, bytes]:
     """Origin, request target and `Host` of a URL.
 
     Raises:
@@ -122,7 +122,7 @@ def address(url: str) -> tuple[Origin, bytes, bytes]:
 
 
 @contextmanager
-def answering(connection: Connection) -> Iterator[None]:
+def answering(connection: UpstreamConnection) -> Iterator[None]:
     """While a request is sent and the head of its response is awaited: any fault closes the connection.
 
     Raises:

@@ -5,8 +5,8 @@ import zlib
 
 import httpx
 
-from gateway.errors import UpstreamInvalidResponse
-from gateway.upstream.http.connection import END, Connection
+from gateway.core.errors import UpstreamInvalidResponse
+from gateway.upstream.http.connection import END, UpstreamConnection
 
 MAX_PIECE_BYTES = 2**18
 """Decompressed bytes given out at a time, however few they were made of: the reader decides whether to go on."""
@@ -16,7 +16,7 @@ ANY_HEADER, NO_HEADER = 47, -15
 """zlib's `wbits`: gzip's or zlib's header; no header at all."""
 
 
-def decompressed(connection: Connection, encoding: bytes) -> "Connection | Inflated":
+def decompressed(connection: UpstreamConnection, encoding: bytes) -> "UpstreamConnection | InflatedBody":
     """The connection's body without its `content-encoding`.
 
     Raises:
@@ -26,7 +26,7 @@ def decompressed(connection: Connection, encoding: bytes) -> "Connection | Infla
         return connection
     if encoding not in DEFLATED:
         raise UpstreamInvalidResponse("The upstream compressed its answer although nobody asked for it.")
-    return Inflated(connection)
+    return InflatedBody(connection)
 
 
 class Replayed:
@@ -41,11 +41,11 @@ class Replayed:
         return raw
 
 
-class Inflated:
+class InflatedBody:
     """A connection's body, decompressed as it comes: gzip in any number of members, or deflate with or without zlib's
     header."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: UpstreamConnection) -> None:
         self._connection = connection
         self._inflate = zlib.decompressobj(ANY_HEADER)
         self._waiting = b""
@@ -53,7 +53,7 @@ class Inflated:
         self._more = False
 
     async def read(self, seconds: float | None) -> bytes:
-        """The next bytes, `b""` at the end; raises as `Connection.read` does.
+        """The next bytes, `b""` at the end; raises as `UpstreamConnection.read` does.
 
         Raises:
             UpstreamInvalidResponse: the body is not compressed as its header says.

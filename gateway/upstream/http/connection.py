@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import httptools
 import httpx
 
-from gateway.upstream.http.faults import NotHttp, Origin
+from gateway.upstream.http.faults import ConnectionOrigin, NotHttp
 
 HIGH_WATER_BYTES = 2**19
 """Unread bytes of a body above which nothing more is read from the socket."""
@@ -26,22 +26,22 @@ END = b""
 class ConnectionHolder(Protocol):
     """Where a connection goes once its exchange is over."""
 
-    def give_back(self, connection: "Connection") -> None:
+    def give_back(self, connection: "UpstreamConnection") -> None:
         """It ended well: the connection can be used again."""
         ...
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: "UpstreamConnection") -> None:
         """It is closed."""
         ...
 
 
-class Connection(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """Sends a request and gives its response: first `status` and `headers`, then the body piece by piece.
 
     Faults are raised as httpx's exceptions. A connection whose exchange did not end well is never used again.
     """
 
-    def __init__(self, pool: ConnectionHolder, origin: Origin) -> None:
+    def __init__(self, pool: ConnectionHolder, origin: ConnectionOrigin) -> None:
         self._pool = pool
         self.origin = origin
         self.idle_since = 0.0

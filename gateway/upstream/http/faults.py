@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import httpx
 
-from gateway.errors import (
+from gateway.core.errors import (
     UpstreamError,
     UpstreamInterrupted,
     UpstreamInvalidResponse,
@@ -20,7 +20,7 @@ from gateway.errors import (
 )
 
 
-class Origin(NamedTuple):
+class ConnectionOrigin(NamedTuple):
     """Where connections lead."""
 
     host: str
@@ -70,7 +70,7 @@ def why_not_connected(error: Exception) -> str:
 
 
 @contextmanager
-def translated(*, begun: bool, origin: Origin | None = None) -> Iterator[None]:
+def translated(*, begun: bool, origin: ConnectionOrigin | None = None) -> Iterator[None]:
     """Turns httpx's exceptions into the gateway's (guarantee §7).
 
     Args:
@@ -83,7 +83,9 @@ def translated(*, begun: bool, origin: Origin | None = None) -> Iterator[None]:
         raise translation(error, begun=begun, origin=origin) from error
 
 
-def translation(error: httpx.HTTPError | httpx.InvalidURL, *, begun: bool, origin: Origin | None) -> UpstreamError:
+def translation(
+    error: httpx.HTTPError | httpx.InvalidURL, *, begun: bool, origin: ConnectionOrigin | None
+) -> UpstreamError:
     """The gateway's error for one of httpx's."""
     if origin is None and isinstance(error, httpx.HTTPError):
         origin = _asked(error)
@@ -92,7 +94,9 @@ def translation(error: httpx.HTTPError | httpx.InvalidURL, *, begun: bool, origi
     return found
 
 
-def _translation(error: httpx.HTTPError | httpx.InvalidURL, origin: Origin | None, begun: bool) -> UpstreamError:
+def _translation(
+    error: httpx.HTTPError | httpx.InvalidURL, origin: ConnectionOrigin | None, begun: bool
+) -> UpstreamError:
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
         return UpstreamUnreachable("The upstream's address is not usable.")
     if isinstance(error, httpx.PoolTimeout):
@@ -117,13 +121,13 @@ def _translation(error: httpx.HTTPError | httpx.InvalidURL, origin: Origin | Non
     return UpstreamUnreachable(f"{upstream} could not be reached: {CUT} before an answer.")
 
 
-def _asked(error: httpx.HTTPError) -> Origin | None:
+def _asked(error: httpx.HTTPError) -> ConnectionOrigin | None:
     try:
         url = error.request.url
     except RuntimeError:  # nobody has told it
         return None
     secure = url.scheme == "https"
-    return Origin(url.host, url.port or (443 if secure else 80), secure)
+    return ConnectionOrigin(url.host, url.port or (443 if secure else 80), secure)
 
 
 def _why(error: Exception) -> str:

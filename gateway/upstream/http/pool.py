@@ -7,8 +7,8 @@ from collections import deque
 
 import httpx
 
-from gateway.upstream.http.connection import Connection
-from gateway.upstream.http.faults import Origin, why_not_connected
+from gateway.upstream.http.connection import UpstreamConnection
+from gateway.upstream.http.faults import ConnectionOrigin, why_not_connected
 
 KEEP_ALIVE_SECONDS = 30.0
 """How long an idle connection is kept."""
@@ -20,8 +20,8 @@ class ConnectionPool:
     def __init__(self, max_connections: int, keep_alive: float = KEEP_ALIVE_SECONDS) -> None:
         self._max_connections = max_connections
         self._keep_alive = keep_alive
-        self._idle: dict[Origin, list[Connection]] = {}
-        self._open: set[Connection] = set()
+        self._idle: dict[ConnectionOrigin, list[UpstreamConnection]] = {}
+        self._open: set[UpstreamConnection] = set()
         self._opening = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._sweeper: asyncio.TimerHandle | None = None
@@ -33,8 +33,13 @@ class ConnectionPool:
         return len(self._open) + self._opening
 
     async def take(
-        self, origin: Origin, connect_seconds: float | None, wait_seconds: float | None, *, fresh: bool = False
-    ) -> Connection:
+        self,
+        origin: ConnectionOrigin,
+        connect_seconds: float | None,
+        wait_seconds: float | None,
+        *,
+        fresh: bool = False,
+    ) -> UpstreamConnection:
         """A connection of one's own until its `close()`.
 
         Args:
@@ -52,7 +57,7 @@ class ConnectionPool:
                 return await self._connect(origin, connect_seconds)
             await self._room(wait_seconds)
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: UpstreamConnection) -> None:
         """A connection whose exchange ended well."""
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
@@ -62,7 +67,7 @@ class ConnectionPool:
         if self._waiting:
             self._invite()
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: UpstreamConnection) -> None:
         """A connection that is closed or about to be."""
         if connection not in self._open:
             return
@@ -83,7 +88,7 @@ class ConnectionPool:
             connection.abort()
         await asyncio.sleep(0)
 
-    def _take_idle(self, origin: Origin) -> Connection | None:
+    def _take_idle(self, origin: ConnectionOrigin) -> UpstreamConnection | None:
         idle = self._idle.get(origin)
         while idle:
             connection = idle.pop()
@@ -92,7 +97,7 @@ class ConnectionPool:
             self.forget(connection)
         return None
 
-    async def _connect(self, origin: Origin, seconds: float | None) -> Connection:
+    async def _connect(self, origin: ConnectionOrigin, seconds: float | None) -> UpstreamConnection:
         loop = asyncio.get_running_loop()
         host, port, secure = origin
         self._opening += 1
@@ -100,7 +105,7 @@ class ConnectionPool:
             async with asyncio.timeout(seconds):
                 context = await self._context() if secure else None
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self, origin),
+                    lambda: UpstreamConnection(self, origin),
                     host,
                     port,
                     ssl=context,
@@ -155,7 +160,7 @@ class ConnectionPool:
                 turn.set_result(None)
                 return
 
-    def _leave_idle(self, connection: Connection) -> None:
+    def _leave_idle(self, connection: UpstreamConnection) -> None:
         idle = self._idle.get(connection.origin, [])
         if connection in idle:
             idle.remove(connection)

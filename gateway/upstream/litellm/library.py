@@ -8,8 +8,8 @@ import sys
 import warnings
 from typing import Any, NoReturn
 
-from gateway.errors import InvalidRequest
-from gateway.telemetry.logs import get_logger
+from gateway.core.errors import InvalidRequest
+from gateway.core.instrumentation.logs import get_logger
 
 log = get_logger("gateway.upstream.litellm")
 OFFLINE = {
@@ -32,7 +32,7 @@ READ_ONLY = r"Items? '.*' on TypedDict class '\w+' (is|are) using the `ReadOnly`
 NO_FETCH = "This provider takes pictures and files only within the request; nothing is fetched from a URL."
 
 
-class Library:
+class LitellmLibrary:
     """The package; importing it takes seconds, so that is done once, in a thread, while other requests go on."""
 
     def __init__(self, *, modify_params: bool = False) -> None:

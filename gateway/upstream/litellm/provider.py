@@ -9,17 +9,162 @@ from typing import Any
 
 import httpx
 
-from gateway.base import jsons
-from gateway.errors import GatewayError, InvalidRequest, UpstreamInterrupted
-from gateway.models.exchange import Deployment, JsonAnswer
-from gateway.models.upstream import UpstreamRequest
-from gateway.upstream.litellm.faults import gateway_error
-from gateway.upstream.litellm.library import Library
-from gateway.upstream.litellm.wire import Wire, deadline, provider_of
-from gateway.upstream.openai.faults import relayed_headers
+from gateway.core import jsons
+from gateway.core.errors import (
+    GatewayError,
+    InvalidRequest,
+    Unauthorized,
+    UpstreamAuth,
+    UpstreamError,
+    UpstreamInterrupted,
+    UpstreamInvalidResponse,
+    UpstreamOverflow,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.core.formats.anthropic.receiving import arguments_of
+from gateway.core.types.chat import JsonAnswer, ModelDeployment
+from gateway.core.types.upstream import UpstreamRequest
+from gateway.upstream.http.client import origin_of
+from gateway.upstream.http.faults import TOO_LONG, ConnectionOrigin, translation
+from gateway.upstream.litellm.library import NO_FETCH, LitellmLibrary
+from gateway.upstream.litellm.wire import GatewayTransport, deadline, provider_of
+from gateway.upstream.openai.error_bodies import limit_alone, reported_tokens
+from gateway.upstream.openai.faults import refusal, relayed_headers
 from gateway.upstream.openai.mending import StreamMender, whole_mended
 from gateway.upstream.routing.deployments import REQUEST_FIELDS
-from gateway.wire.anthropic.receiving import arguments_of
+
+# litellm's exceptions as the gateway's errors (guarantee §7).
+
+PREFIX = re.compile(r"^(\s*(litellm\.)?\w*(Error|Exception)\s*[:-]+\s*)+")
+ASIDE = re.compile(
+    r"\s*\.?\s*(Received Messages=|Traceback \(most recent|To drop these|Example Expected|This looks like a bug in|"
+    r"Handle with `litellm).*",
+    re.DOTALL,
+)
+NAMED = re.compile(r"parameters: \['(\w+)'")
+SECRET = re.compile(r"key|secret|token|credential|password")
+MAX_MESSAGE_CHARS = 1000
+TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
+BAD_KEY = b"API_KEY_INVALID"
+"""Gemini's reason for a refused key, with status 400."""
+
+
+def gateway_error(error: Exception, wire: GatewayTransport, deployment: ModelDeployment) -> GatewayError:
+    """The error of a failed call: in the provider's own words where it answered, else in litellm's."""
+    ours = next((e for e in _chain(error) if isinstance(e, GatewayError)), None)
+    if wire.fault is not None:
+        return _kept(wire.fault, wire, deployment)
+    if ours is not None:
+        return ours
+    if "ImageFetchError" in _names(error):
+        return InvalidRequest(NO_FETCH, param="messages", code="unsupported_url")
+    cause = getattr(error, "original_exception", None) or error
+    status = getattr(cause, "status_code", None)
+    status = status if isinstance(status, int) else 500
+    if wire.status is None:
+        return _without_answer(cause, status, deployment)
+    if "BaseLLMException" in _names(cause) and "APIConnectionError" not in _names(cause):  # an error in the stream
+        return said(status, message_of(cause, deployment), None, {}, deployment)
+    return UpstreamInvalidResponse("The upstream's answer is not what its protocol says.")
+
+
+def said(
+    status: int, text: str, code: str | None, headers: dict[str, str], deployment: ModelDeployment
+) -> UpstreamError:
+    """An error of the provider's in OpenAI's shape."""
+    kind = "rate_limit_error" if status == 429 else TYPES.get(status, "server_error" if status >= 500 else TYPES[400])
+    body = {"error": {"message": text, "type": kind, "param": None, "code": code}}
+    return refusal(status, jsons.dumps(body), headers, deployment)
+
+
+def message_of(error: BaseException, deployment: ModelDeployment) -> str:
+    """litellm's words without its prefixes, tracebacks and keys."""
+    text = ASIDE.sub("", str(getattr(error, "message", None) or error))
+    text = PREFIX.sub("", text).strip()[:MAX_MESSAGE_CHARS] or "The request cannot be sent to this provider."
+    return _blotted(text, deployment)
+
+
+def _kept(fault: GatewayError, wire: GatewayTransport, deployment: ModelDeployment) -> GatewayError:
+    """The provider's refusal: its words in OpenAI's shape, with the original beside them."""
+    if BAD_KEY in wire.raw:
+        if deployment.operator_key:
+            return UpstreamAuth("The upstream refused the gateway's key.")
+        fault = UpstreamRefused(401, getattr(fault, "original", None), fault.headers, fault.message)
+    if not isinstance(fault, UpstreamRefused) or isinstance(fault, UpstreamOverflow):
+        return fault
+    original = fault.original
+    error = original.get("error") if isinstance(original, dict) else None
+    if not isinstance(error, dict):
+        return fault
+    code = next((error[k] for k in ("status", "type", "code") if isinstance(error.get(k), str)), None)
+    message = str(error.get("message") or fault.message)
+    kind = "rate_limit_error" if fault.status == 429 else TYPES.get(fault.status, "upstream_error")
+    wrapped = {"message": message, "type": kind, "param": None, "code": code, "upstream": original}
+    return UpstreamRefused(fault.status, {"error": wrapped}, fault.headers, message)
+
+
+def _without_answer(error: BaseException, status: int, deployment: ModelDeployment) -> GatewayError:
+    """litellm gave up before, or beside, the gateway's own connections."""
+    names, modules = _names(error), _modules(error)
+    text = message_of(error, deployment)
+    if status in (401, 403) or modules & {"botocore", "google"}:
+        if deployment.operator_key:
+            return UpstreamAuth("The gateway's credentials for this provider could not be used.")
+        return Unauthorized(text)
+    if "ImportError" in names:
+        return UpstreamUnreachable(f"The provider of {deployment.model!r} needs a package that is not installed here.")
+    if "Timeout" in names:
+        return UpstreamTimeout(TOO_LONG)
+    if "ContextWindowExceededError" in names:
+        original = {"error": {"message": text}}
+        reported, limit = reported_tokens(original)
+        return UpstreamOverflow(original, {}, reported, limit or limit_alone(original), text)
+    if modules & {"httpx", "httpcore", "aiohttp"}:
+        fault = next((e for e in _chain(error) if isinstance(e, httpx.HTTPError)), None)
+        if fault is None:
+            fault = httpx.ConnectError("")
+            fault.__cause__ = next((e for e in _chain(error) if isinstance(e, OSError)), None)
+        return translation(fault, begun=False, origin=_origin(deployment))
+    response: Any = getattr(error, "response", None)
+    if status in (404, 429) or (status >= 500 and "APIConnectionError" not in names):
+        return said(status, text, None, dict(getattr(response, "headers", None) or {}), deployment)
+    field = NAMED.search(text)
+    code = "unsupported_parameter" if "UnsupportedParamsError" in names else "invalid_request"
+    return InvalidRequest(text, param=field.group(1) if field else None, code=code)
+
+
+def _origin(deployment: ModelDeployment) -> ConnectionOrigin | None:
+    """Where litellm's own connections lead, if the configuration says so."""
+    try:
+        return origin_of(httpx.URL(deployment.api_base))
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+        return None
+
+
+def _blotted(text: str, deployment: ModelDeployment) -> str:
+    values = [deployment.api_key, *(v for k, v in deployment.options.items() if SECRET.search(k))]
+    for secret in (v for v in values if isinstance(v, str) and len(v) >= 8):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
+def _names(error: BaseException) -> set[str]:
+    return {kind.__name__ for e in _chain(error) for kind in type(e).__mro__}
+
+
+def _modules(error: BaseException) -> set[str]:
+    return {type(e).__module__.partition(".")[0] for e in _chain(error)}
+
 
 NOISE = ("vertex_ai_", "citations", "images", "annotations", "thinking_blocks", "provider_specific_fields")
 """Fields that say nothing while they are empty."""
@@ -38,7 +183,7 @@ NOT_A_CLIENTS = re.compile(
 NO_KEY = "no-key"
 """Given where there is no key: litellm would take one out of the environment."""
 MARKED_ENDS = ("gemini", "vertex_ai_beta")
-"""Providers whose streams litellm ends cleanly even if they broke off: `Wire` looks for their end."""
+"""Providers whose streams litellm ends cleanly even if they broke off: `GatewayTransport` looks for their end."""
 
 
 def whole(response: Any) -> dict[str, Any]:
@@ -87,7 +232,7 @@ def _tidy(message: dict[str, Any]) -> None:
         del message[name]
 
 
-def arguments(deployment: Deployment, body: Mapping[str, Any], owned: Collection[str]) -> dict[str, Any]:
+def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Collection[str]) -> dict[str, Any]:
     """A chat request as keyword arguments of `litellm.acompletion`, without transport and timeouts.
 
     Fields that litellm knows are passed as such; any other goes up as it is, unless its name may be that of one of
@@ -136,11 +281,11 @@ class LitellmUpstream:
     """Calls providers through litellm (an `Upstream`). A connection that failed before any byte is tried once more,
     nothing else is."""
 
-    def __init__(self, client: httpx.AsyncClient, library: Library) -> None:
+    def __init__(self, client: httpx.AsyncClient, library: LitellmLibrary) -> None:
         self._client = client
         self._library = library
 
-    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
+    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
         """One whole answer."""
         async with self._call(deployment) as call:
             response = await call.ask(request.body)
@@ -148,7 +293,9 @@ class LitellmUpstream:
             return JsonAnswer(answer, call.headers(response))
 
     @contextlib.asynccontextmanager
-    async def stream(self, deployment: Deployment, request: UpstreamRequest) -> AsyncIterator["LitellmChunkStream"]:
+    async def stream(
+        self, deployment: ModelDeployment, request: UpstreamRequest
+    ) -> AsyncIterator["LitellmChunkStream"]:
         """An answer in chunks, once the first of them is there: litellm calls some providers only then."""
         async with self._call(deployment) as call:
             response = await call.ask({**request.body, "stream": True, "stream_options": {"include_usage": True}})
@@ -160,19 +307,19 @@ class LitellmUpstream:
                 await stream.aclose()
 
     @contextlib.asynccontextmanager
-    async def _call(self, deployment: Deployment) -> AsyncIterator["_Call"]:
+    async def _call(self, deployment: ModelDeployment) -> AsyncIterator["_LitellmCall"]:
         litellm = await self._library.get()
-        wire = Wire(self._client, deployment)
+        wire = GatewayTransport(self._client, deployment)
         try:
-            yield _Call(litellm, wire, deployment)
+            yield _LitellmCall(litellm, wire, deployment)
         finally:
             await wire.hang_up()
 
 
-class _Call:
+class _LitellmCall:
     """One call under way."""
 
-    def __init__(self, litellm: Any, wire: Wire, deployment: Deployment) -> None:
+    def __init__(self, litellm: Any, wire: GatewayTransport, deployment: ModelDeployment) -> None:
         self._litellm = litellm
         self.wire = wire
         self.deployment = deployment
@@ -227,7 +374,7 @@ class _Call:
 class LitellmChunkStream:
     """Chunks of one streamed answer, in OpenAI's protocol."""
 
-    def __init__(self, call: _Call, response: Any, mender: StreamMender) -> None:
+    def __init__(self, call: _LitellmCall, response: Any, mender: StreamMender) -> None:
         self._call = call
         self._response = response
         self._mender = mender
@@ -271,7 +418,7 @@ class LitellmChunkStream:
 
     async def aclose(self) -> None:
         """Lets litellm close what it holds."""
-        with contextlib.suppress(Exception):  # the connection itself is closed by `Wire.hang_up`
+        with contextlib.suppress(Exception):  # the connection itself is closed by `GatewayTransport.hang_up`
             await self._response.aclose()
 
     async def _next(self) -> dict[str, Any] | None:

@@ -9,22 +9,22 @@ from typing import Any
 
 import httpx
 
-from gateway.base import jsons
-from gateway.errors import (
+from gateway.core import jsons
+from gateway.core.errors import (
     GatewayError,
     UpstreamInterrupted,
     UpstreamInvalidResponse,
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.models.exchange import Deployment
+from gateway.core.formats.anthropic.chunks import events_of, message_of
+from gateway.core.formats.anthropic.mending import EventMender, sound_message
+from gateway.core.formats.anthropic.receiving import fault_status, is_message
+from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.http.faults import TOO_LONG, translated
 from gateway.upstream.openai.answers import CLOSED, MAX_STREAM_BYTES
 from gateway.upstream.openai.faults import refusal
 from gateway.upstream.openai.sse import EventParser
-from gateway.wire.anthropic.chunks import events_of, message_of
-from gateway.wire.anthropic.mending import EventMender, sound_message
-from gateway.wire.anthropic.receiving import fault_status, is_message
 
 ANTHROPIC = "anthropic"
 TEXTS = ("application/json", "text/event-stream")
@@ -36,13 +36,13 @@ END_MARK_BYTES = 64
 """Of one piece are kept for the next: longer than what `END_MARK` matches."""
 
 
-def provider_of(deployment: Deployment) -> str:
+def provider_of(deployment: ModelDeployment) -> str:
     """The provider as litellm knows it."""
     named = deployment.options.get("custom_llm_provider")
     return named if isinstance(named, str) and named else deployment.route.partition("/")[0]
 
 
-class Wire(httpx.AsyncBaseTransport):
+class GatewayTransport(httpx.AsyncBaseTransport):
     """Sends what litellm's HTTP client sends through the gateway's own client.
 
     litellm rewords errors and loses headers, so an error answer is kept here as the gateway's own `fault`. litellm
@@ -50,7 +50,7 @@ class Wire(httpx.AsyncBaseTransport):
     many seconds the next piece of an answer may take.
     """
 
-    def __init__(self, client: httpx.AsyncClient, deployment: Deployment) -> None:
+    def __init__(self, client: httpx.AsyncClient, deployment: ModelDeployment) -> None:
         self._client = client
         self.deployment = deployment
         self._open: list[httpx.Response] = []
@@ -76,12 +76,12 @@ class Wire(httpx.AsyncBaseTransport):
                 if speaks_so or is_text:
                     headers.pop("content-length", None)
                 body = (
-                    _Message(self, response, _wants_stream(request))
+                    _MendedMessage(self, response, _wants_stream(request))
                     if speaks_so
-                    else _Body(self, response, is_text=is_text)
+                    else _WatchedBody(self, response, is_text=is_text)
                 )
                 return httpx.Response(response.status_code, headers=headers, stream=body, request=request)
-            self.raw = b"".join([piece async for piece in _Body(self, response)])
+            self.raw = b"".join([piece async for piece in _WatchedBody(self, response)])
         except GatewayError as error:
             self.fault = error
             raise
@@ -115,10 +115,10 @@ class Wire(httpx.AsyncBaseTransport):
         raise AssertionError("unreachable")
 
 
-class _Body(httpx.AsyncByteStream):
+class _WatchedBody(httpx.AsyncByteStream):
     """An answer's bytes, watched on their way."""
 
-    def __init__(self, wire: Wire, response: httpx.Response, *, is_text: bool = False) -> None:
+    def __init__(self, wire: GatewayTransport, response: httpx.Response, *, is_text: bool = False) -> None:
         """`is_text`: what of it is no UTF-8 is U+FFFD; litellm would refuse all of it."""
         self._wire = wire
         self._text = getincrementaldecoder("utf-8")("replace") if is_text else None
@@ -166,10 +166,10 @@ class _Body(httpx.AsyncByteStream):
         await self._response.aclose()
 
 
-class _Message(_Body):
+class _MendedMessage(_WatchedBody):
     """A message of Anthropic's, mended before LiteLLM reads it, and in the form that was asked for."""
 
-    def __init__(self, wire: Wire, response: httpx.Response, is_stream_wanted: bool) -> None:
+    def __init__(self, wire: GatewayTransport, response: httpx.Response, is_stream_wanted: bool) -> None:
         super().__init__(wire, response)
         self._is_stream_wanted = is_stream_wanted
 

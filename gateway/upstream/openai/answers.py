@@ -4,17 +4,18 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
-from gateway.base import jsons
-from gateway.errors import (
+from gateway.core import jsons
+from gateway.core.errors import (
     UpstreamAnswerTooLong,
     UpstreamError,
     UpstreamInterrupted,
     UpstreamInvalidResponse,
     UpstreamTimeout,
 )
-from gateway.models.exchange import SIGNS, Deployment
-from gateway.upstream.http.compression import Inflated, Replayed, decompressed
-from gateway.upstream.http.connection import END, Connection
+from gateway.core.formats.stream_record import StreamRecord
+from gateway.core.types.chat import SIGNS, ModelDeployment
+from gateway.upstream.http.compression import InflatedBody, Replayed, decompressed
+from gateway.upstream.http.connection import END, UpstreamConnection
 from gateway.upstream.http.faults import TOO_LONG, translated
 from gateway.upstream.openai.faults import refusal, relayed_headers
 from gateway.upstream.openai.mending import (
@@ -27,7 +28,6 @@ from gateway.upstream.openai.mending import (
     whole_mended,
 )
 from gateway.upstream.openai.sse import BYTE_ORDER_MARK, ErrorData, EventParser
-from gateway.wire.stream_record import StreamRecord
 
 MAX_STREAM_BYTES = 256 * 2**20
 """Of a streamed answer, whose text is kept until it is stored: what frames it takes several times as much."""
@@ -38,12 +38,15 @@ CLOSED = "The upstream closed the stream before the answer was finished."
 BLANKS = BYTE_ORDER_MARK + b" \t\r\n"
 DELIVERED = ("delta", "logprobs")
 """What a record of a stream has of a choice beside its end."""
-Source = Connection | Inflated | Replayed
+Source = UpstreamConnection | InflatedBody | Replayed
 """A body that is read piece by piece."""
 
 
 async def read_body(
-    connection: Connection, deployment: Deployment, max_bytes: int | None = None, within: float | None = None
+    connection: UpstreamConnection,
+    deployment: ModelDeployment,
+    max_bytes: int | None = None,
+    within: float | None = None,
 ) -> bytes:
     """The whole body, decompressed. Blanks before it, which providers send while a model thinks, do not stop
     `first_byte`; after them it is the longest silence.
@@ -81,12 +84,12 @@ async def read_all(
     return pieces[1] if len(pieces) == 2 and not begun else b"".join(pieces)
 
 
-def header(connection: Connection, name: bytes) -> bytes:
+def header(connection: UpstreamConnection, name: bytes) -> bytes:
     """A header of the response in lower case, empty if it is not there."""
     return next((value for key, value in connection.headers if key == name), b"").lower()
 
 
-def relayable_headers(connection: Connection) -> dict[str, str]:
+def relayable_headers(connection: UpstreamConnection) -> dict[str, str]:
     """The response's headers among which those are that go back to the client."""
     known = (pair for pair in connection.headers if pair[0][:2] in RELAYED_STARTS)
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in known}
@@ -95,7 +98,7 @@ def relayable_headers(connection: Connection) -> dict[str, str]:
 class HttpChunkStream:
     """The chunks of one streamed answer, mended."""
 
-    def __init__(self, connection: Connection, deployment: Deployment, body: Mapping[str, Any]) -> None:
+    def __init__(self, connection: UpstreamConnection, deployment: ModelDeployment, body: Mapping[str, Any]) -> None:
         """`body`: of the request."""
         self._source: Source = decompressed(connection, header(connection, b"content-encoding"))
         self._origin = connection.origin
@@ -108,7 +111,7 @@ class HttpChunkStream:
         self._parser = EventParser()
         self._sign = SIGNS.get()
         self._mender = StreamMender(deployment, body)
-        self._patience = _Patience(deployment)
+        self._patience = _PiecePatience(deployment)
         self._size = 0
         self._fault: Exception | None = None
         """What is wrong with the stream behind the chunks that were given last."""
@@ -224,7 +227,7 @@ class HttpChunkStream:
 
     async def push(self, take: Callable[[list[dict[str, Any]]], bool]) -> None:
         """See `ChunkStream.push`. A compressed stream is only read."""
-        if self.done or self._fault is not None or not isinstance(self._source, Connection):
+        if self.done or self._fault is not None or not isinstance(self._source, UpstreamConnection):
             return
 
         def arrived(piece: bytes) -> bool:
@@ -360,7 +363,7 @@ def event_object(data: bytes) -> dict[str, Any]:
     return found
 
 
-class _Patience:
+class _PiecePatience:
     """How many `seconds` the next piece of a stream may take.
 
     Until the first event `first_byte` runs from the beginning, and comments do not stop it. Afterwards `idle` is the
@@ -368,7 +371,7 @@ class _Patience:
     has `idle` to be complete. Comments alone keep a stream alive for the longer of both.
     """
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: ModelDeployment) -> None:
         self._idle = deployment.idle_timeout
         self._longest = max(deployment.first_byte_timeout, deployment.idle_timeout)
         self._clock = asyncio.get_running_loop().time

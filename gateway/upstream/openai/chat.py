@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.base import jsons
-from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamUnreachable
-from gateway.models.exchange import Deployment, JsonAnswer, StreamOpener
-from gateway.models.upstream import UpstreamRequest
+from gateway.core import jsons
+from gateway.core.errors import UpstreamError, UpstreamInvalidResponse, UpstreamUnreachable
+from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
+from gateway.core.types.upstream import UpstreamRequest
 from gateway.upstream.http.client import address, answering, request_head
-from gateway.upstream.http.connection import Connection
-from gateway.upstream.http.faults import Origin, translated
+from gateway.upstream.http.connection import UpstreamConnection
+from gateway.upstream.http.faults import ConnectionOrigin, translated
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.answers import BLANKS, HttpChunkStream, header, read_body, relayable_headers
 from gateway.upstream.openai.faults import MAX_ERROR_BYTES, refusal, relayed_headers
@@ -28,11 +28,11 @@ EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 OWN_HEADERS = {b"content-type": b"application/json", b"accept-encoding": b"identity", b"user-agent": b"context-gateway"}
 
 
-Reader = Callable[[Connection, Deployment, dict[str, Any]], HttpChunkStream]
+Reader = Callable[[UpstreamConnection, ModelDeployment, dict[str, Any]], HttpChunkStream]
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class WholeAnswer:
     """A whole answer as it came: its JSON, its bytes, its status and those headers that may be relayed; as a completion
     at once if it came as a stream."""
 
@@ -51,7 +51,7 @@ class HttpUpstream:
         self._think_in_parts: set[tuple[str, str]] = set()
         """Upstreams and models beside Mistral's whose answers have shown that."""
 
-    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
+    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
         """One whole answer."""
         body = self._taken(deployment, request.body)
         answered = await self.whole(deployment, CHAT, body, request.headers, HttpChunkStream)
@@ -63,8 +63,8 @@ class HttpUpstream:
         return JsonAnswer(answer, relayed_headers(answered.headers))
 
     async def whole(
-        self, deployment: Deployment, path: str, body: dict[str, Any], headers: dict[str, str], reader: Reader
-    ) -> Answered:
+        self, deployment: ModelDeployment, path: str, body: dict[str, Any], headers: dict[str, str], reader: Reader
+    ) -> WholeAnswer:
         """The JSON of a whole answer of any endpoint. `reader` reads it where it comes as a stream all the same.
 
         Raises:
@@ -86,9 +86,9 @@ class HttpUpstream:
             completion = await stream.gathered()
         finally:
             connection.close(linger=completion is not None)
-        return Answered(value, raw, connection.status, told, completion)
+        return WholeAnswer(value, raw, connection.status, told, completion)
 
-    async def post(self, deployment: Deployment, path: str, body: dict[str, Any], max_bytes: int) -> bytes:
+    async def post(self, deployment: ModelDeployment, path: str, body: dict[str, Any], max_bytes: int) -> bytes:
         """The answer of another endpoint beside the completions, as it came.
 
         Raises:
@@ -100,11 +100,11 @@ class HttpUpstream:
         finally:
             connection.close()
 
-    def stream(self, deployment: Deployment, request: UpstreamRequest) -> StreamOpener:
+    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
         """An answer in chunks."""
         return self.events(deployment, CHAT, self._taken(deployment, request.body), request.headers, HttpChunkStream)
 
-    def _taken(self, deployment: Deployment, body: dict[str, Any]) -> dict[str, Any]:
+    def _taken(self, deployment: ModelDeployment, body: dict[str, Any]) -> dict[str, Any]:
         """The body with thoughts where this upstream takes them back."""
         is_mistral = deployment.provider == MISTRAL or f"{MISTRAL}.ai" in deployment.api_base
         takes = is_mistral or _model_of(deployment) in self._think_in_parts
@@ -113,7 +113,7 @@ class HttpUpstream:
     @contextlib.asynccontextmanager
     async def events(
         self,
-        deployment: Deployment,
+        deployment: ModelDeployment,
         path: str,
         body: dict[str, Any],
         headers: dict[str, str],
@@ -142,8 +142,8 @@ class HttpUpstream:
             connection.close(linger=done)
 
     async def _open(
-        self, deployment: Deployment, path: str, body: dict[str, Any], headers: dict[str, str]
-    ) -> Connection:
+        self, deployment: ModelDeployment, path: str, body: dict[str, Any], headers: dict[str, str]
+    ) -> UpstreamConnection:
         """A connection whose response has begun, with a status that promises an answer."""
         content = jsons.dumps(body)
         origin, target, host = address(deployment.url(path))
@@ -161,8 +161,8 @@ class HttpUpstream:
         return connection
 
     async def _answered(
-        self, origin: Origin, head: bytes, content: bytes, deployment: Deployment, *, fresh: bool
-    ) -> Connection:
+        self, origin: ConnectionOrigin, head: bytes, content: bytes, deployment: ModelDeployment, *, fresh: bool
+    ) -> UpstreamConnection:
         seconds = deployment.first_byte_timeout
         with translated(begun=False, origin=origin):
             connection = await self._pool.take(origin, deployment.connect_timeout, seconds, fresh=fresh)
@@ -172,11 +172,11 @@ class HttpUpstream:
             return connection
 
 
-def _model_of(deployment: Deployment) -> tuple[str, str]:
+def _model_of(deployment: ModelDeployment) -> tuple[str, str]:
     return deployment.api_base, deployment.provider_model
 
 
-async def _refused(connection: Connection, deployment: Deployment) -> UpstreamError:
+async def _refused(connection: UpstreamConnection, deployment: ModelDeployment) -> UpstreamError:
     if connection.status < 400:
         return UpstreamInvalidResponse(f"The upstream answered with status {connection.status}.")
     try:
@@ -186,11 +186,13 @@ async def _refused(connection: Connection, deployment: Deployment) -> UpstreamEr
     return refusal(connection.status, raw, relayable_headers(connection), deployment)
 
 
-def _kind(connection: Connection) -> bytes:
+def _kind(connection: UpstreamConnection) -> bytes:
     return header(connection, b"content-type").partition(b";")[0].strip()
 
 
-def _fields(deployment: Deployment, headers: dict[str, str], host: bytes, length: int) -> list[tuple[bytes, bytes]]:
+def _fields(
+    deployment: ModelDeployment, headers: dict[str, str], host: bytes, length: int
+) -> list[tuple[bytes, bytes]]:
     """The request's headers: the deployment's outrank the client's."""
     fields = {**OWN_HEADERS}
     for source in (headers, deployment.headers) if deployment.headers else (headers,):

@@ -33,7 +33,7 @@ NUM_CTX = re.compile(r"^num_ctx\s+(\d{1,9})\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class ModelDescription:
     """What is told of a model. `certain`: the window is the one in force, not only the largest that it can have."""
 
     window: int | None = None
@@ -42,7 +42,7 @@ class Description:
     certain: bool = True
 
 
-NOTHING = Description()
+NOTHING = ModelDescription()
 
 
 def listed(body: Any) -> Iterator[dict[str, Any]]:
@@ -53,13 +53,13 @@ def listed(body: Any) -> Iterator[dict[str, Any]]:
             yield entry
 
 
-def described(entry: dict[str, Any]) -> Description:
+def described(entry: dict[str, Any]) -> ModelDescription:
     """What an entry of a list of models says."""
     places = [entry, *(entry.get(name) for name in ("meta", "metadata", "top_provider"))]
     found = [place for place in places if isinstance(place, dict)]
     windows = [window for place in found if (window := _first(place, WINDOWS))]
     trained = next((window for place in found if (window := tokens(place.get(TRAINED)))), None)
-    return Description(
+    return ModelDescription(
         window=min(windows) if windows else trained,
         max_output=next((limit for place in reversed(found) if (limit := _first(place, OUTPUTS))), None),
         prices=prices(entry.get("pricing")),

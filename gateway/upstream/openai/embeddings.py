@@ -6,12 +6,12 @@ import binascii
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gateway.base import jsons
-from gateway.errors import UpstreamInvalidResponse
-from gateway.models.exchange import Caller, ModelFacts
-from gateway.models.relevance import EmbeddingFault, Embeddings, Tariff, packed
-from gateway.models.upstream import CallScope
-from gateway.ports import TokenCounter
+from gateway.core import jsons
+from gateway.core.errors import UpstreamInvalidResponse
+from gateway.core.ports import TokenCounter
+from gateway.core.types.chat import ModelFacts, RequestCaller
+from gateway.core.types.relevance import EmbeddingFault, EmbeddingTariff, TextEmbeddings, packed
+from gateway.core.types.upstream import CallScope
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.routing.router import ConfiguredRouter
 
@@ -24,7 +24,7 @@ MAX_BYTES_PER_TEXT = 2**17
 """Of the answer: room for a vector of 4,096 numbers, each written with all its digits."""
 MAX_BYTES_BESIDE = 2**16
 """Of the answer beside its vectors."""
-NOBODY = Caller("")
+NOBODY = RequestCaller("")
 
 
 class UpstreamEmbedder:
@@ -53,13 +53,13 @@ class UpstreamEmbedder:
         self._route = deployment.route
         self.name = f"{deployment.route} {deployment.api_base} {parameters}"
 
-    def tariff(self) -> Tariff:
+    def tariff(self) -> EmbeddingTariff:
         """Its name and prices: `model_info` over LiteLLM's map."""
         facts = self._router.facts(self._model)
         counter = self._counter(facts)
-        return Tariff(self._route, facts.prices, lambda texts: sum(map(counter.text, texts)))
+        return EmbeddingTariff(self._route, facts.prices, lambda texts: sum(map(counter.text, texts)))
 
-    async def embed(self, texts: Sequence[str], scope: CallScope) -> Embeddings:
+    async def embed(self, texts: Sequence[str], scope: CallScope) -> TextEmbeddings:
         """One vector for each text; raises as an `Embedder` does."""
         deployment = self._router.deployment(self._model, scope.caller)
         body = {**deployment.parameters, "model": deployment.provider_model, "input": list(texts)}
@@ -71,7 +71,7 @@ class UpstreamEmbedder:
         """It holds nothing: the connections are the pool's."""
 
 
-def _read(raw: bytes, count: int) -> Embeddings:
+def _read(raw: bytes, count: int) -> TextEmbeddings:
     """The `count` vectors of an answer.
 
     Raises:
@@ -93,7 +93,7 @@ def _read(raw: bytes, count: int) -> Embeddings:
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error, EmbeddingFault) as error:
         raise UpstreamInvalidResponse("The upstream's answer holds no vectors.") from error
     usage = answer.get("usage")
-    return Embeddings(vectors, usage if isinstance(usage, dict) else None)
+    return TextEmbeddings(vectors, usage if isinstance(usage, dict) else None)
 
 
 def _numbers(embedding: Any) -> "numpy.ndarray[Any, Any]":

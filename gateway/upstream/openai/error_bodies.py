@@ -4,7 +4,7 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from gateway.base import jsons
+from gateway.core import jsons
 
 OVERFLOW_STATUS = (400, 413, 422, 500)
 OVERFLOW_CODES = {

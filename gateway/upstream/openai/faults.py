@@ -9,11 +9,13 @@ from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from gateway.base import jsons
-from gateway.base.clock import SystemClock
-from gateway.errors import UpstreamAuth, UpstreamError, UpstreamOverflow, UpstreamRefused
-from gateway.models.exchange import Deployment, Headers
-from gateway.ports import Clock
+from gateway.core import jsons
+from gateway.core.clock import SystemClock
+from gateway.core.errors import UpstreamAuth, UpstreamError, UpstreamOverflow, UpstreamRefused
+from gateway.core.formats.anthropic.receiving import FAULTS
+from gateway.core.formats.responses.receiving import FAILED
+from gateway.core.ports import Clock
+from gateway.core.types.chat import Headers, ModelDeployment
 from gateway.upstream.http.compression import decompressed_at_once
 from gateway.upstream.openai.error_bodies import (
     error_object,
@@ -23,8 +25,6 @@ from gateway.upstream.openai.error_bodies import (
     reported_tokens,
     status_of,
 )
-from gateway.wire.anthropic.receiving import FAULTS
-from gateway.wire.responses.receiving import FAILED
 
 MAX_ERROR_BYTES = 2**20
 SHOWN_CHARS = 4000
@@ -48,7 +48,7 @@ HTTP_DATE = re.compile(
 """The one form that servers may send (RFC 9110 §5.6.7)."""
 
 
-def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: Deployment) -> UpstreamError:
+def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: ModelDeployment) -> UpstreamError:
     """The error for an answer whose status, or whose body, says that there is none.
 
     Args:
@@ -119,7 +119,9 @@ def without_insane_waits(headers: Headers) -> Headers:
     return [pair for pair in headers if stays(pair[0].decode("latin-1"), pair[1].decode("latin-1"))]
 
 
-def check_refusal(method: str, status: int, raw: bytes, headers: Mapping[str, str], deployment: Deployment) -> None:
+def check_refusal(
+    method: str, status: int, raw: bytes, headers: Mapping[str, str], deployment: ModelDeployment
+) -> None:
     """Returns if an error answer to a relayed call may go down as it came: it is in OpenAI's shape and names no key of
     the operator's.
 

@@ -5,13 +5,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.base import jsons
-from gateway.errors import UpstreamError, UpstreamInvalidResponse
-from gateway.models.exchange import Deployment
-from gateway.models.usage import sound
+from gateway.core import jsons
+from gateway.core.errors import UpstreamError, UpstreamInvalidResponse
+from gateway.core.formats.calls import CallIds, CallPieces, whole_calls, written
+from gateway.core.types.chat import ModelDeployment
+from gateway.core.types.usage import sound
 from gateway.upstream.openai.error_bodies import status_of
 from gateway.upstream.openai.faults import refusal
-from gateway.wire.calls import CallIds, CallPieces, whole_calls, written
 
 Json = dict[str, Any]
 GIVEN_UP = ("abort", "cancelled", "canceled", "malformed_function_call")
@@ -55,7 +55,7 @@ def failure_in(said: Mapping[str, Any]) -> Json | None:
     return None
 
 
-def fault_of(told: Json, deployment: Deployment, headers: Mapping[str, str] | None = None) -> UpstreamError:
+def fault_of(told: Json, deployment: ModelDeployment, headers: Mapping[str, str] | None = None) -> UpstreamError:
     """The fault for an error that an answer of a good status tells."""
     return refusal(200, jsons.dumps(told), headers or {}, deployment)
 
@@ -92,7 +92,7 @@ def check_choices(choices: Any, part: str) -> None:
 def whole_mended(
     answer: Any,
     body: Mapping[str, Any],
-    deployment: Deployment,
+    deployment: ModelDeployment,
     raw: bytes | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Json:
@@ -143,7 +143,7 @@ def whole_mended(
 class StreamMender:
     """Mends the chunks of one answer. `fault` is the failure that the last of them told, behind what it said."""
 
-    def __init__(self, deployment: Deployment, body: Mapping[str, Any]) -> None:
+    def __init__(self, deployment: ModelDeployment, body: Mapping[str, Any]) -> None:
         """`body`: of the request, in the words of any API."""
         self.thinks_in_parts = False
         self.fault: UpstreamError | None = None

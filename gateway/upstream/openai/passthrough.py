@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 
 import httpx
 
-from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamUnreachable
-from gateway.models.exchange import Deployment, Headers
-from gateway.models.upstream import RelayedCall
+from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamUnreachable
+from gateway.core.types.chat import Headers, ModelDeployment
+from gateway.core.types.upstream import RelayedCall
 from gateway.upstream.http.client import LENGTH, address, answering, request_head
-from gateway.upstream.http.connection import END, Connection
+from gateway.upstream.http.connection import END, UpstreamConnection
 from gateway.upstream.http.faults import translated
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.faults import MAX_ERROR_BYTES, check_refusal, without_insane_waits
@@ -20,14 +20,14 @@ BODILESS = ("GET", "HEAD", "OPTIONS", "DELETE")
 Sending = asyncio.Task[None] | None
 
 
-class Passthrough:
+class PassthroughClient:
     """Opens relayed calls; a connection that failed before any byte is tried once more, nothing else is."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
 
     @contextlib.asynccontextmanager
-    async def open(self, deployment: Deployment, call: RelayedCall) -> AsyncIterator["RawAnswer"]:
+    async def open(self, deployment: ModelDeployment, call: RelayedCall) -> AsyncIterator["RawAnswer"]:
         """The answer once it has begun; leaving the context closes the connection.
 
         Raises:
@@ -43,7 +43,7 @@ class Passthrough:
         finally:
             await answer.aclose()
 
-    async def _send(self, deployment: Deployment, call: RelayedCall) -> "RawAnswer":
+    async def _send(self, deployment: ModelDeployment, call: RelayedCall) -> "RawAnswer":
         streamed = call.body is not None and not isinstance(call.body, bytes)
         try:
             # What is sent but once is not entrusted to a connection that upstream may be closing just now.
@@ -53,7 +53,7 @@ class Passthrough:
                 raise
         return await self._answered(deployment, call, fresh=True)
 
-    async def _answered(self, deployment: Deployment, call: RelayedCall, *, fresh: bool) -> "RawAnswer":
+    async def _answered(self, deployment: ModelDeployment, call: RelayedCall, *, fresh: bool) -> "RawAnswer":
         seconds = deployment.first_byte_timeout
         origin, base, host = address(f"{deployment.api_base}/")
         with translated(begun=False, origin=origin):
@@ -73,7 +73,7 @@ class Passthrough:
 class RawAnswer:
     """One answer; an error is read before it is passed on."""
 
-    def __init__(self, connection: Connection, deployment: Deployment, sending: Sending) -> None:
+    def __init__(self, connection: UpstreamConnection, deployment: ModelDeployment, sending: Sending) -> None:
         self._connection = connection
         self._deployment = deployment
         self._sending = sending
@@ -127,7 +127,7 @@ class RawAnswer:
 
 
 async def _uploaded(
-    connection: Connection, body: AsyncIterable[bytes], deployment: Deployment, *, chunked: bool
+    connection: UpstreamConnection, body: AsyncIterable[bytes], deployment: ModelDeployment, *, chunked: bool
 ) -> Sending:
     """Sends a body in pieces, to its end or until upstream answers; None, or what is still being sent then."""
     sending = asyncio.ensure_future(connection.upload(body, chunked=chunked, seconds=deployment.idle_timeout))
@@ -158,7 +158,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-def _fields(deployment: Deployment, call: RelayedCall, host: bytes) -> Headers:
+def _fields(deployment: ModelDeployment, call: RelayedCall, host: bytes) -> Headers:
     """The request's headers: the deployment's outrank the client's."""
     own = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in deployment.headers.items()]
     own += [(name.encode(), value.encode("latin-1", "replace")) for name, value in deployment.authorization.items()]

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import httpx
 
-from gateway.base import jsons
-from gateway.errors import GatewayError, ModelNotFound, NotFound, UpstreamInvalidResponse
-from gateway.models.exchange import Caller, Deployment, StoredFile
+from gateway.core import jsons
+from gateway.core.errors import GatewayError, ModelNotFound, NotFound, UpstreamInvalidResponse
+from gateway.core.types.chat import ModelDeployment, RequestCaller, StoredFile
 from gateway.upstream.http.client import get
 from gateway.upstream.openai.faults import refusal
 from gateway.upstream.routing.router import ANTHROPICS, ConfiguredRouter
@@ -34,7 +34,7 @@ class UpstreamModels:
         self._client = client
         self._router = router
 
-    async def model(self, name: str, caller: Caller) -> dict[str, Any]:
+    async def model(self, name: str, caller: RequestCaller) -> dict[str, Any]:
         """One model object: of a model that may be asked for in chats.
 
         Raises:
@@ -51,7 +51,7 @@ class UpstreamModels:
                     return model
         raise self._router.unknown(name, caller)
 
-    async def models(self, caller: Caller) -> list[dict[str, Any]]:
+    async def models(self, caller: RequestCaller) -> list[dict[str, Any]]:
         """OpenAI's model objects.
 
         Raises:
@@ -68,15 +68,15 @@ class UpstreamModels:
         except ModelNotFound:
             return []
 
-    def _anthropic(self, caller: Caller) -> Deployment:
+    def _anthropic(self, caller: RequestCaller) -> ModelDeployment:
         """Where a client of Anthropic's, with its own key, gets Anthropic's own list."""
         found = self._router.anthropic("", caller)
         return replace(found, api_base=f"{found.api_base}/v1", key_header="x-api-key", headers=ANTHROPIC_VERSION)
 
-    async def _of_default(self, caller: Caller) -> list[dict[str, Any]]:
+    async def _of_default(self, caller: RequestCaller) -> list[dict[str, Any]]:
         return await self._of(self._router.default("", caller))
 
-    async def _of(self, deployment: Deployment) -> list[dict[str, Any]]:
+    async def _of(self, deployment: ModelDeployment) -> list[dict[str, Any]]:
         response = await get(self._client, deployment, "models", MODELS_SECONDS)
         if response.status_code >= 400:
             raise refusal(response.status_code, response.content, response.headers, deployment)
@@ -102,15 +102,15 @@ class UpstreamFiles:
         self._router = router
 
     @staticmethod
-    def keeps(_caller: Caller) -> bool:
+    def keeps(_caller: RequestCaller) -> bool:
         """They are the upstream's."""
         return False
 
-    async def check(self, file_id: str, caller: Caller) -> None:
+    async def check(self, file_id: str, caller: RequestCaller) -> None:
         """Whether it is there (`ports.documents.FileStore`)."""
         await self._get(f"files/{quote(file_id)}", self._asked(file_id, caller))
 
-    async def fetch(self, file_id: str, caller: Caller) -> StoredFile:
+    async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
         """A file with its name and content.
 
         Raises:
@@ -126,13 +126,13 @@ class UpstreamFiles:
         name = described.get("filename") if isinstance(described, dict) else None
         return StoredFile(str(name or file_id), content.headers.get("content-type", ""), content.content)
 
-    def _asked(self, file_id: str, caller: Caller) -> Deployment:
+    def _asked(self, file_id: str, caller: RequestCaller) -> ModelDeployment:
         deployment = self._router.default("", caller)
         if deployment.operator_key or not FILE_ID.match(file_id):
             raise NotFound(NO_FILE)
         return deployment
 
-    async def _get(self, path: str, deployment: Deployment) -> httpx.Response:
+    async def _get(self, path: str, deployment: ModelDeployment) -> httpx.Response:
         response = await get(self._client, deployment, path, FILE_SECONDS)
         if response.status_code == 404:
             raise NotFound(NO_FILE)
@@ -156,7 +156,7 @@ class ProbeResult:
         return self.models is not None and not {model, f"{model}:latest"} & self.models
 
 
-def probed(deployment: Deployment) -> Deployment | None:
+def probed(deployment: ModelDeployment) -> ModelDeployment | None:
     """The deployment to send `GET models` to in order to probe this one; None for a provider that has no such list, or
     none that can be read without litellm."""
     if deployment.protocol == "openai":
@@ -169,7 +169,7 @@ def probed(deployment: Deployment) -> Deployment | None:
     return replace(deployment, api_base=address, key_header=key_header, headers={**headers, **deployment.headers})
 
 
-async def reach(client: httpx.AsyncClient, deployment: Deployment) -> ProbeResult:
+async def reach(client: httpx.AsyncClient, deployment: ModelDeployment) -> ProbeResult:
     """Probes an upstream for `gateway check`: `GET models`."""
     try:
         response = await get(client, deployment, "models", PROBE_SECONDS)

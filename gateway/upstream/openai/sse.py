@@ -2,7 +2,7 @@
 
 import re
 
-from gateway.errors import UpstreamInvalidResponse
+from gateway.core.errors import UpstreamInvalidResponse
 
 MAX_EVENT_BYTES = 32 * 2**20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"

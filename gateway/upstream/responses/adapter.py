@@ -8,19 +8,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
-from gateway.base import jsons
-from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverflow, UpstreamRefused
-from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer
-from gateway.models.upstream import UpstreamRequest
-from gateway.upstream.http.connection import Connection
+from gateway.core import jsons
+from gateway.core.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverflow, UpstreamRefused
+from gateway.core.formats.responses.chunks import ENDS, ResponseChunks
+from gateway.core.formats.responses.receiving import Failure, completion_of, failure_of, failure_of_event
+from gateway.core.formats.responses.sending import SEALED, response_request, unnamed
+from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
+from gateway.core.types.upstream import UpstreamRequest
+from gateway.upstream.http.connection import UpstreamConnection
 from gateway.upstream.openai.answers import HttpChunkStream, event_object
 from gateway.upstream.openai.chat import HttpUpstream
 from gateway.upstream.openai.error_bodies import error_object, status_of
 from gateway.upstream.openai.faults import refusal, relayed_headers
 from gateway.upstream.openai.mending import whole_mended
-from gateway.wire.responses.chunks import ENDS, ResponseChunks
-from gateway.wire.responses.receiving import Failure, completion_of, failure_of, failure_of_event
-from gateway.wire.responses.sending import SEALED, response_request, unnamed
 
 Json = dict[str, Any]
 RESPONSES = "responses"
@@ -41,7 +41,7 @@ class ResponsesUpstream:
         self._unsealed: set[tuple[str, str]] = set()
         """Deployments that refused to seal thoughts."""
 
-    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
+    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
         """One whole answer."""
         body, reader = self._body(deployment, request), partial(ResponseStream, as_items=False)
         while True:
@@ -56,7 +56,7 @@ class ResponsesUpstream:
         return JsonAnswer(completion, relayed_headers(answered.headers))
 
     @asynccontextmanager
-    async def stream(self, deployment: Deployment, request: UpstreamRequest) -> AsyncIterator[ChunkStream]:
+    async def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> AsyncIterator[ChunkStream]:
         """An answer in chunks."""
         body = self._body(deployment, request)
         reader = partial(ResponseStream, as_items=request.native is not None)
@@ -70,13 +70,15 @@ class ResponsesUpstream:
                     body = self._lighter(body, refused, deployment, request)
             yield opened
 
-    def _body(self, deployment: Deployment, request: UpstreamRequest) -> Json:
+    def _body(self, deployment: ModelDeployment, request: UpstreamRequest) -> Json:
         body = response_request(request.body, request.native)
         if (deployment.api_base, deployment.provider_model) in self._unsealed and not _asks(request):
             return _without_seals(body)
         return body
 
-    def _lighter(self, body: Json, refused: UpstreamRefused, deployment: Deployment, request: UpstreamRequest) -> Json:
+    def _lighter(
+        self, body: Json, refused: UpstreamRefused, deployment: ModelDeployment, request: UpstreamRequest
+    ) -> Json:
         """The body without what was refused.
 
         Raises:
@@ -100,7 +102,9 @@ class ResponsesUpstream:
 class ResponseStream(HttpChunkStream):
     """The events of a response as chunks. Its end is `response.completed` or `response.incomplete`."""
 
-    def __init__(self, connection: Connection, deployment: Deployment, body: Json, *, as_items: bool) -> None:
+    def __init__(
+        self, connection: UpstreamConnection, deployment: ModelDeployment, body: Json, *, as_items: bool
+    ) -> None:
         super().__init__(connection, deployment, body)
         self._events = ResponseChunks(as_items=as_items)
 
@@ -125,7 +129,7 @@ class ResponseStream(HttpChunkStream):
         return [{"type": f"response.{kind}", "response": response}]
 
 
-def _checked(response: Any, status: int, deployment: Deployment) -> Json:
+def _checked(response: Any, status: int, deployment: ModelDeployment) -> Json:
     """A whole response.
 
     Args:
@@ -153,7 +157,7 @@ def _check_finished(response: Json, failed: Failure | None = None) -> None:
         raise UpstreamInvalidResponse("The upstream's response is not finished.")
 
 
-def _fault(failed: Failure, status: int, deployment: Deployment) -> UpstreamError:
+def _fault(failed: Failure, status: int, deployment: ModelDeployment) -> UpstreamError:
     """The fault that a response, or an event, tells of. A status that it names itself counts."""
     named, error = failed
     named = status_of(error) or named

@@ -8,16 +8,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gateway.base import jsons
-from gateway.config.model_list import ModelEntry
-from gateway.models.exchange import ModelFacts
+from gateway.core import jsons
+from gateway.core.config.model_list import ModelEntry
+from gateway.core.types.chat import ModelFacts
 
 MAP_FILE = "model_prices_and_context_window_backup.json"
 MEMBER = re.compile(rb'^ {0,4}"((?:[^"\\]|\\.)+)": (\{.*?^    \}),?$', re.MULTILINE | re.DOTALL)
 CACHING = "supports_prompt_caching"
 
 
-class Catalogue:
+class ModelCatalogue:
     """LiteLLM's map; read at the first question and kept as small byte strings, one a model."""
 
     def facts(self, model: str, entry: ModelEntry | None) -> ModelFacts:

@@ -14,7 +14,7 @@ AS_QUICK = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class DeploymentRank:
     """How a deployment stands. `order` is infinite where none is configured; `weight`, `rpm` and `tpm` are LiteLLM's, 0
     where they are not configured; `rest` are the seconds that it still rests, `latency` those until its answers begin,
     None: not known of late."""
@@ -35,14 +35,16 @@ class State:
         return 2 if self.rest > 0 else int(self.full)
 
 
-def ranked(states: Sequence[State], strategy: Strategy, draw: Draw, placed: str | None = None) -> list[State]:
+def ranked(
+    states: Sequence[DeploymentRank], strategy: Strategy, draw: Draw, placed: str | None = None
+) -> list[DeploymentRank]:
     """Best first: those that may be asked before those that may not, then the lowest `order`, then by the strategy.
     Of those that rest, whose rest is over first.
 
     Args:
         placed: where the conversation was before; it goes first among those that are as good by health and order.
     """
-    found: list[State] = []
+    found: list[DeploymentRank] = []
     for (tier, _), group in groupby(sorted(states, key=_rank), key=_rank):
         equals = list(group)
         if tier == 2:
@@ -54,11 +56,11 @@ def ranked(states: Sequence[State], strategy: Strategy, draw: Draw, placed: str 
     return found
 
 
-def _rank(state: State) -> tuple[int, float]:
+def _rank(state: DeploymentRank) -> tuple[int, float]:
     return state.tier, state.order
 
 
-def _by_strategy(states: list[State], strategy: Strategy, draw: Draw) -> Iterator[State]:
+def _by_strategy(states: list[DeploymentRank], strategy: Strategy, draw: Draw) -> Iterator[DeploymentRank]:
     if len(states) == 1:
         yield from states
         return
@@ -73,7 +75,7 @@ def _by_strategy(states: list[State], strategy: Strategy, draw: Draw) -> Iterato
         yield from sorted(states, key=lambda state: scores[state.id])
 
 
-def weights_of(states: Sequence[State]) -> list[float]:
+def weights_of(states: Sequence[DeploymentRank]) -> list[float]:
     """As LiteLLM's simple shuffle: by the first of `weight`, `rpm` and `tpm` that any of them has; those without it are
     asked where nothing else is left. Equal where none has any."""
     for weights in ([s.weight for s in states], [s.rpm for s in states], [s.tpm for s in states]):
@@ -88,13 +90,13 @@ def score(weight: float, drawn: float) -> tuple[bool, float]:
     return weight <= 0, -math.log(drawn) / (weight if weight > 0 else 1.0)
 
 
-def _slowness(states: Sequence[State]) -> dict[str, float]:
+def _slowness(states: Sequence[DeploymentRank]) -> dict[str, float]:
     """0 for one that nobody has asked of late, so that somebody does; then 1 for the quickest and those as quick; then
     the others by how slow they are. One that is being asked for the first time counts as quick."""
     known = [state.latency for state in states if state.latency is not None]
     best = min(known, default=0.0)
 
-    def of(state: State) -> float:
+    def of(state: DeploymentRank) -> float:
         if state.latency is None:
             return 1.0 if state.in_flight else 0.0
         return 1.0 if state.latency <= best * AS_QUICK else 2.0 + state.latency

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import quote
 
-from gateway.config.fields import Timeouts
-from gateway.config.litellm_names import ROUTER_PARAMETERS
-from gateway.config.model_list import ModelEntry
-from gateway.models.exchange import Deployment
+from gateway.core.config.fields import UpstreamTimeouts
+from gateway.core.config.litellm_names import ROUTER_PARAMETERS
+from gateway.core.config.model_list import ModelEntry
+from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.routing.providers import AZURE, THROUGH_LITELLM, origin_of
 
 RESPONSES: Literal["responses"] = "responses"
@@ -33,7 +33,7 @@ REQUEST_FIELDS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class DeploymentAccess:
     """The key that calls are made with, and whether it is the operator's."""
 
     key: str | None
@@ -41,8 +41,13 @@ class Access:
 
 
 def deployment_of(
-    model: str, entry: ModelEntry, served: tuple[str, str], base: str, access: Access, timeouts: Timeouts
-) -> Deployment:
+    model: str,
+    entry: ModelEntry,
+    served: tuple[str, str],
+    base: str,
+    access: DeploymentAccess,
+    timeouts: UpstreamTimeouts,
+) -> ModelDeployment:
     """Where `model` is served: through OpenAI's protocol, Azure's form of it, or litellm.
 
     Args:
@@ -78,11 +83,11 @@ def deployment_of(
         parameters = {k: v for k, v in extras.items() if k in REQUEST_FIELDS}
         options = {k: v for k, v in extras.items() if k not in REQUEST_FIELDS}
         options |= {k: v for k in ("custom_llm_provider", "api_version") if (v := getattr(params, k))}
-        return Deployment(**shared, parameters=parameters | more, options=options, protocol="litellm")
+        return ModelDeployment(**shared, parameters=parameters | more, options=options, protocol="litellm")
     shared["parameters"] = {k: v for k, v in extras.items() if k not in LITELLM_KNOBS} | more
     if provider == AZURE:
         shared |= _azure(base, name, params.api_version, unknown.get("azure_ad_token"))
-    return Deployment(**shared)
+    return ModelDeployment(**shared)
 
 
 def _has_responses(entry: ModelEntry) -> bool | None:
@@ -94,7 +99,7 @@ def _has_responses(entry: ModelEntry) -> bool | None:
     return f"/v1/{RESPONSES}" in served if isinstance(served, list) else None
 
 
-def by_responses(deployment: Deployment) -> Deployment:
+def by_responses(deployment: ModelDeployment) -> ModelDeployment:
     """The deployment as it is called in the words of Responses. Azure serves them beside its second API alone."""
     root, classic, _ = deployment.api_base.partition("/openai/deployments/")
     if classic:

@@ -3,9 +3,9 @@
 from collections.abc import Collection
 from typing import Literal
 
-from gateway.base import jsons
-from gateway.config.routing import RoutingSettings
-from gateway.errors import ContextLengthExceeded, GatewayError, UpstreamOverflow, UpstreamRefused
+from gateway.core import jsons
+from gateway.core.config.routing import RoutingSettings
+from gateway.core.errors import ContextLengthExceeded, GatewayError, UpstreamOverflow, UpstreamRefused
 from gateway.upstream.openai.error_bodies import error_object
 from gateway.upstream.routing.retries import helps
 

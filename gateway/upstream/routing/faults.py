@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from gateway.errors import (
+from gateway.core.errors import (
     UpstreamAuth,
     UpstreamError,
     UpstreamRefused,
 )
-from gateway.models.exchange import Deployment
+from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.openai.faults import waited_for
 
 NO_CREDIT = (401, 402, 403)
@@ -21,7 +21,7 @@ RATE_LIMITED = 429
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class DeploymentFault:
     """Counts against a deployment. `at_once`: one is enough, no other request will fare better. `wait`: for how many
     seconds it wants to be left alone, if it says so."""
 
@@ -30,20 +30,20 @@ class Fault:
     wait: float | None = None
 
 
-def fault_of(error: BaseException, deployment: Deployment, now: datetime) -> Fault | None:
+def fault_of(error: BaseException, deployment: ModelDeployment, now: datetime) -> DeploymentFault | None:
     """What counts against the deployment; None for what is wrong with the request, with the client's own key, or with
     nothing at all (a client that left)."""
     if not isinstance(error, UpstreamError):
         return None
     if isinstance(error, UpstreamAuth):
-        return Fault("upstream_auth", at_once=True)
+        return DeploymentFault("upstream_auth", at_once=True)
     if not isinstance(error, UpstreamRefused):
-        return Fault(type(error).code or "upstream_error")
+        return DeploymentFault(type(error).code or "upstream_error")
     code, wait = f"upstream_{error.status}", waited_for(error.headers, now)
     if error.status in FAILING:
-        return Fault(code, wait=wait)
+        return DeploymentFault(code, wait=wait)
     if not deployment.operator_key:  # the account is the client's
         return None
     if error.status in NO_CREDIT or (error.status == RATE_LIMITED and error.code == SPENT):
-        return Fault(code, at_once=True)
-    return Fault(code, wait=wait) if error.status == RATE_LIMITED else None
+        return DeploymentFault(code, at_once=True)
+    return DeploymentFault(code, wait=wait) if error.status == RATE_LIMITED else None

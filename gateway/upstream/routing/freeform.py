@@ -5,14 +5,21 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from gateway.models.exchange import ChunkStream, Deployment, JsonAnswer, StreamAround
-from gateway.models.items import CUSTOM
-from gateway.models.typed_tools import TYPED
-from gateway.models.upstream import UpstreamRequest
+from gateway.core.formats.freeform import (
+    FreeformChunks,
+    Names,
+    names_of,
+    with_freeform,
+    without_freeform,
+    without_typed,
+)
+from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, StreamAround
+from gateway.core.types.items import CUSTOM
+from gateway.core.types.typed_tools import TYPED
+from gateway.core.types.upstream import UpstreamRequest
 from gateway.upstream.routing.deployments import RESPONSES
 from gateway.upstream.routing.protocols import takes_freeform
 from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper
-from gateway.wire.freeform import FreeformChunks, Names, names_of, with_freeform, without_freeform, without_typed
 
 Json = dict[str, Any]
 
@@ -21,7 +28,7 @@ class FreeformUpstream(UpstreamWrapper):
     """Calls upstreams with functions in the place of other tools, where they have to be."""
 
     @asynccontextmanager
-    async def passing(self, deployment: Deployment, request: UpstreamRequest) -> AsyncIterator[UpstreamPassage]:
+    async def passing(self, deployment: ModelDeployment, request: UpstreamRequest) -> AsyncIterator[UpstreamPassage]:
         """See `UpstreamWrapper`."""
         body = _taken(deployment, request.body)
         names = _translated(deployment, request.body)
@@ -38,7 +45,7 @@ async def _freeform(answer: JsonAnswer, names: Names) -> JsonAnswer:
     return JsonAnswer(with_freeform(answer.body, names), answer.headers)
 
 
-def _translated(deployment: Deployment, body: Json) -> Names:
+def _translated(deployment: ModelDeployment, body: Json) -> Names:
     """The tools that go up as functions: chats that take freeform tools still have none of types of their own."""
     names = names_of(body)
     if not names or not takes_freeform(deployment):
@@ -46,7 +53,7 @@ def _translated(deployment: Deployment, body: Json) -> Names:
     return {} if deployment.protocol == RESPONSES else {n: kind for n, kind in names.items() if kind != CUSTOM}
 
 
-def _taken(deployment: Deployment, body: Json) -> Json:
+def _taken(deployment: ModelDeployment, body: Json) -> Json:
     """The body as the upstream takes it: the same one where it says nothing of such tools."""
     takes = takes_freeform(deployment)
     if (takes and deployment.protocol == RESPONSES) or "messages" not in body:

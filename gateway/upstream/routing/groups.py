@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gateway.base.ids import content_digest
-from gateway.config.litellm_names import ROUTER_PARAMETERS
-from gateway.config.model_list import ModelEntry
+from gateway.core.config.litellm_names import ROUTER_PARAMETERS
+from gateway.core.config.model_list import ModelEntry
+from gateway.core.ids import content_digest
 from gateway.upstream.routing.providers import named_base, unsupported
 
 MAX_REMEMBERED = 1000
@@ -14,7 +14,7 @@ MAX_REMEMBERED = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """An entry in its group. `id` names it on all replicas alike, whatever else stands in `model_list`; an entry that
     stands there again under another name has the same, so that its health and its limits are one."""
 
@@ -22,15 +22,15 @@ class Member:
     entry: ModelEntry
 
 
-Group = tuple[Member, ...]
+Group = tuple[GroupMember, ...]
 """In the order of `model_list`; without those that cannot be served, where any can be."""
 
 
-class Groups:
+class ModelGroups:
     """The groups of a configuration, by the names of models and by patterns (`*`, `openai/*`: LiteLLM's wildcards)."""
 
     def __init__(self, entries: Sequence[ModelEntry]) -> None:
-        found: dict[str, list[Member]] = {}
+        found: dict[str, list[GroupMember]] = {}
         for member in _members(entries):
             found.setdefault(member.entry.model_name, []).append(member)
         groups = {name: _told_apart(_served(members)) for name, members in found.items()}
@@ -52,7 +52,7 @@ class Groups:
         for pattern in self._by_pattern:
             star = pattern[0].entry.star(model)
             if star is not None:
-                group = tuple(Member(each.id, _starred(each.entry, star)) for each in pattern)
+                group = tuple(GroupMember(each.id, _starred(each.entry, star)) for each in pattern)
                 if len(self._starred) >= MAX_REMEMBERED:
                     self._starred.clear()
                 self._starred[model] = group
@@ -65,12 +65,12 @@ def _starred(entry: ModelEntry, star: str) -> ModelEntry:
     return entry.model_copy(update={"litellm_params": entry.litellm_params.model_copy(update={"model": served})})
 
 
-def _served(members: list[Member]) -> list[Member]:
+def _served(members: list[GroupMember]) -> list[GroupMember]:
     """Those that can be served; the first alone where none can, which says why."""
     return [each for each in members if unsupported(each.entry) is None] or members[:1]
 
 
-def _members(entries: Iterable[ModelEntry]) -> Iterable[Member]:
+def _members(entries: Iterable[ModelEntry]) -> Iterable[GroupMember]:
     """Entries with their ids: LiteLLM's `model_info.id`, else the served model and its host, numbered where other
     parameters (keys, regions) tell them apart."""
     known: dict[str, str] = {}
@@ -78,17 +78,17 @@ def _members(entries: Iterable[ModelEntry]) -> Iterable[Member]:
     for entry in entries:
         given = (entry.model_info.model_extra or {}).get("id")
         if isinstance(given, str) and given:
-            yield Member(given, entry)
+            yield GroupMember(given, entry)
             continue
         what = _identity(entry)
         if what not in known:
             name = _place(entry)
             taken[name] += 1
             known[what] = name if taken[name] == 1 else f"{name}#{taken[name]}"
-        yield Member(known[what], entry)
+        yield GroupMember(known[what], entry)
 
 
-def _told_apart(members: list[Member]) -> Group:
+def _told_apart(members: list[GroupMember]) -> Group:
     """Two of one group are two, also where nothing tells them apart."""
     ids: set[str] = set()
     found = []
@@ -97,7 +97,7 @@ def _told_apart(members: list[Member]) -> Group:
         while name in ids:
             name, number = f"{member.id}/{number}", number + 1
         ids.add(name)
-        found.append(Member(name, member.entry))
+        found.append(GroupMember(name, member.entry))
     return tuple(found)
 
 

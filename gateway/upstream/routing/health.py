@@ -11,19 +11,55 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from gateway.config.routing import RoutingSettings
-from gateway.errors import UpstreamRefused
-from gateway.models.exchange import Deployment
-from gateway.models.routing import Attempt
-from gateway.ports import Clock
-from gateway.telemetry import logs
-from gateway.upstream.routing.choice import State
-from gateway.upstream.routing.faults import Fault, fault_of
-from gateway.upstream.routing.groups import Member
-from gateway.upstream.routing.minute import MINUTE, Minute
+from gateway.core.config.routing import RoutingSettings
+from gateway.core.errors import UpstreamRefused
+from gateway.core.instrumentation import logs
+from gateway.core.ports import Clock
+from gateway.core.types.chat import ModelDeployment
+from gateway.core.types.routing import RoutingAttempt
+from gateway.upstream.routing.choice import DeploymentRank
+from gateway.upstream.routing.faults import DeploymentFault, fault_of
+from gateway.upstream.routing.groups import GroupMember
+
+# How much there was of something within the last minute, in three numbers.
+
+MINUTE = 60.0
+"""Seconds."""
+
+
+class SlidingMinute:
+    """A sliding window of a minute, near enough: what came in the minute of the clock before counts by the part of it
+    that is still within. Nothing is kept of single events, however many there are."""
+
+    __slots__ = ("_before", "_now", "_since")
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._now = 0.0
+        self._before = 0.0
+
+    def add(self, amount: float, at: float) -> None:
+        """So much, now. Times never go backwards."""
+        if at - self._since >= MINUTE:  # looked at here, too: a call for each request is dearer
+            self._go_on(at)
+        self._now += amount
+
+    def within(self, at: float) -> float:
+        """How much there was within the minute before."""
+        self._go_on(at)
+        return self._now + self._before * (1 - (at - self._since) / MINUTE)
+
+    def _go_on(self, at: float) -> None:
+        passed = at - self._since
+        if passed < MINUTE:
+            return
+        self._before = self._now if passed < 2 * MINUTE else 0.0
+        self._now = 0.0
+        self._since = at - passed % MINUTE
+
 
 log = logs.get_logger("gateway.routing")
-LEAST_SHARE = 0.1
+MIN_SHARE = 0.1
 """Of a minute's tries: fewer failures than that are no reason to rest."""
 NEWEST = 0.3
 """Weight of the latest answer in the latency, beside all before."""
@@ -32,14 +68,14 @@ LATENCY_SECONDS = 300.0
 
 
 @dataclass(slots=True, eq=False)
-class Watch:
+class DeploymentWatch:
     """What was seen of a deployment. `until` is when its rest ends, `rests` how many it has had without an answer in
     between, `trial` who tries whether it is well again."""
 
-    deployment: Deployment
+    deployment: ModelDeployment
     in_flight: int = 0
-    requests: Minute = field(default_factory=Minute)
-    tokens: Minute = field(default_factory=Minute)
+    requests: SlidingMinute = field(default_factory=SlidingMinute)
+    tokens: SlidingMinute = field(default_factory=SlidingMinute)
     failed: deque[float] = field(default_factory=deque)
     failures: Counter[str] = field(default_factory=Counter)
     last: tuple[str, datetime] | None = None
@@ -47,7 +83,7 @@ class Watch:
     rested_at: float = -math.inf
     rests: int = 0
     resting_since: datetime | None = None
-    trial: "Try | None" = None
+    trial: "WatchedAttempt | None" = None
     latency: float = 0.0
     measured_at: float = -math.inf
 
@@ -62,15 +98,15 @@ class Watch:
         return self.resting_since is not None
 
 
-class Health:
+class HealthWatch:
     """Watches over all deployments that have an id."""
 
     def __init__(self, settings: RoutingSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, DeploymentWatch] = {}
 
-    def began(self, deployment: Deployment, tokens: int = 0) -> Attempt:
+    def began(self, deployment: ModelDeployment, tokens: int = 0) -> RoutingAttempt:
         """A try begins; of a deployment that has no id, nobody keeps anything."""
         if not deployment.id:
             return UNWATCHED
@@ -78,25 +114,25 @@ class Health:
         if watch is None:
             # A client's own key is not kept, and not used for probes.
             kept = deployment if deployment.operator_key else replace(deployment, api_key=None)
-            watch = self._watches[deployment.id] = Watch(kept)
+            watch = self._watches[deployment.id] = DeploymentWatch(kept)
         now = self._clock.monotonic()
         watch.in_flight += 1
         watch.requests.add(1, now)
         if tokens:
             watch.tokens.add(tokens, now)
-        begun = Try(self, watch, deployment, now)
+        begun = WatchedAttempt(self, watch, deployment, now)
         if watch.is_doubtful and watch.trial is None and now >= watch.until:
             watch.trial = begun
         return begun
 
-    def state(self, member: Member) -> State:
+    def state(self, member: GroupMember) -> DeploymentRank:
         """How a member of a group stands, for the choice."""
         params, watch = member.entry.litellm_params, self._watches.get(member.id)
         order = math.inf if params.order is None else params.order
         weights = params.weight or 0.0, params.rpm or 0.0, params.tpm or 0.0
         if watch is None:
             full = 0 in (params.rpm, params.tpm, params.max_parallel_requests)
-            return State(member.id, order, *weights, full=full)
+            return DeploymentRank(member.id, order, *weights, full=full)
         now = self._clock.monotonic()
         full = (
             _reached(params.max_parallel_requests, watch.in_flight)
@@ -105,14 +141,14 @@ class Health:
         )
         known = now - watch.measured_at < LATENCY_SECONDS
         latency = watch.latency if known else None
-        return State(member.id, order, *weights, _rest(watch, now), full, watch.in_flight, latency)
+        return DeploymentRank(member.id, order, *weights, _rest(watch, now), full, watch.in_flight, latency)
 
     def rests(self, name: str) -> bool:
         """Whether a deployment of that id is not to be asked now."""
         watch = self._watches.get(name)
         return watch is not None and _rest(watch, self._clock.monotonic()) > 0
 
-    def watched(self) -> Iterator[tuple[Watch, bool]]:
+    def watched(self) -> Iterator[tuple[DeploymentWatch, bool]]:
         """All that were asked so far, and whether they rest."""
         now = self._clock.monotonic()
         return ((watch, _rest(watch, now) > 0) for watch in self._watches.values())
@@ -124,7 +160,7 @@ class Health:
         if watch.is_doubtful:
             watch.until = min(watch.until, now) if reached else max(watch.until, now + wait)
 
-    def answered(self, begun: "Try") -> None:
+    def answered(self, begun: "WatchedAttempt") -> None:
         """The first byte of an answer has come."""
         watch, now = begun.watch, self._clock.monotonic()
         seconds, is_old = now - begun.at, now - watch.measured_at >= LATENCY_SECONDS
@@ -132,7 +168,7 @@ class Health:
         watch.measured_at = now
         _well(begun)
 
-    def ended(self, begun: "Try", error: BaseException | None, tokens: int) -> None:
+    def ended(self, begun: "WatchedAttempt", error: BaseException | None, tokens: int) -> None:
         """A try is over."""
         watch = begun.watch
         watch.in_flight -= 1
@@ -146,7 +182,7 @@ class Health:
         if watch.trial is begun:  # nothing was learned: somebody else may try
             watch.trial = None
 
-    def _failed(self, begun: "Try", fault: Fault) -> None:
+    def _failed(self, begun: "WatchedAttempt", fault: DeploymentFault) -> None:
         watch, now = begun.watch, self._clock.monotonic()
         watch.failures[fault.code] += 1
         watch.last = fault.code, self._clock.now()
@@ -161,15 +197,15 @@ class Health:
         elif self._is_enough(watch, now):
             self._rest_now(watch, now, fault.code)
 
-    def _is_enough(self, watch: Watch, now: float) -> bool:
+    def _is_enough(self, watch: DeploymentWatch, now: float) -> bool:
         """Counts a failure."""
         failed = watch.failed
         failed.append(now)
         while failed[0] <= now - MINUTE:
             failed.popleft()
-        return len(failed) >= max(self._settings.allowed_fails, LEAST_SHARE * watch.requests.within(now))
+        return len(failed) >= max(self._settings.allowed_fails, MIN_SHARE * watch.requests.within(now))
 
-    def _rest_now(self, watch: Watch, now: float, code: str, wait: float | None = None) -> None:
+    def _rest_now(self, watch: DeploymentWatch, now: float, code: str, wait: float | None = None) -> None:
         settings = self._settings
         doubled = min(settings.cooldown * 2.0 ** min(watch.rests, 30), settings.cooldown_max)
         seconds = doubled if wait is None else wait
@@ -182,12 +218,12 @@ class Health:
         watch.failed.clear()
 
 
-class Try:
-    """A try at a watched deployment (an `Attempt`); `at` is when it began."""
+class WatchedAttempt:
+    """A try at a watched deployment (an `RoutingAttempt`); `at` is when it began."""
 
     __slots__ = ("_health", "_is_answered", "_is_open", "at", "deployment", "watch")
 
-    def __init__(self, health: Health, watch: Watch, deployment: Deployment, at: float) -> None:
+    def __init__(self, health: HealthWatch, watch: DeploymentWatch, deployment: ModelDeployment, at: float) -> None:
         self.watch = watch
         self.deployment = deployment
         self.at = at
@@ -211,8 +247,8 @@ class Try:
         self._health.ended(self, error, tokens)
 
 
-class Unwatched:
-    """A try of which nothing is kept (an `Attempt`)."""
+class UnwatchedAttempt:
+    """A try of which nothing is kept (an `RoutingAttempt`)."""
 
     __slots__ = ()
 
@@ -223,10 +259,10 @@ class Unwatched:
         """Nothing."""
 
 
-UNWATCHED = Unwatched()
+UNWATCHED = UnwatchedAttempt()
 
 
-def _well(begun: Try) -> None:
+def _well(begun: WatchedAttempt) -> None:
     watch = begun.watch
     if watch.is_doubtful and begun.at >= watch.rested_at:  # one from before tells nothing new
         log.info("deployment_answers_again", deployment=watch.name)
@@ -234,7 +270,7 @@ def _well(begun: Try) -> None:
         watch.failed.clear()
 
 
-def _rest(watch: Watch, now: float) -> float:
+def _rest(watch: DeploymentWatch, now: float) -> float:
     """Seconds that it still rests; while somebody tries it, it rests for all others."""
     if now < watch.until:
         return watch.until - now

@@ -9,23 +9,23 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 
-from gateway.models.exchange import Deployment
-from gateway.telemetry import logs
+from gateway.core.instrumentation import logs
+from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.openai.resources import ProbeResult, probed, reach
-from gateway.upstream.routing.health import Health
+from gateway.upstream.routing.health import HealthWatch
 
-Reach = Callable[[Deployment], Awaitable[ProbeResult]]
+Reach = Callable[[ModelDeployment], Awaitable[ProbeResult]]
 log = logs.get_logger("gateway.routing")
 
 
-async def probe_for_ever(health: Health, client: httpx.AsyncClient, seconds: float | None) -> None:
+async def probe_for_ever(health: HealthWatch, client: httpx.AsyncClient, seconds: float | None) -> None:
     """Probes each `seconds` what rests then, until it is cancelled; None: never."""
     while seconds is not None:
         await asyncio.sleep(seconds)
         await probe(health, lambda deployment: reach(client, deployment), seconds)
 
 
-async def probe(health: Health, asked: Reach, seconds: float) -> None:
+async def probe(health: HealthWatch, asked: Reach, seconds: float) -> None:
     """One probe of each deployment that rests, all at once. One that is not reached rests on until the probe after the
     next; one that has no list of models is left alone.
 
@@ -36,7 +36,7 @@ async def probe(health: Health, asked: Reach, seconds: float) -> None:
     await asyncio.gather(*(_probe(health, each, asked, seconds) for each in resting))
 
 
-async def _probe(health: Health, deployment: Deployment, asked: Reach, seconds: float) -> None:
+async def _probe(health: HealthWatch, deployment: ModelDeployment, asked: Reach, seconds: float) -> None:
     place = probed(deployment)
     if place is None:
         return

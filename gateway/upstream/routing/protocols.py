@@ -4,10 +4,10 @@ import re
 from dataclasses import replace
 from typing import Any, Literal
 
-from gateway.base import jsons
-from gateway.errors import InvalidRequest, UpstreamRefused
-from gateway.models.exchange import Deployment, Native
-from gateway.ports import Clock
+from gateway.core import jsons
+from gateway.core.errors import InvalidRequest, UpstreamRefused
+from gateway.core.ports import Clock
+from gateway.core.types.chat import ModelDeployment, NativeRequest
 from gateway.upstream.routing.deployments import RESPONSES, by_responses
 from gateway.upstream.routing.providers import AZURE, OPENAI_BASES
 
@@ -21,7 +21,7 @@ OF_A_MODEL = re.compile(r"\bmodels?\b", re.IGNORECASE)
 FORGET_SECONDS = 600.0
 """How long an upstream that has no such endpoint is not asked again."""
 PICTURE_ID = ".file_id"
-"""How among `Native.needs` the path of a picture ends that is named by a file's id, and of nothing else."""
+"""How among `NativeRequest.needs` the path of a picture ends that is named by a file's id, and of nothing else."""
 Speaks = Literal["yes", "perhaps", "no"]
 HOSTED = "hosted tools"
 REFUSED_TOOLS = (400, 422)
@@ -32,13 +32,13 @@ TAKE_FREEFORM = {**CHATS_TAKE_FREEFORM, "has_responses": (True,)}
 says to serve responses, of which they are a part. All others get functions."""
 
 
-def takes_freeform(deployment: Deployment) -> bool:
+def takes_freeform(deployment: ModelDeployment) -> bool:
     """Whether an upstream is known to take freeform tools, and those that have items of their own."""
     told = TAKE_FREEFORM if deployment.protocol == RESPONSES else CHATS_TAKE_FREEFORM
     return any(getattr(deployment, name) in known for name, known in told.items())
 
 
-class Protocols:
+class KnownProtocols:
     """Which upstreams speak which API. Of those that nobody knows of, the first request tells."""
 
     def __init__(self, clock: Clock, hosted_tools: str = "drop") -> None:
@@ -50,7 +50,7 @@ class Protocols:
         self._refuses = hosted_tools == "refuse"
         self._silent: dict[tuple[str, str], float] = {}
 
-    def of(self, deployment: Deployment, native: Native) -> tuple[Deployment, Deployment | None]:
+    def of(self, deployment: ModelDeployment, native: NativeRequest) -> tuple[ModelDeployment, ModelDeployment | None]:
         """The deployment to call, and the one to fall back on if that turns out not to speak the request's API.
 
         Raises:
@@ -65,8 +65,8 @@ class Protocols:
         return spoken, None if certain else deployment
 
     def instead(
-        self, asked: Deployment, fallback: Deployment | None, native: Native, refusal: UpstreamRefused
-    ) -> Deployment:
+        self, asked: ModelDeployment, fallback: ModelDeployment | None, native: NativeRequest, refusal: UpstreamRefused
+    ) -> ModelDeployment:
         """The deployment to call instead of one that has refused; that it has no such endpoint is remembered.
 
         Raises:
@@ -82,7 +82,7 @@ class Protocols:
             raise refusal
         return fallback
 
-    def taken(self, deployment: Deployment, native: Native) -> Native:
+    def taken(self, deployment: ModelDeployment, native: NativeRequest) -> NativeRequest:
         """What goes up of a request's own words, to an upstream that speaks its API: without hosted tools where it has
         refused them lately.
 
@@ -95,7 +95,9 @@ class Protocols:
         self._check_needs(native)
         return native.without_hosted()
 
-    def without_refused(self, deployment: Deployment, native: Native, refusal: UpstreamRefused) -> Native:
+    def without_refused(
+        self, deployment: ModelDeployment, native: NativeRequest, refusal: UpstreamRefused
+    ) -> NativeRequest:
         """The request's own words without the hosted tools that its upstream refused, which is remembered.
 
         Raises:
@@ -109,14 +111,14 @@ class Protocols:
         self._silent[deployment.api_base, HOSTED] = self._clock.monotonic() + FORGET_SECONDS
         return native.without_hosted()
 
-    def _check_needs(self, native: Native) -> None:
+    def _check_needs(self, native: NativeRequest) -> None:
         for name in native.needs:
             raise _not_served(name, f"{name} is not served by the upstream of this model.")
         for name, kind in native.hosted if self._refuses else ():
             text = f"{name} ({kind}) is not served by the upstream of this model, and upstream.hosted_tools is refuse."
             raise _not_served(name, text)
 
-    def _speaks(self, deployment: Deployment, protocol: str) -> Speaks:
+    def _speaks(self, deployment: ModelDeployment, protocol: str) -> Speaks:
         if protocol == "anthropic":
             return "yes" if deployment.provider == "anthropic" else "no"
         if deployment.protocol not in ("openai", "responses"):
@@ -136,12 +138,12 @@ def _not_served(path: str, text: str) -> InvalidRequest:
     return error
 
 
-def needs_no_pictures(native: Native) -> Native:
+def needs_no_pictures(native: NativeRequest) -> NativeRequest:
     """The same where files are kept here: a picture is put in the place of its id, whatever the upstream speaks."""
     return replace(native, needs=tuple(path for path in native.needs if not path.endswith(PICTURE_ID)))
 
 
-def _called_by(deployment: Deployment, protocol: Literal["responses", "anthropic"]) -> Deployment:
+def _called_by(deployment: ModelDeployment, protocol: Literal["responses", "anthropic"]) -> ModelDeployment:
     if protocol == "responses":
         return by_responses(deployment)
     header = "authorization" if (deployment.api_key or "").startswith(BEARERS) else "x-api-key"

@@ -3,12 +3,12 @@
 The names are written down here since litellm, which knows them too, takes seconds to import.
 """
 
-from gateway.config.model_list import CLOUDS, ModelEntry
-from gateway.errors import UpstreamRefused
-from gateway.models.exchange import Deployment, JsonAnswer, StreamOpener
-from gateway.models.provider_facts import family_in
-from gateway.models.upstream import UpstreamRequest
-from gateway.ports import Upstream
+from gateway.core.config.model_list import CLOUDS, ModelEntry
+from gateway.core.errors import UpstreamRefused
+from gateway.core.ports import Upstream
+from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
+from gateway.core.types.provider_facts import family_in
+from gateway.core.types.upstream import UpstreamRequest
 
 OPENAI_COMPATIBLE = {
     "openai": "https://api.openai.com/v1",
@@ -119,15 +119,15 @@ class ProtocolUpstream:
     def __init__(self, **by_protocol: Upstream) -> None:
         self._by_protocol = by_protocol
 
-    async def complete(self, deployment: Deployment, request: UpstreamRequest) -> JsonAnswer:
+    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
         """One whole answer."""
         return await self._of(deployment).complete(deployment, request)
 
-    def stream(self, deployment: Deployment, request: UpstreamRequest) -> StreamOpener:
+    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
         """An answer in chunks."""
         return self._of(deployment).stream(deployment, request)
 
-    def _of(self, deployment: Deployment) -> Upstream:
+    def _of(self, deployment: ModelDeployment) -> Upstream:
         """
         Raises:
             UpstreamRefused: nothing here speaks that protocol, as if the upstream itself did not.

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from gateway.config.routing import RoutingSettings
-from gateway.errors import GatewayError, UpstreamAuth, UpstreamError, UpstreamOverflow, UpstreamRefused
+from gateway.core.config.routing import RoutingSettings
+from gateway.core.errors import GatewayError, UpstreamAuth, UpstreamError, UpstreamOverflow, UpstreamRefused
 from gateway.upstream.openai.faults import waited_for
 from gateway.upstream.routing.faults import SPENT
 
@@ -16,7 +16,7 @@ MAX_DOUBLINGS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedTry:
     """A try that failed, and what is known of the next.
 
     Attributes:
@@ -44,7 +44,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RetryDecision:
     """Whether to try again, after so many seconds, and why or why not."""
 
     again: bool
@@ -52,7 +52,7 @@ class Decision:
     reason: str
 
 
-def decide(failed: Failed, settings: RoutingSettings, random: Callable[[], float], now: datetime) -> Decision:
+def decide(failed: FailedTry, settings: RoutingSettings, random: Callable[[], float], now: datetime) -> RetryDecision:
     """Decides on the next try.
 
     Args:
@@ -73,7 +73,7 @@ def decide(failed: Failed, settings: RoutingSettings, random: Callable[[], float
         return _no("retry_after")
     if failed.left is not None and wait >= failed.left:
         return _no("deadline")
-    return Decision(True, wait, "elsewhere" if not failed.here else "again")
+    return RetryDecision(True, wait, "elsewhere" if not failed.here else "again")
 
 
 def helps(error: GatewayError, statuses: tuple[int, ...]) -> Where:
@@ -90,7 +90,7 @@ def helps(error: GatewayError, statuses: tuple[int, ...]) -> Where:
     return "elsewhere" if error.code == SPENT else "anywhere"
 
 
-def _wait(failed: Failed, settings: RoutingSettings, random: Callable[[], float], now: datetime) -> float | None:
+def _wait(failed: FailedTry, settings: RoutingSettings, random: Callable[[], float], now: datetime) -> float | None:
     """Seconds before the next try; None if the upstream wants more than the longest wait."""
     if not failed.here:
         return 0.0
@@ -102,8 +102,8 @@ def _wait(failed: Failed, settings: RoutingSettings, random: Callable[[], float]
     return None if named > settings.backoff_max else max(named, wait)
 
 
-def _no(reason: str) -> Decision:
-    return Decision(False, 0.0, reason)
+def _no(reason: str) -> RetryDecision:
+    return RetryDecision(False, 0.0, reason)
 
 
 class RetryBudget:

@@ -1,24 +1,28 @@
 """Which deployments serve a model, with whose key (guarantee §1, §8), and which of them is asked (§12.5)."""
 
+import hashlib
 import random
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 from urllib.parse import urlsplit
 
-from gateway.base.clock import SystemClock
-from gateway.config.model_list import ModelEntry
-from gateway.config.settings import Settings
-from gateway.errors import GatewayError, ModelNotFound, Unauthorized
-from gateway.models.exchange import ANTHROPICS_KEY, Caller, Deployment, ModelFacts
-from gateway.models.provider_facts import PROTOCOLS
-from gateway.models.routing import NO_HINT, Candidates, RouteHint
-from gateway.ports import Clock
+from gateway.core.clock import SystemClock
+from gateway.core.config.model_list import ModelEntry
+from gateway.core.config.settings import Settings
+from gateway.core.errors import GatewayError, ModelNotFound, Unauthorized
+from gateway.core.ports import Clock
+from gateway.core.types.chat import ANTHROPICS_KEY, ModelDeployment, ModelFacts, RequestCaller
+from gateway.core.types.provider_facts import PROTOCOLS
+from gateway.core.types.routing import NO_HINT, RouteHint, RoutingAttempt, RoutingCandidates
 from gateway.upstream.openai.descriptions import tokens
-from gateway.upstream.openai.told_facts import ToldFacts, completed, is_direct, lacks
-from gateway.upstream.routing.candidates import Alone, Chooser
-from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.deployments import RESPONSES, Access, by_responses, deployment_of
-from gateway.upstream.routing.groups import MAX_REMEMBERED, Group, Groups, Member
-from gateway.upstream.routing.health import Health
+from gateway.upstream.openai.model_info import DiscoveredModels, completed, is_direct, lacks
+from gateway.upstream.routing.catalogue import ModelCatalogue
+from gateway.upstream.routing.choice import DeploymentRank, Draw, Strategy, ranked
+from gateway.upstream.routing.deployments import RESPONSES, DeploymentAccess, by_responses, deployment_of
+from gateway.upstream.routing.groups import MAX_REMEMBERED, Group, GroupMember, ModelGroups
+from gateway.upstream.routing.health import HealthWatch
 from gateway.upstream.routing.protocols import ANTHROPIC_BASE
 from gateway.upstream.routing.providers import (
     AZURE,
@@ -30,7 +34,178 @@ from gateway.upstream.routing.providers import (
     provider_of,
     unsupported,
 )
-from gateway.upstream.routing.stickiness import Placements, sticks
+
+# A conversation stays at one deployment, so that the provider's prompt cache is of use (guarantee §12.5).
+#
+# By weights nothing is remembered: a digest of the conversation and the deployment says where it belongs, on each
+# replica alike (rendezvous hashing). What depends on the moment, or goes on behind a completion, a process remembers
+# for itself.
+
+MAX_PLACED = 20_000
+"""Conversations and completions whose deployment is remembered."""
+PLACED_SECONDS = 3600.0
+"""Providers keep prompts for an hour at most, if nobody pays for more."""
+
+
+def sticks(setting: Literal["auto", "always", "never"], models: Iterable[ModelFacts]) -> bool:
+    """Whether conversations stay at a deployment of these: `auto` is where any of them may cache prompts. An unknown
+    model may: most servers do."""
+    if setting == "auto":
+        return any(facts.supports_prompt_caching is not False for facts in models)
+    return setting == "always"
+
+
+def draws_of(key: str) -> Draw:
+    """Numbers that are always the same for a conversation."""
+
+    def draw(name: str) -> float:
+        raw = hashlib.blake2b(f"{key}\n{name}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        return ((int.from_bytes(raw) >> 11) + 0.5) / 2**53
+
+    return draw
+
+
+def draws_by_chance(chance: random.Random) -> Draw:
+    """Numbers of chance."""
+    return lambda _: 1.0 - chance.random()  # never 0
+
+
+class ConversationPlacements:
+    """Where conversations were asked last, by what names them. Forgotten after an hour without a request."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    def get(self, name: str) -> str | None:
+        """The id of the deployment, if it is known."""
+        kept = self._kept.get(name)
+        if kept is None or kept[1] <= self._clock.monotonic():
+            return None
+        return kept[0]
+
+    def put(self, name: str, deployment: str) -> None:
+        """It was asked there."""
+        self._kept[name] = deployment, self._clock.monotonic() + PLACED_SECONDS
+        self._kept.move_to_end(name)
+        while len(self._kept) > MAX_PLACED:
+            self._kept.popitem(last=False)
+
+
+# The deployments that one request may be asked at (`Candidates` of `core/types/routing.py`; guarantee §12.5).
+
+
+class SingleDeployment:
+    """The one deployment of a model. It is asked whatever its health says: nothing else is there. It holds nothing of a
+    request, so that requests share it."""
+
+    __slots__ = ("_health", "began", "first")
+
+    several = False
+
+    def __init__(self, first: ModelDeployment, health: HealthWatch) -> None:
+        self.first = first
+        self._health = health
+        self.began = health.began
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether it rests; its limits are its upstream's to keep."""
+        return self._health.rests(self.first.id)
+
+    def next(self, after: ModelDeployment, error: GatewayError) -> ModelDeployment | None:
+        """None."""
+        return None
+
+    def rests(self, deployment: ModelDeployment) -> bool:
+        """Whether its health says so."""
+        return self._health.rests(deployment.id)
+
+    def remember(self, completion_id: str, deployment: ModelDeployment) -> None:
+        """Nothing: there is no choice."""
+
+
+class DeploymentGroup:
+    """The deployments of a group, ranked anew for each try: what the last one has shown counts for the next."""
+
+    several = True
+
+    def __init__(
+        self,
+        deployments: Mapping[str, ModelDeployment],
+        rank: Callable[[Sequence[str]], list[DeploymentRank]],
+        health: HealthWatch,
+        placements: ConversationPlacements | None,
+    ) -> None:
+        """
+        Args:
+            rank: the states of the deployments of these ids, best first.
+            placements: where completions are remembered; None: nobody comes back to them.
+        """
+        self._left = dict(deployments)
+        self._rank = rank
+        self._health = health
+        self._placements = placements
+        best = rank(list(self._left))[0]
+        self.exhausted = best.tier > 0
+        self.first = self._left.pop(best.id)
+
+    def next(self, after: ModelDeployment, error: GatewayError) -> ModelDeployment | None:
+        """The best that was not asked yet; None if all were."""
+        if not self._left:
+            return None
+        return self._left.pop(self._rank(list(self._left))[0].id)
+
+    def rests(self, deployment: ModelDeployment) -> bool:
+        """Whether its health or its limits say so."""
+        return self._rank([deployment.id])[0].tier > 0
+
+    def began(self, deployment: ModelDeployment, tokens: int = 0) -> RoutingAttempt:
+        """A try begins."""
+        return self._health.began(deployment, tokens)
+
+    def remember(self, completion_id: str, deployment: ModelDeployment) -> None:
+        """A request that goes on behind that completion is asked there."""
+        if self._placements is not None:
+            self._placements.put(completion_id, deployment.id)
+
+
+class DeploymentChooser:
+    """Chooses for each request among the deployments of its model."""
+
+    def __init__(
+        self, strategy: Strategy, health: HealthWatch, placements: ConversationPlacements, chance: random.Random
+    ) -> None:
+        self._strategy = strategy
+        self._health = health
+        self._placements = placements
+        self._by_chance = draws_by_chance(chance)
+
+    def choose(
+        self, group: Group, deployments: Mapping[str, ModelDeployment], hint: RouteHint | None
+    ) -> DeploymentGroup:
+        """
+        Args:
+            deployments: those of the group that are for this caller, by their ids.
+            hint: what tells the conversation, if conversations stay where they are.
+        """
+        key, placed, draw = None, None, self._by_chance
+        if hint is not None:
+            key = hint.key()
+            name = hint.behind if key is None else key
+            placed = None if name is None else self._placements.get(name)
+            draw = draw if key is None else draws_of(key)
+        members = {member.id: member for member in group}
+
+        def rank(ids: Sequence[str]) -> list[DeploymentRank]:
+            states = [self._health.state(members[each]) for each in ids]
+            return ranked(states, self._strategy, draw, placed)
+
+        found = DeploymentGroup(deployments, rank, self._health, None if hint is None else self._placements)
+        if key is not None and self._strategy != "weighted":  # which depends on the moment
+            self._placements.put(key, found.first.id)
+        return found
+
 
 ACCOUNT = ("openai-organization", "openai-project")
 ANTHROPICS = "claude-"
@@ -43,8 +218,8 @@ class ConfiguredRouter:
     def __init__(
         self,
         settings: Settings,
-        catalogue: Catalogue,
-        told: ToldFacts | None = None,
+        catalogue: ModelCatalogue,
+        told: DiscoveredModels | None = None,
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
@@ -55,14 +230,16 @@ class ConfiguredRouter:
         self._settings = settings
         self._told = told
         self._catalogue = catalogue
-        self._groups = Groups(settings.model_list)
+        self._groups = ModelGroups(settings.model_list)
         clock = clock or SystemClock()
-        self.health = Health(settings.routing, clock)
-        self._chooser = Chooser(settings.routing.strategy, self.health, Placements(clock), chance or random.Random())
+        self.health = HealthWatch(settings.routing, clock)
+        self._chooser = DeploymentChooser(
+            settings.routing.strategy, self.health, ConversationPlacements(clock), chance or random.Random()
+        )
         self._facts: dict[tuple[str, str], ModelFacts] = {}
         """By model and deployment."""
-        self._alone: dict[str, Alone] = {}
-        self._several: dict[str, dict[str, Deployment]] = {}
+        self._alone: dict[str, SingleDeployment] = {}
+        self._several: dict[str, dict[str, ModelDeployment]] = {}
         """Those that are the same for every caller: with the operator's key."""
         self._sticks: dict[str, bool] = {}
 
@@ -80,11 +257,11 @@ class ConfiguredRouter:
         """Whether the default upstream is asked for models that no entry serves."""
         return self._settings.serves_unlisted
 
-    def unknown(self, model: str, caller: Caller) -> ModelNotFound:
+    def unknown(self, model: str, caller: RequestCaller) -> ModelNotFound:
         """The error for a model that is not served here; it names the nearest that this caller may ask."""
         return ModelNotFound(self._settings.unknown(model, caller.may_ask), param="model")
 
-    def deployment(self, model: str, caller: Caller) -> Deployment:
+    def deployment(self, model: str, caller: RequestCaller) -> ModelDeployment:
         """Where `model` is served for this caller: of several deployments, the one that is chosen for a request that
         tells nothing of itself.
 
@@ -93,11 +270,11 @@ class ConfiguredRouter:
         known = self._alone.get(model)
         return known.first if known is not None else self.candidates(model, caller).first
 
-    def alone(self, model: str) -> Candidates | None:
+    def alone(self, model: str) -> RoutingCandidates | None:
         """The one deployment of a model that has no other and is the same for every caller, once it was asked for."""
         return self._alone.get(model)
 
-    def candidates(self, model: str, caller: Caller, hint: RouteHint = NO_HINT) -> Candidates:
+    def candidates(self, model: str, caller: RequestCaller, hint: RouteHint = NO_HINT) -> RoutingCandidates:
         """Where `model` is served for this caller, and where it may be asked if that fails.
 
         Raises:
@@ -110,16 +287,16 @@ class ConfiguredRouter:
             return known
         group = self._groups.find(model)
         if not group:
-            return Alone(self._unlisted(model, caller), self.health)
+            return SingleDeployment(self._unlisted(model, caller), self.health)
         if len(group) == 1:
-            found = Alone(self._served(model, group[0], caller), self.health)
+            found = SingleDeployment(self._served(model, group[0], caller), self.health)
             if found.first.operator_key and len(self._alone) < MAX_REMEMBERED:
                 self._alone[model] = found
             return found
         deployments = self._all(model, group, caller)
         return self._chooser.choose(group, deployments, hint if self._is_sticky(model, group) else None)
 
-    def all_of(self, model: str, caller: Caller) -> list[Deployment]:
+    def all_of(self, model: str, caller: RequestCaller) -> list[ModelDeployment]:
         """Every deployment of a model that this caller may be answered by, in the order of `model_list`.
 
         Raises: as `candidates`.
@@ -127,7 +304,7 @@ class ConfiguredRouter:
         group = self._groups.find(model)
         return list(self._all(model, group, caller).values()) if group else [self._unlisted(model, caller)]
 
-    def _all(self, model: str, group: Group, caller: Caller) -> dict[str, Deployment]:
+    def _all(self, model: str, group: Group, caller: RequestCaller) -> dict[str, ModelDeployment]:
         """The deployments of a group by their ids, without those that are not for this caller."""
         known = self._several.get(model)
         if known is not None:
@@ -153,7 +330,7 @@ class ConfiguredRouter:
             known = self._sticks[model] = sticks(self._settings.routing.sticky, facts)
         return known
 
-    def _served(self, model: str, member: Member, caller: Caller) -> Deployment:
+    def _served(self, model: str, member: GroupMember, caller: RequestCaller) -> ModelDeployment:
         """A member of a group as this caller may call it."""
         entry = member.entry
         provider, name = provider_of(entry)
@@ -164,7 +341,7 @@ class ConfiguredRouter:
         says = (entry.model_info.model_extra or {}).get("mode") == RESPONSES
         return _only_by_responses(found) if says or self._map_says_responses(found) else found
 
-    def _unlisted(self, model: str, caller: Caller) -> Deployment:
+    def _unlisted(self, model: str, caller: RequestCaller) -> ModelDeployment:
         """The default upstream, or Anthropic where the client has a key for it."""
         if not self.serves_unlisted:
             raise self.unknown(model, caller)
@@ -172,7 +349,7 @@ class ConfiguredRouter:
             return self.anthropic(model, caller)
         return self.default(model, caller)
 
-    def default(self, model: str, caller: Caller) -> Deployment:
+    def default(self, model: str, caller: RequestCaller) -> ModelDeployment:
         """The default upstream: with the operator's key if it has one, else with the client's own.
 
         Raises:
@@ -182,7 +359,7 @@ class ConfiguredRouter:
         operator_key = upstream.api_key.get_secret_value() if upstream.api_key else None
         if operator_key is None and (caller.key is not None or self._settings.auth.wants_keys):
             raise self.unknown(model, caller)
-        found = Deployment(
+        found = ModelDeployment(
             model=model,
             provider_model=model,
             route=f"openai/{model}",
@@ -196,29 +373,29 @@ class ConfiguredRouter:
         )
         return _only_by_responses(found) if self._map_says_responses(found) else found
 
-    def _own_key(self, caller: Caller, base: str) -> str | None:
+    def _own_key(self, caller: RequestCaller, base: str) -> str | None:
         """The client's own key as it may go to an address. One of Anthropic's goes to Anthropic alone."""
         upstream = self._settings.upstream
         homes = (urlsplit(ANTHROPIC_BASE).netloc, urlsplit(upstream.anthropic_api_base).netloc)
         return caller.client_key or (caller.anthropic_key if urlsplit(base).netloc in homes else None)
 
-    def _map_says_responses(self, deployment: Deployment) -> bool:
+    def _map_says_responses(self, deployment: ModelDeployment) -> bool:
         """Whether LiteLLM's map knows the model as one that only Responses serve. It speaks of OpenAI's own servers and
         of Azure's: elsewhere a server of that name may well take chats."""
         is_theirs = deployment.api_base in OPENAI_BASES or deployment.provider == AZURE
         return is_theirs and self.facts(deployment.model, deployment).mode == RESPONSES
 
-    def asks_anthropic(self, caller: Caller) -> bool:
+    def asks_anthropic(self, caller: RequestCaller) -> bool:
         """Whether Anthropic's models are asked for at Anthropic, with the client's own key. One that is not surely
         Anthropic's is none beside an operator's key for the default upstream: clients have to name some."""
         key = caller.anthropic_key
         return key is not None and (key.startswith(ANTHROPICS_KEY) or self._settings.upstream.api_key is None)
 
-    def anthropic(self, model: str, caller: Caller) -> Deployment:
+    def anthropic(self, model: str, caller: RequestCaller) -> ModelDeployment:
         """Anthropic, with the client's own key for it: the default upstream of models by its names."""
         upstream = self._settings.upstream
         base = upstream.anthropic_api_base.rstrip("/")
-        return Deployment(
+        return ModelDeployment(
             model=model,
             provider_model=model,
             route=f"anthropic/{model}",
@@ -233,7 +410,9 @@ class ConfiguredRouter:
             provider="anthropic",
         )
 
-    def internal(self, name: str, chosen: bool, primary: Deployment, caller: Caller) -> Deployment | None:
+    def internal(
+        self, name: str, chosen: bool, primary: ModelDeployment, caller: RequestCaller
+    ) -> ModelDeployment | None:
         """The deployment of an internal model: of `model_list`, or at the primary's own upstream with the same key;
         None if it is neither (guarantee §5).
 
@@ -266,7 +445,7 @@ class ConfiguredRouter:
         account = {k: v for k, v in caller.headers.items() if k in ACCOUNT and k not in configured}
         return replace(found, headers={**account, **found.headers})
 
-    def facts(self, model: str, deployment: Deployment | None = None) -> ModelFacts:
+    def facts(self, model: str, deployment: ModelDeployment | None = None) -> ModelFacts:
         """What is known of a model: its entry's `model_info` over LiteLLM's map.
 
         Args:
@@ -284,7 +463,7 @@ class ConfiguredRouter:
             return known
         return completed(known, self._told.known(deployment))
 
-    def refused(self, model: str, deployment: Deployment, window: int | None) -> None:
+    def refused(self, model: str, deployment: ModelDeployment, window: int | None) -> None:
         """Keeps a window that an upstream told as it refused a prompt, where nobody configured one."""
         known = self.facts(model, deployment)
         before = known.context_window or known.max_input_tokens
@@ -293,19 +472,19 @@ class ConfiguredRouter:
         if before is None or (window < before and is_direct(deployment)):
             self._told.refused(deployment, window)
 
-    async def learn(self, model: str, deployment: Deployment) -> None:
+    async def learn(self, model: str, deployment: ModelDeployment) -> None:
         """Lets the upstream tell what is known of a model nowhere else. It takes two seconds at most, never fails, and
         is done once in a while."""
         if self._told is not None and lacks(self.facts(model, deployment)):
             await self._told.ask(deployment)
 
-    def _member(self, model: str, deployment: Deployment | None) -> Member | None:
+    def _member(self, model: str, deployment: ModelDeployment | None) -> GroupMember | None:
         """The entry that a deployment of `model` is of; the first of the group for one that is of none."""
         group = self._groups.find(model)
         name = deployment.id if deployment is not None else ""
         return next((each for each in group if each.id == name), group[0] if group else None)
 
-    def _known_facts(self, model: str, member: Member | None) -> ModelFacts:
+    def _known_facts(self, model: str, member: GroupMember | None) -> ModelFacts:
         """What was configured, or is in the map."""
         entry = member.entry if member is not None else None
         served_at = self._settings.upstream.api_base if entry is None else named_base(entry)
@@ -327,26 +506,28 @@ class ConfiguredRouter:
             return self._settings.upstream.api_base.rstrip("/")
         return OPENAI_COMPATIBLE.get(provider) or ""
 
-    def _access(self, entry: ModelEntry, provider: str, base: str, caller: Caller) -> Access:
+    def _access(self, entry: ModelEntry, provider: str, base: str, caller: RequestCaller) -> DeploymentAccess:
         """The entry's key, else the client's own. A cloud's credentials are among the other parameters, or come from
         the process's surroundings."""
         params, upstream = entry.litellm_params, self._settings.upstream
         if params.api_key:
-            return Access(params.api_key.get_secret_value(), operator=True)
+            return DeploymentAccess(params.api_key.get_secret_value(), operator=True)
         if upstream.api_key and base == upstream.api_base.rstrip("/"):
-            return Access(upstream.api_key.get_secret_value(), operator=True)  # its own address alone gets that key
+            return DeploymentAccess(
+                upstream.api_key.get_secret_value(), operator=True
+            )  # its own address alone gets that key
         if params.has_credentials:
-            return Access(None, operator=True)
+            return DeploymentAccess(None, operator=True)
         own = self._own_key(caller, base)
         if provider == "anthropic":
             own = caller.anthropic_key or caller.client_key
         if own is None and provider in THROUGH_LITELLM and not base:
             text = f"The model {entry.model_name!r} needs a key: none is configured, and the request has none."
             raise Unauthorized(text)
-        return Access(own, operator=False)
+        return DeploymentAccess(own, operator=False)
 
 
-def _only_by_responses(deployment: Deployment) -> Deployment:
+def _only_by_responses(deployment: ModelDeployment) -> ModelDeployment:
     if deployment.protocol != "openai":
         return deployment
     return replace(by_responses(deployment), has_responses=True)

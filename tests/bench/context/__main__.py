@@ -17,10 +17,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gateway.config.settings import Settings
 from gateway.context import manager as module
 from gateway.context.manager import BuiltContext, ContextManager
-from gateway.models.exchange import ModelFacts
+from gateway.core.config.settings import Settings
+from gateway.core.types.chat import ModelFacts
 from tests.bench.context.contents import TOOLS, Json, session
 from tests.bench.report import machine
 from tests.support.in_process import InProcess

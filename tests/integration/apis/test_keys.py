@@ -18,7 +18,7 @@ from tests.support.postgres import Postgres
 from tests.support.process import free_port, wait_until
 from tests.support.raw import SSE_HEAD, End
 from tests.support.web_page import PageClient
-from tests.unit.http.test_openapi import check
+from tests.unit.api.test_openapi import check
 
 ROOT, PLAIN = "gw-root-key-1", "gw-plain-key-2"
 WITHIN = 5.0

@@ -13,10 +13,10 @@ from openai.types.admin.organization.usage_completions_response import UsageComp
 from openai.types.admin.organization.usage_costs_response import UsageCostsResponse
 from openai.types.admin.organization.usage_embeddings_response import UsageEmbeddingsResponse
 
-from gateway.accounting.cost import ledger_figures
-from gateway.base.clock import SystemClock
-from gateway.config.settings import StorageSettings
-from gateway.models.turn import LedgerEntry, TurnCommit
+from gateway.billing.cost import ledger_figures
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
+from gateway.core.types.turn import LedgerEntry, TurnCommit
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.store import ConversationStore
 from tests.support.answers import exact, http, usage_of, user

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.features.agents.delivery import deliver
-from gateway.models.conversation import History
+from gateway.core.types.conversation import ConversationHistory
+from gateway.pipeline.features.agents.sections import deliver
 from tests.support.answers import Json, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -98,7 +98,7 @@ class TestContextManager:
         assert prompt(team) == f"[TEAM_TASK]\n{TASK}\n\n[CONTEXT]\nuser: Hi\n\n[MESSAGE]\nHello!"
 
     def test_get_context_for_agent_returns_empty_context_when_no_messages(self) -> None:
-        found = deliver(History("conv_1", False, (), ()), 5)
+        found = deliver(ConversationHistory("conv_1", False, (), ()), 5)
         assert (found.context, found.text) == ((), "")
 
     @pytest.mark.parametrize(("window", "shown"), [(2, "user: 2\nuser: 3"), (0, ""), (9, "user: 1\nuser: 2\nuser: 3")])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.base import jsons
+from gateway.core import jsons
 from tests.support.answers import Json, chat, http, user
 from tests.support.documents import prompt_tokens, prose, text_of
 from tests.support.factory import GatewayFactory

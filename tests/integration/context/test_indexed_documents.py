@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.base.ids import artifact_id
+from gateway.core.ids import artifact_id
 from tests.support.answers import Json, chat, http, used, user
 from tests.support.documents import keeper, lamps, text_of
 from tests.support.factory import GatewayFactory

@@ -22,7 +22,7 @@ from tests.support.reply import Reply
 SHORT = 0.3
 CLASSES: dict[str, Callable[[Words], Table]] = {**BYTES, **TOLD}
 SECRETS = ("sk-upstream", "sk-test", "Traceback", "aiohttp", "httpx", "elsewhere", 'File "', "gateway/")
-MOST_MB = 260
+MAX_MB = 260
 """By how much memory may grow under a flood."""
 
 
@@ -222,4 +222,4 @@ def flooded(crossing: Crossing, way: Way, fault: Fault) -> None:
     before = crossing.gateway.rss_mb()
     crossing.check(way, fault, fault.streamed[0])
     assert all(record.done.wait(PATIENCE) for record in crossing.upstream.requests)
-    assert crossing.gateway.peak_mb() - before < MOST_MB
+    assert crossing.gateway.peak_mb() - before < MAX_MB

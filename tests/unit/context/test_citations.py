@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.base.ids import artifact_id
-from gateway.models.places import marker
+from gateway.core.ids import artifact_id
+from gateway.core.types.places import marker
 from tests.integration.context.test_recall import recalls
 from tests.support.answers import Json, chat, http, read_stream, stored, user, wait_for_bill
 from tests.support.documents import keeper, lamps

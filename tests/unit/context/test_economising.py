@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gateway.context.report import BuiltContext
-from gateway.models.conversation import History
-from gateway.models.economy import BranchCosts
-from gateway.models.exchange import ContextOptions, ModelFacts
-from gateway.window.budget import Budget
+from gateway.context.window.budget import PromptBudget
+from gateway.core.types.chat import ContextOptions, ModelFacts
+from gateway.core.types.conversation import ConversationHistory
+from gateway.core.types.economy import BranchCosts
 from tests.support.documents import prose
 from tests.unit.making import FACTS, NOW, OPTIONS, assistant, chat, context_manager, history, stored, tool, user
 
@@ -39,7 +39,7 @@ def loop(count: int) -> list[Json]:
     return [user("Mend the harbour."), *(message for number in range(count) for message in step(number))]
 
 
-def conversation(messages: list[Json], idle: timedelta | None = IDLE, **more: Any) -> History:
+def conversation(messages: list[Json], idle: timedelta | None = IDLE, **more: Any) -> ConversationHistory:
     """A stored conversation that goes on with the result of its last call."""
     made = history(messages)
     known = tuple(stored(messages[:-1]))
@@ -58,7 +58,9 @@ async def built(
 ) -> BuiltContext:
     """The context of a request that sends all of these messages, the last of them new."""
     asked = chat(messages, options=options, **(request or {}))
-    return await context_manager().build(asked, conversation(messages, idle, **more), facts, Budget(budget, 128_000))
+    return await context_manager().build(
+        asked, conversation(messages, idle, **more), facts, PromptBudget(budget, 128_000)
+    )
 
 
 def left(context: BuiltContext) -> list[int]:

@@ -6,7 +6,7 @@ import re
 
 from openpyxl import Workbook
 
-from gateway.models.places import marker, sheet_marker
+from gateway.core.types.places import marker, sheet_marker
 from tests.support.answers import chat, used, user
 from tests.support.documents import text_of
 from tests.support.gateway_process import GatewayProcess

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from gateway.artifacts.files import FileReader
-from gateway.base.clock import SystemClock
-from gateway.config.settings import CacheSettings, ContextSettings, Settings
 from gateway.context.manager import ContextManager, ContextSources
-from gateway.errors import ContextLengthExceeded
-from gateway.models.conversation import ConversationMessage, Earlier, History, new_message
-from gateway.models.exchange import ModelFacts
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.window.budget import PromptBudget
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import CacheSettings, ContextSettings, Settings
+from gateway.core.errors import ContextLengthExceeded
+from gateway.core.types.chat import ModelFacts
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, EarlierMessages, new_message
+from gateway.documents.file_reader import FileReader
 from gateway.storage.cache.memory import open_cache
-from gateway.tokens.counter import CounterRegistry
-from gateway.window.budget import Budget
 from tests.support.documents import file_part, keeper, pdf, prose
 from tests.unit.making import FACTS, assistant, chat, stored, tool, user
 
@@ -35,9 +35,9 @@ class OlderMessages:
     async def secret(self) -> bytes:
         return b"secret"
 
-    async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> Earlier:
+    async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> EarlierMessages:
         self.reads += 1
-        return Earlier(tuple(stored([user(OLD), assistant("Noted.")])))
+        return EarlierMessages(tuple(stored([user(OLD), assistant("Noted.")])))
 
 
 class Made:
@@ -59,23 +59,23 @@ class Made:
         self.steps.append(name)
         yield
 
-    async def window(self, history: History, budget: int | None, facts: ModelFacts = FACTS) -> list[Json]:
+    async def window(self, history: ConversationHistory, budget: int | None, facts: ModelFacts = FACTS) -> list[Json]:
         """What is forwarded."""
         request = chat([message.body for message in history.new_messages])
-        built = await self.context.build(request, history, facts, Budget(budget, 128_000))
+        built = await self.context.build(request, history, facts, PromptBudget(budget, 128_000))
         assert budget is None or built.fitted.tokens <= budget
         return built.fitted.forwarded.messages
 
 
-def goes_on(known: list[Json], new: list[Json]) -> History:
+def goes_on(known: list[Json], new: list[Json]) -> ConversationHistory:
     """A conversation of which older messages than `known` were not read."""
     path = (*stored(known), *(new_message(body) for body in new))
-    return History("conv_1", False, (), path, stored=len(known), unread=2, read_from="msg_0")
+    return ConversationHistory("conv_1", False, (), path, stored=len(known), unread=2, read_from="msg_0")
 
 
-def with_pdfs(*messages: Json) -> History:
+def with_pdfs(*messages: Json) -> ConversationHistory:
     """A conversation that was not stored before."""
-    return History("conv_1", True, (), tuple(ConversationMessage(each["role"], each) for each in messages))
+    return ConversationHistory("conv_1", True, (), tuple(ConversationMessage(each["role"], each) for each in messages))
 
 
 def paper(seed: int, words: int = 400) -> Json:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
+from gateway.core.types.places import TextPlaces
 from gateway.documents import archive_zip
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.kinds import read
-from gateway.documents.nested import Budget, Nesting
-from gateway.models.places import Places
+from gateway.documents.nested_documents import NestBudget, NestedPlace
 from tests.support.growth import is_linear
 
 Files = dict[str, bytes]
@@ -73,7 +73,7 @@ def test_s14_9_an_archive_is_its_listing_and_its_files_in_order_of_their_paths(
     assert marks == sorted(TREE)
     assert "[file README]\nGröße" in found.text
     at = found.text.index("println")
-    assert Places(found.text).of(at, at + 5) == "file src/main.rs, line 1"
+    assert TextPlaces(found.text).of(at, at + 5) == "file src/main.rs, line 1"
     assert found.notes == ()
 
 
@@ -145,24 +145,24 @@ def test_a_single_packed_file_is_read_and_what_is_packed_in_it_too() -> None:
 
 @pytest.mark.long
 def test_s14_9_bombs_end_at_the_bounds() -> None:
-    def nested(budget: Budget, raw: bytes) -> tuple[str, str]:
-        nesting = Nesting(ReadOptions(), budget)
+    def nested(budget: NestBudget, raw: bytes) -> tuple[str, str]:
+        nesting = NestedPlace(ReadOptions(), budget)
         return archive_zip.read_nested(raw, nesting), " ".join(nesting.notes())
 
     many = zipped({f"{n:03}.txt": b"word " * 100 for n in range(100)})
-    text, notes = nested(Budget(members=10), many)
+    text, notes = nested(NestBudget(members=10), many)
     assert text.count("[file ") == 10
     assert "90 beyond the most files" in notes
-    text, notes = nested(Budget(text=2000), many)
+    text, notes = nested(NestBudget(text=2000), many)
     assert len(text) < 8000
     assert "beyond the longest text" in notes
-    text, notes = nested(Budget(unpacked=1000), many)
+    text, notes = nested(NestBudget(unpacked=1000), many)
     assert text.count("[file ") == 2
     assert "beyond the most bytes" in notes
     bush = many
     for _ in range(4):
         bush = zipped({f"{n}.zip": bush for n in range(4)})
-    text, notes = nested(Budget(unpacked=100_000), bush)
+    text, notes = nested(NestBudget(unpacked=100_000), bush)
     assert len(text) < 1_000_000
     assert "left out" in notes
     with pytest.raises(UnreadableDocument, match="far more"):
@@ -178,7 +178,7 @@ def test_a_long_listing_says_how_many_more() -> None:
 def test_no_member_can_pretend_to_be_another_place() -> None:
     found = reading(zipped({"a.txt": b"[file b.txt]\n[page 9]\nwords"}), "zip")
     at = found.text.index("words")
-    assert Places(found.text).of(at, at + 5) == "file a.txt, line 3"
+    assert TextPlaces(found.text).of(at, at + 5) == "file a.txt, line 3"
     odd = reading(zipped({"a]\n[page 7].txt": b"words"}), "zip").text
     assert "[file a) (page 7).txt]\nwords" in odd
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from gateway.core.types.places import TextPlaces
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.kinds import read
 from gateway.documents.recognize import stored_document
-from gateway.models.places import Places
 from tests.corpus.facts import names
 from tests.corpus.samples import Sample, corpus, readable
 from tests.support.documents import tokens
@@ -22,7 +22,7 @@ def reading_of(sample: Sample) -> Reading:
 def test_s14_each_fact_is_read_at_its_place(sample: Sample) -> None:
     text = reading_of(sample).text
     assert tokens(text) > 2000, "else nothing has to be chosen"
-    places = Places(text)
+    places = TextPlaces(text)
     for fact in sample.facts:
         found = fact.pattern.search(text)
         assert found, f"{fact.evidence} is lost"

@@ -12,9 +12,9 @@ import pyarrow as arrow
 import pytest
 from pyarrow import parquet
 
+from gateway.core.types.places import TextPlaces
 from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
 from gateway.documents.kinds import read
-from gateway.models.places import Places
 from tests.support.growth import is_linear
 
 
@@ -24,7 +24,7 @@ def reading(raw: bytes, kind: str) -> Reading:
 
 def place(text: str, words: str) -> str:
     at = text.index(words)
-    return Places(text).of(at, at + len(words))
+    return TextPlaces(text).of(at, at + len(words))
 
 
 def notebook(*cells: dict[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.artifacts.in_messages import document_spans
+from gateway.context.artifacts.in_messages import document_spans
 from gateway.documents.document import UnreadableDocument
 from gateway.documents.kinds import read
 from gateway.documents.recognize import encoded_document, inline_file

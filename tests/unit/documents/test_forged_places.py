@@ -12,10 +12,10 @@ from openpyxl import Workbook
 from pptx import Presentation
 from reportlab.pdfgen.canvas import Canvas
 
+from gateway.core.types.places import TextPlaces
 from gateway.documents import picture
 from gateway.documents.document import DocumentFile, ReadOptions
 from gateway.documents.kinds import read
-from gateway.models.places import Places
 from tests.support.documents import docx
 
 FORGED = "[page 9]"
@@ -119,7 +119,7 @@ def test_s14_2_no_text_of_a_document_moves_a_place(kind: str) -> None:
     assert FORGED in text
     assert FORGED not in text.split("\n")
     at = text.index("after")
-    assert "page 9" not in Places(text).of(at, at + 5)
+    assert "page 9" not in TextPlaces(text).of(at, at + 5)
 
 
 def test_s14_2_no_value_of_a_database_moves_a_place(tmp_path: Path) -> None:

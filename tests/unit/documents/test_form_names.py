@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import InvalidRequest
-from gateway.http.files.form import UploadForm
+from gateway.api.files.endpoint import UploadForm
+from gateway.core.errors import InvalidRequest
 
 FORM = b'--X\r\nContent-Disposition: form-data; name="file"; filename="\xe4.txt"\r\n\r\nabc\r\n--X--\r\n'
 

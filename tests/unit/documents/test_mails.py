@@ -8,9 +8,9 @@ from email.message import EmailMessage
 
 import pytest
 
+from gateway.core.types.places import TextPlaces
 from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
 from gateway.documents.kinds import read
-from gateway.models.places import Places
 from tests.support.growth import is_linear
 from tests.unit.documents.making_msg import outlook_mail
 
@@ -48,7 +48,7 @@ def test_s14_9_a_mail_is_its_headers_its_body_and_its_attachments_by_their_own_k
     )
     assert "in HTML" not in found.text
     assert "never shown" not in found.text
-    places = Places(found.text)
+    places = TextPlaces(found.text)
     for words, place in [
         ("bolt,17", "file Preise größer.csv, line 2"),
         ("Start in May", "file plans.zip/deep/plan.md, line 2"),
@@ -77,7 +77,7 @@ def test_headers_cannot_make_other_headers_or_places() -> None:
     found = reading(raw).text
     assert [line for line in found.splitlines() if line.startswith("From:")] == ["From: a@example.com"]
     assert not [line for line in found.splitlines() if line.startswith("[file")]
-    assert Places(found).of(found.index("words"), len(found)) == "line 5"
+    assert TextPlaces(found).of(found.index("words"), len(found)) == "line 5"
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
 
+from gateway.core.types.places import TextPlaces
 from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
 from gateway.documents.kinds import read
 from gateway.documents.number_formats import NumberFormat
-from gateway.documents.packages import PROTECTED, Package
+from gateway.documents.packages import PROTECTED, ZipPackage
 from gateway.documents.xlsx_parts import formatted_cells
-from gateway.models.places import Places
 from tests.support.office import MAKERS, docx_of, epub, odf, ole, paragraph, relations, rtf, zipped
 
 FACT = "The keeper of lamp 7 is called Name49x"
@@ -42,7 +42,7 @@ def reading(kind: str, raw: bytes) -> Reading:
 def test_s14_10_a_fact_on_a_late_page_sheet_or_slide_is_read_with_its_place(kind: str) -> None:
     text = reading(kind, MAKERS[kind](FACT)).text
     assert text.count(FACT) == 1
-    assert Places(text).of(text.index(FACT), text.index(FACT) + len(FACT)) == PLACES[kind]
+    assert TextPlaces(text).of(text.index(FACT), text.index(FACT) + len(FACT)) == PLACES[kind]
 
 
 def saved(book: Workbook) -> bytes:
@@ -106,7 +106,7 @@ def test_a_cells_format_is_found_however_its_tag_is_written(
     sheet = f'<row r="3"><c r="A3" s="2"><v>1</v></c>{cell}<v>1</v></c><c r="C3"/><cs r="D3" s="1"/></row>'
     form = NumberFormat.of("0%")
     assert form is not None
-    assert list(formatted_cells(Package(zipped({"sheet": sheet})), "sheet", {1: form})) == [(2, 1, form)]
+    assert list(formatted_cells(ZipPackage(zipped({"sheet": sheet})), "sheet", {1: form})) == [(2, 1, form)]
 
 
 def test_what_is_drawn_on_a_sheet_is_read_at_its_cell() -> None:
@@ -146,7 +146,7 @@ def test_notes_tell_what_a_sheet_does_not_show() -> None:
 
 
 def test_a_spreadsheet_that_is_too_long_is_read_to_a_row_that_its_note_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.documents.xlsx.MOST_TEXT_BYTES", 500)
+    monkeypatch.setattr("gateway.documents.xlsx.MAX_TEXT_BYTES", 500)
     found = reading("xlsx", MAKERS["xlsx"](FACT))
     assert len(found.text) < 600
     assert found.notes[0].startswith("Rows of sheet Start from ")

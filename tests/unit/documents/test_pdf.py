@@ -10,10 +10,10 @@ from pypdf import PdfWriter
 from pypdf.generic import ArrayObject, DictionaryObject, NameObject, TextStringObject
 from reportlab.pdfgen.canvas import Canvas
 
+from gateway.core.types.places import notes_of, pages_without_text
 from gateway.documents import ocr
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.pdf import read
-from gateway.models.places import notes_of, pages_without_text
 from tests.support.pdfs import encrypted, scanned, with_photos
 
 PLAIN, OCR = ReadOptions(), ReadOptions(ocr=True)

@@ -25,9 +25,7 @@ from reportlab.pdfgen.canvas import Canvas
 from reportlab.platypus import SimpleDocTemplate, Table, TableStyle
 
 from gateway.documents.document import ReadOptions, UnreadableDocument
-from gateway.documents.pdf import read
-from gateway.documents.pdf_drawings import has_picture
-from gateway.documents.pdf_pages import cut_out
+from gateway.documents.pdf import cut_out, has_picture, read
 from tests.support.pdfs import encrypted, with_photos
 
 TEXTS = [f"Page number {number} says word{number}" for number in range(1, 31)]

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.core.errors import Overloaded
+from gateway.core.types.places import left_out_of, notes_of
 from gateway.documents import process
 from gateway.documents.document import (
     MIN_UNPACKED,
@@ -21,10 +23,8 @@ from gateway.documents.document import (
     unpackable,
 )
 from gateway.documents.kinds import read as read_kind
-from gateway.documents.packages import Package
-from gateway.documents.process import MOST_AT_ONCE, DocumentReader, processors
-from gateway.errors import Overloaded
-from gateway.models.places import left_out_of, notes_of
+from gateway.documents.packages import ZipPackage
+from gateway.documents.process import MAX_AT_ONCE, DocumentReader, processors
 from tests.support.pdfs import with_photos
 
 
@@ -57,7 +57,7 @@ async def test_s12_16_documents_of_tenants_take_turns(monkeypatch: pytest.Monkey
         await reader.read(DocumentFile(bytes(size), "pdf", tenant), tenant)
 
     await asyncio.gather(*(read(name) for name in (*["busy"] * 100, "other")))
-    assert order.index("other") <= MOST_AT_ONCE
+    assert order.index("other") <= MAX_AT_ONCE
     monkeypatch.setattr(process, "WAITING_BYTES", 100)
     outcomes = await asyncio.gather(*(read(name, 30) for name in ("busy", "busy", "other")), return_exceptions=True)
     assert [type(each) for each in outcomes] == [type(None), Overloaded, type(None)]
@@ -79,7 +79,7 @@ def test_s14_10_a_small_file_may_unpack_to_no_more_than_its_size_allows() -> Non
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("word/media/a.bin", bytes(MIN_UNPACKED + 1))
     with pytest.raises(UnreadableDocument, match="too large"):
-        Package(packed.getvalue())
+        ZipPackage(packed.getvalue())
     assert unpackable(2**30, 2**31) == 2**31
 
 

@@ -4,10 +4,10 @@ import base64
 
 import pytest
 
+from gateway.core.types.document_kinds import KINDS
 from gateway.documents.document import UnreadableDocument
 from gateway.documents.recognize import encoded_document, inline_file, sent_document, stored_document
 from gateway.documents.sniff import MAGICS, OLE_NAMES, ZIP_NAMES, ZIP_TYPES, may_be_known, sniffed
-from gateway.models.document_kinds import KINDS
 from tests.support.office import MAKERS, ole, zipped
 
 OCTETS = "application/octet-stream"

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gateway.base.clock import parse_when
+from gateway.core.clock import parse_when
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 

@@ -10,12 +10,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.auth_settings import ApiKey
-from gateway.config.files import REFERENCE
-from gateway.config.litellm import move_in
-from gateway.config.loading import ConfigurationError, load_settings
-from gateway.config.settings import Settings
-from gateway.operations.from_litellm import Converted, convert, write
+from gateway.core.config.auth_settings import ApiKey
+from gateway.core.config.files import REFERENCE
+from gateway.core.config.litellm import move_in
+from gateway.core.config.loading import ConfigurationError, load_settings
+from gateway.core.config.settings import Settings
+from gateway.operations.from_litellm import ConvertedConfig, convert, write
 from tests.support.litellm_examples import ENVIRONMENT, EXAMPLES
 
 FILES = sorted((Path(__file__).parents[1] / "config" / "litellm").glob("*.yaml"))
@@ -56,7 +56,7 @@ LITERAL = {
 }
 
 
-def converted(path: Path, **environ: str) -> Converted:
+def converted(path: Path, **environ: str) -> ConvertedConfig:
     return convert(str(path), environ)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.models.exchange import ModelFacts
-from gateway.operations.savings.prompt_cache import PromptCache, Segments
-from gateway.tokens.counter import CounterRegistry
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.core.types.chat import ModelFacts
+from gateway.operations.savings.playing import PromptCache, PromptSegments
 
 Json = dict[str, Any]
 INPUT: dict[str, Decimal] = {"input_cost_per_token": Decimal(10), "output_cost_per_token": Decimal(50)}
@@ -30,7 +30,7 @@ class Provider:
     """A provider's cache, asked by messages."""
 
     def __init__(self, prices: Mapping[str, Decimal], lifetime: float = 300.0) -> None:
-        self.segments = Segments(CounterRegistry().counter(FACTS))
+        self.segments = PromptSegments(CounterRegistry().counter(FACTS))
         self.cache = PromptCache(prices, self.segments, lifetime)
 
     def ask(self, at: float, *messages: Json) -> Json:

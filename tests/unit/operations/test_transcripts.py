@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from gateway.operations.savings.quoted import Verbatim, quoted
-from gateway.operations.savings.recording import NOT_RECORDED, STEP_SECONDS, Session
-from gateway.operations.savings.transcripts import read_sessions, transcripts
+from gateway.operations.savings.command import read_sessions, transcripts
+from gateway.operations.savings.playing import VerbatimTexts, quoted
+from gateway.operations.savings.recording import NOT_RECORDED, STEP_SECONDS, RecordedSession
 
 Json = dict[str, Any]
 
 
-def said(session: Session) -> list[list[str]]:
+def said(session: RecordedSession) -> list[list[str]]:
     """What each request has: the first words of a message, or the id of a call."""
     return [[_short(message) for message in step.messages] for step in session.steps]
 
@@ -195,9 +195,9 @@ def test_s13_12_quoted_texts_stand_verbatim_or_not() -> None:
     assert quoted({"role": "assistant", "tool_calls": [call, broken]}) == ["x = 1\ny = 2"]
     read = {"role": "tool", "tool_call_id": "c", "content": "   10→x = 1\n   11→y = 2\n"}
     parts = {"role": "user", "content": [{"type": "text", "text": "z\nx = 1\ny = 2\n"}]}
-    assert [Verbatim().has([each], "x = 1\ny = 2") for each in (read, parts, {**read, "role": "user"})] == [
+    assert [VerbatimTexts().has([each], "x = 1\ny = 2") for each in (read, parts, {**read, "role": "user"})] == [
         True,
         True,
         False,
     ]
-    assert Verbatim().has([{"role": "assistant", "tool_calls": [call]}], "x = 1\ny = 2")
+    assert VerbatimTexts().has([{"role": "assistant", "tool_calls": [call]}], "x = 1\ny = 2")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gateway.app import Gateway
-from gateway.base.clock import SystemClock
-from gateway.config.settings import Settings
-from gateway.operations.warm_up import Piece, WarmUp, pieces
+from gateway.core.clock import SystemClock
+from gateway.core.config.settings import Settings
+from gateway.operations.warm_up import WarmUp, WarmUpPiece, pieces
 
 OPENAI = {"model_name": "gpt-4o", "litellm_params": {"model": "openai/gpt-4o", "api_key": "sk-x"}}
 LOCAL = {"model_name": "local", "litellm_params": {"model": "openai/local", "api_base": "http://127.0.0.1:9/v1"}}
@@ -61,7 +61,7 @@ class Loaded:
     def __init__(self) -> None:
         self.names: list[str] = []
 
-    def piece(self, name: str, load: Callable[[], Awaitable[object]] | None = None) -> Piece:
+    def piece(self, name: str, load: Callable[[], Awaitable[object]] | None = None) -> WarmUpPiece:
         """A piece that does `load` before it is noted."""
 
         async def noted() -> None:
@@ -69,7 +69,7 @@ class Loaded:
                 await load()
             self.names.append(name)
 
-        return Piece(name, noted)
+        return WarmUpPiece(name, noted)
 
 
 async def test_a_fault_in_a_piece_is_logged_and_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:

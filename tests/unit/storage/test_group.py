@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import StorageUnavailable
-from gateway.models.turn import TurnCommit
+from gateway.core.errors import StorageUnavailable
+from gateway.core.types.turn import TurnCommit
 from gateway.storage.turns.commit import CommitGroup
 from tests.integration.commits import bill
 

@@ -5,9 +5,9 @@ import base64
 import pytest
 from pydantic import ValidationError
 
-from gateway.config.storage_settings import StorageSettings, key_bytes
-from gateway.errors import ContentUnreadable
-from gateway.storage.encryption.vault import PREFIX, Vault, open_vault
+from gateway.core.config.storage_settings import StorageSettings, key_bytes
+from gateway.core.errors import ContentUnreadable
+from gateway.storage.encryption.vault import PREFIX, KeyVault, open_vault
 
 KEY, OTHER = bytes(range(32)), b"o" * 32
 
@@ -40,7 +40,7 @@ def test_without_a_key_there_is_no_vault() -> None:
 
 
 def test_s12_11_a_text_opens_in_its_column_and_row_alone() -> None:
-    vault = Vault(KEY)
+    vault = KeyVault(KEY)
     sealed = vault.seal("said", "messages.body", "msg_1")
     assert sealed.startswith(PREFIX)
     assert vault.seal("said", "messages.body", "msg_1") != sealed
@@ -51,7 +51,7 @@ def test_s12_11_a_text_opens_in_its_column_and_row_alone() -> None:
 
 
 def test_s12_11_whatever_is_changed_of_a_seal_is_refused() -> None:
-    vault = Vault(KEY)
+    vault = KeyVault(KEY)
     sealed = vault.seal("said", "c", "r")
     for at in range(len(PREFIX), len(sealed)):
         # "z" for these: with "A" for "B" alone the last two bits change, which in the last character say nothing
@@ -63,26 +63,26 @@ def test_s12_11_whatever_is_changed_of_a_seal_is_refused() -> None:
 
 
 def test_a_key_of_before_reads_and_does_not_write() -> None:
-    sealed = Vault(OTHER).seal("said", "c", "r")
-    rotated, reading = Vault(KEY, [OTHER]), Vault(None, [OTHER])
+    sealed = KeyVault(OTHER).seal("said", "c", "r")
+    rotated, reading = KeyVault(KEY, [OTHER]), KeyVault(None, [OTHER])
     assert rotated.open(sealed, "c", "r") == reading.open(sealed, "c", "r") == "said"
     assert rotated.seal("said", "c", "r").startswith(rotated.head)
     assert reading.seal("said", "c", "r") == "said"
     with pytest.raises(ContentUnreadable, match="not configured"):
-        Vault(KEY).open(sealed, "c", "r")
+        KeyVault(KEY).open(sealed, "c", "r")
 
 
 def test_a_cached_value_that_does_not_open_is_unknown() -> None:
-    vault = Vault(KEY)
+    vault = KeyVault(KEY)
     sealed = vault.seal_bytes(b"value", "key")
     assert vault.open_bytes(sealed, "key") == b"value"
     for value, name in ((sealed, "other"), (b"plain", "key"), (sealed[:-1], "key"), (b"", "key")):
         assert vault.open_bytes(value, name) is None
-    assert Vault(OTHER).open_bytes(sealed, "key") is None
+    assert KeyVault(OTHER).open_bytes(sealed, "key") is None
 
 
 def test_words_of_two_tenants_have_nothing_in_common() -> None:
-    vault = Vault(KEY)
+    vault = KeyVault(KEY)
     first, second = vault.word("red lamp", "a"), vault.word("red lamp", "b")
     assert first != second
     assert first.count(" ") == second.count(" ") == 1

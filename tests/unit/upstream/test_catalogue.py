@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gateway.config.model_list import ModelEntry
-from gateway.models.exchange import ModelFacts
-from gateway.upstream.routing.catalogue import Catalogue, _map_path, entries_of
+from gateway.core.config.model_list import ModelEntry
+from gateway.core.types.chat import ModelFacts
+from gateway.upstream.routing.catalogue import ModelCatalogue, _map_path, entries_of
 
-CATALOGUE = Catalogue()
+CATALOGUE = ModelCatalogue()
 
 
 def facts(model: str, **info: Any) -> ModelFacts:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gateway.base import jsons
+from gateway.core import jsons
 from gateway.upstream.openai.descriptions import (
     NOTHING,
-    Description,
+    ModelDescription,
     described,
     listed,
     prices,
@@ -127,4 +127,4 @@ def test_ollamas_own_api() -> None:
 
 
 def test_a_description_is_nothing_by_itself() -> None:
-    assert Description() == NOTHING
+    assert ModelDescription() == NOTHING

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.errors import (
+from gateway.core.errors import (
     UpstreamAuth,
     UpstreamError,
     UpstreamInterrupted,
@@ -17,13 +17,13 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.models.exchange import Deployment
+from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.http.faults import NotHttp, translated
 from gateway.upstream.openai.faults import refusal, relayed_headers
 from tests.support.faults.overflows import OVERFLOWS
 
-OWN = Deployment("m", "m", "openai/m", "http://x/v1", "sk-secret", operator_key=True)
-CLIENTS = Deployment("m", "m", "openai/m", "http://x/v1", "sk-client", operator_key=False)
+OWN = ModelDeployment("m", "m", "openai/m", "http://x/v1", "sk-secret", operator_key=True)
+CLIENTS = ModelDeployment("m", "m", "openai/m", "http://x/v1", "sk-client", operator_key=False)
 
 OTHERS: dict[str, tuple[int, Any]] = {
     "a bad field": (400, {"error": {"message": "Unknown field 'x'", "code": None, "param": "x"}}),
@@ -89,7 +89,7 @@ IN_CHARACTERS = ("OpenAI, one long text",)
 IN_OPENAIS_WORDS = ("OpenAI", "DeepSeek")
 
 
-def refused(status: int, original: Any, deployment: Deployment = OWN, **headers: str) -> UpstreamError:
+def refused(status: int, original: Any, deployment: ModelDeployment = OWN, **headers: str) -> UpstreamError:
     raw = original.encode() if isinstance(original, str) else json.dumps(original).encode()
     return refusal(status, raw, {k.replace("_", "-"): v for k, v in headers.items()}, deployment)
 

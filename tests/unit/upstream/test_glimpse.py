@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.upstream.openai.glimpse import Glimpse, Members, Unpacking, from_end, from_start, last_events
-from gateway.upstream.openai.relayed import asked, texts, told
+from gateway.upstream.openai.body_sampler import (
+    BodySample,
+    SampledMembers,
+    UnpackingSample,
+    from_end,
+    from_start,
+    last_events,
+)
+from gateway.upstream.openai.passthrough_usage import asked, texts, told
 
 TEXT = st.text(st.sampled_from('usage"\\{}[]:, ä\n'), max_size=30) | st.just("usage") | st.just('"usage":{"a":1}')
 LEAF = st.none() | st.booleans() | st.integers(-5, 10**12) | TEXT
@@ -24,9 +31,9 @@ OTHERS = st.dictionaries(TEXT.filter(lambda name: name != "usage"), INNER, max_s
 CUTS = st.lists(st.integers(0, 3000), max_size=12)
 
 
-def glimpsed(body: bytes, cuts: Iterable[int] = (), **limits: int) -> Glimpse:
+def glimpsed(body: bytes, cuts: Iterable[int] = (), **limits: int) -> BodySample:
     """A body that has passed in pieces."""
-    glimpse = Glimpse(**limits)
+    glimpse = BodySample(**limits)
     places = sorted({0, len(body), *(cut for cut in cuts if cut < len(body))})
     for start, end in pairwise(places):
         glimpse.add(body[start:end])
@@ -46,7 +53,7 @@ def test_a_short_body_tells_all(
     body = around(before, usage, after, indent)
     glimpse = glimpsed(body, cuts)
     assert (glimpse.whole, glimpse.size) == (body, len(body))
-    assert Members(glimpse).get("usage") == usage
+    assert SampledMembers(glimpse).get("usage") == usage
 
 
 @given(OTHERS, USAGE, OTHERS, CUTS, st.integers(1, 200), st.integers(0, 100))
@@ -60,7 +67,7 @@ def test_a_long_body_tells_the_right_member_or_none(
     assert body.startswith(glimpse.head)
     assert body.endswith(glimpse.tail)
     assert min(end, len(body)) <= len(glimpse.tail) <= max(end + more, len(body) if glimpse.whole is not None else 0)
-    found = Members(glimpse).get("usage")
+    found = SampledMembers(glimpse).get("usage")
     assert found in (usage, None)
     written = json.dumps({"usage": usage})[1:-1].encode()
     if len(body) - body.index(written) < end or body.index(written) + len(written) < min(end, len(glimpse.head)):
@@ -127,7 +134,7 @@ def test_texts_of_a_long_stream_stand_for_all_of_it() -> None:
 @given(st.binary(max_size=2000), CUTS, st.sampled_from(["gzip", "deflate", "identity"]))
 def test_packed_bodies(body: bytes, cuts: list[int], encoding: str) -> None:
     packed = {"gzip": gzip.compress(body), "deflate": zlib.compress(body), "identity": body}[encoding]
-    seen = Unpacking(encoding)
+    seen = UnpackingSample(encoding)
     places = sorted({0, len(packed), *(cut for cut in cuts if cut < len(packed))})
     for start, end in pairwise(places):
         seen.add(packed[start:end])
@@ -137,7 +144,7 @@ def test_packed_bodies(body: bytes, cuts: list[int], encoding: str) -> None:
 
 def test_what_cannot_be_unpacked_is_not_read() -> None:
     for encoding, body in (("br", b"{}"), ("gzip", b"{}"), ("gzip, gzip", gzip.compress(b"{}"))):
-        seen = Unpacking(encoding)
+        seen = UnpackingSample(encoding)
         seen.add(body)
         assert not seen.readable
 

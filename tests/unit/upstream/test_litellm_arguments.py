@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from gateway.config.settings import Settings
-from gateway.errors import InvalidRequest
-from gateway.models.exchange import Caller, Deployment
+from gateway.core.config.settings import Settings
+from gateway.core.errors import InvalidRequest
+from gateway.core.types.chat import ModelDeployment, RequestCaller
 from gateway.upstream.litellm.provider import arguments
-from gateway.upstream.routing.catalogue import Catalogue
+from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.router import ConfiguredRouter
 
 BASE = {"messages": [], "model": "x"}
 OWNED = {"guardrail_list", "ttl"}
 
 
-def deployment(model: str = "anthropic/claude", client_key: str | None = None, **params: Any) -> Deployment:
+def deployment(model: str = "anthropic/claude", client_key: str | None = None, **params: Any) -> ModelDeployment:
     entry = {"model_name": "m", "litellm_params": {"model": model, **params}}
     settings = Settings.model_validate({"model_list": [entry]})
-    return ConfiguredRouter(settings, Catalogue()).deployment("m", Caller("t", client_key))
+    return ConfiguredRouter(settings, ModelCatalogue()).deployment("m", RequestCaller("t", client_key))
 
 
 def test_fields_that_litellm_knows_and_others_go_up() -> None:

@@ -5,29 +5,29 @@ from typing import Any
 
 import pytest
 
-from gateway.config.settings import Settings
-from gateway.errors import InvalidRequest, UpstreamRefused
-from gateway.models.exchange import Caller, Deployment, Native
-from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.protocols import FORGET_SECONDS, NOT_SPOKEN, Protocols
+from gateway.core.config.settings import Settings
+from gateway.core.errors import InvalidRequest, UpstreamRefused
+from gateway.core.types.chat import ModelDeployment, NativeRequest, RequestCaller
+from gateway.upstream.routing.catalogue import ModelCatalogue
+from gateway.upstream.routing.protocols import FORGET_SECONDS, NOT_SPOKEN, KnownProtocols
 from gateway.upstream.routing.router import ConfiguredRouter
 from tests.support.hand_clock import HandClock
 
-PLAIN = Native("responses")
-NEEDY = Native("responses", {"prompt": {"id": "p"}}, ("prompt",))
-SEARCH = Native("responses", {"tools": [{"type": "web_search"}]}, hosted=(("tools[0]", "web_search"),))
+PLAIN = NativeRequest("responses")
+NEEDY = NativeRequest("responses", {"prompt": {"id": "p"}}, ("prompt",))
+SEARCH = NativeRequest("responses", {"tools": [{"type": "web_search"}]}, hosted=(("tools[0]", "web_search"),))
 LOCAL = "http://127.0.0.1:9/v1"
 NO_PATH = {"error": {"message": "Invalid URL (POST /v1/responses)"}}
 
 
 def deployed(
     model: str = "openai/m", base: str | None = LOCAL, info: dict[str, Any] | None = None, **params: Any
-) -> Deployment:
+) -> ModelDeployment:
     """Where an entry of `model_list` is served."""
     named = {"model": model, "api_key": "sk-own", **({"api_base": base} if base else {}), **params}
     entry = {"model_name": "m", "litellm_params": named, "model_info": info or {}}
     settings = Settings.model_validate({"model_list": [entry]})
-    return ConfiguredRouter(settings, Catalogue()).deployment("m", Caller("t"))
+    return ConfiguredRouter(settings, ModelCatalogue()).deployment("m", RequestCaller("t"))
 
 
 def refused(status: int, body: Any = NO_PATH) -> UpstreamRefused:
@@ -40,8 +40,8 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def protocols(clock: HandClock) -> Protocols:
-    return Protocols(clock)
+def protocols(clock: HandClock) -> KnownProtocols:
+    return KnownProtocols(clock)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def protocols(clock: HandClock) -> Protocols:
     ids=["OpenAI", "mode", "endpoints", "endpoints without it", "chat", "unknown", "litellm"],
 )
 def test_s10_4_what_is_known_of_an_upstream(
-    protocols: Protocols, deployment: Deployment, protocol: str, falls_back: bool
+    protocols: KnownProtocols, deployment: ModelDeployment, protocol: str, falls_back: bool
 ) -> None:
     called, fallback = protocols.of(deployment, PLAIN)
     assert (called.protocol, fallback == deployment) == (protocol, falls_back)
@@ -67,7 +67,7 @@ def test_s10_4_what_is_known_of_an_upstream(
 
 @pytest.mark.parametrize("status", NOT_SPOKEN)
 def test_s10_4_an_unknown_upstream_is_asked_once_in_ten_minutes(
-    protocols: Protocols, clock: HandClock, status: int
+    protocols: KnownProtocols, clock: HandClock, status: int
 ) -> None:
     deployment = deployed()
     called, fallback = protocols.of(deployment, PLAIN)
@@ -78,13 +78,13 @@ def test_s10_4_an_unknown_upstream_is_asked_once_in_ten_minutes(
     assert protocols.of(deployment, PLAIN)[0].protocol == "responses"
 
 
-def test_s10_4_two_at_once_learn_it_both(protocols: Protocols) -> None:
+def test_s10_4_two_at_once_learn_it_both(protocols: KnownProtocols) -> None:
     deployment = deployed()
     asked = [protocols.of(deployment, PLAIN) for _ in range(2)]
     assert [protocols.instead(*each, PLAIN, refused(404)) for each in asked] == [deployment] * 2
 
 
-def test_s10_4_needs_are_never_lost(protocols: Protocols) -> None:
+def test_s10_4_needs_are_never_lost(protocols: KnownProtocols) -> None:
     """What no chat can say is asked of the upstream itself, and is a 400 once it has no such endpoint."""
     deployment = deployed()
     called, fallback = protocols.of(deployment, NEEDY)
@@ -97,13 +97,13 @@ def test_s10_4_needs_are_never_lost(protocols: Protocols) -> None:
         protocols.of(deployed("anthropic/claude-sonnet-4-5", None), NEEDY)
 
 
-def test_s1_10_hosted_tools_are_left_out_or_refused(protocols: Protocols, clock: HandClock) -> None:
+def test_s1_10_hosted_tools_are_left_out_or_refused(protocols: KnownProtocols, clock: HandClock) -> None:
     """§1.10: before a chat upstream, and before one that has turned out to be one, as `upstream.hosted_tools` says."""
     deployment, claude = deployed(), deployed("anthropic/claude-sonnet-4-5", None)
     assert protocols.of(claude, SEARCH) == (claude, None)
     called, fallback = protocols.of(deployment, SEARCH)
     assert protocols.instead(called, fallback, SEARCH, refused(404)) == deployment
-    strict = Protocols(clock, "refuse")
+    strict = KnownProtocols(clock, "refuse")
     called, fallback = strict.of(deployment, SEARCH)
     for ask in (lambda: strict.of(claude, SEARCH), lambda: strict.instead(called, fallback, SEARCH, refused(404))):
         with pytest.raises(InvalidRequest, match=r"tools\[0\] \(web_search\).*upstream\.hosted_tools"):
@@ -113,13 +113,15 @@ def test_s1_10_hosted_tools_are_left_out_or_refused(protocols: Protocols, clock:
         protocols.of(claude, forced)
 
 
-def test_s1_10_an_upstream_that_refuses_hosted_tools_is_asked_without(protocols: Protocols, clock: HandClock) -> None:
+def test_s1_10_an_upstream_that_refuses_hosted_tools_is_asked_without(
+    protocols: KnownProtocols, clock: HandClock
+) -> None:
     """§1.10: some servers speak Responses and run nothing; what else they refuse is the client's to hear."""
     called, _ = protocols.of(deployed(), SEARCH)
     says = refused(400, {"error": {"message": "tools.0.type: web_search is not supported"}})
     assert protocols.taken(called, SEARCH) is SEARCH
-    assert protocols.without_refused(called, SEARCH, says) == Native("responses")
-    assert protocols.taken(called, SEARCH) == Native("responses")
+    assert protocols.without_refused(called, SEARCH, says) == NativeRequest("responses")
+    assert protocols.taken(called, SEARCH) == NativeRequest("responses")
     clock.seconds += FORGET_SECONDS + 1
     assert protocols.taken(called, SEARCH) is SEARCH
     openai, _ = protocols.of(deployed(base=None), SEARCH)
@@ -140,7 +142,9 @@ def test_s1_10_an_upstream_that_refuses_hosted_tools_is_asked_without(protocols:
         (500, NO_PATH),
     ],
 )
-def test_s10_4_what_does_not_say_that_there_is_no_such_endpoint(protocols: Protocols, status: int, body: Any) -> None:
+def test_s10_4_what_does_not_say_that_there_is_no_such_endpoint(
+    protocols: KnownProtocols, status: int, body: Any
+) -> None:
     deployment = deployed()
     called, fallback = protocols.of(deployment, PLAIN)
     with pytest.raises(UpstreamRefused):
@@ -148,7 +152,7 @@ def test_s10_4_what_does_not_say_that_there_is_no_such_endpoint(protocols: Proto
     assert protocols.of(deployment, PLAIN)[0].protocol == "responses"
 
 
-def test_s10_4_an_upstream_that_is_known_to_speak_it_is_never_taken_for_another(protocols: Protocols) -> None:
+def test_s10_4_an_upstream_that_is_known_to_speak_it_is_never_taken_for_another(protocols: KnownProtocols) -> None:
     called, fallback = protocols.of(deployed(base=None), PLAIN)
     with pytest.raises(UpstreamRefused):
         protocols.instead(called, fallback, PLAIN, refused(404))
@@ -158,7 +162,7 @@ def test_s10_4_an_upstream_that_is_known_to_speak_it_is_never_taken_for_another(
 def test_azure_serves_them_beside_its_second_api() -> None:
     classic = deployed("azure/mine", "https://x.openai.azure.com", api_version="2024-10-21")
     assert classic.url("chat/completions").endswith("/openai/deployments/mine/chat/completions?api-version=2024-10-21")
-    called, fallback = Protocols(HandClock()).of(classic, PLAIN)
+    called, fallback = KnownProtocols(HandClock()).of(classic, PLAIN)
     assert (called.url("responses"), fallback) == ("https://x.openai.azure.com/openai/v1/responses", None)
     assert called.provider_model == "mine"
 
@@ -175,19 +179,19 @@ def test_azure_serves_them_beside_its_second_api() -> None:
     ],
     ids=["by the map", "others", "elsewhere", "configured", "configured elsewhere", "azure"],
 )
-def test_s10_4_a_chat_for_a_model_that_only_responses_serve(deployment: Deployment, protocol: str) -> None:
+def test_s10_4_a_chat_for_a_model_that_only_responses_serve(deployment: ModelDeployment, protocol: str) -> None:
     """litellm's map speaks of OpenAI's and Azure's servers; elsewhere a server of that name may well take chats."""
     assert deployment.protocol == protocol
 
 
 def test_s10_4_without_a_model_list_the_map_counts_as_well() -> None:
-    router = ConfiguredRouter(Settings(), Catalogue())
-    assert router.deployment("gpt-5-pro", Caller("t", "sk-client")).protocol == "responses"
+    router = ConfiguredRouter(Settings(), ModelCatalogue())
+    assert router.deployment("gpt-5-pro", RequestCaller("t", "sk-client")).protocol == "responses"
 
 
 def test_internal_models_of_such_a_primary_are_asked_by_chat() -> None:
-    router = ConfiguredRouter(Settings(), Catalogue())
-    caller = Caller("t", "sk-client")
+    router = ConfiguredRouter(Settings(), ModelCatalogue())
+    caller = RequestCaller("t", "sk-client")
     primary = router.deployment("gpt-5-pro", caller)
     planner = router.internal("gpt-4o-mini", chosen=False, primary=primary, caller=caller)
     assert planner is not None

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamRefused, UpstreamTimeout
-from gateway.models.exchange import Deployment
-from gateway.upstream.http.connection import HIGH_WATER_BYTES, Connection
-from gateway.upstream.http.faults import Origin
+from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamRefused, UpstreamTimeout
+from gateway.core.types.chat import ModelDeployment
+from gateway.upstream.http.connection import HIGH_WATER_BYTES, UpstreamConnection
+from gateway.upstream.http.faults import ConnectionOrigin
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.answers import HttpChunkStream
 
@@ -44,7 +44,7 @@ class Upstream:
 
     def __init__(self, idle: float = 60.0) -> None:
         self.socket = Socket()
-        self.connection = Connection(ConnectionPool(1), Origin("127.0.0.1", 9, False))
+        self.connection = UpstreamConnection(ConnectionPool(1), ConnectionOrigin("127.0.0.1", 9, False))
         self.connection.connection_made(self.socket)  # type: ignore[arg-type]
         self.connection.begin(b"POST / HTTP/1.1\r\n\r\n")
         self.taken: list[str] = []
@@ -52,7 +52,7 @@ class Upstream:
 
     async def opened(self, encoding: bytes = b"identity") -> HttpChunkStream:
         self.connection.data_received(HEAD + b"content-encoding: " + encoding + b"\r\n\r\n")
-        deployment = Deployment(
+        deployment = ModelDeployment(
             "m", "m", "openai/m", "http://127.0.0.1:9/v1", "sk-test", operator_key=True, idle_timeout=self._idle
         )
         stream = HttpChunkStream(self.connection, deployment, {})

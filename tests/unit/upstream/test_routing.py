@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from gateway.base.clock import SystemClock
-from gateway.config.model_list import ModelEntry
-from gateway.config.settings import Settings
-from gateway.errors import ModelNotFound
-from gateway.models.exchange import Caller, Deployment, Native
-from gateway.models.keys import KeyPolicy
-from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.protocols import Protocols
+from gateway.core.clock import SystemClock
+from gateway.core.config.model_list import ModelEntry
+from gateway.core.config.settings import Settings
+from gateway.core.errors import ModelNotFound
+from gateway.core.types.chat import ModelDeployment, NativeRequest, RequestCaller
+from gateway.core.types.keys import KeyPolicy
+from gateway.upstream.routing.catalogue import ModelCatalogue
+from gateway.upstream.routing.protocols import KnownProtocols
 from gateway.upstream.routing.providers import split_provider, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter
 
-CLIENT = Caller("tenant", "sk-client")
-NOBODY = Caller("anonymous")
+CLIENT = RequestCaller("tenant", "sk-client")
+NOBODY = RequestCaller("anonymous")
 KEYS = {"auth": {"keys": [{"key": "gateway-key", "tenant": "a"}]}}
-KNOWN = Caller("a", None)
+KNOWN = RequestCaller("a", None)
 
 
 def entry(
@@ -30,10 +30,10 @@ def entry(
 
 
 def router(*entries: dict[str, Any], **sections: Any) -> ConfiguredRouter:
-    return ConfiguredRouter(Settings.model_validate({"model_list": entries, **sections}), Catalogue())
+    return ConfiguredRouter(Settings.model_validate({"model_list": entries, **sections}), ModelCatalogue())
 
 
-def where(found: Deployment) -> tuple[str, str, str, str | None, bool]:
+def where(found: ModelDeployment) -> tuple[str, str, str, str | None, bool]:
     return found.api_base, found.provider_model, found.route, found.api_key, found.operator_key
 
 
@@ -178,7 +178,7 @@ def test_an_entry_that_cannot_be_served_says_why(raw: dict[str, Any], served: bo
 )
 def test_the_provider_decides_who_calls_it(params: dict[str, Any], protocol: str, route: str) -> None:
     """§9: `provider/model` as LiteLLM reads it."""
-    found = router(entry(**params)).deployment("m", Caller("t", "sk-c"))
+    found = router(entry(**params)).deployment("m", RequestCaller("t", "sk-c"))
     assert (found.protocol, found.provider_model) == (protocol, route)
 
 
@@ -204,7 +204,7 @@ def test_the_provider_decides_who_calls_it(params: dict[str, Any], protocol: str
 )
 def test_azure_is_called_by_openais_protocol(params: dict[str, Any], url: str, headers: dict[str, str]) -> None:
     """§9: an Azure entry in LiteLLM's shape; its deployment stands in the address, its key in its own header."""
-    found = router(entry(model="azure/four", api_key="sk-op", **params)).deployment("m", Caller("t"))
+    found = router(entry(model="azure/four", api_key="sk-op", **params)).deployment("m", RequestCaller("t"))
     assert (found.url("chat/completions"), found.authorization) == (url, headers)
     assert (found.protocol, found.operator_key, found.parameters) == ("openai", True, {})
 
@@ -212,7 +212,7 @@ def test_azure_is_called_by_openais_protocol(params: dict[str, Any], url: str, h
 def test_a_clouds_credentials_are_the_operators() -> None:
     """§8: what no key names is still the operator's money; a client's key does not go to a cloud."""
     cloud = entry(model="bedrock/anthropic.claude", aws_region_name="us-east-1", temperature=0.5, rpm=5)
-    found = router(cloud).deployment("m", Caller("t", "sk-c"))
+    found = router(cloud).deployment("m", RequestCaller("t", "sk-c"))
     assert (found.api_key, found.operator_key) == (None, True)
     assert (found.options, found.parameters) == ({"aws_region_name": "us-east-1"}, {"temperature": 0.5})
     assert Settings.model_validate({"model_list": [cloud]}).has_operator_key()
@@ -259,7 +259,9 @@ def test_what_litellm_keeps_to_itself_is_not_sent_and_its_prices_count() -> None
 )
 def test_a_model_is_as_patient_as_it_says_and_else_as_all(params: dict[str, Any], expected: tuple[float, ...]) -> None:
     patience = {"connect": 3, "first_byte": 5, "idle": 4}
-    found = router(entry(api_base="http://own/v1", **params), upstream=patience).deployment("m", Caller("t", "sk-c"))
+    found = router(entry(api_base="http://own/v1", **params), upstream=patience).deployment(
+        "m", RequestCaller("t", "sk-c")
+    )
     assert (found.connect_timeout, found.first_byte_timeout, found.idle_timeout) == expected
     assert "stream_timeout" not in found.parameters
 
@@ -306,7 +308,7 @@ def test_s5_an_internal_model_without_a_key_for_this_caller_is_none() -> None:
 def test_s5_what_an_internal_model_reads_stays_in_the_clients_project() -> None:
     """With the key of the primary model; to nobody else, and what the operator set for a model stands."""
     account = {"openai-organization": "org-1", "openai-project": "proj-1"}
-    client = Caller("tenant", "sk-client", {**account, "openai-beta": "x", "x-title": "app"})
+    client = RequestCaller("tenant", "sk-client", {**account, "openai-beta": "x", "x-title": "app"})
     found = router()
     served = found.internal("gpt-4o-mini", False, found.deployment("gpt-4o", client), client)
     assert served is not None
@@ -326,19 +328,21 @@ def test_s5_what_an_internal_model_reads_stays_in_the_clients_project() -> None:
 def test_a_key_of_anthropics_goes_to_anthropic_alone() -> None:
     """§10.7: for its models that no entry serves, and for entries of its own that name no key."""
     routes = router()
-    caller = Caller("t", None, anthropic_key="sk-ant-own")
+    caller = RequestCaller("t", None, anthropic_key="sk-ant-own")
     found = routes.deployment("claude-sonnet-4-5", caller)
     assert (found.provider, found.api_base, found.api_key) == ("anthropic", "https://api.anthropic.com", "sk-ant-own")
     assert routes.deployment("gpt-4o", caller).api_key is None
-    assert routes.deployment("claude-sonnet-4-5", Caller("t", "sk-own")).api_base == "https://api.openai.com/v1"
-    spoken, _ = Protocols(SystemClock()).of(found, Native("anthropic"))
+    assert routes.deployment("claude-sonnet-4-5", RequestCaller("t", "sk-own")).api_base == "https://api.openai.com/v1"
+    spoken, _ = KnownProtocols(SystemClock()).of(found, NativeRequest("anthropic"))
     assert (spoken.protocol, spoken.url("messages")) == ("anthropic", "https://api.anthropic.com/v1/messages")
     assert spoken.authorization == {"x-api-key": "sk-ant-own"}
-    subscribed = Protocols(SystemClock()).of(replace(found, api_key="sk-ant-oat01-x"), Native("anthropic"))[0]
+    subscribed = KnownProtocols(SystemClock()).of(replace(found, api_key="sk-ant-oat01-x"), NativeRequest("anthropic"))[
+        0
+    ]
     assert subscribed.authorization == {"authorization": "Bearer sk-ant-oat01-x"}
     kept = router(upstream={"api_key": "sk-operator"})
     assert kept.deployment("claude-sonnet-4-5", caller).api_key == "sk-ant-own"
-    unsure = Caller("t", None, anthropic_key="sk-any")
+    unsure = RequestCaller("t", None, anthropic_key="sk-any")
     assert kept.deployment("claude-sonnet-4-5", unsure).api_key == "sk-operator"
     listed = router(entry("c", "anthropic/claude-sonnet-4-5"), entry("g", "groq/x"))
     assert listed.deployment("c", caller).api_key == "sk-ant-own"
@@ -347,7 +351,7 @@ def test_a_key_of_anthropics_goes_to_anthropic_alone() -> None:
 
 def test_anthropics_own_endpoint_for_chats_gets_its_key() -> None:
     """§10.16: as the default upstream, or as an entry's address."""
-    caller = Caller("t", None, anthropic_key="sk-ant-own")
+    caller = RequestCaller("t", None, anthropic_key="sk-ant-own")
     compatible = router(upstream={"api_base": "https://api.anthropic.com/v1"})
     assert compatible.default("x", caller).api_key == "sk-ant-own"
     listed = router(entry("c", "openai/claude-x", api_base="https://api.anthropic.com/v1"))

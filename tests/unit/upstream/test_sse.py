@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import UpstreamInvalidResponse
+from gateway.core.errors import UpstreamInvalidResponse
 from gateway.upstream.openai.sse import MAX_EVENT_BYTES, EventParser
 
 STREAMS: dict[str, tuple[bytes, list[bytes]]] = {

@@ -5,12 +5,12 @@ import asyncio
 import httpx
 import pytest
 
-from gateway.models.exchange import Deployment
-from gateway.upstream.openai import told_facts
-from gateway.upstream.openai.told_facts import ToldFacts
+from gateway.core.types.chat import ModelDeployment
+from gateway.upstream.openai import model_info as told_facts
+from gateway.upstream.openai.model_info import DiscoveredModels
 from tests.support.hand_clock import HandClock
 
-MODEL = Deployment("m", "m", "openai/m", "http://127.0.0.1:1/v1", "sk-client", operator_key=False)
+MODEL = ModelDeployment("m", "m", "openai/m", "http://127.0.0.1:1/v1", "sk-client", operator_key=False)
 
 LONG = 3600.0
 """Seconds: a busy machine may stop for as long as a request really waits."""
@@ -35,7 +35,7 @@ async def test_first_requests_at_once_ask_once_and_all_wait(monkeypatch: pytest.
     monkeypatch.setattr(told_facts, "PATIENCE", LONG)
     upstream = Upstream()
     async with httpx.AsyncClient(transport=httpx.MockTransport(upstream)) as client:
-        told = ToldFacts(client, HandClock())
+        told = DiscoveredModels(client, HandClock())
         waiting = [asyncio.create_task(told.ask(MODEL)) for _ in range(8)]
         await upstream.asked.wait()
         assert not any(each.done() for each in waiting)
@@ -49,7 +49,7 @@ async def test_nobody_waits_for_longer_than_it_is_patient(monkeypatch: pytest.Mo
     monkeypatch.setattr(told_facts, "PATIENCE", LONG)
     upstream, clock = Upstream(), HandClock()
     async with httpx.AsyncClient(transport=httpx.MockTransport(upstream)) as client:
-        told = ToldFacts(client, clock)
+        told = DiscoveredModels(client, clock)
         first = asyncio.create_task(told.ask(MODEL))
         await upstream.asked.wait()
         clock.seconds = LONG

@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from gateway.upstream.routing.choice import State, ranked, weights_of
-from gateway.upstream.routing.stickiness import draws_by_chance, draws_of
+from gateway.upstream.routing.choice import DeploymentRank, ranked, weights_of
+from gateway.upstream.routing.router import draws_by_chance, draws_of
 
-A, B, C = (State(name) for name in "abc")
+A, B, C = (DeploymentRank(name) for name in "abc")
 
 
 def alike(_: str) -> float:
     return 0.5
 
 
-def ids(states: list[State]) -> str:
+def ids(states: list[DeploymentRank]) -> str:
     return "".join(state.id for state in states)
 
 
-def state(name: str, **facts: Any) -> State:
-    return State(name, **facts)
+def state(name: str, **facts: Any) -> DeploymentRank:
+    return DeploymentRank(name, **facts)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def state(name: str, **facts: Any) -> State:
         ([state("b"), state("a", weight=1)], "weighted", "ab"),
     ],
 )
-def test_s12_5_order_then_health_then_the_strategy(states: list[State], strategy: Any, expected: str) -> None:
+def test_s12_5_order_then_health_then_the_strategy(states: list[DeploymentRank], strategy: Any, expected: str) -> None:
     assert ids(ranked(states, strategy, alike)) == expected
 
 
@@ -64,7 +64,7 @@ def test_s12_5_where_a_conversation_was_goes_first_only_among_equals() -> None:
         ([state("a", weight=2, rpm=1), state("b", rpm=100)], [2, 0]),
     ],
 )
-def test_s12_5_weights_are_litellms(states: list[State], expected: list[float]) -> None:
+def test_s12_5_weights_are_litellms(states: list[DeploymentRank], expected: list[float]) -> None:
     assert weights_of(states) == expected
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gateway.config.routing import RoutingSettings
-from gateway.errors import (
+from gateway.core.config.routing import RoutingSettings
+from gateway.core.errors import (
     ContextLengthExceeded,
     GatewayError,
     InvalidRequest,

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from gateway.config.model_list import ModelEntry
-from gateway.config.settings import Settings
-from gateway.errors import ModelNotFound, Unauthorized, UpstreamUnreachable
-from gateway.models.exchange import Caller, Deployment
-from gateway.models.routing import Candidates, RouteHint
-from gateway.upstream.routing.catalogue import Catalogue
-from gateway.upstream.routing.groups import Groups
+from gateway.core.config.model_list import ModelEntry
+from gateway.core.config.settings import Settings
+from gateway.core.errors import ModelNotFound, Unauthorized, UpstreamUnreachable
+from gateway.core.types.chat import ModelDeployment, RequestCaller
+from gateway.core.types.routing import RouteHint, RoutingCandidates
+from gateway.upstream.routing.catalogue import ModelCatalogue
+from gateway.upstream.routing.groups import ModelGroups
 from gateway.upstream.routing.router import ConfiguredRouter
 from tests.support.hand_clock import HandClock
 
-ANYBODY = Caller("a")
-CLIENT = Caller("a", "sk-client")
+ANYBODY = RequestCaller("a")
+CLIENT = RequestCaller("a", "sk-client")
 DOWN = UpstreamUnreachable("down")
 
 
@@ -27,14 +27,14 @@ def entry(name: str, host: str, info: dict[str, Any] | None = None, **params: An
 
 def router(*entries: dict[str, Any], **routing: Any) -> ConfiguredRouter:
     settings = Settings.model_validate({"model_list": entries, "routing": routing})
-    return ConfiguredRouter(settings, Catalogue(), clock=HandClock())
+    return ConfiguredRouter(settings, ModelCatalogue(), clock=HandClock())
 
 
 def said(text: str) -> RouteHint:
     return RouteHint("t", messages=[{"role": "user", "content": text}])
 
 
-def all_asked(found: Candidates) -> list[str]:
+def all_asked(found: RoutingCandidates) -> list[str]:
     asked = [found.first]
     while (another := found.next(asked[-1], DOWN)) is not None:
         asked.append(another)
@@ -42,7 +42,7 @@ def all_asked(found: Candidates) -> list[str]:
 
 
 def ids(*entries: dict[str, Any]) -> list[str]:
-    groups = Groups([ModelEntry.model_validate(each) for each in entries])
+    groups = ModelGroups([ModelEntry.model_validate(each) for each in entries])
     return [member.id for name in groups.names for member in groups.find(name)]
 
 
@@ -181,24 +181,24 @@ def test_s12_5_entries_of_one_pattern_are_a_group() -> None:
 def test_s12_5_entries_that_are_not_for_this_caller_are_none_of_the_group() -> None:
     anthropics = {"model_name": "m", "litellm_params": {"model": "anthropic/claude-x"}}
     served = router(anthropics, entry("m", "two"))
-    assert all_asked(served.candidates("m", Caller("a"))) == ["openai/m@two"]
+    assert all_asked(served.candidates("m", RequestCaller("a"))) == ["openai/m@two"]
     assert len(all_asked(served.candidates("m", CLIENT))) == 2
     with pytest.raises(Unauthorized):
-        router(anthropics, {**anthropics, "model_info": {"id": "b"}}).candidates("m", Caller("a"))
+        router(anthropics, {**anthropics, "model_info": {"id": "b"}}).candidates("m", RequestCaller("a"))
 
 
 def test_s12_5_a_clients_own_key_is_no_other_clients() -> None:
     served = router(entry("m", "one", api_key=None), entry("m", "two", api_key=None))
 
-    def keys(caller: Caller) -> set[str | None]:
+    def keys(caller: RequestCaller) -> set[str | None]:
         return {each.api_key for each in served.all_of("m", caller)}
 
     assert keys(CLIENT) == {"sk-client"}
-    assert keys(Caller("b", "sk-other")) == {"sk-other"}
+    assert keys(RequestCaller("b", "sk-other")) == {"sk-other"}
 
 
 def test_s12_5_models_that_are_not_listed_are_watched_by_nobody() -> None:
-    served = ConfiguredRouter(Settings(), Catalogue(), clock=HandClock())
+    served = ConfiguredRouter(Settings(), ModelCatalogue(), clock=HandClock())
     found = served.candidates("gpt-4o", CLIENT, said("x"))
     found.began(found.first).ended(DOWN)
     assert not found.several
@@ -210,5 +210,5 @@ def test_s12_5_models_that_are_not_listed_are_watched_by_nobody() -> None:
 
 def test_s12_5_a_fall_back_on_another_api_keeps_its_deployment() -> None:
     """What `Natives` makes of a deployment is still the deployment of its entry."""
-    found: Deployment = router(entry("m", "one", {"mode": "responses"})).deployment("m", ANYBODY)
+    found: ModelDeployment = router(entry("m", "one", {"mode": "responses"})).deployment("m", ANYBODY)
     assert (found.protocol, found.id) == ("responses", "openai/m@one")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.config.model_list import ModelEntry
-from gateway.config.routing import RoutingSettings
-from gateway.errors import (
+from gateway.core.config.model_list import ModelEntry
+from gateway.core.config.routing import RoutingSettings
+from gateway.core.errors import (
     ContextLengthExceeded,
     InternalError,
     UpstreamAuth,
@@ -19,15 +19,14 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.models.exchange import Deployment
-from gateway.upstream.routing.faults import Fault, fault_of
-from gateway.upstream.routing.groups import Member
-from gateway.upstream.routing.health import Health, Watch
-from gateway.upstream.routing.minute import Minute
+from gateway.core.types.chat import ModelDeployment
+from gateway.upstream.routing.faults import DeploymentFault, fault_of
+from gateway.upstream.routing.groups import GroupMember
+from gateway.upstream.routing.health import DeploymentWatch, HealthWatch, SlidingMinute
 from tests.support.hand_clock import HandClock
 
-ONE = Deployment("m", "m", "openai/m", "http://one/v1", "sk", operator_key=True, id="one")
-CLIENTS = Deployment("m", "m", "openai/m", "http://one/v1", "sk", operator_key=False, id="one")
+ONE = ModelDeployment("m", "m", "openai/m", "http://one/v1", "sk", operator_key=True, id="one")
+CLIENTS = ModelDeployment("m", "m", "openai/m", "http://one/v1", "sk", operator_key=False, id="one")
 DOWN = UpstreamUnreachable("down")
 
 
@@ -39,10 +38,10 @@ def refused(status: int, code: str | None = None, **headers: str) -> UpstreamRef
 class Ward:
     """A deployment that a test makes fail and answer."""
 
-    def __init__(self, deployment: Deployment = ONE, **settings: Any) -> None:
+    def __init__(self, deployment: ModelDeployment = ONE, **settings: Any) -> None:
         self.clock = HandClock(1000.0)
         self.deployment = deployment
-        self.health = Health(RoutingSettings(**settings), self.clock)
+        self.health = HealthWatch(RoutingSettings(**settings), self.clock)
 
     def fails(self, error: BaseException = DOWN, times: int = 1) -> None:
         for _ in range(times):
@@ -59,7 +58,7 @@ class Ward:
         return self.health.rests(self.deployment.id)
 
     @property
-    def watch(self) -> Watch:
+    def watch(self) -> DeploymentWatch:
         return next(watch for watch, _ in self.health.watched())
 
     def rest_seconds(self) -> float:
@@ -74,26 +73,38 @@ class Ward:
 @pytest.mark.parametrize(
     ("error", "operators", "clients"),
     [
-        (DOWN, Fault("upstream_unreachable"), Fault("upstream_unreachable")),
-        (UpstreamTimeout("slow"), Fault("upstream_timeout"), Fault("upstream_timeout")),
-        (UpstreamInterrupted("cut"), Fault("upstream_interrupted"), Fault("upstream_interrupted")),
-        (UpstreamInvalidResponse("odd"), Fault("upstream_invalid_response"), Fault("upstream_invalid_response")),
-        (refused(500), Fault("upstream_500"), Fault("upstream_500")),
-        (refused(503, retry_after="7"), Fault("upstream_503", wait=7), Fault("upstream_503", wait=7)),
-        (refused(529), Fault("upstream_529"), Fault("upstream_529")),
-        (UpstreamAuth("key"), Fault("upstream_auth", at_once=True), Fault("upstream_auth", at_once=True)),
-        (refused(402), Fault("upstream_402", at_once=True), None),
-        (refused(401), Fault("upstream_401", at_once=True), None),
-        (refused(429), Fault("upstream_429"), None),
-        (refused(429, "insufficient_quota"), Fault("upstream_429", at_once=True), None),
-        (refused(429, retry_after_ms="1500"), Fault("upstream_429", wait=1.5), None),
+        (DOWN, DeploymentFault("upstream_unreachable"), DeploymentFault("upstream_unreachable")),
+        (UpstreamTimeout("slow"), DeploymentFault("upstream_timeout"), DeploymentFault("upstream_timeout")),
+        (UpstreamInterrupted("cut"), DeploymentFault("upstream_interrupted"), DeploymentFault("upstream_interrupted")),
+        (
+            UpstreamInvalidResponse("odd"),
+            DeploymentFault("upstream_invalid_response"),
+            DeploymentFault("upstream_invalid_response"),
+        ),
+        (refused(500), DeploymentFault("upstream_500"), DeploymentFault("upstream_500")),
+        (
+            refused(503, retry_after="7"),
+            DeploymentFault("upstream_503", wait=7),
+            DeploymentFault("upstream_503", wait=7),
+        ),
+        (refused(529), DeploymentFault("upstream_529"), DeploymentFault("upstream_529")),
+        (
+            UpstreamAuth("key"),
+            DeploymentFault("upstream_auth", at_once=True),
+            DeploymentFault("upstream_auth", at_once=True),
+        ),
+        (refused(402), DeploymentFault("upstream_402", at_once=True), None),
+        (refused(401), DeploymentFault("upstream_401", at_once=True), None),
+        (refused(429), DeploymentFault("upstream_429"), None),
+        (refused(429, "insufficient_quota"), DeploymentFault("upstream_429", at_once=True), None),
+        (refused(429, retry_after_ms="1500"), DeploymentFault("upstream_429", wait=1.5), None),
         (
             refused(429, retry_after="Sat, 21 Nov 2026 00:00:30 GMT"),
-            Fault("upstream_429", wait=30),
+            DeploymentFault("upstream_429", wait=30),
             None,
         ),
-        (refused(429, retry_after="Sat, 21 Nov 2020 00:00:30 GMT"), Fault("upstream_429", wait=0), None),
-        (refused(429, retry_after="soon"), Fault("upstream_429"), None),
+        (refused(429, retry_after="Sat, 21 Nov 2020 00:00:30 GMT"), DeploymentFault("upstream_429", wait=0), None),
+        (refused(429, retry_after="soon"), DeploymentFault("upstream_429"), None),
         (refused(400), None, None),
         (refused(404), None, None),
         (refused(413), None, None),
@@ -106,7 +117,7 @@ class Ward:
     ],
 )
 def test_s12_8_what_counts_against_a_deployment(
-    error: BaseException, operators: Fault | None, clients: Fault | None
+    error: BaseException, operators: DeploymentFault | None, clients: DeploymentFault | None
 ) -> None:
     """A request's own faults do not, and neither does what a client's own account may not do."""
     now = HandClock().now()
@@ -266,15 +277,17 @@ def test_a_try_ends_once() -> None:
 
 
 def test_nothing_is_kept_of_what_is_no_deployment_of_model_list() -> None:
-    ward = Ward(Deployment("m", "m", "openai/m", "http://one/v1", "sk", operator_key=False))
+    ward = Ward(ModelDeployment("m", "m", "openai/m", "http://one/v1", "sk", operator_key=False))
     ward.fails(times=10)
     ward.answers()
     assert not ward.rests()
     assert not list(ward.health.watched())
 
 
-def member(**params: Any) -> Member:
-    return Member("one", ModelEntry.model_validate({"model_name": "m", "litellm_params": {"model": "m", **params}}))
+def member(**params: Any) -> GroupMember:
+    return GroupMember(
+        "one", ModelEntry.model_validate({"model_name": "m", "litellm_params": {"model": "m", **params}})
+    )
 
 
 @pytest.mark.parametrize(
@@ -317,7 +330,7 @@ def test_s12_5_latency_is_a_moving_average_until_the_first_byte() -> None:
 
 
 def test_a_minute_is_never_off_by_more_than_what_came_in_one() -> None:
-    chance, minute = random.Random(19), Minute()
+    chance, minute = random.Random(19), SlidingMinute()
     events: list[float] = []
     at = 7.0
     for _ in range(2000):

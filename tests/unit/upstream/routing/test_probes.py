@@ -5,27 +5,27 @@ from typing import Literal
 
 import pytest
 
-from gateway.config.routing import RoutingSettings
-from gateway.errors import UpstreamUnreachable
-from gateway.models.exchange import Deployment
+from gateway.core.config.routing import RoutingSettings
+from gateway.core.errors import UpstreamUnreachable
+from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.openai.resources import ProbeResult
-from gateway.upstream.routing.health import Health
+from gateway.upstream.routing.health import HealthWatch
 from gateway.upstream.routing.probes import probe
 from tests.support.hand_clock import HandClock
 
 DOWN = UpstreamUnreachable("down")
 
 
-def deployment(name: str, protocol: Literal["openai", "litellm"] = "openai") -> Deployment:
+def deployment(name: str, protocol: Literal["openai", "litellm"] = "openai") -> ModelDeployment:
     origin = "bedrock" if protocol == "litellm" else "openai"
-    made = Deployment("m", "m", "openai/m", f"http://{name}/v1", "sk", operator_key=True, id=name)
+    made = ModelDeployment("m", "m", "openai/m", f"http://{name}/v1", "sk", operator_key=True, id=name)
     return replace(made, protocol=protocol, origin=origin)
 
 
 @pytest.fixture
-def health() -> Health:
+def health() -> HealthWatch:
     """`well` answers; `a`, `b` and `cloud` rest for five seconds."""
-    found = Health(RoutingSettings(), HandClock())
+    found = HealthWatch(RoutingSettings(), HandClock())
     found.began(deployment("well")).ended()
     for each in (deployment("a"), deployment("b"), deployment("cloud", "litellm")):
         for _ in range(3):
@@ -33,10 +33,10 @@ def health() -> Health:
     return found
 
 
-async def test_s12_8_what_is_reached_is_asked_by_a_request_and_what_is_not_rests_on(health: Health) -> None:
+async def test_s12_8_what_is_reached_is_asked_by_a_request_and_what_is_not_rests_on(health: HealthWatch) -> None:
     asked = []
 
-    async def reach(place: Deployment) -> ProbeResult:
+    async def reach(place: ModelDeployment) -> ProbeResult:
         asked.append(place.id)
         return ProbeResult(None if place.id == "a" else "down")
 
@@ -52,8 +52,8 @@ async def test_s12_8_what_is_reached_is_asked_by_a_request_and_what_is_not_rests
     assert not health.rests("b"), "a process whose probes have ended goes on without"
 
 
-async def test_s12_8_a_probe_that_fails_in_any_way_is_one_that_did_not_reach(health: Health) -> None:
-    async def reach(place: Deployment) -> ProbeResult:
+async def test_s12_8_a_probe_that_fails_in_any_way_is_one_that_did_not_reach(health: HealthWatch) -> None:
+    async def reach(place: ModelDeployment) -> ProbeResult:
         raise ValueError("odd")
 
     await probe(health, reach, 30.0)

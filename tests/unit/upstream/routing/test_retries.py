@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.routing import RoutingSettings
-from gateway.errors import (
+from gateway.core.config.routing import RoutingSettings
+from gateway.core.errors import (
     ContextLengthExceeded,
     GatewayError,
     InvalidRequest,
@@ -22,7 +22,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.upstream.routing.retries import Failed, RetryBudget, decide, helps
+from gateway.upstream.routing.retries import FailedTry, RetryBudget, decide, helps
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
 SETTINGS = RoutingSettings()
@@ -63,8 +63,8 @@ def test_where_another_try_may_end_otherwise(error: GatewayError, where: str) ->
     assert helps(error, SETTINGS.retry_statuses) == where
 
 
-ELSEWHERE = Failed(DOWN, tries=1, here=0)
-AGAIN = Failed(DOWN, tries=1, here=1)
+ELSEWHERE = FailedTry(DOWN, tries=1, here=0)
+AGAIN = FailedTry(DOWN, tries=1, here=1)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,9 @@ AGAIN = Failed(DOWN, tries=1, here=1)
         (replace(ELSEWHERE, has_room=False), SETTINGS, True, 0.0, "elsewhere"),
     ],
 )
-def test_s12_6_the_next_try(failed: Failed, settings: RoutingSettings, again: bool, wait: float, reason: str) -> None:
+def test_s12_6_the_next_try(
+    failed: FailedTry, settings: RoutingSettings, again: bool, wait: float, reason: str
+) -> None:
     found = decide(failed, settings, lambda: 0.5, NOW)
     assert (found.again, found.wait, found.reason) == (again, wait, reason)
 
@@ -120,7 +122,7 @@ def test_s12_6_never_more_tries_than_allowed_and_none_behind_a_byte(
     made, seen = 1, [asked[0]]
     for place in asked[1:]:
         begun = made >= begins_at
-        failed = Failed(DOWN, made, seen.count(place), begun=begun)
+        failed = FailedTry(DOWN, made, seen.count(place), begun=begun)
         found = decide(failed, settings, lambda: random, NOW)
         if not found.again:
             assert begun or made == retries + 1
@@ -133,9 +135,9 @@ def test_s12_6_never_more_tries_than_allowed_and_none_behind_a_byte(
 
 def test_s12_6_waits_double_up_to_the_longest_and_have_full_jitter() -> None:
     settings = RoutingSettings(retries=10, backoff=1.0, backoff_max=4.0)
-    waits = [decide(Failed(DOWN, n, n), settings, lambda: 1.0, NOW).wait for n in range(1, 6)]
+    waits = [decide(FailedTry(DOWN, n, n), settings, lambda: 1.0, NOW).wait for n in range(1, 6)]
     assert waits == [1.0, 2.0, 4.0, 4.0, 4.0]
-    assert decide(Failed(DOWN, 3, 3), settings, lambda: 0.0, NOW).wait == 0.0
+    assert decide(FailedTry(DOWN, 3, 3), settings, lambda: 0.0, NOW).wait == 0.0
 
 
 @pytest.mark.parametrize(("under_way", "most"), [(0, 3), (10, 3), (20, 4), (100, 20)])

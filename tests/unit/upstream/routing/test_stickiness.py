@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.models.conversation import ConversationRef
-from gateway.models.exchange import Caller, ModelFacts
-from gateway.models.routing import RouteHint, hint_of
-from gateway.upstream.routing.choice import State, ranked
-from gateway.upstream.routing.stickiness import MOST_PLACED, PLACED_SECONDS, Placements, draws_of, sticks
+from gateway.core.types.chat import ModelFacts, RequestCaller
+from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.routing import RouteHint, hint_of
+from gateway.upstream.routing.choice import DeploymentRank, ranked
+from gateway.upstream.routing.router import MAX_PLACED, PLACED_SECONDS, ConversationPlacements, draws_of, sticks
 from tests.support.hand_clock import HandClock
 from tests.unit.making import chat
 
@@ -19,7 +19,7 @@ HELLO = {"role": "user", "content": "Hello."}
 ANSWER = {"role": "assistant", "content": "Hi."}
 
 
-def chosen(key: str, states: list[State]) -> str:
+def chosen(key: str, states: list[DeploymentRank]) -> str:
     return ranked(states, "weighted", draws_of(key))[0].id
 
 
@@ -32,13 +32,15 @@ def test_s12_5_only_the_conversations_of_a_lost_deployment_move(
     weights: dict[str, int], gone: int, keys: list[str]
 ) -> None:
     """Read backwards it says of a new deployment that conversations move to it and nowhere else."""
-    before = [State(name, weight=weight) for name, weight in weights.items()]
+    before = [DeploymentRank(name, weight=weight) for name, weight in weights.items()]
     lost = before[gone % len(before)]
     after = [state for state in before if state is not lost]
     for key in keys:
         was = chosen(key, before)
         assert chosen(key, after) == was or was == lost.id
-        resting = [State(lost.id, weight=lost.weight, rest=1.0) if state is lost else state for state in before]
+        resting = [
+            DeploymentRank(lost.id, weight=lost.weight, rest=1.0) if state is lost else state for state in before
+        ]
         assert chosen(key, resting) == chosen(key, after), "one that rests is as one that is not there"
 
 
@@ -88,7 +90,7 @@ def test_s12_5_where_nothing_tells_the_conversation_there_is_no_key(hint: RouteH
 def test_s12_5_what_a_request_tells_of_its_conversation(
     ref: ConversationRef, forward: dict[str, Any], expected: RouteHint
 ) -> None:
-    found = hint_of(chat([HELLO], caller=Caller("t"), conversation=ref, forward=forward))
+    found = hint_of(chat([HELLO], caller=RequestCaller("t"), conversation=ref, forward=forward))
     assert replace(found, messages=list(found.messages)) == expected
 
 
@@ -116,13 +118,13 @@ def test_s12_5_by_itself_where_prompts_may_be_cached(setting: Any, known: list[b
 
 def test_s12_5_places_are_kept_for_an_hour_and_are_bounded() -> None:
     clock = HandClock()
-    places = Placements(clock)
+    places = ConversationPlacements(clock)
     places.put("a", "one")
     clock.seconds = PLACED_SECONDS - 1
     assert places.get("a") == "one"
     clock.seconds = PLACED_SECONDS
     assert places.get("a") is None
-    for number in range(MOST_PLACED + 1):
+    for number in range(MAX_PLACED + 1):
         places.put(str(number), "one")
     assert places.get("0") is None
     assert places.get("1") == "one"

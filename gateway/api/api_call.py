@@ -1,0 +1,143 @@
+"""A request to the APIs over what is stored: authenticated, read, answered by a function."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from gateway.api.auth import UNKNOWN, KeyAuthenticator
+from gateway.api.fields import invalid
+from gateway.api.pagination import included, parameters
+from gateway.api.request.validation import CONVERSATION_ID
+from gateway.api.server.fast_router import Receive, Scope, Send, answer_headers, send_json
+from gateway.api.server.receiving import LARGE_BODY, json_body, read_body
+from gateway.core.errors import ConversationNotFound, StorageUnavailable
+from gateway.core.tasks import offload_if
+from gateway.core.types.audit_log import AuditActor, actor_of
+from gateway.core.types.chat import RequestCaller
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedBody:
+    """A request's body as it came, and who sent it."""
+
+    caller: RequestCaller
+    raw: bytes
+
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        """What the work makes of the body or a part of it; a large one is worked on in a thread."""
+        return await offload_if(len(self.raw) >= LARGE_BODY, work, *args)
+
+    async def object(self) -> dict[str, Any]:
+        """The body as a JSON object.
+
+        Raises:
+            InvalidRequest: it is none.
+        """
+        return await self.run(json_body, self.raw)
+
+
+async def received(
+    scope: Scope, receive: Receive, auth: KeyAuthenticator, most: int | None, *, stored: bool = True
+) -> ReceivedBody:
+    """Who asks and what they sent; the tenant is on the request's line of the log from here on.
+
+    Args:
+        most: bytes that the body may have; None: none is read.
+        stored: it is about what is stored, so that it cannot be answered for a tenant that is not known.
+
+    Raises:
+        Unauthorized, Forbidden, RequestTooLarge: as told by their classes.
+        StorageUnavailable: the storage could not tell whose key it is.
+    """
+    caller = await auth.caller(scope)
+    raw = b"" if most is None else await read_body(scope, receive, most)
+    if stored and caller.tenant == UNKNOWN:
+        raise StorageUnavailable("The storage cannot be reached.")
+    scope["gateway"]["tenant"] = caller.tenant
+    return ReceivedBody(caller, raw)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """A request to this API, read and authenticated; `path` and `query` are its parameters."""
+
+    received: ReceivedBody
+    request_id: str
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    included: tuple[str, ...] = ()
+    """What the query's `include` names."""
+
+    @property
+    def tenant(self) -> str:
+        """Who asks."""
+        return self.received.caller.tenant
+
+    @property
+    def actor(self) -> AuditActor:
+        """The same, as the trail tells it."""
+        return actor_of(self.received.caller)
+
+    @property
+    def retention_days(self) -> float | None:
+        """For how long what is said with this key is kept; None: the key does not say."""
+        key = self.received.caller.key
+        return key.retention_days if key is not None else None
+
+    @property
+    def conversation_id(self) -> str:
+        """
+        Raises:
+            ConversationNotFound: no conversation can have the id of the path.
+        """
+        found = self.path["conversation_id"]
+        if not CONVERSATION_ID.match(found):
+            raise ConversationNotFound("No such conversation.", param="conversation_id")
+        return found
+
+    async def body(self, *known: str) -> dict[str, Any]:
+        """The body, which may have these fields alone.
+
+        Raises:
+            InvalidRequest: it is no JSON object, or has another field.
+        """
+        body = await self.received.object()
+        for name in body:
+            if name not in known:
+                raise invalid(name, f"is not known; known are {', '.join(known)}")
+        return body
+
+
+Answer = Callable[[ApiCall], Awaitable[dict[str, Any]]]
+
+
+class MethodEndpoint:
+    """A path, with the function that answers each of its methods."""
+
+    def __init__(self, auth: KeyAuthenticator, max_body_bytes: int, answers: Mapping[str, Answer]) -> None:
+        self._auth = auth
+        self._max_body_bytes = max_body_bytes
+        self._answers = answers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        most = self._max_body_bytes if scope["method"] == "POST" else None
+        got = await received(scope, receive, self._auth, most)
+        log_facts = scope["gateway"]
+        text = scope["query_string"].decode("latin-1")
+        query, named = parameters(text), included(text)
+        call = ApiCall(got, log_facts["request_id"], scope["path_params"], query, named)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        answer = await self._answers[method](call)
+        conversation_id = call.path.get("conversation_id") or call.query.get("conversation") or conversation_of(answer)
+        log_facts["conversation_id"] = conversation_id
+        await send_json(send, 200, answer, answer_headers(conversation_id))
+
+
+def conversation_of(answer: Mapping[str, Any]) -> str | None:
+    """The conversation that an answer is or belongs to."""
+    if answer.get("object") == "conversation":
+        return str(answer["id"])
+    named = answer.get("conversation")
+    return str(named["id"]) if isinstance(named, dict) else None

@@ -1,0 +1,119 @@
+"""`GET /v1/gateway/trail` and `GET /v1/gateway/trail/export`, for keys of role `admin`."""
+
+import re
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from starlette.routing import Route
+
+from gateway.api.api_call import ApiCall, MethodEndpoint, received
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.fields import invalid
+from gateway.api.pagination import Query, limit_of, newest_first, parameters
+from gateway.api.server.fast_router import Receive, Scope, Send, send_start
+from gateway.core.config.auth_settings import ADMIN
+from gateway.core.errors import Forbidden
+from gateway.core.types.audit_log import NewEvent, TrailQuery, actor_of
+from gateway.core.types.chat import RequestCaller
+from gateway.storage.audit_log.append import AuditLog
+from gateway.storage.audit_log.listing import all_events, event_json, event_lines, read_events
+from gateway.storage.database.engine import DatabaseTransactions
+
+PATH = "/v1/gateway/trail"
+LINES = {"content-type": "application/x-ndjson", "cache-control": "no-store"}
+NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+LATEST = 253_402_300_799
+"""Latest Unix time of a query: databases hold no time after the year 9999."""
+MAX_DIGITS = 18
+
+
+class TrailExport:
+    """All events as lines of JSON, that of this export included."""
+
+    def __init__(self, transactions: DatabaseTransactions, auth: KeyAuthenticator, trail: AuditLog) -> None:
+        self._transactions = transactions
+        self._auth = auth
+        self._trail = trail
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = _admin((await received(scope, receive, self._auth, None)).caller)
+        given = parameters(scope["query_string"].decode("latin-1"))
+        query = trail_query({name: value for name, value in given.items() if name not in ("limit", "order")})
+        details = {"after": query.after} if query.after is not None else {}
+        await self._trail.saw(NewEvent(actor_of(caller), "trail.exported", details=details))
+        await send_start(send, 200, LINES)
+        async for page in all_events(self._transactions, query):
+            await send({"type": "http.response.body", "body": event_lines(page), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class TrailList:
+    """A page of events; the next one begins after `last_id`."""
+
+    def __init__(self, transactions: DatabaseTransactions) -> None:
+        self._transactions = transactions
+
+    async def answer(self, call: ApiCall) -> dict[str, Any]:
+        """OpenAI's form of a list."""
+        _admin(call.received.caller)
+        query = trail_query(call.query)
+        found, has_more = await self._transactions.run(partial(read_events, query=query))
+        numbers = [event.number for event in found]
+        ends = {"first_id": numbers[0] if numbers else None, "last_id": numbers[-1] if numbers else None}
+        return {"object": "list", "data": [event_json(event) for event in found], **ends, "has_more": has_more}
+
+
+def _admin(caller: RequestCaller) -> RequestCaller:
+    """
+    Raises:
+        Forbidden: it is for administrators alone.
+    """
+    if ADMIN not in caller.roles:
+        raise Forbidden("The trail is for keys of role 'admin'; where there are no keys, for `gateway trail`.")
+    return caller
+
+
+def trail_query(given: Query) -> TrailQuery:
+    """The parameters of a list of events.
+
+    Raises:
+        InvalidRequest: a parameter breaks its rule; names it.
+    """
+    for name in ("action", "actor"):
+        if name in given and not NAME.fullmatch(given[name]):
+            raise invalid(name, "must be 1 to 64 letters, digits, dots, dashes or underscores")
+    since, until = _number(given, "since"), _number(given, "until")
+    for name, second in (("since", since), ("until", until)):
+        if second is not None and second > LATEST:
+            raise invalid(name, "must be a Unix time in whole seconds")
+    return TrailQuery(
+        after=_number(given, "after"),
+        limit=limit_of(given),
+        action=given.get("action"),
+        actor=given.get("actor"),
+        since=_time(since),
+        until=_time(until),
+        newest_first=newest_first(given, "asc"),
+    )
+
+
+def _number(given: Query, name: str) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        raise invalid(name, "must be a whole number")
+    return int(text)
+
+
+def _time(second: int | None) -> datetime | None:
+    return None if second is None else datetime.fromtimestamp(second, UTC)
+
+
+def trail_routes(transactions: DatabaseTransactions, auth: KeyAuthenticator, trail: AuditLog) -> list[Route]:
+    """Both."""
+    return [
+        Route(PATH, MethodEndpoint(auth, 0, {"GET": TrailList(transactions).answer}), methods=["GET"]),
+        Route(f"{PATH}/export", TrailExport(transactions, auth, trail), methods=["GET"]),
+    ]

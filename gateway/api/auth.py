@@ -1,0 +1,262 @@
+"""Whose request it is (guarantee §8)."""
+
+import hashlib
+import hmac
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from gateway.api.runtime_keys import EXPIRED, RuntimeKeys
+from gateway.api.server.fast_router import Scope, came_by_messages
+from gateway.api.tokens import SignedTokens, is_signed
+from gateway.core.clock import SystemClock
+from gateway.core.config.auth_settings import ADMIN, USER, ApiKey, AuthSettings
+from gateway.core.errors import Forbidden, InvalidRequest, StorageUnavailable, Unauthorized
+from gateway.core.ports import Clock
+from gateway.core.types.chat import ANTHROPICS_KEY, RequestCaller
+from gateway.core.types.keys import KeyPolicy, is_ours, policy_of
+from gateway.storage.store import ConversationStore
+
+ANONYMOUS = "anonymous"
+"""Tenant of all requests without a token."""
+UNKNOWN = "unknown"
+"""Tenant of a request while the storage, and with it the secret of the hashes, cannot be reached."""
+MAX_TENANTS = 10_000
+"""Hashes in the cache; some 200 bytes each."""
+FORWARDED_HEADERS = (b"openai-organization", b"openai-project", b"openai-beta")
+BLANKS = " \t"
+"""What may stand around a header's value. `str.strip` would take away more of a key that is padded."""
+READS = ("GET", "HEAD", "OPTIONS")
+ASK_AGAIN = 5.0
+"""Seconds after which the storage is asked again for the secret, if all that needs it is the id of a configured key."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ConfiguredKey:
+    digest: bytes = field(repr=False)
+    entry: ApiKey = field(repr=False)
+
+
+class KeyAuthenticator:
+    """Finds the tenant of a request. Configured keys are kept as digests and compared in constant time; those made at
+    runtime are looked up by theirs."""
+
+    def __init__(
+        self,
+        settings: AuthSettings,
+        store: ConversationStore,
+        keys: RuntimeKeys | None = None,
+        clock: Clock | None = None,
+        tokens: SignedTokens | None = None,
+    ) -> None:
+        self._keys = [_ConfiguredKey(_digest(entry.key.get_secret_value()), entry) for entry in settings.keys]
+        self._wants_keys = settings.wants_keys
+        self._store = store
+        self._runtime = keys
+        self._tokens = tokens
+        self._clock = clock or SystemClock()
+        self._ids: dict[bytes, str] = {}
+        self._policies: dict[bytes, KeyPolicy] = {}
+        self._holders: dict[str, KeyPolicy] = {}
+        self._ask_from = 0.0
+
+    async def caller(self, scope: Scope) -> RequestCaller:
+        """The tenant of a request, its key and project. Without a key of ours, where none is wanted, the tenant is that
+        of the bearer token, which may then go upstream.
+
+        Raises:
+            Unauthorized: a key is wanted and the request has none that counts, or its token is not ASCII.
+            Forbidden: its key may only look, and this is no request that looks.
+            InvalidRequest: a header that goes upstream is not ASCII.
+            StorageUnavailable: its key was made at runtime, and nobody can tell whether it counts.
+            IdentityProviderUnavailable: its token is signed, and nobody can tell by whom.
+        """
+        found = await self._caller(scope)
+        if found.key is not None and USER not in found.roles and scope.get("method", "GET") not in READS:
+            raise Forbidden("This key may look, and do nothing else: it has no role 'user'.")
+        return found
+
+    async def admin(self, scope: Scope) -> RequestCaller:
+        """Who asks for what administrators alone may do; that takes no role 'user'.
+
+        Raises:
+            Forbidden: the request has no key of role 'admin'.
+            Unauthorized, InvalidRequest, StorageUnavailable: as of `caller`.
+        """
+        found = await self._caller(scope)
+        if found.key is None or ADMIN not in found.roles:
+            raise Forbidden("This takes a key of the gateway's own with the role 'admin'.")
+        return found
+
+    async def _caller(self, scope: Scope) -> RequestCaller:
+        token, anthropics = _bearer(scope), None
+        if token is None and (self._wants_keys or came_by_messages(scope)):
+            anthropics = token = _anthropics(scope)
+        elif token is not None and token.startswith(ANTHROPICS_KEY):
+            anthropics = token
+        headers = {k.decode(): _plain(k, v) for k, v in scope["headers"] if k in FORWARDED_HEADERS}
+        if headers:
+            headers = {name: value for name, value in headers.items() if not is_ours(value)}
+        if self._wants_keys or (token is not None and is_ours(token)):
+            policy = await self._policy(token)
+            return RequestCaller(policy.tenant, None, headers, policy.key_id, policy.project, policy.roles, key=policy)
+        if token is None:
+            return RequestCaller(ANONYMOUS, None, headers)
+        if not token.isascii():
+            raise Unauthorized("An API key holds ASCII characters only.")
+        secret = await self._secret_or_none()
+        key_id = None if secret is None else self._keyed(secret, _digest(token), token)
+        own = token if anthropics is None else None
+        return RequestCaller(key_id or UNKNOWN, own, headers, key_id, anthropic_key=anthropics)
+
+    async def _policy(self, token: str | None) -> KeyPolicy:
+        """What is known of the key of ours that is this token, or of whom it names if somebody else signed it.
+
+        Raises:
+            Unauthorized: it is none that counts.
+            StorageUnavailable: it was made at runtime, and nobody can tell.
+            Forbidden, IdentityProviderUnavailable: as of `SignedTokens.policy`.
+        """
+        key = self._configured(token)
+        if key is None and token is not None and self._tokens is not None and is_signed(token):
+            return await self._tokens.policy(token, await self._secret_or_none())
+        if key is None and token is not None and is_ours(token) and self._runtime is not None:
+            return await self._runtime.policy(token)
+        if key is None:
+            text = "No API key was given." if token is None else "This API key is not known here."
+            raise Unauthorized(f"{text} Send one as 'Authorization: Bearer KEY'.")
+        policy = self._policies.get(key.digest)
+        if policy is None:
+            policy = policy_of(await self._id_of(key), key.entry)
+            if policy.key_id is not None:
+                self._policies[key.digest] = policy
+        if policy.ended(self._clock.now()):
+            raise Unauthorized(EXPIRED)
+        return policy
+
+    async def holder(self, token: str) -> KeyPolicy:
+        """Whose a key of ours is; it has an id.
+
+        Raises:
+            Unauthorized: it is none that counts.
+            StorageUnavailable: its id, or whether it counts, cannot be read.
+        """
+        await self._store.secret()
+        self._ask_from = 0.0
+        return await self._policy(token)
+
+    async def holder_of(self, key_id: str) -> KeyPolicy | None:
+        """Whose the key of that id is; None if it does not count, or not any more.
+
+        Raises:
+            StorageUnavailable: nobody can tell.
+        """
+        found = (await self.configured()).get(key_id)
+        if found is not None:
+            return None if found.ended(self._clock.now()) else found
+        return await self._runtime.by_id(key_id) if self._runtime is not None else None
+
+    async def names(self, key_ids: Collection[str]) -> dict[str, str]:
+        """What people call the keys of these ids, where they do.
+
+        Raises:
+            StorageUnavailable: it cannot be read.
+        """
+        configured = await self.configured()
+        found = {key_id: configured[key_id].name for key_id in key_ids if key_id in configured}
+        others = [key_id for key_id in key_ids if key_id not in configured]
+        if others and self._runtime is not None:
+            made = await self._runtime.store.by_ids(others)
+            found |= {key_id: key.policy.name for key_id, key in made.items()}
+        return {key_id: name for key_id, name in found.items() if name is not None}
+
+    async def configured(self) -> dict[str, KeyPolicy]:
+        """All keys of `auth.keys`, by their ids.
+
+        Raises:
+            StorageUnavailable: the secret of their ids cannot be read.
+        """
+        if self._keys and not self._holders:
+            secret = await self._store.secret()
+            ids = (self._keyed(secret, key.digest, key.entry.key.get_secret_value()) for key in self._keys)
+            pairs = zip(self._keys, ids, strict=True)
+            self._holders = {key_id: policy_of(key_id, key.entry) for key, key_id in pairs}
+        return self._holders
+
+    async def _id_of(self, key: _ConfiguredKey) -> str | None:
+        """The id of a configured key; None while the secret cannot be read. Nobody waits for that alone, but once in a
+        while."""
+        known = self._ids.get(key.digest)
+        if known is not None or time.monotonic() < self._ask_from:
+            return known
+        try:
+            secret = await self._store.secret()
+        except StorageUnavailable:
+            self._ask_from = time.monotonic() + ASK_AGAIN
+            return None
+        return self._keyed(secret, key.digest, key.entry.key.get_secret_value())
+
+    async def _secret_or_none(self) -> bytes | None:
+        """The key of keyed hashes; None while it cannot be read. A request that needs the storage fails later; the
+        others must work without it (guarantee §3.6)."""
+        try:
+            return await self._store.secret()
+        except StorageUnavailable:
+            return None
+
+    def _keyed(self, secret: bytes, digest: bytes, token: str) -> str:
+        """The id of a key: its keyed hash, cached. It is the tenant of a client's own token, too."""
+        known = self._ids.get(digest)
+        if known is None:
+            if len(self._ids) >= MAX_TENANTS:
+                self._ids.clear()
+            known = self._ids[digest] = f"key_{hmac.digest(secret, token.encode(), 'sha256').hex()[:40]}"
+        return known
+
+    def _configured(self, token: str | None) -> _ConfiguredKey | None:
+        given = _digest(token or "")
+        found = None
+        for key in self._keys:  # no early end, whose time could be measured
+            if hmac.compare_digest(key.digest, given):
+                found = key
+        return found
+
+
+def _plain(name: bytes, value: bytes) -> str:
+    if not value.isascii():
+        header_name = name.decode()
+        raise InvalidRequest(f"{header_name} must be ASCII.", param=header_name, code="invalid_value")
+    return value.decode()
+
+
+def _bearer(scope: Scope) -> str | None:
+    value = _only(scope, b"authorization")
+    if value is None:
+        return None
+    scheme, _, token = value.partition(" ")
+    token = token.strip(BLANKS)
+    return token if scheme.lower() == "bearer" and token else None
+
+
+def _anthropics(scope: Scope) -> str | None:
+    """The key as clients of Anthropic's API send it. It goes to no other upstream (guarantee §1)."""
+    return (_only(scope, b"x-api-key") or "").strip(BLANKS) or None
+
+
+def _only(scope: Scope, name: bytes) -> str | None:
+    """The header of that name. Of two that differ, whatever stands in front may have looked at the other.
+
+    Raises:
+        Unauthorized: there are such two.
+    """
+    found: bytes | None = None
+    for key, value in scope["headers"]:
+        if key == name:
+            if found is not None and value != found:
+                raise Unauthorized(f"The request has two different {name.decode()} headers.")
+            found = value
+    return None if found is None else found.decode("latin-1")
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

@@ -1,0 +1,102 @@
+"""`POST /v1/chat/completions`."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from gateway.api.completion_handler import CompletionHandler, StreamWriter
+from gateway.api.request.body_cache import BodyCache, read_chat_request
+from gateway.api.request.validation import RequestArrival
+from gateway.api.server.fast_router import STREAM_END, Receive, Scope, Send, event
+from gateway.api.server.keepalive import comment
+from gateway.core import jsons
+from gateway.core.config.settings import Settings
+from gateway.core.errors import GatewayError
+from gateway.core.formats.responses.request_parser import ResponsesReading
+from gateway.core.types.chat import ChatRequest, RequestCaller
+from gateway.pipeline.streaming import Chunks
+
+
+class ChatCompletions:
+    """The endpoint."""
+
+    def __init__(self, answering: CompletionHandler, settings: Settings, resends: BodyCache) -> None:
+        self._answering = answering
+        self._settings = settings
+        self._resends = resends
+
+    async def __call__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        translated: Callable[[bytes], bytes] | None = None,
+        caller: RequestCaller | None = None,
+    ) -> None:
+        """`translated` makes a chat of the body of another API's request; it may raise `InvalidRequest`. `caller` is
+        who asks, where that is known already."""
+        dialect = ChatDialect(self._settings, self._resends, translated)
+        await self._answering.answer(scope, receive, send, dialect, caller)
+
+
+class ChatDialect:
+    """The inner form in its own words, which are those of chat completions (a `Dialect`); one for each request, as some
+    come in the words of Responses and are answered as any chat."""
+
+    def __init__(
+        self, settings: Settings, resends: BodyCache, translated: Callable[[bytes], bytes] | None = None
+    ) -> None:
+        self._settings = settings
+        self._resends = resends
+        self._translated = translated
+        self._reading: ResponsesReading | None = None
+
+    def read(
+        self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
+    ) -> ChatRequest:
+        """The request; of a body that begins as an earlier one only the rest is parsed (ADR 20)."""
+        if self._translated is not None:
+            raw = self._translated(raw)
+        return read_chat_request(self._resends, raw, headers, caller, self._settings, arrival, self._read)
+
+    def _read(self, reading: ResponsesReading) -> None:
+        self._reading = reading
+
+    async def look_up(self, caller: RequestCaller) -> None:
+        """A chat says everything itself."""
+
+    def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
+        """The body is kept for later requests that begin with the same bytes."""
+        is_as_it_came = self._translated is None and request.native is None
+        return self._resends.holding(raw, request) if is_as_it_came else nullcontext()
+
+    def own_name(self, path: str) -> str:
+        """The same, unless the client has said it in other words."""
+        return path if self._reading is None else self._reading.own_name(path)
+
+    def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
+        """The completion as it is."""
+        return jsons.dumps(body)
+
+    def writer(self, request: ChatRequest) -> StreamWriter:
+        """Chunks as they are."""
+        return CHUNKS
+
+
+class _ChatChunks:
+    """Chunks as they are, then `[DONE]`."""
+
+    def events(self, chunks: Chunks) -> bytes:
+        return b"".join([event(chunk) for chunk in chunks])
+
+    def end(self) -> bytes:
+        return STREAM_END
+
+    def fault(self, error: GatewayError) -> bytes:
+        return event(error.body())
+
+    def alive(self, said: bytes) -> bytes:
+        return comment(said)
+
+
+CHUNKS = _ChatChunks()

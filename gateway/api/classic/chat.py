@@ -1,0 +1,280 @@
+"""`POST /api/v1/chat` and `/api/v1/chat/stream`: one message in, one answer out (guarantee §11.10).
+
+The body becomes one of `/v1/chat/completions`, whose endpoint reads, checks, answers and stores it. What comes back is
+said again in the words of this API.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, TypeAdapter
+
+from gateway.api.chat.endpoint import ChatCompletions
+from gateway.api.conversations.context import as_window
+from gateway.api.fields import RequestFields, SessionName, invalid, missing, read, renamed
+from gateway.api.pagination import given_metadata
+from gateway.api.request.validation import CONVERSATION_ID
+from gateway.api.server.fast_router import CLIENT, STREAM_END, ClientConnection, Message, Receive, Scope, Send, event
+from gateway.api.server.receiving import json_body
+from gateway.core import jsons
+from gateway.core.config.settings import Settings
+from gateway.core.errors import GatewayError
+from gateway.core.types.artifacts import WORKFLOW_SPEC
+from gateway.core.types.tool_steps import calls_of, text_of
+
+Json = dict[str, Any]
+NOT_HERE = ("messages", "conversation", "stream", "stream_options", "n")
+"""Fields of a chat that this API says in other words, or not at all."""
+NAMED_HERE = {"conversation": "conversation_id"}
+"""What errors of a chat name, by what they are called here."""
+SPEC_TITLE = "Workflow specification"
+"""The title of the document that a `workflow_spec` becomes, before its `workflow_id`."""
+DATA = b"data: "
+WORKFLOW = "workflow"
+"""The type of the things that this API has paths for."""
+
+
+def _not_blank(text: str) -> str:
+    if not text or text.isspace():
+        raise ValueError("not be empty")
+    return text
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable() or text.isspace():
+        raise ValueError("be 1 to 128 printable characters")
+    return text
+
+
+class ClassicMessage(RequestFields):
+    """The fields of a message that this API reads itself; all others are those of a chat."""
+
+    message: Annotated[str, AfterValidator(_not_blank)]
+    conversation_id: SessionName | None = None
+    workflow_id: Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_printable)] | None = None
+    workflow_spec: dict[str, Any] | None = None
+    model: str | None = None
+
+
+SAID = TypeAdapter(ClassicMessage)
+
+
+def default_model(settings: Settings) -> str | None:
+    """The model of requests that name none: the first of `model_list` that is a name; None without one."""
+    return next((entry.model_name for entry in settings.model_list if "*" not in entry.model_name), None)
+
+
+def as_chat(raw: bytes, default: str | None, *, stream: bool) -> tuple[Json, str | None]:
+    """A body as one of `/v1/chat/completions`, and the client's own name of the conversation, if it is one.
+
+    Raises:
+        InvalidRequest: a field breaks a rule; `param` names it.
+    """
+    body = json_body(raw)
+    said = read(SAID, body)
+    for name in NOT_HERE:
+        if body.get(name) is not None:
+            raise invalid(name, "is not taken here: this API has message, conversation_id and /chat/stream")
+    chat = {key: value for key, value in body.items() if key not in (*ClassicMessage.model_fields, *NOT_HERE)}
+    model = default if said.model is None else said.model
+    if model is None:
+        raise missing("model")
+    if said.conversation_id is not None:
+        chat |= named_conversation(chat, said.conversation_id)
+    if said.workflow_id is not None:
+        chat |= about_workflow(chat, said.workflow_id)
+    if said.workflow_spec:
+        chat |= with_workflow_spec(chat, said.workflow_spec, said.workflow_id)
+    message = {"role": "user", "content": said.message}
+    own = None if "conversation" in chat else said.conversation_id
+    return {**chat, "model": model, "messages": [message], "stream": stream}, own
+
+
+def named_conversation(chat: Json, name: str) -> Json:
+    """Fields of a chat that name its conversation. A name of the client's own is that of a session: the conversation
+    begins with its first use."""
+    if CONVERSATION_ID.match(name):
+        return {"conversation": name}
+    context = chat.get("context") or {}
+    if not isinstance(context, dict):
+        raise invalid("context", "must be an object")
+    return {"context": {**context, "session": name}}
+
+
+def about_workflow(chat: Json, workflow_id: str) -> Json:
+    """Fields of a chat that say which workflow it is about: completions are found by it, and where the request is
+    stored it is remembered as a thing of the conversation."""
+    found: Json = {"metadata": {**given_metadata(chat.get("metadata")), "workflow_id": workflow_id}}
+    memory = chat.get("memory") or {}
+    if chat.get("store") is False or not isinstance(memory, dict) or memory.get("things") is False:
+        return found
+    others = memory.get("remember") or []
+    if not isinstance(others, list):  # the chat's own check names it
+        return found
+    return {**found, "memory": {**memory, "remember": [*others, {"type": WORKFLOW, "id": workflow_id}]}}
+
+
+def with_workflow_spec(chat: Json, spec: Json, workflow_id: str | None) -> Json:
+    """Fields of a chat that show its model a workflow as an attached document, behind those that its client attaches:
+    labelled, as data (guarantee §4 I6)."""
+    others = chat.get("attachments") or []
+    if not isinstance(others, list):  # the chat's own check names it
+        return {}
+    title = f"{SPEC_TITLE} {workflow_id}" if workflow_id else SPEC_TITLE
+    shown = {"content": jsons.dumps(spec).decode(), "title": title, "attachment_type": WORKFLOW_SPEC}
+    return {"attachments": [*others, shown]}
+
+
+@dataclass(slots=True)
+class ClassicAnswer:
+    """An answer, as far as it has come. `name` is the client's own name of the conversation."""
+
+    name: str | None = None
+    texts: list[str] = field(default_factory=list)
+    calls: dict[int, Json] = field(default_factory=dict)
+    metadata: Json = field(default_factory=dict)
+    conversation: str | None = None
+
+    def as_json(self) -> Json:
+        """The answer in this API's words."""
+        calls = list(self.calls.values())
+        found = {
+            "response": "".join(self.texts),
+            "conversation_id": self.name or self.conversation,
+            "tools_used": names_of(calls),
+            "context": as_window(self.metadata.get("context_utilization") or {}),
+            "response_metadata": self.metadata,
+        }
+        return {**found, "tool_calls": calls} if calls else found
+
+    def add(self, part: Json) -> str:
+        """Adds a whole completion or a chunk of one; returns the text that it brings."""
+        self.metadata = part.get("response_metadata") or self.metadata
+        self.conversation = (part.get("conversation") or {}).get("id") or self.conversation
+        text = ""
+        for choice in part.get("choices") or ():
+            message = choice.get("message") or choice.get("delta") or {}
+            text += text_of(message.get("content"))
+            for number, call in enumerate(calls_of(message)):
+                self._add_call(call.get("index", number), call)
+        self.texts.append(text)
+        return text
+
+    def _add_call(self, index: int, piece: Json) -> None:
+        """The first piece of a call has its id and name; the others bring arguments."""
+        known = self.calls.get(index)
+        if known is None:
+            self.calls[index] = {key: value for key, value in piece.items() if key != "index"}
+            return
+        function, more = known.setdefault("function", {}), piece.get("function") or {}
+        function["arguments"] = (function.get("arguments") or "") + (more.get("arguments") or "")
+
+
+def names_of(calls: Iterable[Json]) -> list[str]:
+    """The tools that were called, each once, in order."""
+    functions = (call.get("function") or call.get("custom") or {} for call in calls)
+    return list(dict.fromkeys(str(function.get("name")) for function in functions))
+
+
+class ClassicChat:
+    """Answers by one JSON object; with `stream` by events with a `delta` of text each, then one with that object, then
+    `[DONE]`."""
+
+    def __init__(self, chat: ChatCompletions, settings: Settings, *, stream: bool) -> None:
+        self._chat = chat
+        self._default = default_model(settings)
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer, names = ClassicAnswer(), dict(NAMED_HERE)
+
+        def translated(raw: bytes) -> bytes:
+            body, answer.name = as_chat(raw, self._default, stream=self._stream)
+            attached = body.get("attachments")
+            kinds = [each.get("attachment_type") for each in attached or () if isinstance(each, dict)]
+            if kinds == [WORKFLOW_SPEC]:
+                names.update({"attachments": WORKFLOW_SPEC, "attachments[0].content": WORKFLOW_SPEC})
+            return jsons.dumps(body)
+
+        client: ClientConnection | None = scope.get(CLIENT)
+        if client is not None:
+            scope = {**scope, CLIENT: _ClassicClient(client, answer)}
+        try:
+            await self._chat(scope, receive, _sending(send, answer), translated)
+        except GatewayError as error:
+            renamed(error, lambda path: names.get(path, path))
+            raise
+
+
+def _sending(send: Send, answer: ClassicAnswer) -> Send:
+    """Sends what the chat sends in this API's words: a stream as it comes, a whole answer as a whole."""
+    start: Message = {}
+    pieces: list[bytes] = []
+
+    async def sent(message: Message) -> None:
+        nonlocal start
+        if message["type"] == "http.response.start":
+            start = message
+            if _is_stream(message):
+                await send(message)
+            return
+        body, more = message.get("body", b""), message.get("more_body", False)
+        if _is_stream(start):
+            body = _events(body, answer)
+            if body or not more:
+                await send({**message, "body": body})
+            return
+        pieces.append(body)
+        if not more:
+            content = _whole(b"".join(pieces), answer)
+            headers = [pair for pair in start["headers"] if pair[0] != b"content-length"]
+            await send({**start, "headers": [*headers, (b"content-length", str(len(content)).encode())]})
+            await send({**message, "body": content})
+
+    return sent
+
+
+def _is_stream(start: Message) -> bool:
+    return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in start["headers"])
+
+
+def _whole(content: bytes, answer: ClassicAnswer) -> bytes:
+    """A completion in this API's words; a dry run as it is."""
+    body = jsons.loads_decimal(content)
+    if body.get("object") != "chat.completion":
+        return content
+    answer.add(body)
+    return jsons.dumps(answer.as_json())
+
+
+def _events(piece: bytes, answer: ClassicAnswer) -> bytes:
+    """The events of a piece of a stream, which holds whole ones, in this API's words."""
+    found = b""
+    for each in piece.split(b"\n\n"):
+        if not each.startswith(DATA):
+            continue
+        if each + b"\n\n" == STREAM_END:
+            found += event(answer.as_json()) + STREAM_END
+            continue
+        chunk = jsons.loads_decimal(each.removeprefix(DATA))
+        if "error" in chunk:
+            found += each + b"\n\n"
+        elif text := answer.add(chunk):
+            found += event({"delta": text})
+    return found
+
+
+class _ClassicClient:
+    """The connection of a request, which gets what is written to it in this API's words (`edge.ClientConnection`)."""
+
+    def __init__(self, client: ClientConnection, answer: ClassicAnswer) -> None:
+        self._client = client
+        self._answer = answer
+
+    def has_left(self) -> bool:
+        return self._client.has_left()
+
+    def write(self, piece: bytes) -> bool:
+        events = _events(piece, self._answer)
+        return self._client.write(events) if events else True

@@ -1,0 +1,261 @@
+"""The rest of `/api/v1/…`: conversations and their histories, clearing and deleting them, health, statistics, and the
+prompt profile that a message calls for (guarantee §11.10). Each asks the same parts as its sister below `/v1/`."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from gateway.api.api_call import ApiCall, MethodEndpoint
+from gateway.api.auth import ANONYMOUS, KeyAuthenticator
+from gateway.api.classic.chat import WORKFLOW, default_model, names_of
+from gateway.api.conversations.context import as_context
+from gateway.api.conversations.endpoint import ConversationEndpoints
+from gateway.api.fields import is_session_name, missing
+from gateway.api.operations import ReadyEndpoint
+from gateway.api.pagination import check_named, limit_of, newest_first
+from gateway.api.request.body_cache import BodyCache
+from gateway.api.request.validation import CONVERSATION_ID
+from gateway.api.server.fast_router import Receive, Scope, Send, send_json
+from gateway.api.statistics import StatisticsEndpoint
+from gateway.context.manager import ContextManager
+from gateway.core.config.settings import Settings
+from gateway.core.errors import ConversationNotFound, Unauthorized
+from gateway.core.tasks import offload_if
+from gateway.core.types.conversation import INLINE_MESSAGES, ConversationMessage, ConversationRef, StoredConversation
+from gateway.core.types.entities import MemoryEntity, ThingQuery
+from gateway.core.types.records import ConversationRecord, RecordQuery
+from gateway.core.types.tool_steps import calls_of, text_of, turn_starts
+from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.entities.memory import EntityStore
+from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.store import ConversationStore
+from gateway.upstream.routing.router import ConfiguredRouter
+
+Json = dict[str, Any]
+LATEST_BYTES = 2**16
+"""Of a conversation's latest messages, by which a prompt profile is told: no more than a turn counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicStorage:
+    """Where conversations and what they are about are: stored, and kept in the process."""
+
+    things: EntityStore
+    records: ConversationRecords
+    store: ConversationStore
+    paths: PathCache
+    resends: BodyCache
+
+
+class ClassicConversations:
+    """The endpoints `all`, `history`, `one` (clears), `permanent` (deletes for good), and `workflows` of one, with
+    `about`: the conversations of a workflow."""
+
+    def __init__(self, stored: ClassicStorage, conversations: ConversationEndpoints, auth: KeyAuthenticator) -> None:
+        self._stored = stored
+        self._conversations = conversations
+        self.all = MethodEndpoint(auth, 0, {"GET": self._list})
+        self.history = MethodEndpoint(auth, 0, {"GET": self._history})
+        self.one = MethodEndpoint(auth, 0, {"DELETE": self._clear})
+        self.permanent = MethodEndpoint(auth, 0, {"DELETE": self._delete})
+        self.workflows = MethodEndpoint(auth, 0, {"GET": self._workflows})
+        self.about = MethodEndpoint(auth, 0, {"GET": self._about})
+
+    async def _list(self, call: ApiCall) -> Json:
+        page = await self._conversations.page(call)
+        return {"conversations": [as_listed(each) for each in page.found], "has_more": page.has_more}
+
+    async def _history(self, call: ApiCall) -> Json:
+        most = limit_of(call.query) if "limit" in call.query else None
+        record = await find(self._stored.records, call)
+        found = await self._stored.store.find_conversation(
+            call.tenant, ConversationRef(record.conversation_id), max_bytes=None
+        )
+        path = found.path if found is not None else ()
+        turns = await offload_if(len(path) >= INLINE_MESSAGES, turns_of, path)
+        listed = turns if most is None else turns[-most:]
+        return {**as_listed(record), "turn_count": len(turns), "turns": listed}
+
+    async def _clear(self, call: ApiCall) -> Json:
+        """Drops what this process keeps of it. What is stored stays, and is read again when it is next asked for."""
+        record = await find(self._stored.records, call)
+        self._stored.paths.drop(record.conversation_id)
+        self._stored.resends.forget_tenant(call.tenant)  # they do not say whose conversation they are
+        return {"conversation_id": call.path["conversation_id"], "cleared": True}
+
+    async def _delete(self, call: ApiCall) -> Json:
+        record = await find(self._stored.records, call)
+        await self._conversations.delete(replace(call, path={"conversation_id": record.conversation_id}))
+        return {"conversation_id": call.path["conversation_id"], "deleted": True}
+
+    async def _workflows(self, call: ApiCall) -> Json:
+        """What the conversation is about, the latest first."""
+        record = await find(self._stored.records, call)
+        query = ThingQuery(
+            limit_of(call.query), None, newest_first(call.query, "desc"), record.conversation_id, WORKFLOW
+        )
+        page = await self._stored.things.page(call.tenant, query, record.conversation_id)
+        listed = [as_workflow(each) for each in page.found]
+        return {"conversation_id": call.path["conversation_id"], "workflows": listed, "has_more": page.has_more}
+
+    async def _about(self, call: ApiCall) -> Json:
+        """The conversations that are about a workflow, the latest first.
+
+        Raises:
+            Unauthorized: callers without a key are one tenant; the ids of conversations are all that keeps them apart.
+        """
+        if call.tenant == ANONYMOUS:
+            raise Unauthorized("An API key is required to list the conversations that are about a workflow.")
+        name = call.path["spec_id"]
+        if "\x00" in name:  # PostgreSQL takes no NUL, and nothing has such an id
+            return {"spec_id": name, "conversations": [], "has_more": False}
+        query = ThingQuery(limit_of(call.query), None, newest_first(call.query, "desc"))
+        page = await self._stored.things.conversations(call.tenant, WORKFLOW, name, query)
+        listed = [as_mention(each) for each in page.found]
+        return {"spec_id": name, "conversations": listed, "has_more": page.has_more}
+
+
+async def find(records: ConversationRecords, call: ApiCall, name: str | None = None) -> ConversationRecord:
+    """The conversation of the path, or of that name, by its id or by its client's own name.
+
+    Raises:
+        ConversationNotFound: the tenant has none.
+    """
+    name = call.path["conversation_id"] if name is None else name
+    if CONVERSATION_ID.match(name):
+        return await records.find(call.tenant, name)
+    page = await records.list_page(call.tenant, RecordQuery(1, session=name)) if is_session_name(name) else None
+    if page is None or not page.found:
+        raise ConversationNotFound("No such conversation.", param="conversation_id")
+    return page.found[0]
+
+
+def as_listed(record: ConversationRecord) -> Json:
+    """A conversation without its turns; `conversation_id` is its client's own name where it has one."""
+    return {
+        "conversation_id": record.session or record.conversation_id,
+        "id": record.conversation_id,
+        "created_at": _iso(record.created_at),
+        "last_updated": _iso(record.updated_at),
+        "metadata": record.metadata,
+    }
+
+
+def as_workflow(thing: MemoryEntity) -> Json:
+    """A workflow that a conversation is about, in this API's words."""
+    return {
+        "spec_id": thing.thing_id,
+        "name": thing.name,
+        "mentioned_at": _iso(thing.mentioned_at),
+        "action": thing.action,
+        "aliases": list(thing.aliases),
+    }
+
+
+def as_mention(thing: MemoryEntity) -> Json:
+    """A conversation that is about a workflow, with what was done with it there last."""
+    return {
+        "conversation_id": thing.conversation_id,
+        "mentioned_at": _iso(thing.mentioned_at),
+        "action": thing.action,
+    }
+
+
+def turns_of(path: Sequence[ConversationMessage]) -> list[Json]:
+    """The turns of a path, oldest first. Its answer is the last text that was said in it, its tools are those that were
+    called."""
+    starts = set(turn_starts(message.role for message in path))
+    turns: list[Json] = []
+    for index, message in enumerate(path):
+        if index in starts or not turns:
+            said = text_of(message.content) if message.role == "user" else ""
+            time = _iso(message.created_at) if message.created_at is not None else None
+            turns.append({"user_message": said, "agent_response": "", "timestamp": time, "mcp_tools_used": []})
+        if message.role == "assistant":
+            turn = turns[-1]
+            turn["agent_response"] = text_of(message.content) or turn["agent_response"]
+            turn["mcp_tools_used"] = _each_once(turn["mcp_tools_used"], names_of(calls_of(message.body)))
+    return turns
+
+
+def _each_once(known: Iterable[str], more: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys((*known, *more)))
+
+
+def _iso(time: datetime) -> str:
+    return time.isoformat()
+
+
+class ClassicHealth:
+    """`GET /api/v1/health`: `/health/ready` with the statistics for whoever may see them; without them for others."""
+
+    def __init__(self, ready: ReadyEndpoint, statistics: StatisticsEndpoint) -> None:
+        self._ready = ready
+        self._statistics = statistics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status, said = await self._ready.state()
+        try:
+            await self._statistics.admit(scope)
+        except Unauthorized:
+            await send_json(send, status, said)
+            return
+        await send_json(send, status, {**said, "context": self._statistics.as_json()})
+
+
+class MemoryStatistics:
+    """`GET /api/v1/memory/stats`: the statistics alone."""
+
+    def __init__(self, statistics: StatisticsEndpoint) -> None:
+        self._statistics = statistics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._statistics.admit(scope)
+        await send_json(send, 200, self._statistics.as_json())
+
+
+class PromptInfo:
+    """`GET /api/v1/debug/prompt-info`: the prompt profile that `message` calls for in `conversation_id`, what it takes
+    in tokens of `model`, and how full the conversation's window is. No model is asked."""
+
+    def __init__(
+        self,
+        stored: ClassicStorage,
+        context: ContextManager,
+        router: ConfiguredRouter,
+        auth: KeyAuthenticator,
+        settings: Settings,
+    ) -> None:
+        self._stored = stored
+        self._context = context
+        self._router = router
+        self._default = default_model(settings)
+        self.endpoint = MethodEndpoint(auth, 0, {"GET": self._find})
+
+    async def _find(self, call: ApiCall) -> Json:
+        check_named(call.query, "message", "conversation_id", "model")
+        model = call.query.get("model") or self._default
+        if model is None:
+            raise missing("model")
+        if not (self._router.lists(model) or self._router.serves_unlisted):
+            raise self._router.unknown(model, call.received.caller)
+        named, said = call.query.get("conversation_id"), call.query.get("message")
+        found, window = None, None
+        if named is not None:
+            record = await find(self._stored.records, call, named)
+            ref = ConversationRef(record.conversation_id)
+            found = await self._stored.store.find_conversation(call.tenant, ref, max_bytes=LATEST_BYTES)
+            window = as_context(await self._stored.records.window(call.tenant, record.conversation_id, None))
+        profile = await self._profile(found, said, model)
+        return {"model": model, **profile, "context": window}
+
+    async def _profile(self, found: StoredConversation | None, said: str | None, model: str) -> Json:
+        messages = [message.body for message in found.path] if found is not None else []
+        messages += [{"role": "user", "content": said}] if said is not None else []
+        before = found.profile if found is not None else None
+        profile, modes = await self._context.profiles(messages, before, self._router.facts(model))
+        if profile is None:
+            return {"mode": None, "reason": "no_prompt_profiles"}
+        tokens = {mode: each.tokens for mode, each in modes.items()}
+        return {**profile.as_json(), "monolith_tokens": profile.tokens + profile.saved_tokens, "modes": tokens}

@@ -1,0 +1,402 @@
+"""The way of a request through any API that asks a model: read, answered once, sent whole or as a stream (ADR 27).
+
+What differs between APIs is a `ApiAdapter`: how a request is read into the inner form, and how answers are worded.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+from gateway.api.auth import UNKNOWN, KeyAuthenticator
+from gateway.api.fields import renamed
+from gateway.api.key_watch import KeyWatch
+from gateway.api.request.repeats import REPLAYED, identify, keyed
+from gateway.api.request.stored_answer import replayed_chunks, stored_answer
+from gateway.api.request.validation import RequestArrival
+from gateway.api.server.admission import BodySlot, LargeBodies
+from gateway.api.server.fast_router import (
+    CLIENT,
+    EVENT_STREAM,
+    SENDING,
+    ClientConnection,
+    ClientDisconnected,
+    Receive,
+    Scope,
+    Send,
+    answer_headers,
+    as_gateway_error,
+    note_fault,
+    send_json,
+    send_json_bytes,
+    send_start,
+)
+from gateway.api.server.keepalive import KeptAlive
+from gateway.api.server.receiving import LARGE_BODY, read_body, until_disconnect
+from gateway.core.config.settings import Settings
+from gateway.core.errors import GatewayError, StorageUnavailable
+from gateway.core.ports import Clock
+from gateway.core.tasks import BackgroundTasks, offload_if
+from gateway.core.types.chat import SIGNS, ChatRequest, RequestCaller, stays
+from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.turn import RequestIdentity, StoredCompletion
+from gateway.pipeline.idempotency import IdempotencyGate, RunPermit
+from gateway.pipeline.limited import LimitedPipeline
+from gateway.pipeline.pipeline import Pipeline, WholeCompletion
+from gateway.pipeline.stages import PausedRequest
+from gateway.pipeline.streaming import Chunks, StreamedAnswer
+from gateway.storage.store import ConversationStore
+
+T = TypeVar("T")
+
+
+class StreamWriter(Protocol):
+    """One streamed answer in an API's words. Each method gives the bytes to send now, perhaps none."""
+
+    def events(self, chunks: Chunks) -> bytes:
+        """What these chunks (of the inner form, as chat completions have them) are."""
+        ...
+
+    def end(self) -> bytes:
+        """What stands behind the last chunk."""
+        ...
+
+    def fault(self, error: GatewayError) -> bytes:
+        """What stands at the end of an answer that broke off."""
+        ...
+
+    def alive(self, said: bytes) -> bytes:
+        """A sign of life between events; `said`: what an upstream's comment says, or nothing."""
+        ...
+
+
+Instead = Callable[[Scope, Send], Awaitable[None]]
+"""Answers a request in the place of a model."""
+
+
+class ApiAdapter(Protocol):
+    """An API's words for requests and answers."""
+
+    def read(
+        self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
+    ) -> ChatRequest | None:
+        """The request that a body holds, in the inner form; None: it refers to what is stored, which is to be looked up
+        before it is read again. It may run in a thread.
+
+        Args:
+            headers: those that `_is_told` lets through, in lower case.
+
+        Raises:
+            InvalidRequest: a field breaks a rule; `param` names it.
+        """
+        ...
+
+    async def look_up(self, caller: RequestCaller) -> Instead | None:
+        """Reads what the body that was read refers to. What it gives back answers in the place of a model.
+
+        Raises:
+            GatewayError: it is not there; or the body breaks a rule.
+        """
+        ...
+
+    def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
+        """Whatever is kept of a body while its request is answered."""
+        ...
+
+    def own_name(self, path: str) -> str:
+        """How this API calls a field of the inner form, for errors that name it."""
+        ...
+
+    def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
+        """A completion (of the inner form) as this API's JSON."""
+        ...
+
+    def writer(self, request: ChatRequest) -> StreamWriter:
+        """For the request's streamed answer."""
+        ...
+
+
+class CompletionHandler:
+    """Reads and validates, hands over to the pipeline, and sends what comes back."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        idempotency: IdempotencyGate,
+        store: ConversationStore,
+        auth: KeyAuthenticator,
+        settings: Settings,
+        clock: Clock,
+        bodies: LargeBodies,
+        limited: LimitedPipeline | None = None,
+    ) -> None:
+        """`limited`: asked in place of `pipeline` where budgets or limits may apply."""
+        server = settings.server
+        self._limited = limited
+        self._large_bodies = bodies
+        self._pipeline = pipeline
+        self._idempotency = idempotency
+        self._store = store
+        self._auth = auth
+        self._max_body_bytes = server.max_body_bytes
+        self._keepalive = server.keepalive
+        self.clock = clock
+        self._unattended = BackgroundTasks()
+        self.watch = KeyWatch(auth)
+
+    async def answer(
+        self, scope: Scope, receive: Receive, send: Send, dialect: ApiAdapter, caller: RequestCaller | None = None
+    ) -> PausedRequest | None:
+        """Answers one request, unless its client is to be told first that room was made for it.
+
+        Args:
+            caller: who asks, where that is known already.
+
+        Raises:
+            GatewayError: as drawn in `errors`, its field by the dialect's name; nothing has been sent yet.
+        """
+        try:
+            return await self._answer(scope, receive, send, dialect, caller)
+        except GatewayError as error:
+            renamed(error, dialect.own_name)
+            raise
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, dialect: ApiAdapter, caller: RequestCaller | None
+    ) -> PausedRequest | None:
+        at, started = self.clock.now(), self.clock.monotonic()
+        key, brings_key = keyed(scope), caller is None
+        caller = caller or await self._auth.caller(scope)
+        with self._large_bodies.place(caller.tenant) as place:
+            raw = await read_body(scope, receive, self._max_body_bytes, place)
+            facts, client = scope["gateway"], scope.get(CLIENT)
+            has_left = stays if client is None else client.has_left
+            arrival = RequestArrival(facts["request_id"], at, started, len(raw), facts, has_left)
+            request = await self._read(raw, scope, caller, arrival, dialect)
+            if not isinstance(request, ChatRequest):
+                await request(scope, send)
+                return None
+            identity = await identify(key, caller.tenant, raw, self._store) if key else None
+            way = _RequestScope(request, dialect, scope, receive, send, place)
+            with dialect.holding(raw, request):
+                del raw
+                if request.options.dry_run:
+                    return await self._dry_run(way)
+                if request.stream:
+                    return await self._kept_alive(identity, way, watched=brings_key)
+                return await self._answered(identity, way)
+
+    async def _answered(self, identity: RequestIdentity | None, way: "_RequestScope") -> PausedRequest | None:
+        return await (self._respond(way) if identity is None else self._respond_once(identity, way))
+
+    async def _kept_alive(
+        self, identity: RequestIdentity | None, way: "_RequestScope", *, watched: bool
+    ) -> PausedRequest | None:
+        """Answers by a stream that gives signs of life, and ends with its key. What fails once they have begun it is an
+        event in it."""
+        way.writer = writer = way.dialect.writer(way.request)
+        kept = KeptAlive(way.send, self._keepalive, writer.alive)
+        way.send = way.scope[SENDING] = kept
+        signs = SIGNS.set(kept.heard)
+        try:
+            with self.watch.holding(way.scope, way.request.caller) if watched else nullcontext():
+                return await self._answered(identity, way)
+        except ClientDisconnected:
+            raise
+        except Exception as error:
+            if not kept.is_under_way:
+                raise
+            fault = as_gateway_error(error, way.request.request_id)
+            await kept({"type": "http.response.body", "body": _faulty(way, writer, fault)})
+            return None
+        finally:
+            SIGNS.reset(signs)
+            kept.close()
+
+    async def _read(
+        self, raw: bytes, scope: Scope, caller: RequestCaller, arrival: RequestArrival, dialect: ApiAdapter
+    ) -> ChatRequest | Instead:
+        def read() -> ChatRequest | None:
+            return dialect.read(raw, told_headers(scope), caller, arrival)
+
+        is_large = len(raw) >= LARGE_BODY
+        while (request := await offload_if(is_large, read)) is None:
+            if (instead := await dialect.look_up(caller)) is not None:
+                return instead
+        if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
+            raise StorageUnavailable("The storage cannot be reached.")
+        scope["gateway"].update(model=request.model, stream=request.stream, tenant=caller.tenant)
+        if not request.store:
+            scope["gateway"]["store"] = False
+        if request.agent is not None:
+            scope["gateway"]["agent"] = request.agent.agent_id
+        return request
+
+    async def _dry_run(self, way: "_RequestScope") -> PausedRequest | None:
+        estimate = await until_disconnect(way.receive, self._way_of(way.request).dry_run(way.request))
+        if isinstance(estimate, PausedRequest):
+            return estimate
+        bill = estimate["response_metadata"]
+        headers = answer_headers(bill["conversation_id"], bill["cost"]["total_cost"])
+        await send_json(way.send, 200, estimate, headers)
+        return None
+
+    async def _respond(self, way: "_RequestScope") -> PausedRequest | None:
+        if way.request.stream:
+            return await until_disconnect(way.receive, self._stream(way))
+        completion = await until_disconnect(way.receive, self._way_of(way.request).answer(way.request))
+        return await self._send_completion(completion, way)
+
+    async def _respond_once(self, identity: RequestIdentity, way: "_RequestScope") -> PausedRequest | None:
+        """Runs the request, or sends the answer that it was given before."""
+        admitted = await until_disconnect(way.receive, self._idempotency.admit(identity, way.request))
+        if isinstance(admitted, StoredCompletion):
+            way.scope["gateway"]["replayed"] = True
+            way.scope["gateway"]["conversation_id"] = admitted.ledger.conversation_id
+            await _replay(way, admitted)
+            return None
+        way.request = request = replace(way.request, claim=admitted.claim)
+        if request.stream or not request.keeps_content:
+            with admitted:
+                return await self._respond(way)
+        completion = await self._answer_in_any_case(admitted, replace(request, has_left=stays), way.receive)
+        return await self._send_completion(completion, way)
+
+    async def _answer_in_any_case(
+        self, permit: RunPermit, request: ChatRequest, receive: Receive
+    ) -> WholeCompletion | PausedRequest:
+        """The answer, which is finished and stored also if the client leaves: by its key it is found again, so that
+        nothing is charged twice."""
+
+        async def answered() -> WholeCompletion | PausedRequest:
+            with permit:
+                return await self._way_of(request).answer(request)
+
+        task = self._unattended.start(answered())
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+        try:
+            return await until_disconnect(receive, _of(task))
+        except asyncio.CancelledError:  # the server ends this request; a client that leaves is no reason
+            task.cancel()
+            raise
+
+    def _way_of(self, request: ChatRequest) -> Pipeline | LimitedPipeline:
+        """What answers it."""
+        limited = self._limited
+        return limited if limited is not None and limited.may_limit(request.caller.key) else self._pipeline
+
+    async def close(self) -> None:
+        """Ends what goes on without its client, at shutdown; its bill is kept."""
+        self.watch.close()
+        await self._unattended.cancel()
+
+    async def _send_completion(
+        self, completion: WholeCompletion | PausedRequest, way: "_RequestScope"
+    ) -> PausedRequest | None:
+        if isinstance(completion, PausedRequest):
+            return completion
+        headers = {**completion.headers, **answer_headers(completion.conversation_id, completion.cost)}
+        way.scope["gateway"]["conversation_id"] = completion.conversation_id
+        content = way.dialect.whole(completion.body, way.request)
+        with self._large_bodies.occupied(len(content)):
+            await send_json_bytes(way.send, 200, content, headers)
+        return None
+
+    async def _stream(self, way: "_RequestScope") -> PausedRequest | None:
+        answer = await self._way_of(way.request).stream(way.request)
+        if isinstance(answer, PausedRequest):
+            return answer
+        way.place.release()
+        try:
+            await _send_stream(answer, way)
+        finally:
+            await answer.aclose()
+        return None
+
+
+def told_headers(scope: Scope) -> dict[str, str]:
+    """The headers that a dialect is shown, by their names in lower case."""
+    return {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if _is_told(k)}
+
+
+def _is_told(name: bytes) -> bool:
+    """Whether a dialect is shown a header: those that say something of the request, and no key."""
+    return (name[:2] == b"x-" and name != b"x-api-key") or name[:10] == b"anthropic-"
+
+
+class _RequestScope:
+    """A request on its way: where it came from and where its answer goes."""
+
+    __slots__ = ("dialect", "place", "receive", "request", "scope", "send", "writer")
+    writer: StreamWriter
+    """Of a streamed answer."""
+
+    def __init__(
+        self, request: ChatRequest, dialect: ApiAdapter, scope: Scope, receive: Receive, send: Send, place: BodySlot
+    ) -> None:
+        self.request = request
+        self.dialect = dialect
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.place = place
+
+
+async def _send_stream(answer: StreamedAnswer, way: _RequestScope) -> None:
+    way.scope["gateway"]["conversation_id"] = answer.conversation_id
+    headers = {**answer.headers, **EVENT_STREAM, **answer_headers(answer.conversation_id)}
+    await send_start(way.send, 200, headers)
+    writer = way.writer
+    try:
+        await answer.send_to(_EventStream(way.send, way.scope.get(CLIENT), writer))
+        end = writer.end()
+    except GatewayError as error:
+        end = _faulty(way, writer, error)
+    await way.send({"type": "http.response.body", "body": end})
+
+
+def _faulty(way: _RequestScope, writer: StreamWriter, error: GatewayError) -> bytes:
+    """The end of an answer that has begun, so that its status cannot change: an error event, and not the end of a whole
+    one (§7)."""
+    note_fault(way.scope["gateway"], error)
+    renamed(error, way.dialect.own_name)
+    return writer.fault(error)
+
+
+async def _replay(way: _RequestScope, stored: StoredCompletion) -> None:
+    """Sends what is stored of the first answer in the form that the request asks for."""
+    body, conversation_id, cost = stored_answer(stored)
+    request, dialect = way.request, way.dialect
+    if not request.stream:
+        headers = {**REPLAYED, **answer_headers(conversation_id, cost)}
+        await send_json_bytes(way.send, 200, dialect.whole(body, request), headers)
+        return
+    await send_start(way.send, 200, {**EVENT_STREAM, **REPLAYED, **answer_headers(conversation_id)})
+    chunks = replayed_chunks(body, request.choices, include_usage=request.include_usage)
+    await way.send({"type": "http.response.body", "body": way.writer.events(chunks) + way.writer.end()})
+
+
+class _EventStream:
+    """A streamed answer on its way (adapter of `turn.streaming.Receiver`)."""
+
+    def __init__(self, send: Send, client: ClientConnection | None, writer: StreamWriter) -> None:
+        self._send = send
+        self._client = client
+        self._sent = send.sent if isinstance(send, KeptAlive) else lambda: None
+        self._events = writer.events
+        self.writes_at_once = client is not None
+
+    async def send(self, chunks: Chunks) -> None:
+        if body := self._events(chunks):
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    def write(self, chunks: Chunks) -> bool:
+        if not (body := self._events(chunks)):
+            return True
+        self._sent()
+        return self._client is not None and self._client.write(body)
+
+
+async def _of(task: "asyncio.Task[T]") -> T:
+    return await asyncio.shield(task)

@@ -1,0 +1,145 @@
+"""`POST /v1/compress`: the fitted messages and their bill, for another gateway that asks the model itself (guarantee
+§13.11)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from gateway.api.auth import UNKNOWN, KeyAuthenticator
+from gateway.api.completion_handler import told_headers
+from gateway.api.fields import renamed
+from gateway.api.messages.endpoint import chat_request
+from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request
+from gateway.api.server.admission import LargeBodies
+from gateway.api.server.fast_router import Receive, Scope, Send, answer_headers, send_json
+from gateway.api.server.receiving import LARGE_BODY, json_body, read_body, until_disconnect
+from gateway.core import jsons
+from gateway.core.config.settings import Settings
+from gateway.core.errors import InvalidRequest, StorageUnavailable
+from gateway.core.formats.anthropic.request_parser import read_request
+from gateway.core.formats.anthropic.turns import as_turns
+from gateway.core.ports import Clock
+from gateway.core.tasks import offload_if
+from gateway.core.types.chat import ChatRequest, RequestCaller
+from gateway.core.types.conversation import ConversationRef
+from gateway.pipeline.limited import LimitedPipeline
+from gateway.pipeline.pipeline import Pipeline
+from gateway.pipeline.stages import not_paused
+
+Json = dict[str, Any]
+ANTHROPIC_PARTS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"})
+"""Types of parts that only Anthropic's messages have. Without any, its messages are a chat's."""
+UNCHANGED = "passthrough"
+
+
+class CompressEndpoint:
+    """The endpoint: a dry run in another shape, of which is kept what was forwarded (guarantee §4 I7)."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        limited: LimitedPipeline,
+        auth: KeyAuthenticator,
+        settings: Settings,
+        clock: Clock,
+        bodies: LargeBodies,
+    ) -> None:
+        self._pipeline = pipeline
+        self._limited = limited
+        self._auth = auth
+        self._settings = settings
+        self._clock = clock
+        self._large_bodies = bodies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        at, started, facts = self._clock.now(), self._clock.monotonic(), scope["gateway"]
+        caller = await self._auth.caller(scope)
+        facts["tenant"] = caller.tenant
+        with self._large_bodies.place(caller.tenant) as place:
+            raw = await read_body(scope, receive, self._settings.server.max_body_bytes, place)
+            arrival = RequestArrival(facts["request_id"], at, started, len(raw), facts)
+            asked = await offload_if(len(raw) >= LARGE_BODY, self._read, raw, told_headers(scope), caller, arrival)
+            if caller.tenant == UNKNOWN and asked.request.conversation != ConversationRef():
+                raise StorageUnavailable("The storage cannot be reached.")
+            facts.update(model=asked.request.model, stream=False, store=False)
+            try:
+                answer = await until_disconnect(receive, self._fitted(asked.request, asked.body))
+            except InvalidRequest as error:
+                renamed(error, asked.own_name)
+                raise
+        bill = answer["response_metadata"]
+        await send_json(send, 200, answer, answer_headers(bill["conversation_id"], bill["cost"]["total_cost"]))
+
+    def _read(
+        self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
+    ) -> "_CompressRequest":
+        """
+        Raises:
+            InvalidRequest: a field breaks a rule; `param` names it.
+        """
+        body = json_body(raw)
+        check_spelling(body, self._settings)
+        reading = read_request(body, headers, counted=True) if _is_anthropics(body) else None
+        own_name = reading.own_name if reading is not None else str
+        try:
+            if reading is not None:
+                request = chat_request(reading, headers, caller, self._settings, arrival)
+            else:
+                request = parse_chat_request(body, headers, caller, self._settings, arrival)
+        except InvalidRequest as error:
+            renamed(error, own_name)
+            raise
+        # Who asks the model asks the one that is named, and has neither our tool nor our citations to read.
+        options = replace(request.options, dry_run=True, sent_elsewhere=True, recall=False, cite=False, pauses=False)
+        return _CompressRequest(
+            body, replace(request, options=options, fallbacks=False, store=False, stream=False), own_name
+        )
+
+    async def _fitted(self, request: ChatRequest, body: Json) -> Json:
+        told = not_paused(await self._limited.dry_run(request))
+        messages, used = told["messages"], told["response_metadata"]["context_utilization"]
+        fitted = replace(request, messages=tuple(messages))
+        before = after = told["prompt_tokens"]  # as the fit has counted them
+        if messages != list(request.messages):
+            before = await self._pipeline.count(request)
+        system = body.get("system")
+        if request.api == "messages":
+            if used["strategy"] == UNCHANGED and not used.get("profile"):
+                messages = body["messages"]
+            else:
+                system, messages = _in_blocks(request, fitted, body["messages"])
+        answer: Json = {"messages": messages, **({"system": system} if system else {})}
+        counts = {"tokens_before": before, "tokens_after": after}
+        return {**answer, **counts, "response_metadata": told["response_metadata"]}
+
+
+class _CompressRequest(NamedTuple):
+    """A body, what it asks for, and how it calls a field of a chat."""
+
+    body: Json
+    request: ChatRequest
+    own_name: Callable[[str], str]
+
+
+def _is_anthropics(body: Json) -> bool:
+    if body.get("system") is not None:
+        return True
+    tools, messages = body.get("tools"), body.get("messages")
+    if any(isinstance(tool, dict) and "input_schema" in tool for tool in (tools if isinstance(tools, list) else ())):
+        return True
+    for message in messages if isinstance(messages, list) else ():
+        content = message.get("content") if isinstance(message, dict) else None
+        for part in content if isinstance(content, list) else ():
+            kind = part.get("type") if isinstance(part, dict) else None
+            if isinstance(kind, str) and kind in ANTHROPIC_PARTS:
+                return True
+    return False
+
+
+def _in_blocks(request: ChatRequest, fitted: ChatRequest, given: list[Json]) -> tuple[list[Json], list[Json]]:
+    """Fitted messages in Anthropic's words: the system's blocks, and messages, of which those that did not change are
+    as they were `given`."""
+    sent = as_turns(request.messages)[1]
+    as_given = dict(zip(map(jsons.canonical, sent), given, strict=True)) if len(sent) == len(given) else {}
+    system, turns = as_turns(fitted.messages)
+    return system, [as_given.get(jsons.canonical(turn), turn) for turn in turns]

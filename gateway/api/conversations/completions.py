@@ -1,0 +1,112 @@
+"""`/v1/chat/completions…`, stored: any bill can be checked afterwards (guarantee §6)."""
+
+from typing import Any
+
+from gateway.api.api_call import ApiCall, MethodEndpoint
+from gateway.api.auth import ANONYMOUS, KeyAuthenticator
+from gateway.api.fields import invalid
+from gateway.api.pagination import (
+    Query,
+    check_named,
+    given_metadata,
+    limit_of,
+    listed,
+    metadata_of,
+    newest_first,
+)
+from gateway.api.request.stored_answer import as_completion
+from gateway.core.errors import CompletionNotFound, ConversationNotFound, InvalidRequest, ItemNotFound
+from gateway.core.ids import completion_of
+from gateway.core.types.items import BOUND
+from gateway.core.types.turn import CompletionQuery, StoredCompletion
+from gateway.storage.store import ConversationStore
+
+
+class StoredCompletions:
+    """The endpoints `all` (a page of the tenant's or of a conversation's), `one` (by `chatcmpl-…` or `req_…`: read,
+    changed, deleted) and `messages` (what it answers)."""
+
+    def __init__(self, store: ConversationStore, auth: KeyAuthenticator, max_body_bytes: int) -> None:
+        self._store = store
+        self.all = MethodEndpoint(auth, 0, {"GET": self._list})
+        self.one = MethodEndpoint(
+            auth, max_body_bytes, {"GET": self._find, "POST": self._update, "DELETE": self._delete}
+        )
+        self.messages = MethodEndpoint(auth, 0, {"GET": self._messages})
+
+    async def _list(self, call: ApiCall) -> dict[str, Any]:
+        query = completion_query(call.query)
+        conversation_id = query.conversation_id
+        if conversation_id is None and call.tenant == ANONYMOUS:  # all callers without a key are one tenant
+            raise invalid("conversation", "is required without an API key")
+        if conversation_id is not None and not await self._store.has_conversation(call.tenant, conversation_id):
+            raise ConversationNotFound("No such conversation.", param="conversation")
+        page = await self._store.list_completions(call.tenant, query)
+        if page is None:
+            raise CompletionNotFound("No such completion.", param="after")
+        return listed([as_completion(each) for each in page.found], has_more=page.has_more)
+
+    async def _find(self, call: ApiCall) -> dict[str, Any]:
+        return _found(await self._store.find_completion(call.tenant, completion_of(call.path["completion_id"])))
+
+    async def _update(self, call: ApiCall) -> dict[str, Any]:
+        body = await call.body("metadata")
+        if "metadata" not in body:
+            raise InvalidRequest("metadata is required.", param="metadata", code="missing_required_parameter")
+        metadata = given_metadata(body["metadata"])
+        return _found(
+            await self._store.update_completion(call.tenant, completion_of(call.path["completion_id"]), metadata)
+        )
+
+    async def _delete(self, call: ApiCall) -> dict[str, Any]:
+        name = call.path["completion_id"]
+        if not await self._store.delete_completion(call.tenant, completion_of(name), call.actor):
+            raise _unknown()
+        return {"id": name, "object": "chat.completion.deleted", "deleted": True}
+
+    async def _messages(self, call: ApiCall) -> dict[str, Any]:
+        check_named(call.query, "after")
+        limit, after = limit_of(call.query), call.query.get("after")
+        found = await self._store.completion_input(call.tenant, completion_of(call.path["completion_id"]))
+        if found is None:
+            raise _unknown()
+        data = [as_store_message(name, body) for name, body in found]
+        if newest_first(call.query, "asc"):
+            data.reverse()
+        ids = [each["id"] for each in data]
+        if after is not None and after not in ids:
+            raise ItemNotFound("No such message.", param="after")
+        rest = data[ids.index(after) + 1 :] if after is not None else data
+        return listed(rest[:limit], has_more=len(rest) > limit)
+
+
+def _found(stored: StoredCompletion | None) -> dict[str, Any]:
+    if stored is None:
+        raise _unknown()
+    return as_completion(stored)
+
+
+def _unknown() -> CompletionNotFound:
+    return CompletionNotFound("No such completion.", param="completion_id")
+
+
+def as_store_message(name: str, body: dict[str, Any]) -> dict[str, Any]:
+    """OpenAI's object: a content of parts stands in `content_parts`, its text in `content`."""
+    content, parts = body.get("content"), None
+    if isinstance(content, list):
+        parts = content
+        texts = (part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text")
+        content = "\n".join(text for text in texts if isinstance(text, str)) or None
+    shown = {key: value for key, value in body.items() if key != BOUND}
+    return {**shown, "id": name, "content": content, "content_parts": parts}
+
+
+def completion_query(query: Query) -> CompletionQuery:
+    """OpenAI's parameters of a list, `conversation` and `agent`; others are ignored.
+
+    Raises:
+        InvalidRequest: a parameter breaks its rule; names it.
+    """
+    check_named(query, "conversation", "model", "after", "agent")
+    found = (query.get("conversation"), query.get("model"), metadata_of(query), limit_of(query), query.get("after"))
+    return CompletionQuery(*found, newest_first=newest_first(query, "asc"), agent=query.get("agent"))

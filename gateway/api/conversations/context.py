@@ -1,0 +1,94 @@
+"""`GET /v1/conversations/{id}/context`: the window as the latest request left it (guarantee §11.8)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.api.api_call import ApiCall, MethodEndpoint
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.pagination import check_named
+from gateway.core.types.artifacts import ProcessingStrategy
+from gateway.core.types.records import WindowRecord
+from gateway.storage.conversations.records import ConversationRecords
+
+PARTS = ("system", "tools", "history", "artifacts", "current")
+EXCLUDED = ProcessingStrategy.EXCLUDE.value
+FULL = ProcessingStrategy.INCLUDE_FULL.value
+REFERENCE = ("artifact_id", "source", "artifact_type", "strategy", "original_size_chars", "processed_size_chars")
+"""Fields of a bill's record that say which artifact it is and how much of it is left."""
+UNANSWERED, UNCOUNTED = "no_answered_request", "not_counted"
+"""Reasons why there are no figures: nothing was answered yet, or in mode `off`, which counts nothing."""
+
+
+class ConversationContext:
+    """The endpoint `one`."""
+
+    def __init__(self, records: ConversationRecords, auth: KeyAuthenticator) -> None:
+        self._records = records
+        self.one = MethodEndpoint(auth, 0, {"GET": self._find})
+
+    async def _find(self, call: ApiCall) -> dict[str, Any]:
+        check_named(call.query, "model")
+        conversation_id = call.conversation_id
+        model = call.query.get("model")
+        if model is not None and "\x00" in model:  # PostgreSQL takes no NUL, and no request named such a model
+            model = ""
+        found = await self._records.window(call.tenant, conversation_id, model)
+        return {"object": "conversation.context", "conversation_id": conversation_id, **as_context(found)}
+
+
+def as_context(found: WindowRecord) -> dict[str, Any]:
+    """A window with what it is of: request, model and time, summaries and memory."""
+    latest = found.latest
+    used = latest.metadata.get("context_utilization") if latest is not None else None
+    segments = [
+        {"id": each.segment_id, "messages": [each.first, each.last], "text": each.text} for each in found.segments
+    ]
+    return {
+        "request_id": latest.request_id if latest is not None else None,
+        "created_at": int(latest.created_at.timestamp()) if latest is not None else None,
+        "model": latest.model if latest is not None else None,
+        **as_window(used if isinstance(used, dict) else {}, found.turns_excluded),
+        "segments": segments,
+        "memory": {"things": found.things},
+        "reason": UNANSWERED if latest is None else None if used and used.get("breakdown") else UNCOUNTED,
+    }
+
+
+def as_window(used: Mapping[str, Any], turns_excluded: int | None = None) -> dict[str, Any]:
+    """How full a window is, of what, and what left it. Zeros and nulls where nothing was counted.
+
+    Args:
+        used: `context_utilization` of a bill.
+    """
+    window, budget = used.get("context_window"), used.get("budget_tokens")
+    tokens, breakdown = used.get("tokens_used") or 0, used.get("breakdown") or {}
+
+    def measured(count: int) -> dict[str, Any]:
+        return {"tokens": count, "share_of_window": _share(count, window), "share_of_budget": _share(count, budget)}
+
+    records = [each for each in used.get("artifacts_processed") or () if each.get("strategy") != FULL]
+    return {
+        "strategy": used.get("strategy"),
+        "profile": (used.get("profile") or {}).get("mode"),
+        "context_window": window,
+        "budget_tokens": budget,
+        **measured(tokens),
+        "tokens_estimated": bool(used.get("tokens_estimated")),
+        "parts": {name: measured(breakdown.get(name, 0)) for name in PARTS},
+        "messages_included": used.get("messages_included", 0),
+        "left": {
+            "messages": used.get("messages_excluded", 0),
+            "turns": turns_excluded,
+            "artifacts_reduced": [_reference(each) for each in records if each["strategy"] != EXCLUDED],
+            "artifacts_excluded": [_reference(each) for each in records if each["strategy"] == EXCLUDED],
+        },
+        "warnings": list(used.get("warnings") or ()),
+    }
+
+
+def _reference(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: record.get(name) for name in REFERENCE}
+
+
+def _share(tokens: int, of: int | None) -> float | None:
+    return round(tokens / of, 4) if of else None

@@ -1,0 +1,320 @@
+"""`/v1/conversations…`: OpenAI's Conversations API over the stored histories, and a list of them (guarantee §3, §8)."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from gateway.api.api_call import Answer, ApiCall, MethodEndpoint
+from gateway.api.auth import ANONYMOUS, KeyAuthenticator
+from gateway.api.fields import a_pin, invalid, is_session_name, missing
+from gateway.api.pagination import (
+    check_named,
+    given_metadata,
+    limit_of,
+    listed,
+    metadata_of,
+    newest_first,
+)
+from gateway.api.request.validation import CONVERSATION_ID
+from gateway.core.errors import ConversationNotFound, InvalidRequest
+from gateway.core.formats.responses.items import ItemReader, ReadMessage
+from gateway.core.ids import new_id
+from gateway.core.instrumentation.hooks import TelemetryHooks
+from gateway.core.types.agents import MAX_TEAM_TASK_BYTES, cut_team_task
+from gateway.core.types.chain import message_digest
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.items import named_picture
+from gateway.core.types.records import (
+    ConversationRecord,
+    ConversationTotals,
+    ItemQuery,
+    NewConversation,
+    RecordPage,
+    RecordQuery,
+    RequestSpending,
+)
+from gateway.documents.files.store import ServedTenants
+from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.store import ConversationStore
+
+# Reads the items that a client adds to a conversation as chat messages.
+
+MAX_ITEMS = 20
+"""OpenAI's limit for one request."""
+
+
+def parse_items(value: Any, *, keeps: bool = False) -> tuple[ConversationMessage, ...]:
+    """The chat messages that `items` are, without ids.
+
+    Args:
+        keeps: their sender's files are kept here, so that pictures may be named by ids.
+
+    Raises:
+        InvalidRequest: an item breaks a rule; names `items[i]…`.
+    """
+    if value is None:
+        raise missing("items")
+    if not isinstance(value, list):
+        raise invalid("items", "must be a list")
+    if len(value) > MAX_ITEMS:
+        raise invalid("items", f"may hold {MAX_ITEMS} items at once")
+    reader = ItemReader()
+    for index, item in enumerate(value):
+        reader.read(item, f"items[{index}]")
+    reader.end()
+    for each in () if keeps else reader.messages:
+        _check_pictures(each)
+    return tuple(
+        ConversationMessage(
+            each.body["role"],
+            each.body,
+            message_id=new_id("msg_"),
+            status=each.status,
+            digest=message_digest(each.body),
+            pinned=each.pinned,
+        )
+        for each in reader.messages
+    )
+
+
+def _check_pictures(message: ReadMessage) -> None:
+    """
+    Raises:
+        InvalidRequest: one is named by an id.
+    """
+    content, field = message.body.get("content"), "output" if message.body["role"] == "tool" else "content"
+    for index, part in enumerate(content if isinstance(content, list) else ()):
+        if named_picture(part) is not None:
+            text = "is not supported: chat completions take images by URL or as data URLs"
+            raise invalid(f"{message.where}.{field}[{index}].file_id", text)
+
+
+LATEST = 253_402_300_798
+"""Latest Unix time of a query: a second may be added, and databases hold no time after the year 9999."""
+
+
+def as_conversation(record: ConversationRecord) -> dict[str, Any]:
+    """OpenAI's object; `updated_at`, `session` and `team_task` are the gateway's own."""
+    found = {
+        "id": record.conversation_id,
+        "object": "conversation",
+        "created_at": int(record.created_at.timestamp()),
+        "metadata": record.metadata,
+        "updated_at": int(record.updated_at.timestamp()),
+        "session": record.session,
+    }
+    return found if record.team_task is None else {**found, "team_task": record.team_task}
+
+
+def as_totals(totals: ConversationTotals) -> dict[str, Any]:
+    """What a conversation took so far, and each of its latest turns, the oldest of these first."""
+    turns = [
+        {
+            "number": turn.number,
+            "request_ids": list(turn.request_ids),
+            "status": turn.status,
+            "created_at": int(turn.created_at.timestamp()),
+            **as_spent(turn.spent),
+        }
+        for turn in totals.latest
+    ]
+    return {
+        "totals": {"turns": totals.turns, "requests": totals.spent.requests, **as_spent(totals.spent), **_by(totals)},
+        "turns": turns,
+    }
+
+
+def _by(totals: ConversationTotals) -> dict[str, Any]:
+    """What each agent took, where any was named; requests without one are under null."""
+    if totals.by_agent.keys() <= {None}:
+        return {}
+    agents = [
+        {"agent": agent, "requests": spent.requests, **as_spent(spent)} for agent, spent in totals.by_agent.items()
+    ]
+    return {"agents": agents}
+
+
+def as_spent(spent: RequestSpending) -> dict[str, Any]:
+    """Tokens and cost as a bill has them; no cost where a price is not known (guarantee §6)."""
+    prompt, completion = spent.prompt_tokens, spent.completion_tokens
+    return {
+        "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion},
+        "cost": {
+            "planning_cost": spent.planning_cost,
+            "total_cost": spent.cost,
+            "currency": "USD",
+            "priced": spent.cost is not None,
+            "estimated": spent.estimated,
+        },
+    }
+
+
+def given_team_task(value: Any) -> tuple[str | None, dict[str, Any]]:
+    """What the agents of a conversation work on, as it is kept, and a warning where that is not all of it.
+
+    Raises:
+        InvalidRequest: it is no string.
+    """
+    if value is None:
+        return None, {}
+    if not isinstance(value, str):
+        raise invalid("team_task", "must be a string")
+    kept = cut_team_task(value)
+    return kept or None, {"warnings": [f"team_task_cut_at_{MAX_TEAM_TASK_BYTES}_bytes"]} if kept != value else {}
+
+
+def record_query(query: Mapping[str, str]) -> RecordQuery:
+    """The parameters of a list of conversations.
+
+    Raises:
+        InvalidRequest: a parameter breaks its rule; names it.
+    """
+    check_named(query, "after", "session")
+    after = query.get("after")
+    if after is not None and not CONVERSATION_ID.match(after):
+        raise ConversationNotFound("No such conversation.", param="after")
+    session = query.get("session")
+    if session is not None and not is_session_name(session):
+        raise invalid("session", "must be 1 to 256 printable characters")
+    return RecordQuery(
+        limit=limit_of(query),
+        after=after,
+        newest_first=newest_first(query, "desc"),
+        created_from=_unix_time(query, "created_after", plus=1),
+        created_until=_unix_time(query, "created_before"),
+        updated_from=_unix_time(query, "updated_after", plus=1),
+        updated_until=_unix_time(query, "updated_before"),
+        metadata=metadata_of(query),
+        session=session,
+    )
+
+
+def _unix_time(query: Mapping[str, str], name: str, *, plus: int = 0) -> datetime | None:
+    """A Unix time in whole seconds, as conversations show theirs. With `plus` 1, the first that is after it."""
+    text = query.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 12 and int(text) <= LATEST):
+        raise invalid(name, "must be a Unix time in whole seconds")
+    return datetime.fromtimestamp(int(text) + plus, UTC)
+
+
+class ConversationEndpoints:
+    """The endpoints of the API: `all`, `one`, `items` and `item`."""
+
+    def __init__(
+        self,
+        records: ConversationRecords,
+        store: ConversationStore,
+        auth: KeyAuthenticator,
+        max_body_bytes: int,
+        hooks: TelemetryHooks,
+        serves: ServedTenants,
+    ) -> None:
+        """`serves`: whose files are kept here."""
+        self._hooks = hooks
+        self._serves = serves
+        self._records = records
+        self._store = store
+        self._auth = auth
+        self._max_body_bytes = max_body_bytes
+        self.all = self._endpoint({"GET": self._list, "POST": self._create})
+        self.one = self._endpoint({"GET": self._find, "POST": self._update, "DELETE": self.delete})
+        self.items = self._endpoint({"GET": self._items, "POST": self._add, "DELETE": self._empty})
+        self.item = self._endpoint({"GET": self._item, "POST": self._set_pin, "DELETE": self._delete_item})
+
+    def _endpoint(self, answers: Mapping[str, Answer]) -> MethodEndpoint:
+        return MethodEndpoint(self._auth, self._max_body_bytes, answers)
+
+    async def _create(self, call: ApiCall) -> dict[str, Any]:
+        body = await call.body("metadata", "items", "team_task")
+        metadata = given_metadata(body.get("metadata"))
+        team_task, warnings = given_team_task(body.get("team_task"))
+        messages = await self._parsed(call, body["items"]) if body.get("items") is not None else ()
+        new = NewConversation(new_id("conv_"), metadata, messages, team_task, call.retention_days)
+        made = await self._records.create(call.tenant, new, call.request_id)
+        self._hooks.added(call.tenant, made.conversation_id, messages)
+        if team_task is not None:
+            self._hooks.team_task_changed(call.tenant, made.conversation_id, team_task)
+        return {**as_conversation(made), **warnings}
+
+    async def _parsed(self, call: ApiCall, items: Any) -> tuple[ConversationMessage, ...]:
+        return await call.received.run(partial(parse_items, keeps=self._serves(call.received.caller)), items)
+
+    async def _find(self, call: ApiCall) -> dict[str, Any]:
+        record, totals = await self._records.totals(call.tenant, call.conversation_id)
+        return {**as_conversation(record), **as_totals(totals)}
+
+    async def _update(self, call: ApiCall) -> dict[str, Any]:
+        conversation_id = call.conversation_id
+        body = await call.body("metadata", "team_task")
+        if not body:
+            raise InvalidRequest("metadata is required.", param="metadata", code="missing_required_parameter")
+        changes: dict[str, Any] = {}
+        warnings: dict[str, Any] = {}
+        if "metadata" in body:
+            changes["metadata"] = given_metadata(body["metadata"])
+        if "team_task" in body:
+            changes["team_task"], warnings = given_team_task(body["team_task"])
+        found = await self._records.update(call.tenant, conversation_id, changes)
+        if "team_task" in changes:
+            self._hooks.team_task_changed(call.tenant, conversation_id, found.team_task)
+        return {**as_conversation(found), **warnings}
+
+    async def delete(self, call: ApiCall) -> dict[str, Any]:
+        """Deletes one for good."""
+        conversation_id = call.conversation_id
+        if not await self._store.delete_conversation(call.tenant, conversation_id, call.actor):
+            raise ConversationNotFound("No such conversation.", param="conversation_id")
+        return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
+
+    async def _list(self, call: ApiCall) -> dict[str, Any]:
+        page = await self.page(call)
+        return listed([as_conversation(each) for each in page.found], has_more=page.has_more)
+
+    async def page(self, call: ApiCall) -> RecordPage:
+        """The conversations that a list's parameters name."""
+        query = record_query(call.query)
+        if call.tenant == ANONYMOUS and query.session is None:  # all callers without a key are one tenant
+            raise invalid("session", "is required without an API key")
+        return await self._records.list_page(call.tenant, query)
+
+    async def _items(self, call: ApiCall) -> dict[str, Any]:
+        check_named(call.query, "after")
+        paging = (limit_of(call.query), call.query.get("after"), newest_first(call.query, "desc"))
+        page = await self._records.items(call.tenant, call.conversation_id, ItemQuery(*paging))
+        return listed(list(page.items), has_more=page.has_more)
+
+    async def _add(self, call: ApiCall) -> dict[str, Any]:
+        conversation_id = call.conversation_id
+        body = await call.body("items")
+        messages = await self._parsed(call, body.get("items"))
+        asked = (call.request_id, call.retention_days)
+        made = await self._records.add_items(call.tenant, conversation_id, messages, *asked)
+        self._hooks.added(call.tenant, conversation_id, messages)
+        return listed(made, has_more=False)
+
+    async def _empty(self, call: ApiCall) -> dict[str, Any]:
+        """Deletes all items and what was made of them; the conversation stays."""
+        conversation_id = call.conversation_id
+        before = await self._records.find(call.tenant, conversation_id)
+        found = await self._records.empty(call.tenant, conversation_id, call.actor)
+        if before.team_task is not None:
+            self._hooks.team_task_changed(call.tenant, conversation_id, None)
+        return as_conversation(found)
+
+    async def _item(self, call: ApiCall) -> dict[str, Any]:
+        return await self._records.item(call.tenant, call.conversation_id, call.path["item_id"])
+
+    async def _set_pin(self, call: ApiCall) -> dict[str, Any]:
+        conversation_id = call.conversation_id
+        body = await call.body("pinned")
+        if "pinned" not in body:
+            raise missing("pinned")
+        pinned = a_pin(body["pinned"], "pinned")
+        return await self._records.set_pin(call.tenant, conversation_id, call.path["item_id"], pinned=pinned)
+
+    async def _delete_item(self, call: ApiCall) -> dict[str, Any]:
+        found = await self._records.delete_item(call.tenant, call.conversation_id, call.path["item_id"], call.actor)
+        return as_conversation(found)

@@ -1,0 +1,190 @@
+"""What a replay is asked for, and the chat requests that it is made of (guarantee §11.18)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from gateway.api.fields import RequestFields, invalid, read
+from gateway.api.request.gateway_fields import ContextField, Name, is_name
+from gateway.api.request.validation import ModelName, RequestArrival, parse_chat_request
+from gateway.core import jsons
+from gateway.core.config.settings import Settings
+from gateway.core.errors import InvalidRequest
+from gateway.core.ids import new_id
+from gateway.core.ports import Clock
+from gateway.core.types.chat import ChatRequest, RequestCaller
+from gateway.core.types.conversation import BranchPoint, ConversationRef
+from gateway.core.types.past_turns import PastTurn
+from gateway.core.types.replays import ReplayChanges, ReplayedRequest, ReplayRun, TurnToReplay
+
+OF_THE_REPLAY = frozenset(
+    {
+        *("model", "messages", "stream", "stream_options", "n", "store", "metadata"),
+        *("conversation", "attachments", "context", "agent"),
+    }
+)
+"""Fields of a chat request that a replay sets itself, or that belong beside `parameters`."""
+WHEN_RESUMED = frozenset({"replay_id", "move_head", "tool_results"})
+MAX_TURNS = 2**31 - 1
+Json = dict[str, Any]
+Number = Annotated[int, Field(ge=1, le=MAX_TURNS)]
+
+
+class ReplayAgentField(RequestFields):
+    """What is to be other of one agent."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Name | None = None
+    instruction: str | None = None
+    instruction_file_text: str | None = None
+    window: Annotated[int, Field(ge=0)] | None = None
+
+
+class ToolResultField(RequestFields):
+    """A result of a call that nobody could answer here."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tool_call_id: str
+    content: str
+
+
+class ReplayField(RequestFields):
+    """The body of `POST /v1/conversations/{id}/replay`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    replay_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    model: ModelName | None = None
+    from_turn: Number | None = None
+    to_turn: Number | None = None
+    agents: dict[str, ReplayAgentField] | None = None
+    parameters: dict[str, Any] | None = None
+    context: ContextField | None = None
+    dry_run: bool | None = None
+    move_head: bool | None = None
+    tool_results: list[ToolResultField] | None = None
+
+
+BODY = TypeAdapter(ReplayField)
+
+
+def replay_field(body: Json) -> ReplayField:
+    """
+    Raises:
+        InvalidRequest: a field breaks its rule; `param` names it.
+    """
+    fields = read(BODY, body)
+    if fields.replay_id is not None:
+        for name in body.keys() - WHEN_RESUMED:
+            raise invalid(name, "is that of the replay's beginning; with replay_id it cannot be given")
+        return fields
+    if fields.tool_results is not None:
+        raise invalid("tool_results", "go on with a replay; they need a replay_id")
+    for name in fields.parameters or ():
+        if name in OF_THE_REPLAY:
+            raise invalid(f"parameters.{name}", "is set by the replay itself")
+    for name in ("session", "dry_run"):
+        if fields.context is not None and getattr(fields.context, name) is not None:
+            raise invalid(f"context.{name}", "cannot be given for a replay")
+    for name in fields.agents or ():
+        if not is_name(name):
+            raise invalid("agents", "must be named by 1 to 128 printable characters")
+    return fields
+
+
+def asked_for(fields: ReplayField) -> ReplayChanges:
+    """The changes that the body asks for."""
+    agents = {name: agent.model_dump(exclude_none=True) for name, agent in (fields.agents or {}).items()}
+    context = fields.context.model_dump(exclude_none=True) if fields.context is not None else {}
+    return ReplayChanges(fields.model, agents, fields.parameters or {}, context)
+
+
+def turns_asked_for(fields: ReplayField, turns: Sequence[PastTurn]) -> Sequence[PastTurn]:
+    """The turns from `from_turn` to `to_turn`.
+
+    Raises:
+        InvalidRequest: there are none; names the field.
+    """
+    count = len(turns)
+    if not count:
+        raise invalid("from_turn", "must be a turn, and this conversation has none")
+    first, last = fields.from_turn or 1, fields.to_turn or count
+    if first > count:
+        raise invalid("from_turn", f"must be at most {count}, the last turn")
+    if last > count:
+        raise invalid("to_turn", f"must be at most {count}, the last turn")
+    if last < first:
+        raise invalid("to_turn", f"must be at least from_turn, which is {first}")
+    return turns[first - 1 : last]
+
+
+def check_turns(turns: Sequence[TurnToReplay], change: ReplayChanges) -> None:
+    """
+    Raises:
+        InvalidRequest: something is missing that the turns need; an agent is named that is not among them; nothing is
+            left that the first turn answers.
+    """
+    first = turns[0]
+    if first.before is None and first.asks and not first.asks[0].messages:
+        raise invalid("from_turn", f"must be a turn whose question is there: that of turn {first.number} was deleted")
+    asks = [(turn, ask) for turn in turns for ask in turn.asks]
+    for turn, ask in asks:
+        if ask.model is None:
+            text = f"model is required: turn {turn.number} was not answered here."
+            raise InvalidRequest(text, param="model", code="missing_required_parameter")
+    with_tools = [turn.number for turn in turns if turn.has_tools]
+    if with_tools and "tools" not in change.parameters:
+        text = f"parameters.tools is required: turn {with_tools[0]} called tools. An empty list: ask without them."
+        raise InvalidRequest(text, param="parameters.tools", code="missing_required_parameter")
+    speakers = {ask.agent["id"] for _, ask in asks if ask.agent is not None}
+    for name in change.agents:
+        if name not in speakers:
+            raise invalid(f"agents.{name}", "names no agent that answers in these turns")
+
+
+class RequestMaker:
+    """Makes the chat requests of a replay, validated as any other (`parse_chat_request`)."""
+
+    def __init__(
+        self, replay: ReplayRun, caller: RequestCaller, settings: Settings, clock: Clock, has_left: Callable[[], bool]
+    ) -> None:
+        self._replay = replay
+        self._caller = caller
+        self._settings = settings
+        self._clock = clock
+        self._has_left = has_left
+
+    def __call__(
+        self, ask: ReplayedRequest, messages: Sequence[Json], branch: BranchPoint, *, dry_run: bool = False
+    ) -> ChatRequest:
+        """
+        Raises:
+            InvalidRequest: a field of the replay breaks a rule of chats; names it as the replay has it.
+        """
+        asked = self._replay.asked
+        parameters = {name: value for name, value in asked.parameters.items() if name != "tools" or value}
+        context = {"planning": "never", **asked.context, "dry_run": True} if dry_run else asked.context
+        body: Json = {**parameters, "model": ask.model, "messages": list(messages), "stream": True, "store": True}
+        body |= {"conversation": self._replay.conversation_id, "context": context}
+        if ask.agent is not None:
+            body["agent"] = ask.agent
+        clock, size = self._clock, len(jsons.dumps(body))
+        arrival = RequestArrival(new_id("req_"), clock.now(), clock.monotonic(), size, {}, self._has_left)
+        try:
+            request = parse_chat_request(body, {}, self._caller, self._settings, arrival)
+        except InvalidRequest as error:
+            error.param = _as_named(error.param, ask, asked.parameters)
+            raise
+        return replace(request, conversation=ConversationRef(self._replay.conversation_id, branch=branch))
+
+
+def _as_named(param: str | None, ask: ReplayedRequest, parameters: Mapping[str, Any]) -> str | None:
+    """A field of a chat request as the replay's body names it."""
+    head, _, rest = (param or "").partition(".")
+    if head == "agent" and rest and ask.agent is not None:
+        return f"agents.{ask.agent['id']}.{rest}"
+    return f"parameters.{param}" if head.partition("[")[0] in parameters else param

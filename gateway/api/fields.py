@@ -1,0 +1,172 @@
+"""Field types of request bodies; a body that breaks them is a 400 that names the field (guarantee §7)."""
+
+import re
+from collections.abc import Callable
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+
+from gateway.core.errors import REQUIRED, GatewayError, InvalidRequest, NotFound, UpstreamOverflow
+from gateway.core.errors import invalid as invalid
+from gateway.core.errors import missing as missing
+
+T = TypeVar("T")
+MAX_SESSION_CHARS = 256
+OF_A_MESSAGE = re.compile(r"messages\[\d+\](?:\.\w+|\[\d+\])*")
+Naming = Callable[[str], str]
+"""How an API calls a field of the inner form: from path to path."""
+RULES = {
+    "greater_than": "be greater than {gt}",
+    "greater_than_equal": "be at least {ge}",
+    "less_than": "be less than {lt}",
+    "less_than_equal": "be at most {le}",
+    "string_too_short": "have at least {min_length} character(s)",
+    "string_too_long": "have at most {max_length} characters",
+    "string_pattern_mismatch": "match {pattern}",
+    "bytes_too_short": "have at least {min_length} byte(s)",
+    "bytes_too_long": "have at most {max_length} bytes",
+    "too_short": "have at least {min_length} member(s)",
+    "too_long": "have at most {max_length} members",
+    "finite_number": "be a finite number",
+    "int_from_float": "be a whole number",
+    "int_parsing_size": "be a smaller number",
+    "dataclass_type": "be an object",
+    "model_type": "be an object",
+    "model_attributes_type": "be an object",
+    "dict_type": "be an object",
+    "bool_type": "be true or false",
+}
+"""By pydantic's types of errors: its own words name Python's types and classes of ours."""
+RULES_BY_ENDING = (
+    (("bool_parsing",), "be true or false"),
+    (("string_type", "string_unicode", "string_sub_type", "bytes_type"), "be a string"),
+    (("int_type", "int_parsing"), "be a whole number"),
+    (("float_type", "float_parsing", "decimal_type", "decimal_parsing", "number"), "be a number"),
+    (("datetime_type", "datetime_parsing", "datetime_from_date_parsing"), "be a time as ISO 8601 writes it"),
+    (("list_type", "tuple_type", "set_type", "iterable_type"), "be a list"),
+)
+
+
+class RequestFields(BaseModel):
+    """An object of a request. Types are not converted, and fields that are not declared are ignored."""
+
+    model_config = ConfigDict(strict=True, frozen=True, hide_input_in_errors=True)
+
+
+def read(adapter: TypeAdapter[T], value: Any, where: str = "", *, required: str = REQUIRED) -> T:
+    """The value as the adapter's type.
+
+    Args:
+        where: path of the value in the request.
+        required: code of the error for a field that is absent or null and must not be.
+
+    Raises:
+        InvalidRequest: names the first field that breaks its rule, at or below `where`.
+    """
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+    place = list(problem["loc"])
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
+    param = (where + path).lstrip(".")
+    if problem["type"] == "extra_forbidden":
+        known = _known_fields(adapter, place[:-1])
+        raise invalid(param, f"is not known; known are {', '.join(known)}" if known else "is not known")
+    if problem["type"] == "missing" or (problem["input"] is None and path and problem["type"] != "value_error"):
+        raise InvalidRequest(f"{param} is required.", param=param, code=required)
+    raise invalid(param, f"must {rule_of(problem)}")
+
+
+def rule_of(problem: Any) -> str:
+    """What a value must be, in plain words, for one of pydantic's errors; `must` stands before it."""
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"]).removeprefix("must ")
+    if kind in ("literal_error", "enum"):
+        return f"be {'' if ' or ' in context['expected'] else 'exactly '}{context['expected']}"
+    if kind in RULES:
+        return RULES[kind].format(**context)
+    for ending, rule in RULES_BY_ENDING:
+        if kind.endswith(ending):
+            return rule
+    return "be of another type"
+
+
+def _known_fields(adapter: TypeAdapter[Any], place: list[int | str]) -> list[str]:
+    """The fields of the object at that place of what the adapter reads."""
+    kinds: list[Any] = [adapter._type]
+    for step in place:
+        members = [kind for kind in _flat(kinds) if hasattr(kind, "model_fields")]
+        if isinstance(step, str):
+            kinds = [member.model_fields[step].annotation for member in members if step in member.model_fields]
+        else:
+            kinds = [argument for kind in _flat(kinds) for argument in get_args(kind)]
+    return [name for kind in _flat(kinds) for name in getattr(kind, "model_fields", ())]
+
+
+def _flat(kinds: list[Any]) -> list[Any]:
+    """The types themselves, out of unions and annotations."""
+    found = []
+    for kind in kinds:
+        inner = get_args(kind) if get_origin(kind) in (Annotated, Union, UnionType) else ()
+        found += _flat(list(inner)) if inner else [kind]
+    return found
+
+
+def renamed(error: GatewayError, own_name: Naming) -> None:
+    """An error of the inner form, in place, under the name by which its client knows the field. An upstream's own error
+    stays as it is; one that something is not there names no field in its text. A field whose name is a word of English
+    is named at the beginning of a text: further on it is that word."""
+    if isinstance(error, UpstreamOverflow):
+        error.param = own_name("messages")
+    if not isinstance(error, InvalidRequest) or error.param is None or error.is_as_sent:
+        return
+    before, error.param = error.param, own_name(error.param)
+    if isinstance(error, NotFound):
+        return
+    error.message = OF_A_MESSAGE.sub(lambda found: own_name(found[0]), error.message)
+    if not OF_A_MESSAGE.match(before):
+        begins = r"\A" if before.isalpha() else r"(?<![\w.])"
+        error.message = re.sub(rf"{begins}{re.escape(before)}(?!\w)", lambda _: own_name(before), error.message)
+    error.args = (error.message,)
+
+
+def a_pin(value: Any, where: str) -> bool:
+    """Whether a message is to be pinned (guarantee §11.12).
+
+    Raises:
+        InvalidRequest: it is neither true nor false.
+    """
+    if not isinstance(value, bool):
+        raise invalid(where, "must be true or false")
+    return value
+
+
+def is_session_name(value: Any) -> bool:
+    """Whether a session can have that name."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_SESSION_CHARS and value.isprintable()
+
+
+def keeps_metadata_rules(value: Any) -> bool:
+    """Whether it is metadata as OpenAI takes it: up to 16 strings of up to 512 characters, keys of up to 64."""
+    if not isinstance(value, dict) or len(value) > 16:
+        return False
+    return all(isinstance(v, str) and len(k) <= 64 and len(v) <= 512 for k, v in value.items())
+
+
+def _session(value: str) -> str:
+    if not is_session_name(value):
+        raise ValueError(f"be 1 to {MAX_SESSION_CHARS} printable characters")
+    return value
+
+
+def _metadata(value: Any) -> Any:
+    if not keeps_metadata_rules(value):
+        raise ValueError("be an object of up to 16 strings of up to 512 characters, keys of up to 64")
+    return value
+
+
+SessionName = Annotated[str, AfterValidator(_session)]
+Metadata = Annotated[dict[str, str], BeforeValidator(_metadata)]

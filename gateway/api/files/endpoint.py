@@ -1,0 +1,339 @@
+"""`/v1/files` as OpenAI serves it, where files are kept here, else the relay's as it ever was (guarantee §14.5)."""
+
+import mimetypes
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+from urllib.parse import quote
+
+from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
+
+from gateway.api.auth import UNKNOWN, KeyAuthenticator
+from gateway.api.fields import invalid, missing
+from gateway.api.pagination import Query, check_named, listed, newest_first, parameters
+from gateway.api.server.fast_router import App, ClientDisconnected, Receive, Scope, Send, send_json
+from gateway.api.server.receiving import check_encoding, header
+from gateway.core.errors import (
+    FilesNotKept,
+    InvalidRequest,
+    RangeNotSatisfiable,
+    RequestTooLarge,
+    StorageUnavailable,
+    UpstreamError,
+)
+from gateway.core.types.audit_log import actor_of
+from gateway.core.types.chat import RequestCaller
+from gateway.core.types.files import PURPOSES, FileQuery, FileRecord
+from gateway.documents.files.store import CallersFiles, FileService, ServedTenants, UploadFields
+
+# A form with one file, read while it arrives: the file goes on in pieces, and is never whole in memory.
+
+FORM = "multipart/form-data"
+ANCHOR, SECONDS = "expires_after[anchor]", "expires_after[seconds]"
+FIELDS = ("purpose", ANCHOR, SECONDS)
+MAX_FIELD, MAX_PARTS, MAX_NAME, MAX_TYPE = 1024, 16, 1024, 255
+AROUND = 2**16
+"""Bytes that a form may have beside the file."""
+MIN_SECONDS, MAX_SECONDS = 3600, 2_592_000
+"""What `expires_after[seconds]` may be, as with OpenAI."""
+
+
+class UploadForm:
+    """One form. `pieces` is read once, to its end; then `said` tells what else it holds.
+
+    Raises:
+        InvalidRequest: it is no form with a boundary.
+        RequestTooLarge: by its declared length.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, max_bytes: int) -> None:
+        check_encoding(scope)
+        kind, options = parse_options_header(header(scope, b"content-type") or "")
+        self._boundary = options.get("boundary", "")
+        if kind != FORM or not self._boundary:
+            raise InvalidRequest("The request must be a multipart/form-data form.", param="file", code="invalid_form")
+        declared = header(scope, b"content-length") or ""
+        self._most = max_bytes + AROUND
+        if declared.isdigit() and int(declared) > self._most:
+            raise self._too_large()
+        self._receive = receive
+        self._fields: dict[str, str] = {}
+        self._file: Any = None
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The file's.
+
+        Raises:
+            InvalidRequest: the form is malformed, or has a field twice.
+            RequestTooLarge: the form is too long.
+            ClientDisconnected: the client left before its end.
+        """
+        current: Any = None
+        value = bytearray()
+        async for event in self._events():
+            if isinstance(event, MultipartSegment):
+                current, value = event, bytearray()
+                self._begin(event)
+            elif event is None:
+                if current is not None and current is not self._file:
+                    self._keep(current.name, bytes(value))
+            elif current is self._file:
+                yield bytes(event)
+            else:
+                value += event
+                if len(value) > MAX_FIELD:
+                    raise invalid(_shown(current), f"must have {MAX_FIELD} bytes at most")
+
+    def said(self) -> UploadFields:
+        """
+        Raises:
+            InvalidRequest: something is missing, or is not what it may be.
+        """
+        if self._file is None:
+            raise missing("file")
+        purpose = self._fields.get("purpose")
+        if purpose is None:
+            raise missing("purpose")
+        if purpose not in PURPOSES:
+            raise invalid("purpose", f"must be one of {', '.join(PURPOSES)}")
+        name = (self._file.filename or "").replace("\x00", "")[:MAX_NAME] or "file"
+        kind = self._file.header("Content-Type") or mimetypes.guess_type(name)[0] or "application/octet-stream"
+        return UploadFields(name, purpose, kind.replace("\x00", "")[:MAX_TYPE], self._expires_after())
+
+    def _expires_after(self) -> float | None:
+        anchor, seconds = self._fields.get(ANCHOR), self._fields.get(SECONDS)
+        if anchor is None and seconds is None:
+            return None
+        if anchor != "created_at":
+            raise invalid(ANCHOR, "must be created_at")
+        text = seconds or ""
+        is_number = text.isascii() and text.isdigit() and len(text) <= 9
+        if not is_number or not MIN_SECONDS <= int(text) <= MAX_SECONDS:
+            raise invalid(SECONDS, f"must be a whole number from {MIN_SECONDS} to {MAX_SECONDS}")
+        return int(text)
+
+    def _begin(self, segment: MultipartSegment) -> None:
+        if segment.name != "file":
+            return
+        if self._file is not None:
+            raise invalid("file", "must be one file")
+        if segment.filename is None:
+            raise invalid("file", "must be a file, with a filename")
+        self._file = segment
+
+    def _keep(self, name: str, value: bytes) -> None:
+        if name not in FIELDS:
+            raise invalid(name[:64] or "field", f"is not known; known are file, {', '.join(FIELDS)}")
+        if name in self._fields:
+            raise invalid(name, "must be given once")
+        try:
+            self._fields[name] = value.decode()
+        except UnicodeDecodeError:
+            raise invalid(name, "must be UTF-8") from None
+
+    async def _events(self) -> AsyncGenerator[Any, None]:
+        size, more = 0, True
+        try:
+            with PushMultipartParser(self._boundary, max_segment_count=MAX_PARTS, strict=True) as parser:
+                while more:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnected
+                    piece = message.get("body", b"")
+                    more = message.get("more_body", False)
+                    size += len(piece)
+                    if size > self._most:
+                        raise self._too_large()
+                    for event in parser.parse(piece) if piece else ():
+                        yield event
+        except (MultipartError, UnicodeError) as error:
+            is_name = any(isinstance(each, UnicodeError) for each in (error, *error.args))
+            why = "the file's name, and those of fields, must be UTF-8" if is_name else error
+            text = f"The multipart form cannot be read: {why}."
+            raise InvalidRequest(text, param="file", code="invalid_form") from None
+
+    def _too_large(self) -> RequestTooLarge:
+        return RequestTooLarge(f"The file exceeds {self._most - AROUND} bytes (files.max_bytes).", param="file")
+
+
+def _shown(segment: Any) -> str:
+    return segment.name[:64] if segment is not None and segment.name else "field"
+
+
+# One range of bytes of a content, as HTTP asks for it (RFC 9110, §14).
+
+RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})\Z", re.IGNORECASE)
+
+
+class NotSatisfiable(Exception):
+    """Nothing of the content is in the range."""
+
+
+def range_of(asked: str | None, size: int) -> tuple[int, int] | None:
+    """First and last byte; None where the whole is to be sent: nothing, several ranges, or something else is asked for.
+
+    Raises:
+        NotSatisfiable: there is no such byte.
+    """
+    found = RANGE.match((asked or "").strip())
+    if found is None or not (found[1] or found[2]):
+        return None
+    first, last = (int(found[1]), int(found[2] or size - 1)) if found[1] else (max(0, size - int(found[2])), size - 1)
+    if found[1] and found[2] and last < first:
+        return None
+    if first >= size:
+        raise NotSatisfiable
+    return first, min(last, size - 1)
+
+
+MAX_PAGE = 10_000
+NO_SUCH_PATH = (404, 405, 501)
+"""Statuses by which an upstream says that it has no files."""
+
+
+def as_file(record: FileRecord) -> dict[str, Any]:
+    """OpenAI's object, with `progress` while it is read in the background."""
+    made = {
+        "id": record.id,
+        "object": "file",
+        "bytes": record.size,
+        "created_at": int(record.created_at.timestamp()),
+        "expires_at": int(record.expires_at.timestamp()) if record.expires_at is not None else None,
+        "filename": record.name,
+        "purpose": record.purpose,
+        "status": record.status,
+        "status_details": record.status_details,
+    }
+    return made if record.progress is None else {**made, "progress": record.progress}
+
+
+Answer = Callable[[RequestCaller, Scope, Receive, Send], Awaitable[None]]
+
+
+class FileEndpoint:
+    """A path, which is the relay's for those whose files are the upstream's."""
+
+    def __init__(
+        self, auth: KeyAuthenticator, relay: App, files: CallersFiles, serves: ServedTenants, answer: Answer
+    ) -> None:
+        self._auth = auth
+        self._relay = relay
+        self._files = files
+        self._serves = serves
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = await self._auth.caller(scope)
+        file_id = scope["path_params"].get("file_id")
+        is_here = self._serves(caller) if file_id is None else await self._files.is_here(file_id, caller)
+        if not is_here:
+            try:
+                await self._relay(scope, receive, send)
+            except UpstreamError as error:
+                if scope["method"] != "POST" or error.status not in NO_SUCH_PATH or not self._serves.may(caller):
+                    raise
+                self._serves.keeps_none(caller)
+                raise FilesNotKept from error  # OpenAI's SDKs then send the upload again by themselves
+            return
+        if caller.tenant == UNKNOWN:
+            raise StorageUnavailable("The storage cannot be reached.")
+        scope["gateway"]["tenant"] = caller.tenant
+        await self._answer(caller, scope, receive, send)
+
+
+class FileEndpoints:
+    """The endpoints `all`, `one` and `content`."""
+
+    def __init__(
+        self,
+        files: FileService,
+        callers: CallersFiles,
+        auth: KeyAuthenticator,
+        relay: App,
+        serves: ServedTenants,
+        max_bytes: int,
+    ) -> None:
+        self._files = files
+        self._max_bytes = max_bytes
+        self.all = FileEndpoint(auth, relay, callers, serves, self._all)
+        self.one = FileEndpoint(auth, relay, callers, serves, self._one)
+        self.content = FileEndpoint(auth, relay, callers, serves, self._content)
+
+    async def _all(self, caller: RequestCaller, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "POST":
+            form = UploadForm(scope, receive, self._max_bytes)
+            record = await self._files.add(caller, form.pieces(), form.said)
+            await send_json(send, 200, as_file(record), {})
+            return
+        page = await self._files.page(caller.tenant, _query(parameters(scope["query_string"].decode("latin-1"))))
+        await send_json(send, 200, listed([as_file(each) for each in page.files], has_more=page.has_more), {})
+
+    async def _one(self, caller: RequestCaller, scope: Scope, receive: Receive, send: Send) -> None:
+        file_id = scope["path_params"]["file_id"]
+        if scope["method"] == "DELETE":
+            await self._files.delete(caller.tenant, file_id, actor_of(caller))
+            await send_json(send, 200, {"id": file_id, "object": "file", "deleted": True}, {})
+            return
+        await send_json(send, 200, as_file(await self._files.find(caller.tenant, file_id)), {})
+
+    async def _content(self, caller: RequestCaller, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passed on while it is read, all of it or one range. It is nothing that a browser would show or run."""
+        file_id, is_head = scope["path_params"]["file_id"], scope["method"] == "HEAD"
+        asked = None if is_head or header(scope, b"if-range") is not None else header(scope, b"range")
+        part = await self._part(caller.tenant, file_id, asked) if asked is not None else None
+        record, pieces = await self._files.content(caller.tenant, file_id, part[0] if part is not None else 0)
+        left = record.size if part is None else part[1] - part[0] + 1
+        headers = [
+            (b"content-type", b"application/octet-stream"),
+            (b"content-length", str(left).encode()),
+            (b"accept-ranges", b"bytes"),
+            (b"content-disposition", f"attachment; filename*=UTF-8''{_quoted(record.name)}".encode()),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+        if part is not None:
+            headers.append((b"content-range", f"bytes {part[0]}-{part[1]}/{record.size}".encode()))
+        begun = False
+
+        async def begin() -> None:
+            nonlocal begun
+            if not begun:
+                begun = True
+                status = 200 if part is None else 206
+                await send({"type": "http.response.start", "status": status, "headers": headers})
+
+        if not is_head:
+            async for piece in pieces:
+                await begin()  # what cannot be read at all is an error of its own
+                await send({"type": "http.response.body", "body": piece[:left], "more_body": True})
+                left -= len(piece[:left])
+                if not left:
+                    break
+        await begin()
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _part(self, tenant: str, file_id: str, asked: str) -> tuple[int, int] | None:
+        """First and last byte; None: the whole.
+
+        Raises:
+            RangeNotSatisfiable: it has none of these bytes.
+        """
+        size = (await self._files.find(tenant, file_id)).size
+        try:
+            return range_of(asked, size)
+        except NotSatisfiable as error:
+            raise RangeNotSatisfiable(size) from error
+
+
+def _query(query: Query) -> FileQuery:
+    check_named(query, "after", "purpose")
+    limit = query.get("limit", str(MAX_PAGE))
+    if not (limit.isascii() and limit.isdigit() and len(limit) <= 5 and 1 <= int(limit) <= MAX_PAGE):
+        raise invalid("limit", f"must be a whole number from 1 to {MAX_PAGE}")
+    for name in ("after", "purpose"):
+        if "\x00" in query.get(name, ""):
+            raise invalid(name, "must not hold a NUL")
+    return FileQuery(int(limit), query.get("after"), newest_first(query, "desc"), query.get("purpose"))
+
+
+def _quoted(name: str) -> str:
+    return quote(name.encode("utf-8", "replace"), safe="")

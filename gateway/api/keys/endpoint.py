@@ -1,0 +1,204 @@
+"""`/v1/gateway/keys`: for administrators; `…/self` for whoever holds a key (guarantee §12.1)."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.routing import Route
+
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.fields import invalid
+from gateway.api.keys.serializer import as_key, changed_fields, grace_of, new_fields
+from gateway.api.pagination import Query, check_named, limit_of, listed, parameters
+from gateway.api.runtime_keys import RuntimeKeys
+from gateway.api.server.fast_router import Receive, Scope, Send, send_json
+from gateway.api.server.receiving import json_body, read_body
+from gateway.core.errors import KeyNotChangeable, KeyNotFound, StorageUnavailable
+from gateway.core.types.chat import RequestCaller
+from gateway.core.types.keys import KeyPolicy, StoredKey
+from gateway.storage.keys import KeyQuery, Record
+
+PATH = "/v1/gateway/keys"
+MAX_BYTES = 2**16
+NO_STORE = {"cache-control": "no-store"}
+LISTED_BY = ("limit", "after", "tenant", "owner", "include_revoked")
+FLAGS = {"true": True, "1": True, "false": False, "0": False}
+RecordOf = Callable[[RequestCaller, Scope], Record | None]
+"""Who is told of what this caller changes, in the transaction of the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyRequest:
+    """An administrator's request."""
+
+    caller: RequestCaller
+    body: dict[str, Any]
+    query: Query
+    key_id: str
+    record: Record | None
+
+
+Answer = Callable[[_KeyRequest], Awaitable[dict[str, Any]]]
+
+
+class KeyEndpoint:
+    """A path for administrators, with the function that answers each of its methods."""
+
+    def __init__(self, auth: KeyAuthenticator, record_of: RecordOf | None, answers: Mapping[str, Answer]) -> None:
+        self._auth = auth
+        self._record_of = record_of
+        self._answers = answers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = await self._auth.admin(scope)
+        scope["gateway"]["tenant"] = caller.tenant
+        body = json_body(await read_body(scope, receive, MAX_BYTES)) if scope["method"] == "POST" else {}
+        query = parameters(scope["query_string"].decode("latin-1"))
+        record = self._record_of(caller, scope) if self._record_of is not None else None
+        asked = _KeyRequest(caller, body, query, scope["path_params"].get("key_id", ""), record)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        await send_json(send, 200, await self._answers[method](asked), NO_STORE)
+
+
+class KeyEndpoints:
+    """What the endpoints answer. After a change this process asks the storage anew at once, others within seconds."""
+
+    def __init__(self, keys: RuntimeKeys, auth: KeyAuthenticator) -> None:
+        self._keys = keys
+        self._store = keys.store
+        self._auth = auth
+
+    async def create(self, asked: _KeyRequest) -> dict[str, Any]:
+        """`POST /v1/gateway/keys`"""
+        fields = new_fields(asked.body, asked.caller.tenant)
+        made, key = await self._store.create(fields, asked.caller.key_id, asked.record)
+        self._keys.changed()
+        return {**as_key(made.policy, made), "key": key}
+
+    async def list(self, asked: _KeyRequest) -> dict[str, Any]:
+        """`GET /v1/gateway/keys`: made at runtime, the latest in front; behind them those of the configuration."""
+        query = _query(asked.query)
+        configured = [
+            policy
+            for policy in (await self._auth.configured()).values()
+            if query.tenant in (None, policy.tenant) and query.owner in (None, policy.owner)
+        ]
+        ids = [policy.key_id for policy in configured]
+        found: list[dict[str, Any]] = []
+        if query.after in ids:
+            configured = configured[ids.index(query.after) + 1 :]
+        else:
+            page = await self._store.page(query)
+            if page is None:
+                raise invalid("after", "must be the id of a key")
+            found = [as_key(key.policy, key) for key in page.keys]
+            if page.has_more:
+                return listed(found, has_more=True)
+        room = query.limit - len(found)
+        found += [as_key(policy, None) for policy in configured[:room]]
+        return listed(found, has_more=len(configured) > room)
+
+    async def read(self, asked: _KeyRequest) -> dict[str, Any]:
+        """`GET /v1/gateway/keys/{key_id}`"""
+        configured = (await self._auth.configured()).get(asked.key_id)
+        return as_key(configured, None) if configured is not None else self._shown(await self._store.get(asked.key_id))
+
+    async def update(self, asked: _KeyRequest) -> dict[str, Any]:
+        """`POST /v1/gateway/keys/{key_id}`"""
+        await self._check_made_here(asked.key_id)
+        found = await self._store.update(asked.key_id, lambda was: changed_fields(was, asked.body), asked.record)
+        self._keys.changed()
+        if found is not None and found.revoked_at is not None:
+            raise _revoked(asked.key_id)
+        return self._shown(found)
+
+    async def rotate(self, asked: _KeyRequest) -> dict[str, Any]:
+        """`POST /v1/gateway/keys/{key_id}/rotate`"""
+        grace = grace_of(asked.body)
+        await self._check_made_here(asked.key_id)
+        done = await self._store.rotate(asked.key_id, grace, asked.record)
+        self._keys.changed()
+        if done is not None and done[1] is None:
+            raise _revoked(asked.key_id)
+        shown = self._shown(done[0] if done is not None else None)
+        return {**shown, "key": done[1] if done is not None else None}
+
+    async def revoke(self, asked: _KeyRequest) -> dict[str, Any]:
+        """`DELETE /v1/gateway/keys/{key_id}`: again is the same."""
+        await self._check_made_here(asked.key_id)
+        found = await self._store.revoke(asked.key_id, asked.record)
+        self._keys.changed()
+        return self._shown(found)
+
+    async def own(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /v1/gateway/keys/self`"""
+        caller = await self._auth.caller(scope)
+        scope["gateway"]["tenant"] = caller.tenant
+        if caller.key is None:
+            raise KeyNotFound("This request has no key of the gateway's own.")
+        if caller.key.key_id is None:
+            raise StorageUnavailable("The storage cannot be reached.")
+        policy: KeyPolicy = caller.key
+        is_stored = not (policy.is_signed or policy.key_id in await self._auth.configured())
+        stored = await self._store.get(caller.key.key_id) if is_stored else None
+        await send_json(send, 200, as_key(stored.policy if stored is not None else policy, stored), NO_STORE)
+
+    async def _check_made_here(self, key_id: str) -> None:
+        """
+        Raises:
+            KeyNotChangeable: the configuration says what this key may do.
+        """
+        if key_id in await self._auth.configured():
+            text = f"The key {key_id} stands in auth.keys of the configuration, and is changed there alone."
+            raise KeyNotChangeable(text, param="key_id")
+
+    def _shown(self, key: StoredKey | None) -> dict[str, Any]:
+        """
+        Raises:
+            KeyNotFound: there is no such key.
+        """
+        if key is None:
+            raise KeyNotFound("No such key.", param="key_id")
+        return as_key(key.policy, key)
+
+
+def _revoked(key_id: str) -> KeyNotChangeable:
+    return KeyNotChangeable(f"The key {key_id} was revoked, and stays so.", param="key_id")
+
+
+def _query(query: Query) -> KeyQuery:
+    for name in query:
+        if name not in LISTED_BY:
+            raise invalid(name, f"is not known; known are {', '.join(LISTED_BY)}")
+    check_named(query, "after", "tenant", "owner")
+    flag = query.get("include_revoked", "false")
+    if flag not in FLAGS:
+        raise invalid("include_revoked", "must be true or false")
+    return KeyQuery(query.get("tenant"), query.get("owner"), FLAGS[flag], query.get("after"), limit_of(query))
+
+
+def key_routes(keys: RuntimeKeys, auth: KeyAuthenticator, record_of: RecordOf | None = None) -> list[Route]:
+    """All paths. `record_of`: who is told of changes."""
+    answers = KeyEndpoints(keys, auth)
+
+    def endpoint(**methods: Answer) -> KeyEndpoint:
+        return KeyEndpoint(auth, record_of, methods)
+
+    every, one = endpoint(GET=answers.list, POST=answers.create), f"{PATH}/{{key_id}}"
+    each = endpoint(GET=answers.read, POST=answers.update, DELETE=answers.revoke)
+    return [
+        *(Route(PATH, every, methods=[method]) for method in ("GET", "POST")),
+        Route(f"{PATH}/self", _KeyApplication(answers), methods=["GET"]),
+        *(Route(one, each, methods=[method]) for method in ("GET", "POST", "DELETE")),
+        Route(f"{one}/rotate", endpoint(POST=answers.rotate), methods=["POST"]),
+    ]
+
+
+class _KeyApplication:
+    """An application, as routes take it."""
+
+    def __init__(self, keys: KeyEndpoints) -> None:
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._keys.own(scope, receive, send)

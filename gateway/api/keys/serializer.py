@@ -1,0 +1,89 @@
+"""A key as its API shows it, and what may be said of one (guarantee §12.1)."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from gateway.api.fields import invalid, read
+from gateway.core.config.auth_settings import KeyFields
+from gateway.core.errors import REQUIRED, InvalidRequest
+from gateway.core.types.keys import KeyPolicy, StoredKey
+from gateway.storage.keys import MAX_GRACE
+
+FIELDS = TypeAdapter(KeyFields)
+OBJECT = "gateway.key"
+
+
+def as_key(policy: KeyPolicy, stored: StoredKey | None) -> dict[str, Any]:
+    """A key without what its holder sends. `stored` is None for one of the configuration, and for a signed token."""
+    limits = policy.limits
+    return {
+        "id": policy.key_id,
+        "object": OBJECT,
+        "source": "token" if policy.is_signed else "runtime" if stored is not None else "configuration",
+        "name": policy.name,
+        "owner": policy.owner,
+        "tenant": policy.tenant,
+        "project": policy.project,
+        "roles": sorted(policy.roles),
+        "models": list(policy.models),
+        "expires_at": _time(policy.expires_at),
+        "budgets": [{"usd": float(each.usd), "period": each.period, "hard": each.hard} for each in policy.budgets],
+        "limits": {"rpm": limits.rpm, "tpm": limits.tpm, "concurrent": limits.concurrent},
+        "context": policy.context.model_dump(exclude_none=True),
+        "retention_days": policy.retention_days,
+        "file_bytes": policy.file_bytes,
+        "hint": stored.hint if stored else None,
+        "created_at": _time(stored.created_at) if stored else None,
+        "created_by": stored.created_by if stored else None,
+        "updated_at": _time(stored.updated_at) if stored else None,
+        "rotated_at": _time(stored.rotated_at) if stored else None,
+        "revoked_at": _time(stored.revoked_at) if stored else None,
+    }
+
+
+def new_fields(body: dict[str, Any], tenant: str) -> KeyFields:
+    """What a new key is to be; null says nothing.
+
+    Args:
+        tenant: whose it is where the body does not say.
+
+    Raises:
+        InvalidRequest: names the field that breaks a rule, or that no key has.
+    """
+    given = {name: value for name, value in body.items() if value is not None}
+    return read(FIELDS, {"tenant": tenant, **given})
+
+
+def changed_fields(before: KeyFields, body: dict[str, Any]) -> KeyFields:
+    """What a key is with these fields in place of what it had; null takes a field back to its default.
+
+    Raises:
+        InvalidRequest: as of `new_fields`.
+    """
+    if "tenant" in body and body["tenant"] is None:
+        raise InvalidRequest("tenant is required.", param="tenant", code=REQUIRED)
+    kept = {name: getattr(before, name) for name in before.model_fields_set - body.keys()}
+    unknown = {name: value for name, value in body.items() if name not in KeyFields.model_fields}
+    given = {name: value for name, value in body.items() if value is not None}
+    return read(FIELDS, {**kept, **unknown, **given})
+
+
+def grace_of(body: dict[str, Any]) -> timedelta:
+    """`grace_seconds`: for how long the key before counts.
+
+    Raises:
+        InvalidRequest: it is no number of seconds up to a week, or stands beside something else.
+    """
+    for name in body:
+        if name != "grace_seconds":
+            raise invalid(name, "is not known; known are grace_seconds")
+    seconds, most = body.get("grace_seconds", 0), MAX_GRACE.total_seconds()
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= most:
+        raise invalid("grace_seconds", f"must be a number of seconds from 0 to {most:.0f}")
+    return timedelta(seconds=seconds)
+
+
+def _time(value: datetime | None) -> str | None:
+    return None if value is None else value.isoformat().replace("+00:00", "Z")

@@ -1,0 +1,22 @@
+"""Who asks a tool of the MCP server."""
+
+from dataclasses import dataclass
+
+from gateway.api.auth import ANONYMOUS
+
+ASKER = "gateway.mcp.asker"
+"""The key of the scope under which a request has its `McpCaller`."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpCaller:
+    """Whose request it is. `local`: it comes from this machine."""
+
+    tenant: str
+    local: bool
+
+    @property
+    def is_one(self) -> bool:
+        """Whether all that is stored for the tenant is one owner's. Callers without a key are one tenant, and the ids
+        of conversations are all that keeps them apart; on this machine alone they are one person."""
+        return self.tenant != ANONYMOUS or self.local

@@ -1,0 +1,123 @@
+"""`POST /mcp`: who may ask, and from where (guarantee §10.12). Light: the server is made at the first request."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from starlette.routing import Route
+
+from gateway.api.api_call import received
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.mcp.asker import ASKER, McpCaller
+from gateway.api.mcp.past.conversation_search import PastSearch
+from gateway.api.middleware.origin_check import is_foreign, is_local
+from gateway.api.server.fast_router import Receive, Scope, Send
+from gateway.api.server.receiving import header
+from gateway.core.config.exposure import is_loopback
+from gateway.core.config.settings import Settings
+from gateway.core.errors import Forbidden, GatewayError
+from gateway.core.ports.documents import LargeTexts
+from gateway.storage.conversations.texts import PastTexts
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.entities.memory import EntityStore
+
+if TYPE_CHECKING:
+    from gateway.api.mcp.server import McpServer
+
+PATH = "/mcp"
+MAX_BYTES = 2**20
+"""Of a request: arguments are short."""
+PACKAGES = ("mcp", "mcp_types")
+
+
+class McpNotInstalled(GatewayError):
+    """The package that `/mcp` is served with is not installed: the extra `mcp`."""
+
+    status = 501
+    code = "mcp_not_installed"
+    may_be_charged = False
+
+    def __init__(self) -> None:
+        super().__init__("This gateway was installed without MCP. Install context-gateway[mcp] and start it anew.")
+
+
+class McpEndpoint:
+    """The endpoint. Answers are whole, so there is no GET for a stream, and no session to DELETE."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        transactions: DatabaseTransactions,
+        things: EntityStore,
+        auth: KeyAuthenticator,
+        large: LargeTexts,
+    ) -> None:
+        self._settings = settings
+        self._things = things
+        self._auth = auth
+        self._past = PastSearch(PastTexts(transactions), things, settings.context.document_min_chars, large)
+        self._server: McpServer | None = None
+        self._making = asyncio.Lock()
+
+    def routes(self) -> list[Route]:
+        """Its path, unless `server.mcp` is off."""
+        return [Route(PATH, self, methods=["POST"])] if self._settings.server.mcp == "on" else []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        origins = self._settings.server.cors_origins
+        origin = header(scope, b"origin")
+        if is_foreign(scope) and "*" not in origins and origin not in origins:
+            raise Forbidden("A page of another site may not ask: server.cors_origins does not name its origin.")
+        got = await received(scope, receive, self._auth, min(MAX_BYTES, self._settings.server.max_body_bytes))
+        server = await self._made()
+        own = {**scope, ASKER: McpCaller(got.caller.tenant, self._is_near(scope))}
+        own["headers"] = [pair for pair in scope["headers"] if pair[0] != b"origin"]  # it was checked above
+        await server.handle(own, _again(got.raw, receive), send)
+
+    async def close(self) -> None:
+        """Ends the server, if there is one."""
+        if self._server is not None:
+            await self._server.close()
+
+    def _is_near(self, scope: Scope) -> bool:
+        return is_loopback(self._settings.server.host.strip("[]")) and is_local(scope)
+
+    async def _made(self) -> "McpServer":
+        async with self._making:
+            if self._server is None:
+                self._server = await self._make()
+            return self._server
+
+    async def _make(self) -> "McpServer":
+        """
+        Raises:
+            McpNotInstalled: the package is not there.
+        """
+        try:
+            made = await asyncio.to_thread(_load)  # streams run meanwhile
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] in PACKAGES:
+                raise McpNotInstalled from None
+            raise
+        settings = self._settings
+        on_loopback = not settings.auth.wants_keys and is_loopback(settings.server.host.strip("[]"))
+        server, tools = made
+        own = tools(self._past, self._things, settings.memory.things_days)
+        found: McpServer = server(own, on_loopback=on_loopback, max_bytes=MAX_BYTES)
+        return found
+
+
+def _load() -> tuple[Any, Any]:
+    from gateway.api.mcp.server import McpServer
+    from gateway.api.mcp.tools import McpTools
+
+    return McpServer, McpTools
+
+
+def _again(raw: bytes, receive: Receive) -> Receive:
+    """Gives the body that was read already, then whatever comes."""
+    rest: list[Any] = [{"type": "http.request", "body": raw, "more_body": False}]
+
+    async def next_message() -> Any:
+        return rest.pop() if rest else await receive()
+
+    return next_message

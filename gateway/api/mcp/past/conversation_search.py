@@ -1,0 +1,323 @@
+"""`PastSearch`: what a tenant's conversations say, searched and read within bounds. No model is asked."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from gateway.context.artifacts.collect import documents_in_messages, extract_artifacts_from_messages, without_repeats
+from gateway.context.assembly.block import extract_text
+from gateway.core.errors import NotFound
+from gateway.core.ports.documents import LargeTexts
+from gateway.core.types.artifacts import LARGE, UNINDEXED, Artifact, ArtifactType, ProcessingStrategy
+from gateway.core.types.entities import MemoryEntity
+from gateway.core.types.past_texts import ArtifactExtract, ConversationTexts, FoundConversation, FoundPast, PastExcerpt
+from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
+from gateway.core.types.report_lists import ConversationLine
+from gateway.core.types.tool_steps import RESULT_ROLES, text_of
+from gateway.core.types.window import ArtifactRendering
+from gateway.pipeline.features.entity_memory import ranked, search_of
+from gateway.retrieval.index_cache import PassageFinder
+from gateway.storage.conversations.attachments import content_id_of
+from gateway.storage.conversations.texts import PastTexts
+from gateway.storage.entities.memory import EntityStore
+
+# Ranks what was read of conversations by a query: one corpus of what was said, of tool results and of documents.
+
+MAX_EXCERPTS = 3
+"""Passages that are shown of one conversation."""
+EXCERPT_CHARS = 700
+"""Characters of one at most."""
+ELISION = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class _SearchedText:
+    """A text that is searched, of conversation number `of`; `role` says who said it."""
+
+    of: int
+    content: str
+    role: str
+    artifact: Artifact | None = None
+
+    def as_source(self, number: int) -> SearchedSource:
+        label = self.artifact.search_label if self.artifact is not None else ""
+        of = self.artifact.excerpt_of if self.artifact is not None else ""
+        return SearchedSource(self.content, "artifact", label, historical=True, number=number, excerpt_of=of)
+
+
+def best_conversations(
+    query: str,
+    read: Sequence[tuple[ConversationLine, ConversationTexts]],
+    about: Iterable[MemoryEntity],
+    limit: int,
+) -> list[FoundConversation]:
+    """The conversations that bear on the query, the best first; of equal ones those in front come first.
+
+    Args:
+        about: things that the query names: a conversation that is about one is found by its name, too.
+    """
+    from gateway.retrieval.rank import relevance  # it loads numpy
+
+    named: dict[str, list[MemoryEntity]] = {}
+    for thing in about:
+        named.setdefault(thing.conversation_id or "", []).append(thing)
+    texts = [each for n, (line, own) in enumerate(read) for each in _texts_of(n, line, own, named.get(line.id, ()))]
+    ranked = relevance(RelevanceQuery(query), [text.as_source(number) for number, text in enumerate(texts)])
+    hits = sorted(_hits(texts, ranked), key=lambda hit: hit[0])
+    of_each: dict[int, list[tuple[_SearchedText, RankedPassage]]] = {}
+    for _, text, passage in hits:
+        of_each.setdefault(text.of, []).append((text, passage))
+    order = list(of_each)[:limit]  # a conversation stands where its best passage does
+    return [FoundConversation(read[n][0], tuple(_excerpts(of_each[n]))) for n in order]
+
+
+def _texts_of(
+    number: int, line: ConversationLine, own: ConversationTexts, things: Sequence[MemoryEntity]
+) -> Iterator[_SearchedText]:
+    messages = own.messages
+    said = {text_of(each.content) for each in messages if each.role == "user"}
+    if line.question and not any(text.startswith(line.question) for text in said):
+        yield _SearchedText(number, line.question, "user")  # its message is too old, or too large, to have been read
+    for thing in things:
+        yield _SearchedText(number, f"{thing.type} {thing.name} ({thing.thing_id}): {thing.action}", "memory")
+    results = extract_artifacts_from_messages(messages, len(messages))
+    for artifact in without_repeats([*own.documents, *results]):
+        yield _SearchedText(number, artifact.content, _kind(artifact), artifact)
+    for message in messages:
+        if message.role in RESULT_ROLES:
+            continue
+        if text := text_of(message.content):
+            yield _SearchedText(number, text, message.agent or message.role)
+
+
+def _kind(artifact: Artifact) -> str:
+    return "tool" if artifact.artifact_type is ArtifactType.TOOL_RESULT else "document"
+
+
+def _hits(
+    texts: Sequence[_SearchedText], ranked: Sequence[Sequence[RankedPassage]]
+) -> Iterator[tuple[tuple[bool, float, int], _SearchedText, RankedPassage]]:
+    """The passages that bear on the query, each with where it belongs in the order."""
+    for number, (text, passages) in enumerate(zip(texts, ranked, strict=True)):
+        for passage in passages:
+            if passage.score > 0:
+                yield (not passage.called, -passage.score, number), text, passage
+
+
+def _excerpts(hits: Sequence[tuple[_SearchedText, RankedPassage]]) -> Iterator[PastExcerpt]:
+    """The best passages of one conversation, none twice."""
+    shown: set[str] = set()
+    for text, passage in hits:
+        piece = text.content[passage.start : passage.end].strip()
+        if passage.heading and not piece.startswith(passage.heading):
+            piece = f"{passage.heading}\n{piece}"
+        piece = piece if len(piece) <= EXCERPT_CHARS else piece[:EXCERPT_CHARS] + ELISION
+        if piece in shown:
+            continue
+        shown.add(piece)
+        artifact = text.artifact
+        named = (artifact.artifact_id, artifact.title) if artifact is not None else (None, None)
+        yield PastExcerpt(text.role, piece, *named)
+        if len(shown) == MAX_EXCERPTS:
+            return
+
+
+# One artifact of a conversation, found by its id, and what of it is shown.
+
+MAX_CHARS = 40_000
+"""Characters of an artifact that one answer shows: some 10,000 tokens, which clients take."""
+EXTRACT_CHARS = 12_000
+"""Characters of the passages that a question calls for."""
+
+
+def artifact_in(read: ConversationTexts, artifact_id: str, min_chars: int) -> Artifact | None:
+    """The artifact of that id: a document of the conversation, a tool result, or a document inside a user's message.
+
+    Args:
+        artifact_id: its content id.
+        min_chars: longer texts in user messages may hold documents (`context.document_min_chars`).
+    """
+    messages = read.messages
+    found = [*read.documents, *extract_artifacts_from_messages(messages, len(messages))]
+    for artifact in found:
+        if artifact.content_id == artifact_id:
+            return artifact
+    inside = documents_in_messages(messages, len(messages), min_chars, {})
+    return next((each for each in inside if each.content_id == artifact_id), None)
+
+
+def shown_of(
+    artifact: Artifact, conversation_id: str, question: str | None, offset: int, tenant: str
+) -> ArtifactExtract:
+    """The passages that the question calls for, where it is too long for them to be all of it; without a question the
+    text from `offset` on."""
+    content = artifact.content
+    if question is not None and len(content) > EXTRACT_CHARS:
+        source = SearchedSource(
+            content, "artifact", artifact.search_label, historical=True, excerpt_of=artifact.excerpt_of
+        )
+        passages = PassageFinder(None, tenant)(RelevanceQuery(question), [source])[0]
+        if chosen := _chosen(passages):
+            spans = tuple((each.start, each.end) for each in chosen)
+            headings = tuple(each.heading for each in chosen)
+            rendering = ArtifactRendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=spans, headings=headings)
+            return ArtifactExtract(artifact, conversation_id, extract_text(rendering), 0, len(content), passages=True)
+    end = min(len(content), offset + MAX_CHARS)
+    return ArtifactExtract(artifact, conversation_id, content[offset:end], offset, end, passages=False)
+
+
+def _chosen(passages: Sequence[RankedPassage]) -> list[RankedPassage]:
+    """The best passages that there is room for, in the order of the document; empty if none bears on the question."""
+    room, chosen = EXTRACT_CHARS, []
+    for passage in sorted(passages, key=lambda each: (not each.called, -each.score)):
+        size = passage.end - passage.start
+        if passage.score <= 0 or size > room:
+            continue
+        room -= size
+        chosen.append(passage)
+    return sorted(chosen, key=lambda each: each.start)
+
+
+MAX_CONVERSATIONS = 50
+"""The latest conversations that a search reads."""
+MAX_NAMED = 20
+"""Conversations that it reads beside these, since their first question has the query, and as many of those that are
+about a thing that it names."""
+MAX_THINGS = 10
+SEARCHED_BYTES = 2 * 2**20
+"""Of all that a search reads; an index of so much takes a few tenths of a second."""
+OF_ONE = 256 * 2**10
+"""Of one conversation, its latest."""
+READ_BYTES = 32 * 2**20
+"""Of the conversations in which an artifact is looked for, together."""
+LOOKED_THROUGH = 10
+"""The latest conversations that are read for an artifact that nothing else leads to."""
+MAX_LARGE = 20
+"""Large documents that a search looks through, those of the latest conversations: of each it reads some rows of its
+index."""
+AT_ONCE = 2
+"""Searches and readings of one process; further ones wait."""
+
+
+class PastSearch:
+    """What tools read of the past of one tenant.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
+    """
+
+    def __init__(self, texts: PastTexts, things: EntityStore, min_chars: int, large: LargeTexts) -> None:
+        """`min_chars`: longer texts in user messages may hold documents."""
+        self._large = large
+        self._texts = texts
+        self._things = things
+        self._min_chars = min_chars
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def search(self, tenant: str, query: str, limit: int) -> FoundPast:
+        """Conversations and things that bear on a query: those whose first question has it, those that are about a
+        thing that it names, and the latest, read until `SEARCHED_BYTES` are."""
+        async with self._at_once:
+            phrases = search_of(query)
+            things = ranked(query, await self._things.search(tenant, None, phrases, 2 * MAX_NAMED))
+            lines, more = await self._lines(tenant, query, things)
+            read: list[tuple[ConversationLine, ConversationTexts]] = []
+            room, complete = SEARCHED_BYTES, not more
+            for line in lines:
+                if room <= 0:
+                    complete = False
+                    break
+                own = await self._texts.texts(tenant, line.id, min(OF_ONE, room))
+                if own is not None:  # else it was deleted just now
+                    room -= own.size
+                    complete = complete and own.complete
+                    read.append((line, own))
+            read, whole = await self._with_large(tenant, query, read)
+            complete = complete and whole
+            found = await asyncio.to_thread(best_conversations, query, read, things, limit)
+            return FoundPast(found, things[:MAX_THINGS], len(read), SEARCHED_BYTES - room, complete)
+
+    async def _with_large(
+        self, tenant: str, query: str, read: list[tuple[ConversationLine, ConversationTexts]]
+    ) -> tuple[list[tuple[ConversationLine, ConversationTexts]], bool]:
+        """What was read, in which large documents have what the query needs of them; whether that is of all of them."""
+        large = {each.excerpt_of: each for _, own in read for each in own.documents if each.is_excerpt}
+        if not large:
+            return read, True
+        from gateway.retrieval.stored.read import read_for
+
+        chosen = list(large.values())[:MAX_LARGE]
+        found = {each.excerpt_of: each for each in await read_for(chosen, self._large, tenant, query)}
+
+        def filled(own: ConversationTexts) -> ConversationTexts:
+            kept = [each for each in own.documents if not each.is_excerpt or each.excerpt_of in found]
+            texts = [
+                replace(each, content=found[each.excerpt_of].content) if each.is_excerpt else each for each in kept
+            ]
+            return replace(own, documents=tuple(texts))
+
+        is_whole = len(chosen) == len(large) and not any(each.metadata[UNINDEXED] for each in found.values())
+        return [(line, filled(own)) for line, own in read], is_whole
+
+    async def _lines(
+        self, tenant: str, query: str, things: tuple[MemoryEntity, ...]
+    ) -> tuple[list[ConversationLine], bool]:
+        """The conversations to read, each once, and whether there are more."""
+        found = await self._texts.recent(tenant, MAX_CONVERSATIONS + 1)
+        latest, more = found[:MAX_CONVERSATIONS], len(found) > MAX_CONVERSATIONS
+        asked = await self._texts.recent(tenant, MAX_NAMED, query)
+        known = {line.id for line in (*asked, *latest)}
+        about = dict.fromkeys(each.conversation_id for each in things if each.conversation_id not in (None, *known))
+        named = await self._texts.lines(tenant, [str(each) for each in about][:MAX_NAMED]) if about else ()
+        by_id = {line.id: line for line in (*asked, *named, *latest)}
+        return list(by_id.values()), more
+
+    async def artifact(
+        self, tenant: str, artifact_id: str, conversation_id: str | None, question: str | None, offset: int = 0
+    ) -> ArtifactExtract:
+        """An artifact in full, up to a bound, or the passages that the question calls for.
+
+        Raises:
+            NotFound: none of that id was found; the message says where it was looked for.
+        """
+        name = content_id_of(artifact_id)
+        async with self._at_once:
+            if conversation_id is not None:
+                places, where = [conversation_id], f"in {conversation_id}"
+            else:
+                places = await self._places(tenant, name)
+                where = f"in your latest conversations (at most {LOOKED_THROUGH} are read: name its conversation_id)"
+            room = READ_BYTES
+            for place in places:
+                own = await self._texts.texts(tenant, place, room)
+                if own is None:
+                    continue
+                artifact = await asyncio.to_thread(artifact_in, own, name, self._min_chars)
+                if artifact is not None and artifact.is_excerpt:
+                    return await self._part(tenant, place, artifact, question, offset)
+                if artifact is not None:
+                    return await asyncio.to_thread(shown_of, artifact, place, question, offset, tenant)
+                room -= own.size
+                if room <= 0:
+                    break
+        raise NotFound(f"No artifact {artifact_id} {where}.", param="artifact_id")
+
+    async def _part(
+        self, tenant: str, conversation_id: str, artifact: Artifact, question: str | None, offset: int
+    ) -> ArtifactExtract:
+        """The same of a large document, whose text `artifact` has not."""
+        if question is not None:
+            from gateway.retrieval.stored.read import read_for
+
+            (read,) = await read_for([artifact], self._large, tenant, question)
+            shown = await asyncio.to_thread(shown_of, read, conversation_id, question, 0, tenant)
+            if shown.passages:
+                return shown
+        text = await self._texts.part(tenant, artifact.metadata[LARGE], offset, MAX_CHARS)
+        return ArtifactExtract(artifact, conversation_id, text, offset, offset + len(text), passages=False)
+
+    async def _places(self, tenant: str, name: str) -> list[str]:
+        """Conversations that may hold an artifact, the likeliest first."""
+        held = await self._texts.holders(tenant, name, LOOKED_THROUGH)
+        latest = await self._texts.recent(tenant, LOOKED_THROUGH)
+        return list(dict.fromkeys([*held, *(line.id for line in latest)]))

@@ -1,0 +1,81 @@
+"""`POST /v1/messages/count_tokens`, and `GET /v1/models` as Anthropic's clients read it."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.api.api_call import received
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.completion_handler import told_headers
+from gateway.api.fields import renamed
+from gateway.api.messages.endpoint import chat_request
+from gateway.api.operations import ModelsEndpoint
+from gateway.api.request.validation import RequestArrival
+from gateway.api.server.fast_router import Receive, Scope, Send, came_by_messages, send_json
+from gateway.api.server.receiving import json_body, until_disconnect
+from gateway.core.config.settings import Settings
+from gateway.core.errors import InvalidRequest
+from gateway.core.formats.anthropic.request_parser import read_request
+from gateway.core.ports import Clock
+from gateway.pipeline.pipeline import Pipeline
+
+
+class CountTokens:
+    """Counts what a request's prompt takes, with the counter that budgets are kept by. No model is asked, nothing is
+    stored, and nothing that is stored is counted."""
+
+    def __init__(self, pipeline: Pipeline, auth: KeyAuthenticator, settings: Settings, clock: Clock) -> None:
+        self._pipeline = pipeline
+        self._auth = auth
+        self._settings = settings
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        most = self._settings.server.max_body_bytes
+        got = await received(scope, receive, self._auth, most, stored=False)
+        facts = scope["gateway"]
+        arrival = RequestArrival(facts["request_id"], self._clock.now(), self._clock.monotonic(), len(got.raw), facts)
+
+        headers = told_headers(scope)
+        reading = await got.run(lambda: read_request(json_body(got.raw), headers, counted=True))
+        try:
+            request = await got.run(chat_request, reading, headers, got.caller, self._settings, arrival)
+            facts["model"] = request.model
+            tokens = await until_disconnect(receive, self._pipeline.count(request))
+        except InvalidRequest as error:
+            renamed(error, reading.own_name)
+            raise
+        found: dict[str, Any] = {"input_tokens": tokens}
+        if reading.edits:  # nothing is cleared while it is only counted
+            found["context_management"] = {"original_input_tokens": tokens}
+        await send_json(send, 200, found)
+
+
+class ListedModels:
+    """The models in the words of whoever asks: a client that says `anthropic-version` gets Anthropic's objects."""
+
+    def __init__(self, models: ModelsEndpoint) -> None:
+        self._models = models
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not came_by_messages(scope):
+            await self._models(scope, receive, send)
+            return
+        found = await self._models.found(scope)
+        if found.get("object") == "list":
+            data = [as_model(each) for each in found["data"]]
+            ids = [each["id"] for each in data] or [None]
+            found = {"data": data, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
+        else:
+            found = as_model(found)
+        await send_json(send, 200, found)
+
+
+def as_model(model: dict[str, Any]) -> dict[str, Any]:
+    """A model object of OpenAI's as one of Anthropic's; one of Anthropic's own as it is."""
+    if model.get("type") == "model":
+        return model
+    created = model.get("created")
+    at = datetime.fromtimestamp(created if isinstance(created, int) and 0 <= created < 2**33 else 0, UTC)
+    name = str(model.get("id"))
+    when = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"type": "model", "id": name, "display_name": name, "created_at": when, "lifecycle": "active"}

@@ -1,0 +1,265 @@
+"""`POST /v1/messages`."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from gateway.api.completion_handler import CompletionHandler, StreamWriter
+from gateway.api.fields import MAX_SESSION_CHARS
+from gateway.api.request.body_cache import MIN_BYTES, BodyCache, read_chat_request
+from gateway.api.request.messages import plain_messages
+from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request
+from gateway.api.server.fast_router import (
+    EVENT_STREAM,
+    SENDING,
+    Receive,
+    Scope,
+    Send,
+    named_event,
+    send_json,
+    send_start,
+)
+from gateway.api.server.receiving import json_body
+from gateway.core import jsons
+from gateway.core.config.settings import Settings
+from gateway.core.errors import GatewayError
+from gateway.core.formats.anthropic.compacting import as_block, block_events, block_of, expanded, find_block
+from gateway.core.formats.anthropic.edits import compacts, edits_of, limit_of, pauses
+from gateway.core.formats.anthropic.events import Events, MessageEvents
+from gateway.core.formats.anthropic.faults import error_body
+from gateway.core.formats.anthropic.request_parser import MessagesReading, read_request
+from gateway.core.formats.anthropic.serializer import as_message
+from gateway.core.formats.compaction import CompactionSealer, opened
+from gateway.core.ids import new_id
+from gateway.core.types.chat import ChatRequest, RequestCaller
+from gateway.core.types.conversation import ConversationRef
+from gateway.pipeline.stages import PausedRequest
+from gateway.pipeline.streaming import Chunks
+from gateway.storage.store import ConversationStore
+
+# Compaction blocks of `/v1/messages`: what one stands for, and an answer that is one and nothing else.
+
+Json = dict[str, Any]
+MARKS = (b"compact_20260112", b'"compaction"')
+"""One of these stands in every body that has a block, or asks for one."""
+UNUSED: Json = {
+    **dict.fromkeys(("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"), 0)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedBlocks:
+    """A body with what its block stands for, where in a stored conversation it goes on, and the key of blocks."""
+
+    body: Json
+    secret: bytes = field(repr=False)
+    ref: ConversationRef = field(default_factory=ConversationRef)
+
+
+async def resolved(body: Json, tenant: str, store: ConversationStore) -> ResolvedBlocks:
+    """The body with what its last compaction block stands for in the place of that and of all before it. A block that
+    this gateway did not make for this tenant is left as it is; so is one of a conversation that was deleted.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    secret = await store.secret()
+    found = find_block(body)
+    compacted = opened(found.sealed, tenant, secret) if found is not None else None
+    if found is None or compacted is None:
+        return ResolvedBlocks(body, secret)
+    at = compacted.at
+    if at is not None and not await store.said_anywhere(tenant, [at]):
+        at = None
+        content = body["messages"][found.message]["content"][found.block].get("content")
+        if compacted.extract is None and isinstance(content, str):
+            compacted = replace(compacted, extract=content)
+    ref = ConversationRef(at=at, before=compacted.before) if at is not None else ConversationRef()
+    return ResolvedBlocks(expanded(body, found, compacted), secret, ref)
+
+
+async def send_paused(paused: PausedRequest, sealer: CompactionSealer, send: Send) -> None:
+    """An answer that is a compaction block: no model was asked, nothing is billed or stored."""
+    request = paused.request
+    sealer = replace(sealer, messages=request.messages, at=paused.at)
+    block = as_block(sealer, sealer.made_for(""))
+    usage = {**UNUSED, "iterations": [{"type": "compaction", **UNUSED}]}
+    message: Json = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": request.model}
+    ended = {"stop_reason": "compaction", "stop_sequence": None}
+    edits: Json = {"context_management": {"applied_edits": []}}
+    if not request.stream:
+        await send_json(send, 200, {**message, "content": [block], **ended, "usage": usage, **edits})
+        return
+    begins = {**message, "content": [], "stop_reason": None, "stop_sequence": None, "usage": UNUSED}
+    events = [
+        {"type": "message_start", "message": begins},
+        *block_events(block, 0),
+        {"type": "message_delta", "delta": ended, "usage": usage, **edits},
+        {"type": "message_stop"},
+    ]
+    await send_start(send, 200, EVENT_STREAM)
+    await send({"type": "http.response.body", "body": b"".join(map(named_event, events))})
+
+
+NO_NAME = ConversationRef()
+PING = named_event({"type": "ping"})
+
+
+class MessagesEndpoint:
+    """The endpoint."""
+
+    def __init__(
+        self, answering: CompletionHandler, settings: Settings, resends: BodyCache, store: ConversationStore
+    ) -> None:
+        self._answering = answering
+        self._settings = settings
+        self._resends = resends
+        self._store = store
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        dialect = MessagesDialect(self._settings, self._resends, self._store)
+        paused = await self._answering.answer(scope, receive, send, dialect)
+        if paused is not None and (sealer := dialect.sealer(paused.request)) is not None:
+            await send_paused(paused, sealer, scope.get(SENDING, send))
+
+
+class MessagesDialect:
+    """One request in Anthropic's words (a `Dialect`)."""
+
+    def __init__(self, settings: Settings, resends: BodyCache, store: ConversationStore) -> None:
+        self._settings = settings
+        self._resends = resends
+        self._store = store
+        self._body: dict[str, Any] = {}
+        self._chat = b""
+        """The request as the bytes of a chat, where it is long enough to be recognised in the next one."""
+        self._reading: MessagesReading | None = None
+        self._resolved: ResolvedBlocks | None = None
+
+    def read(
+        self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
+    ) -> ChatRequest | None:
+        """The request in the inner form; one with a compaction block is read with what that stands for."""
+        if self._resolved is None:
+            self._body = json_body(raw)
+            if any(mark in raw for mark in MARKS):
+                return None
+        body, ref = self._body, ConversationRef()
+        if self._resolved is not None:
+            body, ref = self._resolved.body, self._resolved.ref
+        check_spelling(body, self._settings)
+        self._reading = reading = read_request(body, headers)
+        if len(raw) < MIN_BYTES:
+            return chat_request(reading, headers, caller, self._settings, arrival, ref)
+        chat = self._chat = jsons.dumps({"messages": reading.chat["messages"], **reading.chat})
+        request = read_chat_request(self._resends, chat, headers, caller, self._settings, arrival)
+        return in_its_words(request, reading, ref)
+
+    async def look_up(self, caller: RequestCaller) -> None:
+        """Puts what a compaction block stands for in its place."""
+        self._resolved = await resolved(self._body, caller.tenant, self._store)
+
+    def sealer(self, request: ChatRequest) -> CompactionSealer | None:
+        """Makes compaction blocks, where the request asks for them."""
+        if self._resolved is None or not request.options.compacts:
+            return None
+        told = None if request.keeps_content else request.messages
+        tokens = request.options.clear_above or 0
+        return CompactionSealer(
+            request.caller.tenant, self._resolved.secret, told, said=request.messages, tokens=tokens
+        )
+
+    def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
+        """The chat that it is, is kept for later requests that begin with the same messages."""
+        chat, self._chat = self._chat, b""
+        return self._resends.holding(chat, request) if chat else nullcontext()
+
+    def own_name(self, path: str) -> str:
+        """As the client knows it, once the request has been read."""
+        return path if self._reading is None else self._reading.own_name(path)
+
+    def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
+        """The completion as a message."""
+        sealer = self.sealer(request)
+        block = block_of(sealer, body) if sealer is not None else None
+        return jsons.dumps(as_message(body, request.model, stops_of(request), edits_asked(request), block))
+
+    def writer(self, request: ChatRequest) -> StreamWriter:
+        """Chunks as events."""
+        return _EventWriter(request, self.sealer(request))
+
+
+class _EventWriter:
+    """Events with their names, as Anthropic sends them."""
+
+    def __init__(self, request: ChatRequest, sealer: CompactionSealer | None) -> None:
+        compaction = partial(block_of, sealer) if sealer is not None else None
+        self._events = MessageEvents(request.model, stops_of(request), edits_asked(request), compaction)
+        self._request_id = request.request_id
+
+    def events(self, chunks: Chunks) -> bytes:
+        return _written(self._events.of(chunks))
+
+    def end(self) -> bytes:
+        return _written(self._events.end())
+
+    def fault(self, error: GatewayError) -> bytes:
+        return _written([error_body(error, self._request_id)])
+
+    def alive(self, said: bytes) -> bytes:
+        return PING
+
+
+def chat_request(
+    reading: MessagesReading,
+    headers: Mapping[str, str],
+    caller: RequestCaller,
+    settings: Settings,
+    arrival: RequestArrival,
+    ref: ConversationRef = NO_NAME,
+) -> ChatRequest:
+    """The request as the pipeline takes it.
+
+    Args:
+        ref: where it goes on by a compaction block.
+
+    Raises:
+        InvalidRequest: a field breaks a rule.
+    """
+    plain = plain_messages(reading.chat["messages"])
+    return in_its_words(parse_chat_request(reading.chat, headers, caller, settings, arrival, plain), reading, ref)
+
+
+def in_its_words(request: ChatRequest, reading: MessagesReading, ref: ConversationRef = NO_NAME) -> ChatRequest:
+    """The request with what a chat has no words for. What its client calls the session by itself names the
+    conversation, unless it names one in the gateway's words; such a client always sends the whole of it."""
+    limit = limit_of(reading.edits)
+    if limit is not None:
+        edits = reading.edits
+        options = replace(request.options, clear_above=limit, compacts=compacts(edits), pauses=pauses(edits))
+        request = replace(request, options=options)
+    session = reading.session
+    is_name = session is not None and len(session) <= MAX_SESSION_CHARS and session.isprintable()
+    if ref != NO_NAME and request.conversation == NO_NAME:
+        size = len(jsons.dumps(request.messages))  # of what stands from the block on
+        request = replace(request, conversation=ref, size=size)
+    if is_name and request.conversation == ConversationRef():
+        request = replace(request, conversation=ConversationRef(session=session, is_whole=True))
+    return replace(request, api="messages", native=reading.native)
+
+
+def edits_asked(request: ChatRequest) -> list[dict[str, Any]]:
+    """What the client wants to be cleared of its context."""
+    return edits_of(request.native.fields.get("context_management")) if request.native is not None else []
+
+
+def stops_of(request: ChatRequest) -> tuple[str, ...]:
+    """The request's stop sequences."""
+    stops = request.forward.get("stop")
+    return tuple(stops) if isinstance(stops, list) else ()
+
+
+def _written(events: Events) -> bytes:
+    return b"".join(map(named_event, events))

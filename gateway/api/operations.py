@@ -1,0 +1,182 @@
+"""What the gateway tells of itself: `/health/*`, `/v1/models`, and `/metrics` in Prometheus' format (guarantee §9)."""
+
+import asyncio
+import contextlib
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from gateway import __version__
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.pagination import parameters
+from gateway.api.server.fast_router import Receive, Scope, Send, ShutdownState, send_json, send_start
+from gateway.api.server.receiving import header
+from gateway.api.statistics import StatisticsEndpoint
+from gateway.core.errors import StorageReadOnly, StorageUnavailable
+from gateway.core.instrumentation.families import families
+from gateway.core.instrumentation.metrics import MetricCounts
+from gateway.core.instrumentation.shared_counts import SharedCounts
+from gateway.storage.database.schema import REVISION
+from gateway.storage.store import ConversationStore
+from gateway.upstream.openai.resources import UpstreamModels
+
+DETAILED = ("1", "true")
+"""Values of `details` that ask for the statistics."""
+
+
+class LiveEndpoint:
+    """The process answers."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, {"status": "ok"})
+
+
+class ReadyEndpoint:
+    """503 while the storage cannot be reached or is not on the current schema, and while shutting down
+    (guarantee §9). With `details=1` also the statistics of memory and caches, for whoever may see them (§11.9)."""
+
+    def __init__(
+        self, store: ConversationStore, draining: ShutdownState, statistics: StatisticsEndpoint | None = None
+    ) -> None:
+        self._store = store
+        self._draining = draining
+        self._statistics = statistics
+        self._unready: tuple[str, datetime] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wanted = parameters(scope["query_string"].decode("latin-1")) if scope.get("query_string") else {}
+        details = {}
+        if self._statistics is not None and wanted.get("details") in DETAILED:
+            await self._statistics.admit(scope)
+            details = {"details": {"schema": await self._schema(), **self._statistics.as_json()}}
+        status, said = await self.state()
+        await send_json(send, status, {**said, **details})
+
+    async def _schema(self) -> str | None:
+        with contextlib.suppress(StorageUnavailable):
+            return await self._store.schema()
+        return None
+
+    @property
+    def unready_since(self) -> datetime | None:
+        """When it was first seen that requests cannot be served, by whoever asked last; None if they could be."""
+        return self._unready[1] if self._unready is not None else None
+
+    async def state(self) -> tuple[int, dict[str, Any]]:
+        """Status and body without details."""
+        try:
+            ready = await self._store.ready()
+            reason = "storage_schema_not_current"
+        except StorageReadOnly:
+            ready, reason = False, "storage_cannot_be_written"
+        except StorageUnavailable:
+            ready, reason = False, "storage_unavailable"
+        if self._draining.begun:
+            ready, reason = False, "shutting_down"
+        if ready:
+            self._unready = None
+        elif self._unready is None or self._unready[0] != reason:
+            self._unready = (reason, datetime.now(UTC))
+        return (200, {"status": "ok"}) if ready else (503, {"status": "unavailable", "reason": reason})
+
+
+class ModelsEndpoint:
+    """The configured models; without any, those of the default upstream."""
+
+    def __init__(self, directory: UpstreamModels, auth: KeyAuthenticator) -> None:
+        self._directory = directory
+        self._auth = auth
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, await self.found(scope))
+
+    async def found(self, scope: Scope) -> dict[str, Any]:
+        """The list, or the model that the path names, as OpenAI has them."""
+        caller = await self._auth.caller(scope)
+        wanted = scope["path_params"].get("model")
+        if wanted is None:
+            found = await self._directory.models(caller)
+            if caller.key is not None:
+                found = [model for model in found if caller.key.may_ask(str(model.get("id")))]
+            return {"object": "list", "data": found}
+        model = await self._directory.model(wanted, caller)
+        caller.check_model(wanted)
+        return model
+
+
+class MetricsPage:
+    """Open to anyone who reaches the port, or with `server.metrics: key` to holders of a key."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], MetricCounts],
+        auth: KeyAuthenticator,
+        *,
+        open_to_all: bool,
+        shared: SharedCounts | None = None,
+    ) -> None:
+        """`snapshot`: the counts of this process; `shared`: the counts of all workers, where there are several."""
+        self._shared = shared
+        self._snapshot = snapshot
+        self._auth = auth
+        self._open_to_all = open_to_all
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._open_to_all:
+            await self._auth.caller(scope)
+        # In a thread: loading the library and writing thousands of lines would hold up running streams.
+        content, kind = await asyncio.to_thread(self._page, self._snapshot(), header(scope, b"accept") or "")
+        await send_start(send, 200, {"content-type": kind, "content-length": str(len(content))})
+        await send({"type": "http.response.body", "body": content})
+
+    def _page(self, own: MetricCounts, accept: str) -> tuple[bytes, str]:
+        if self._shared is None:
+            return render(own, accept)
+        return render(self._shared.sum(own), accept, self._shared.pids())
+
+
+def render(counts: MetricCounts, accept: str, pids: Sequence[int] = ()) -> tuple[bytes, str]:
+    """The counts as text, and its media type: Prometheus' or OpenMetrics', as `accept` says.
+
+    Args:
+        pids: the processes whose memory, processor time and files are told; this one alone without any.
+    """
+    from prometheus_client import CollectorRegistry, ProcessCollector
+    from prometheus_client.core import InfoMetricFamily
+    from prometheus_client.exposition import choose_encoder
+    from prometheus_client.registry import Collector
+
+    class ModelPage(Collector):
+        def collect(self) -> Iterable[Any]:
+            about = {"version": __version__, "python": platform.python_version(), "schema": REVISION}
+            yield InfoMetricFamily("gateway_build", "What is running.", about)
+            yield from families(counts)
+            if pids:
+                yield from _of_processes(pids)
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(ModelPage())
+    if not pids:
+        ProcessCollector(registry=registry)
+    encode, kind = choose_encoder(accept)
+    return encode(registry), kind
+
+
+def _of_processes(pids: Sequence[int]) -> Iterable[Any]:
+    """What Prometheus' library tells of a process, of several: sums, and when the first began."""
+    from prometheus_client import ProcessCollector
+
+    found: dict[str, Any] = {}
+    for pid in pids:
+        for family in ProcessCollector(pid=partial(int, pid), registry=None).collect():
+            known = found.setdefault(family.name, family)
+            if known is family:
+                continue
+            pick = min if family.name.endswith("start_time_seconds") else float.__add__
+            known.samples = [
+                one._replace(value=pick(float(one.value), float(other.value)))
+                for one, other in zip(known.samples, family.samples, strict=True)
+            ]
+    return found.values()

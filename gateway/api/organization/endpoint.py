@@ -1,0 +1,194 @@
+"""`GET /v1/organization/costs` and `/v1/organization/usage/…`, as openai-python's admin resources read them (§13.4).
+
+Any key sees its own tenant, one of role `admin` all of them. A body has OpenAI's fields and no other, so what it cannot
+say stands in headers: how many requests of these have a call without a price, how many bills are in no sums yet, what
+was saved net, and of how many requests that is not known. Who asks for savings (`include`) has them in each result.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from starlette.routing import Route
+
+from gateway.api.api_call import received
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.organization.parameters import COMPLETIONS, COSTS, EMBEDDINGS, ReportParameters, ReportRequest, asked
+from gateway.api.server.fast_router import Receive, Scope, Send, send_json
+from gateway.core.config.auth_settings import ADMIN
+from gateway.core.ports import Clock
+from gateway.core.types.audit_log import NewEvent, actor_of
+from gateway.core.types.costs import CostQuery, CostReport, CostRow, CostSums
+from gateway.storage.audit_log.append import AuditLog
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.reports.costs import CostReports
+
+UNPRICED, MISSING = "x-gateway-unpriced-requests", "x-gateway-missing-bills"
+NET_SAVING, UNMETERED = "x-gateway-net-saving-usd", "x-gateway-unmetered-requests"
+CONVERSATION = "conversation_id"
+"""A group of costs that OpenAI has not; a result has it where it was asked for."""
+GROUPS = {
+    "project_id": "project_id",
+    "user_id": "user",
+    "api_key_id": "key",
+    "model": "model",
+    "line_item": "model",
+    CONVERSATION: "conversation",
+}
+"""OpenAI's groups, by those of `models.costs`; what it has beyond is not known of a bill."""
+PLANNING = "context planning"
+SIDES = ("input", "input_cached", "output")
+Named = Mapping[str, str | None]
+Results = Callable[[ReportRequest, CostRow, Named], Iterable[dict[str, Any]]]
+
+
+class OrganizationEndpoint:
+    """One of them."""
+
+    def __init__(
+        self, reports: CostReports, auth: KeyAuthenticator, clock: Clock, trail: AuditLog, what: "ReportKind", path: str
+    ) -> None:
+        self._trail = trail
+        self._path = path
+        self._reports = reports
+        self._auth = auth
+        self._clock = clock
+        self._what = what
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = (await received(scope, receive, self._auth, None)).caller
+        request = asked(scope["query_string"].decode("latin-1"), self._what.kind, self._clock.now())
+        tenant = None if ADMIN in caller.roles else caller.tenant
+        body, headers = await self._page(request, tenant)
+        if tenant is None:
+            await self._trail.saw(NewEvent(actor_of(caller), "organization.seen", self._path))
+        await send_json(send, 200, body, headers)
+
+    async def _page(self, request: ReportRequest, tenant: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+        buckets = request.buckets.on_page()
+        groups = [name for name in request.group_by if name in GROUPS]
+        found = CostReport(())
+        if buckets and not request.batch:  # no batch job goes by the gateway
+            by = (request.buckets.width.unit, *(GROUPS[name] for name in groups))
+            since, until = _time(buckets[0].start), _time(buckets[-1].end)
+            query = CostQuery(
+                by,
+                since,
+                until,
+                tenant,
+                models=request.models,
+                users=request.user_ids,
+                keys=request.api_key_ids,
+                projects=request.project_ids,
+                endpoints=self._what.endpoints,
+            )
+            found = await self._reports.report(query)
+        results: dict[str | None, list[dict[str, Any]]] = {}
+        for row in found.rows:
+            named = dict(zip(groups, row.names[1:], strict=True))
+            results.setdefault(row.names[0], []).extend(self._what.results(request, row, named))
+        data = [
+            {"object": "bucket", "start_time": each.start, "end_time": each.end, "results": results.get(each.key, [])}
+            for each in buckets
+        ]
+        next_page = request.buckets.next_page(buckets)
+        body = {"object": "page", "data": data, "has_more": next_page is not None, "next_page": next_page}
+        counts = {UNPRICED: found.total.unpriced, MISSING: found.missing}
+        if self._what.kind is COSTS:
+            counts[UNMETERED] = found.total.unmetered
+        headers = {name: str(count) for name, count in counts.items() if count}
+        if self._what.kind is COSTS and found.total.net_saving is not None:
+            headers[NET_SAVING] = f"{found.total.net_saving:f}"
+        return body, headers
+
+
+class ReportKind:
+    """What an endpoint tells of, and how."""
+
+    def __init__(self, kind: ReportParameters, endpoints: tuple[str | None, ...], results: Results) -> None:
+        self.kind = kind
+        self.endpoints = endpoints
+        self.results = results
+
+
+def _completions(request: ReportRequest, row: CostRow, named: Named) -> Iterable[dict[str, Any]]:
+    """What is not counted apart, text, audio and images, is null."""
+    sums = row.sums
+    yield {
+        "object": "organization.usage.completions.result",
+        "input_tokens": sums.prompt_tokens,
+        "output_tokens": sums.completion_tokens,
+        "input_cached_tokens": sums.cached_tokens,
+        "input_cache_write_tokens": sums.cache_write_tokens,
+        "input_uncached_tokens": max(0, sums.prompt_tokens - sums.cached_tokens - sums.cache_write_tokens),
+        "num_model_requests": sums.requests,
+        **_named(named, "project_id", "user_id", "api_key_id", "model"),
+        "batch": False if "batch" in request.group_by else None,
+        "service_tier": None,
+        **dict.fromkeys(f"{side}_{kind}_tokens" for side in SIDES for kind in ("text", "audio", "image")),
+    }
+
+
+def _embeddings(_request: ReportRequest, row: CostRow, named: Named) -> Iterable[dict[str, Any]]:
+    yield {
+        "object": "organization.usage.embeddings.result",
+        "input_tokens": row.sums.prompt_tokens,
+        "num_model_requests": row.sums.requests,
+        **_named(named, "project_id", "user_id", "api_key_id", "model"),
+    }
+
+
+def _costs(request: ReportRequest, row: CostRow, named: Named) -> Iterable[dict[str, Any]]:
+    """A model's line, and one for what planning its requests cost: together they are the whole."""
+    lines: list[tuple[str | None, Decimal]] = [(None, row.sums.cost)]
+    if "line_item" in request.group_by:
+        model = named["line_item"]
+        lines = [(model, row.sums.cost - row.sums.planning)]
+        if row.sums.planning_cost_picousd:
+            lines.append((f"{model}, {PLANNING}", row.sums.planning))
+    for number, (line_item, cost) in enumerate(lines):
+        yield {
+            "object": "organization.costs.result",
+            "amount": {"value": cost, "currency": "usd"},
+            "line_item": line_item,
+            **_named(named, "project_id", "api_key_id"),
+            "quantity": None,
+            **({} if number or not request.with_savings else _savings(row.sums)),
+            **({CONVERSATION: named[CONVERSATION]} if CONVERSATION in named else {}),
+        }
+
+
+def _savings(sums: CostSums) -> dict[str, Any]:
+    """What the requests of a result would have cost without a gateway, and what was saved net; in the first line of a
+    model alone, so that all lines add up."""
+    amounts = {"net_saving": sums.net_saving, "direct_cost": sums.direct}
+    told = {name: None if usd is None else {"value": usd, "currency": "usd"} for name, usd in amounts.items()}
+    return {**told, "unmetered_requests": sums.unmetered}
+
+
+def _named(named: Named, *names: str) -> dict[str, str | None]:
+    return {name: named.get(name) for name in names}
+
+
+def _time(second: int) -> datetime:
+    return datetime.fromtimestamp(second, UTC)
+
+
+USAGE_OF_COMPLETIONS = ReportKind(COMPLETIONS, (None, "completions", "responses", "messages"), _completions)
+USAGE_OF_EMBEDDINGS = ReportKind(EMBEDDINGS, ("embeddings",), _embeddings)
+ALL_COSTS = ReportKind(COSTS, (), _costs)
+
+
+def organization_routes(
+    transactions: DatabaseTransactions, auth: KeyAuthenticator, clock: Clock, trail: AuditLog
+) -> list[Route]:
+    """All of them."""
+    reports = CostReports(transactions)
+    usage = (("usage/completions", USAGE_OF_COMPLETIONS), ("usage/embeddings", USAGE_OF_EMBEDDINGS))
+    return [
+        Route(
+            f"/v1/organization/{path}", OrganizationEndpoint(reports, auth, clock, trail, what, path), methods=["GET"]
+        )
+        for path, what in (("costs", ALL_COSTS), *usage)
+    ]

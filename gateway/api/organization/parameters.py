@@ -1,0 +1,231 @@
+"""What a request for usage or costs may ask, with OpenAI's names and bounds (guarantee §13.4)."""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, TypeVar
+from urllib.parse import parse_qs
+
+from gateway.api.fields import invalid, missing
+
+# Buckets of time and pages of them (guarantee §13.4): they begin with whole days, hours or minutes, UTC; the first is
+# cut at `start_time` and the last at `end_time`.
+
+PREFIX = "page_"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketWidth:
+    """How wide a bucket is, and how many a page has."""
+
+    unit: Literal["day", "hour", "minute"]
+    seconds: int
+    default: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBucket:
+    """From `start` on and before `end`, in Unix seconds."""
+
+    start: int
+    end: int
+    key: str
+    """The name of its day, hour or minute, as reports group by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBuckets:
+    """The buckets that were asked for. Without an end they reach into that of `now`; with a later one no further."""
+
+    width: BucketWidth
+    start: int
+    end: int | None
+    now: int
+    limit: int
+    page: str | None = None
+
+    def check_page(self) -> None:
+        """
+        Raises:
+            InvalidRequest: `page` is no cursor of this query.
+        """
+        self._first()
+
+    def on_page(self) -> tuple[TimeBucket, ...]:
+        """The buckets of this page; none where all of the time is still to come."""
+        found: list[TimeBucket] = []
+        begin = self._first()
+        while begin < self._last and len(found) < self.limit:
+            end = min(self._floor(begin) + self.width.seconds, self.end or self._last)
+            found.append(TimeBucket(begin, end, _name(self._floor(begin), self.width.unit)))
+            begin = end
+        return tuple(found)
+
+    def next_page(self, shown: tuple[TimeBucket, ...]) -> str | None:
+        """The cursor of the page behind these, if there is one."""
+        if not shown or shown[-1].end >= self._last:
+            return None
+        return PREFIX + base64.urlsafe_b64encode(shown[-1].end.to_bytes(8)).decode()
+
+    @property
+    def _last(self) -> int:
+        until_now = self._floor(self.now) + self.width.seconds
+        return until_now if self.end is None else min(self.end, until_now)
+
+    def _floor(self, second: int) -> int:
+        return second - second % self.width.seconds
+
+    def _first(self) -> int:
+        if self.page is None:
+            return self.start
+        try:
+            told = base64.urlsafe_b64decode(self.page.removeprefix(PREFIX).encode("ascii"))
+        except (ValueError, binascii.Error):
+            told = b""
+        begin = int.from_bytes(told) if len(told) == 8 else 0
+        is_ours = self.page.startswith(PREFIX) and begin == self._floor(begin) and self.start < begin
+        if not is_ours or (self.end is not None and begin >= self.end):
+            raise invalid("page", "must be the next_page of the same query")
+        return begin
+
+
+def _name(second: int, unit: str) -> str:
+    size = {"day": 10, "hour": 13, "minute": 16}[unit]
+    return datetime.fromtimestamp(second, UTC).isoformat(" ")[:size]
+
+
+T = TypeVar("T")
+LATEST = 253_402_300_799
+"""The last second of the year 9999."""
+MAX_NAMED = 1000
+"""Values that a filter may name."""
+LISTS = ("include", "group_by", "models", "api_key_ids", "user_ids", "project_ids")
+COMMON = ("start_time", "end_time", "bucket_width", "limit", "page", "group_by", "api_key_ids", "project_ids")
+USAGE_GROUPS = ("project_id", "user_id", "api_key_id", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class ReportParameters:
+    """What one of these endpoints takes: fields beside the common ones, groups, and limits by width."""
+
+    groups: tuple[str, ...]
+    widths: Mapping[str, BucketWidth]
+    more: tuple[str, ...] = ("models", "user_ids")
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """All its parameters."""
+        return (*COMMON, *self.more)
+
+
+_BY_WIDTH = {
+    "1m": BucketWidth("minute", 60, 60, 1440),
+    "1h": BucketWidth("hour", 3600, 24, 168),
+    "1d": BucketWidth("day", 86400, 7, 31),
+}
+COMPLETIONS = ReportParameters((*USAGE_GROUPS, "batch", "service_tier"), _BY_WIDTH, ("models", "user_ids", "batch"))
+EMBEDDINGS = ReportParameters(USAGE_GROUPS, _BY_WIDTH)
+COSTS = ReportParameters(
+    ("project_id", "line_item", "api_key_id", "conversation_id"),
+    {"1d": BucketWidth("day", 86400, 7, 180)},
+    ("include",),
+)
+SAVINGS = "net_saving"
+"""What `include` may name beside OpenAI's fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """A request, read. Lists are empty where nothing was named."""
+
+    buckets: TimeBuckets
+    group_by: tuple[str, ...]
+    models: tuple[str, ...] = ()
+    api_key_ids: tuple[str, ...] = ()
+    user_ids: tuple[str, ...] = ()
+    project_ids: tuple[str, ...] = ()
+    batch: bool | None = None
+    with_savings: bool = False
+
+
+def asked(text: str, kind: ReportParameters, now: datetime) -> ReportRequest:
+    """The parameters of a query string; a list is `NAME[]=…` or `NAME=…`, once for each member.
+
+    Raises:
+        InvalidRequest: names the first that is not known or breaks its rule.
+    """
+    given: dict[str, list[str]] = {}
+    for name, values in parse_qs(text, keep_blank_values=True).items():
+        plain = name.removesuffix("[]")
+        if plain not in kind.known or (name != plain and plain not in LISTS):
+            raise invalid(name, f"is not known; known are {', '.join(kind.known)}")
+        given.setdefault(plain, []).extend(values)
+    width = kind.widths[_one(given, "bucket_width", lambda value: _among(value, tuple(kind.widths))) or "1d"]
+    start = _one(given, "start_time", _unix)
+    if start is None:
+        raise missing("start_time")
+    end = _one(given, "end_time", _unix)
+    if end is not None and end <= start:
+        raise invalid("end_time", "must be later than start_time")
+    limit = _one(given, "limit", lambda value: _within(value, width.most)) or width.default
+    buckets = TimeBuckets(width, start, end, int(now.timestamp()), limit, _one(given, "page", str))
+    buckets.check_page()
+    batch = _one(given, "batch", lambda value: _among(value, ("true", "false")))
+    lists = {name: _many(given, name) for name in LISTS if name not in ("include", "group_by")}
+    included = _among_all(given, "include", (SAVINGS,))
+    return ReportRequest(
+        buckets,
+        _among_all(given, "group_by", kind.groups),
+        **lists,
+        batch=None if batch is None else batch == "true",
+        with_savings=bool(included),
+    )
+
+
+def _one(given: Mapping[str, Sequence[str]], name: str, read: Callable[[str], T]) -> T | None:
+    values = given.get(name)
+    if values is None:
+        return None
+    try:
+        return read(values[0])
+    except ValueError as error:
+        raise invalid(name, f"must {error}") from None
+
+
+def _many(given: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
+    values = tuple(dict.fromkeys(given.get(name, ())))
+    if "" in values:
+        raise invalid(name, "must not name an empty text")
+    if any("\x00" in value for value in values):
+        raise invalid(name, "must not hold a NUL")
+    if len(values) > MAX_NAMED:
+        raise invalid(name, f"may name {MAX_NAMED} at most")
+    return values
+
+
+def _among_all(given: Mapping[str, Sequence[str]], name: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    found = _many(given, name)
+    if any(each not in known for each in found):
+        raise invalid(name, f"must name some of {', '.join(known)}")
+    return found
+
+
+def _among(value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ValueError(f"be {' or '.join(known)}")
+    return value
+
+
+def _unix(value: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= 12 and int(value) <= LATEST):
+        raise ValueError("be a time in whole Unix seconds")
+    return int(value)
+
+
+def _within(value: str, most: int) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= 4 and 1 <= int(value) <= most):
+        raise ValueError(f"be a whole number from 1 to {most} with this bucket_width")
+    return int(value)

@@ -1,0 +1,78 @@
+"""Parameters and pages of the APIs over what is stored."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from gateway.api.fields import invalid, keeps_metadata_rules
+
+METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
+MAX_PAGE = 100
+MAX_METADATA_PAIRS = 16
+Query = Mapping[str, str]
+
+
+def parameters(text: str) -> Query:
+    """The parameters of a query string, each with its first value."""
+    return {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
+
+
+def included(text: str) -> tuple[str, ...]:
+    """`include` of a query string, which may be there several times, with brackets or without."""
+    if "include" not in text:
+        return ()
+    found = parse_qs(text)
+    return (*found.get("include", ()), *found.get("include[]", ()))
+
+
+def check_named(query: Query, *names: str) -> None:
+    """
+    Raises:
+        InvalidRequest: one of these parameters is given and empty.
+    """
+    for name in names:
+        if query.get(name) == "":
+            raise invalid(name, "must not be empty")
+
+
+def limit_of(query: Query) -> int:
+    """`limit`: how many members a page may have, 20 by default."""
+    limit = query.get("limit", "20")
+    if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= MAX_PAGE):
+        raise invalid("limit", f"must be a whole number from 1 to {MAX_PAGE}")
+    return int(limit)
+
+
+def newest_first(query: Query, default: str) -> bool:
+    """Whether the order is `desc`."""
+    order = query.get("order", default)
+    if order not in ("asc", "desc"):
+        raise invalid("order", "must be asc or desc")
+    return order == "desc"
+
+
+def metadata_of(query: Query) -> tuple[tuple[str, str], ...]:
+    """The pairs of `metadata[KEY]=VALUE`."""
+    found = tuple((m.group(1), value) for name, value in query.items() if (m := METADATA.fullmatch(name)))
+    if len(found) > MAX_METADATA_PAIRS:
+        raise invalid("metadata", f"may name {MAX_METADATA_PAIRS} keys")
+    return found
+
+
+def listed(data: list[Any], *, has_more: bool) -> dict[str, Any]:
+    """A page as OpenAI sends it; the next one begins after `last_id`."""
+    ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
+    return {"object": "list", "data": data, **ends, "has_more": has_more}
+
+
+def given_metadata(value: Any) -> dict[str, str]:
+    """
+    Raises:
+        InvalidRequest: it breaks OpenAI's rules.
+    """
+    if value is None:
+        return {}
+    if not keeps_metadata_rules(value):
+        raise invalid("metadata", "must be an object of up to 16 strings of up to 512 characters, keys of up to 64")
+    return dict(value)

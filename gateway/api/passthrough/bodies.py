@@ -1,0 +1,190 @@
+"""Relayed bodies whose `model` is read: JSON and multipart forms, by whatever content type they come (guarantee §1).
+
+What was understood is what goes up, written anew: an upstream that reads a doubled member, a second form field or an
+odd charset in another way than the gateway cannot be made to serve another model.
+"""
+
+import re
+import secrets
+from dataclasses import dataclass, replace
+from email.message import Message
+from typing import Any
+
+from multipart import (
+    MultipartError,
+    MultipartSegment,
+    PushMultipartParser,
+    content_disposition_quote,
+    parse_options_header,
+)
+
+from gateway.core import jsons
+from gateway.core.errors import InvalidRequest
+from gateway.core.types.chat import Headers
+
+MODEL = "model"
+JSON_TYPE = b"application/json"
+FORM = "multipart/form-data"
+MAX_PARTS = 1000
+MAX_MODEL_BYTES = 2048
+CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+PLAIN_ENCODINGS = ("7bit", "8bit", "binary")
+Written = tuple[bytes, bytes]
+"""A body and its content type."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonBody:
+    """A JSON object."""
+
+    fields: dict[str, Any]
+
+    file_bytes = 0
+
+    @property
+    def model(self) -> str | None:
+        """The model that it names.
+
+        Raises:
+            InvalidRequest: it is no name, or stands under a member that only some upstreams take for it.
+        """
+        refuse_odd_spelling(self.fields)
+        name = self.fields.get(MODEL)
+        if name is not None and not isinstance(name, str):
+            raise InvalidRequest("model must be a string.", param=MODEL, code="invalid_value")
+        return name
+
+    def written(self, parameters: dict[str, Any], model: str) -> Written:
+        """The body for an upstream that knows the model by that name."""
+        return jsons.dumps({**parameters, **self.fields, MODEL: model}), JSON_TYPE
+
+
+@dataclass(frozen=True, slots=True)
+class FormPart:
+    """A field of a form, or a file."""
+
+    name: str
+    filename: str | None
+    content_type: str | None
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FormBody:
+    """A multipart form."""
+
+    parts: tuple[FormPart, ...]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that are no files, as texts."""
+        return {each.name: each.content.decode("utf-8", "replace") for each in self.parts if each.filename is None}
+
+    @property
+    def file_bytes(self) -> int:
+        """Of all its files."""
+        return sum(len(each.content) for each in self.parts if each.filename is not None)
+
+    @property
+    def model(self) -> str | None:
+        """The model that it names.
+
+        Raises:
+            InvalidRequest: it names several, or it stands in a field that only some upstreams take for it.
+        """
+        refuse_odd_spelling(part.name for part in self.parts)
+        found = [part for part in self.parts if part.name == MODEL]
+        if len(found) > 1 or any(part.filename is not None or len(part.content) > MAX_MODEL_BYTES for part in found):
+            raise InvalidRequest("model must be one field of the form.", param=MODEL, code="invalid_value")
+        try:
+            return found[0].content.decode() if found else None
+        except UnicodeDecodeError:
+            raise InvalidRequest("model must be UTF-8.", param=MODEL, code="invalid_value") from None
+
+    def written(self, parameters: dict[str, Any], model: str) -> Written:
+        """The form for an upstream that knows the model by that name, with a boundary of our own. Of the parameters,
+        those that a form can hold are added."""
+        given = {part.name for part in self.parts}
+        added = [
+            FormPart(name, None, None, str(value).encode())
+            for name, value in parameters.items()
+            if name not in given and isinstance(value, str | int | float) and not isinstance(value, bool)
+        ]
+        parts = [replace(part, content=model.encode()) if part.name == MODEL else part for part in self.parts]
+        boundary = secrets.token_hex(16).encode()
+        pieces = []
+        for part in (*parts, *added):
+            pieces += [b"--", boundary, b"\r\n", _head(part), b"\r\n", part.content, b"\r\n"]
+        return b"".join((*pieces, b"--", boundary, b"--\r\n")), b"multipart/form-data; boundary=" + boundary
+
+
+Body = JsonBody | FormBody
+
+
+def understood(raw: bytes, headers: Headers) -> Body | None:
+    """The body as JSON object or multipart form; None for anything else, and for what is compressed."""
+    if any(name == b"content-encoding" and value.strip().lower() not in (b"", b"identity") for name, value in headers):
+        return None
+    kinds = [value.decode("latin-1") for name, value in headers if name == b"content-type"]
+    kind, options = parse_options_header(kinds[0]) if len(kinds) == 1 else ("", {})
+    if kind == FORM:
+        return _form(raw, options.get("boundary", ""))
+    try:
+        fields = jsons.loads_answer(raw)
+    except jsons.JSONDecodeError:
+        return None
+    return JsonBody(fields) if isinstance(fields, dict) else None
+
+
+def refuse_odd_spelling(names: Any) -> None:
+    """
+    Raises:
+        InvalidRequest: one of the names is `model` in another spelling, which some upstreams take for it.
+    """
+    odd = next((name for name in names if name != MODEL and name.strip().lower() == MODEL), None)
+    if odd is not None:
+        raise InvalidRequest(f"{odd!r} must be written 'model'.", param=MODEL, code="invalid_value")
+
+
+def _form(raw: bytes, boundary: str) -> FormBody | None:
+    parts: list[FormPart] = []
+    segment: MultipartSegment | None = None
+    content: list[bytes] = []
+    try:
+        with PushMultipartParser(boundary, max_segment_count=MAX_PARTS, strict=True) as parser:
+            for piece in parser.parse(raw):
+                if isinstance(piece, MultipartSegment):
+                    segment, content = piece, []
+                elif piece:
+                    content.append(bytes(piece))
+                elif segment is not None:
+                    parts.append(_part(segment, b"".join(content)))
+    except (MultipartError, ValueError):
+        return None
+    return FormBody(tuple(parts))
+
+
+def _part(segment: MultipartSegment, content: bytes) -> FormPart:
+    """
+    Raises:
+        ValueError: its head has control characters, or its content an encoding that hardly any server reads.
+    """
+    encoding = segment.header("Content-Transfer-Encoding")
+    if encoding and encoding.strip().lower() not in PLAIN_ENCODINGS:
+        raise ValueError("an encoded part")
+    if any(CONTROL.search(value) for _, value in segment.headerlist):
+        raise ValueError("a control character in a header")
+    filename = segment.filename
+    disposition = segment.header("Content-Disposition") or ""
+    if filename is None and "filename*" in disposition.lower():
+        described = Message()
+        described["Content-Disposition"] = disposition
+        filename = described.get_filename()
+    return FormPart(segment.name, filename, segment.header("Content-Type"), content)
+
+
+def _head(part: FormPart) -> bytes:
+    named = f"; filename={content_disposition_quote(part.filename)}" if part.filename is not None else ""
+    kind = f"Content-Type: {part.content_type}\r\n" if part.content_type else ""
+    text = f"Content-Disposition: form-data; name={content_disposition_quote(part.name)}{named}\r\n{kind}"
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,341 @@
+"""Requests that were answered lately, kept in the process as they came: a body that begins with the same bytes is
+parsed, checked and digested only behind them (ADR 20).
+
+What is not the same byte for byte is parsed whole, with the same result.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from secrets import token_hex
+from threading import Lock
+from typing import Any, NamedTuple
+
+from gateway.api.request.messages import chat_body, plain_messages
+from gateway.api.request.validation import RequestArrival, parse_chat_request
+from gateway.core import jsons
+from gateway.core.config.settings import Settings
+from gateway.core.formats.responses.request_parser import ResponsesReading, read_as_chat
+from gateway.core.ports import Clock
+from gateway.core.types.chain import ChainDigest
+from gateway.core.types.chat import ChatRequest, KnownMessages, PlainMessages, RequestCaller
+from gateway.storage.lookup.path_cache import KEPT_SECONDS
+
+MIN_BYTES = 8192
+"""A smaller body is parsed in less time than it is recognised."""
+MAX_BYTES = 2**23
+"""A larger body is not kept: an answer may take minutes, and its request would wait for it in memory."""
+MESSAGE_BYTES = 1000
+"""Memory of a parsed message and its digests beside its texts."""
+STEP = 1.25
+"""Bodies are told apart by a few bytes at lengths that grow by this."""
+SAMPLE = 48
+"""How many bytes there."""
+CANDIDATES = 16
+"""Kept bodies that are compared for each such length, the latest first."""
+BLOCK = 2**16
+TRIES = 3
+"""Ends of objects that are tried for the end of a message."""
+MESSAGES = re.compile(rb'"messages"\s*:\s*\[\s*')
+
+
+class _ProvenPrefix(NamedTuple):
+    """The first `messages` messages of a body are its bytes from `start` to `end`."""
+
+    start: int
+    end: int
+    messages: int
+
+
+NOTHING = _ProvenPrefix(0, 0, 0)
+
+
+@dataclass(slots=True, eq=False)
+class _CachedBody:
+    """A body as it came, the messages in it, and their chain digests. `size` is the memory of all, `parts` that of what
+    was parsed, beside the texts. `proven` grows, and is replaced as a whole."""
+
+    tenant: str
+    raw: bytes
+    messages: tuple[dict[str, Any], ...]
+    digests: Sequence[ChainDigest]
+    size: int
+    parts: int
+    until: float
+    proven: _ProvenPrefix = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class _CacheSource:
+    """The kept body by which a request was recognised, and what was proven of it then."""
+
+    kept: _CachedBody
+    proven: _ProvenPrefix
+
+
+@dataclass(frozen=True, slots=True)
+class RecognizedBody:
+    """A body that was parsed in part. `known` says how many messages were met before."""
+
+    body: dict[str, Any]
+    plain: PlainMessages | None
+    known: KnownMessages
+
+
+class BodyCache:
+    """An LRU memory of bodies by tenant, for threads. Nothing of a request with `store: false` is in it. `recognised`
+    counts the requests that began like one of them.
+
+    Args:
+        max_bytes: of all together, with what was parsed of them.
+        ttl: seconds that a body is kept which nobody goes on with.
+    """
+
+    def __init__(self, max_bytes: int, clock: Clock, ttl: float = KEPT_SECONDS) -> None:
+        self._max_bytes, self._clock, self._ttl = max_bytes, clock, ttl
+        self._kept: OrderedDict[int, _CachedBody] = OrderedDict()
+        self._by_sample: dict[int, list[_CachedBody]] = {}
+        self._size = 0
+        self._held = 0
+        self._moment = 0
+        """A counter of deletions: what arrived after the last one may be kept."""
+        self._lock = Lock()
+        self.recognised = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that is kept."""
+        return self._size
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def parse(self, tenant: str, raw: bytes) -> RecognizedBody | None:
+        """The body, if a kept one of the tenant begins like it; None: it has to be parsed whole."""
+        if len(raw) < MIN_BYTES:
+            return None
+        for kept in self._candidates(tenant, raw):
+            found = _parsed(kept, raw)
+            if found is not None:
+                with self._lock:
+                    self.recognised += 1
+                    if id(kept) in self._kept:
+                        self._kept.move_to_end(id(kept))
+                return found
+        return None
+
+    @contextmanager
+    def holding(self, raw: bytes, request: ChatRequest) -> Iterator[None]:
+        """Keeps the body if its request is answered in this block. Bodies of running requests take no more memory than
+        kept ones may."""
+        held = len(raw) if request.keeps_content and not request.options.dry_run else 0
+        if not MIN_BYTES <= held <= MAX_BYTES or self._held + held > self._max_bytes // 2:
+            del raw  # of a large body the texts are enough: the answer may take minutes
+            yield
+            return
+        since = self._moment
+        self._held += held
+        try:
+            yield
+        finally:
+            self._held -= held
+        self._keep(raw, request, since)
+
+    def _keep(self, raw: bytes, request: ChatRequest, since: int) -> None:
+        """In place of the body by which the request was recognised.
+
+        Args:
+            since: the moment before it was answered.
+        """
+        source = request.known.source
+        parts = _part_bytes(raw, source) if isinstance(source, _CacheSource) else jsons.part_bytes(raw)
+        size = len(raw) + jsons.text_bytes(raw) + parts + MESSAGE_BYTES * len(request.messages)
+        if size > self._max_bytes // 2:
+            return
+        until = self._clock.monotonic() + self._ttl
+        new = _CachedBody(request.caller.tenant, raw, request.messages, request.known.digests, size, parts, until)
+        if isinstance(source, _CacheSource):
+            new.proven = source.proven
+        with self._lock:
+            if since != self._moment:
+                return
+            if isinstance(source, _CacheSource):
+                self._drop(source.kept)
+            self._kept[id(new)] = new
+            self._size += size
+            for sample in _samples(new.tenant, raw):
+                there = self._by_sample.setdefault(sample, [])
+                there.insert(0, new)
+                del there[CANDIDATES:]
+            while self._size > self._max_bytes:
+                self._drop(next(iter(self._kept.values())))
+
+    def expire(self) -> None:
+        """Drops what nobody has gone on with in time."""
+        now = self._clock.monotonic()
+        with self._lock:
+            for kept in [each for each in self._kept.values() if each.until <= now]:
+                self._drop(kept)
+
+    def forget_tenant(self, tenant: str) -> None:
+        """Drops what is kept of one tenant's requests."""
+        with self._lock:
+            for kept in [each for each in self._kept.values() if each.tenant == tenant]:
+                self._drop(kept)
+
+    def forget(self) -> None:
+        """Drops everything: something was deleted, and its words must not stay here."""
+        with self._lock:
+            self._moment += 1
+            self._kept.clear()
+            self._by_sample.clear()
+            self._size = 0
+
+    def _candidates(self, tenant: str, raw: bytes) -> list[_CachedBody]:
+        """Kept bodies that may begin like this one, those that were alike the longest first."""
+        samples = list(_samples(tenant, raw))
+        now = self._clock.monotonic()
+        with self._lock:
+            for sample in reversed(samples):
+                alike = self._by_sample.get(sample, ())
+                there = [each for each in alike if each.until > now and each.tenant == tenant]
+                if there:
+                    return there
+        return []
+
+    def _drop(self, kept: _CachedBody) -> None:
+        if self._kept.pop(id(kept), None) is None:
+            return
+        self._size -= kept.size
+        for sample in _samples(kept.tenant, kept.raw):
+            there = self._by_sample.get(sample)
+            if there is not None and kept in there:
+                there.remove(kept)
+                if not there:
+                    del self._by_sample[sample]
+
+
+def read_chat_request(
+    resends: BodyCache,
+    raw: bytes,
+    headers: Mapping[str, str],
+    caller: RequestCaller,
+    settings: Settings,
+    arrival: RequestArrival,
+    read: Callable[[ResponsesReading], object] = lambda _: None,
+) -> ChatRequest:
+    """The request that a body holds; `parse_chat_request` tells of the arguments.
+
+    Args:
+        read: told how a body was read that is in other words than a chat's: errors name its fields by those.
+
+    Raises:
+        InvalidRequest: it is no JSON object, or a field breaks a rule; `param` names it.
+    """
+    found = resends.parse(caller.tenant, raw)
+    if found is not None:
+        return parse_chat_request(found.body, headers, caller, settings, arrival, found.plain, found.known)
+    body, plain = chat_body(raw)
+    if "messages" not in body and body.get("input") is not None:
+        reading = read_as_chat(body)
+        read(reading)
+        return replace(parse_chat_request(reading.chat, headers, caller, settings, arrival), native=reading.native)
+    return parse_chat_request(body, headers, caller, settings, arrival, plain)
+
+
+def _part_bytes(raw: bytes, source: _CacheSource) -> int:
+    """Of a body that begins like a kept one; only what is behind that is looked at."""
+    kept, end = source.kept, source.proven.end
+    return kept.parts - jsons.part_bytes(kept.raw[end:]) + jsons.part_bytes(raw[end:])
+
+
+def _samples(tenant: str, raw: bytes) -> Iterator[int]:
+    """A digest of a few bytes at each of some lengths, and of those before; the shortest first."""
+    digest, length = hash(tenant), float(MIN_BYTES // 2)
+    while length <= len(raw):
+        at = int(length)
+        digest = hash((digest, raw[at - SAMPLE : at]))
+        yield digest
+        length *= STEP
+
+
+def _parsed(kept: _CachedBody, raw: bytes) -> RecognizedBody | None:
+    """The body, parsed behind the messages that it shares with a kept one; None if it shares none that are proven.
+
+    The proof: with one value in place of the shared messages the body is JSON, and that value is the first of its
+    `messages`; and the bytes that it stands for are proven to be whole messages.
+    """
+    before = kept.proven
+    shared = _shared(kept.raw, raw, before.end)
+    if shared < before.end:
+        return None
+    proven = kept.proven = _proven(kept, before, raw, shared)
+    if not proven.messages:
+        return None
+    mark = token_hex(16)
+    rest = b'%b"%b"%b' % (raw[: proven.start], mark.encode(), raw[proven.end :])
+    try:
+        body = jsons.loads(rest)
+        if type(body) is not dict or jsons.checked(rest, body) is not body:
+            return None
+    except jsons.JSONDecodeError:
+        return None
+    new = body.get("messages")
+    if type(new) is not list or not new or new[0] != mark:
+        return None
+    messages = [*kept.messages[: proven.messages], *new[1:]]
+    body["messages"] = messages
+    instructions = len(kept.messages) - len(kept.digests)
+    digests = kept.digests[: max(0, proven.messages - instructions)]
+    known = KnownMessages(proven.messages, digests, _CacheSource(kept, proven))
+    return RecognizedBody(body, plain_messages(messages), known)
+
+
+def _proven(kept: _CachedBody, before: _ProvenPrefix, raw: bytes, shared: int) -> _ProvenPrefix:
+    """What is proven of the kept body, after a look at what it shares beyond that with another one."""
+    start, end, count = before
+    if not count:
+        found = MESSAGES.search(kept.raw, 0, shared)
+        if found is None:
+            return before
+        start = end = found.end()
+    for new_end in _ends(kept.raw, raw, end, shared):
+        first = b"[0" if count else b"["
+        try:
+            values = jsons.loads(b"%b%b]" % (first, kept.raw[end:new_end]))
+        except jsons.JSONDecodeError:
+            continue
+        values = values[1:] if count else values
+        more = count + len(values)
+        if values and jsons.dumps(kept.messages[count:more]) == jsons.dumps(values):  # `==` takes 1 for true
+            return _ProvenPrefix(start, new_end, more)
+        break
+    return before
+
+
+def _ends(one: bytes, other: bytes, first: int, shared: int) -> Iterator[int]:
+    """Where the last shared message may end, the latest first."""
+    if one[shared : shared + 1] == b"]" and other[shared : shared + 1] == b",":  # the client appended to it
+        yield shared
+    end = shared
+    for _ in range(TRIES):
+        end = one.rfind(b"}", first, end)
+        if end < 0:
+            return
+        if one[end + 1 : end + 2] in (b",", b"]") and end + 1 < shared:
+            yield end + 1
+
+
+def _shared(one: bytes, other: bytes, known: int) -> int:
+    """How many bytes two bodies begin with alike; less than `known` if they differ before."""
+    if known and one[:known] != other[:known]:
+        return 0
+    at, most = known, min(len(one), len(other))
+    size = BLOCK
+    while size:
+        while at + size <= most and one[at : at + size] == other[at : at + size]:
+            at += size
+        size //= 2
+    return at

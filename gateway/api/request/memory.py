@@ -1,0 +1,147 @@
+"""`memory` of a request, the things that it or a client of the memory's API wants remembered (guarantee §11.14), and
+how things are told."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
+
+from gateway.api.fields import RequestFields, invalid, read
+from gateway.core.types.entities import (
+    DISCUSSED,
+    MAX_ACTION_CHARS,
+    MAX_ALIAS_CHARS,
+    MAX_GIVEN_ALIASES,
+    MAX_ID_CHARS,
+    MAX_NAME_CHARS,
+    MAX_NOTES,
+    MAX_TYPE_CHARS,
+    EntityMemoryOptions,
+    MemoryEntity,
+    ThingNote,
+    is_line,
+)
+from gateway.pipeline.features.entity_memory import noted
+
+
+def _line(most: int) -> AfterValidator:
+    def check(text: str) -> str:
+        if not is_line(text, most):
+            raise ValueError(f"be one line of 1 to {most} characters, without control characters")
+        return text
+
+    return AfterValidator(check)
+
+
+ThingType = Annotated[str, Field(pattern=rf"^[\w.:-]{{1,{MAX_TYPE_CHARS}}}$")]
+ThingId = Annotated[str, _line(MAX_ID_CHARS)]
+ThingName = Annotated[str, _line(MAX_NAME_CHARS)]
+ThingAction = Annotated[str, _line(MAX_ACTION_CHARS)]
+Alias = Annotated[str, _line(MAX_ALIAS_CHARS)]
+
+
+class ThingField(RequestFields):
+    """A thing to remember: a file, an order, a ticket, a workflow."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: ThingType
+    id: ThingId
+    name: ThingName | None = None
+    aliases: Annotated[list[Alias], Field(max_length=MAX_GIVEN_ALIASES)] | None = None
+    action: ThingAction | None = None
+
+    def as_note(self) -> ThingNote:
+        """The thing with all of its aliases."""
+        return noted(self.type, self.id, self.name, self.action or DISCUSSED, self.aliases or ())
+
+
+Scope = Literal["conversation", "user"]
+Things = Annotated[list[ThingField], Field(max_length=MAX_NOTES)]
+
+
+class MemoryField(RequestFields):
+    """`memory`: what to remember, and whose memory the question may be answered from. Where it stands, it is on."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    remember: Things | None = None
+    scope: Scope | None = None
+    things: bool | None = None
+
+
+class RememberedEntities(RequestFields):
+    """A body of the memory's API with several things."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    remember: Annotated[list[ThingField], Field(min_length=1, max_length=MAX_NOTES)]
+    scope: Scope | None = None
+    user: Annotated[str, Field(min_length=1)] | None = None
+
+
+FIELD, THING, SEVERAL = TypeAdapter(MemoryField), TypeAdapter(ThingField), TypeAdapter(RememberedEntities)
+NO_FIELD = MemoryField()
+
+
+def memory_of(
+    value: Any, user: str | None, *, keeps: bool, default: bool, days: float | None
+) -> EntityMemoryOptions | None:
+    """What a chat request says of its memory; None where it has none.
+
+    Args:
+        value: its field `memory`.
+        user: whom it names.
+        keeps: whether what its user and its model write is stored.
+        default: whether things are remembered for a request that does not say so.
+        days: how long they are.
+
+    Raises:
+        InvalidRequest: a field breaks a rule; `param` names it.
+    """
+    fields = read(FIELD, value, "memory") if value is not None else NO_FIELD
+    is_on = (default if value is None else True) if fields.things is None else fields.things
+    notes = tuple(each.as_note() for each in fields.remember or ())
+    scope = fields.scope or "conversation"
+    if notes and not keeps:
+        raise invalid("memory.remember", "needs a request that is stored: nothing is kept of this one")
+    if notes and not is_on:
+        raise invalid("memory.things", "must not be false where something is to be remembered")
+    _check_user(scope, user, "memory.scope")
+    return EntityMemoryOptions(notes, scope, days) if is_on else None
+
+
+def things_in(body: dict[str, Any]) -> tuple[tuple[ThingNote, ...], str | None]:
+    """The things of a body of the memory's API, one or several, and for which user they are noted, too.
+
+    Raises:
+        InvalidRequest: a field breaks a rule; `param` names it.
+    """
+    if "remember" not in body:
+        return (read(THING, body).as_note(),), None
+    fields = read(SEVERAL, body)
+    _check_user(fields.scope or "conversation", fields.user, "scope")
+    return tuple(each.as_note() for each in fields.remember), fields.user if fields.scope == "user" else None
+
+
+def as_memory(thing: MemoryEntity) -> dict[str, Any]:
+    """A thing as it is remembered; `id` is that of the memory, `thing_id` its own."""
+    return {
+        "id": thing.memory_id,
+        "object": "memory.thing",
+        "type": thing.type,
+        "thing_id": thing.thing_id,
+        "name": thing.name,
+        "aliases": list(thing.aliases),
+        "action": thing.action,
+        "times": thing.times,
+        "scope": thing.scope,
+        "conversation_id": thing.conversation_id,
+        "created_at": int(thing.created_at.timestamp()),
+        "mentioned_at": int(thing.mentioned_at.timestamp()),
+        "expires_at": int(thing.expires_at.timestamp()) if thing.expires_at is not None else None,
+    }
+
+
+def _check_user(scope: Scope, user: str | None, where: str) -> None:
+    if scope == "user" and user is None:
+        raise invalid(where, "is for requests that name their user (user or safety_identifier)")

@@ -1,0 +1,275 @@
+"""Validates a chat request at the edge and takes the gateway's own fields out of it (guarantee §2).
+
+Only what the gateway reads is checked; all other fields are forwarded untouched. Messages and tools are checked by
+hand, in `messages.py`: see ADR 17.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, Field, TypeAdapter
+
+from gateway.api.fields import RequestFields, SessionName, invalid, keeps_metadata_rules, read
+from gateway.api.request.gateway_fields import ContextField, Mode, Planning, Tokens, agent_of
+from gateway.api.request.memory import memory_of
+from gateway.api.request.messages import NO_PINS, check_messages, check_tools, without_pins
+from gateway.conversations.matching import end_user_of
+from gateway.core.config.allowances import NO_DEFAULTS
+from gateway.core.config.settings import Settings
+from gateway.core.errors import InvalidRequest
+from gateway.core.types.artifacts import ContextGoal, RequestAttachment
+from gateway.core.types.chat import ChatRequest, ContextOptions, KnownMessages, PlainMessages, RequestCaller, stays
+from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.entities import EntityMemoryOptions
+
+CONVERSATION_ID = re.compile(r"conv_[\w-]{1,58}\Z")
+NO_CONVERSATION = "conv_"
+"""Stands for any malformed id: no conversation has it, so the request ends in a 404."""
+MAX_CHOICES = 128
+SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
+FALLBACKS = "x-gateway-fallbacks"
+PATIENCE_HEADERS = ("x-request-timeout", "x-stainless-timeout", "x-stainless-read-timeout")
+"""In which clients say how many seconds they wait for an answer to begin: any, and OpenAI's and Anthropic's SDKs."""
+OPTION_HEADERS = ("x-context-mode", "x-context-planning", "x-context-max-input-tokens")
+T = TypeVar("T")
+
+
+def _printable(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError("be 1 to 512 printable characters")
+    return text
+
+
+ATTACHED_AS = ("content", "attachment_id", "file_id", "file_data")
+"""Fields of an attachment that say what it is."""
+ModelName = Annotated[str, Field(max_length=512), AfterValidator(_printable)]
+
+
+class ChatFields(RequestFields):
+    """The fields of a chat request that the gateway reads, but for `messages`, `tools` and `conversation`."""
+
+    model: ModelName
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    max_tokens: Tokens | None = None
+    max_completion_tokens: Tokens | None = None
+    context: ContextField | None = None
+    store: bool | None = None
+    attachments: list[RequestAttachment] | None = None
+
+
+CONTEXT_FIELDS = frozenset(ContextField.model_fields)
+NO_CONTEXT = ContextField()
+CHAT, SESSION = TypeAdapter(ChatFields), TypeAdapter(SessionName)
+MODE, PLANNING, LIMIT = TypeAdapter(Mode), TypeAdapter(Planning), TypeAdapter(Tokens)
+SWITCH: TypeAdapter[str] = TypeAdapter(Literal["on", "off"])
+
+
+@dataclass(frozen=True, slots=True)
+class RequestArrival:
+    """When a request arrived, by the clock and in monotonic seconds; its id, the bytes of its body, the fields of its
+    line in the log, and whether its client has left since."""
+
+    request_id: str
+    at: datetime
+    started: float
+    size: int
+    log_facts: dict[str, Any] = field(default_factory=dict)
+    has_left: Callable[[], bool] = stays
+
+
+def parse_chat_request(
+    body: dict[str, Any],
+    headers: Mapping[str, str],
+    caller: RequestCaller,
+    settings: Settings,
+    arrival: RequestArrival,
+    plain: PlainMessages | None = None,
+    known: KnownMessages | None = None,
+) -> ChatRequest:
+    """A request as the pipeline takes it.
+
+    Args:
+        headers: those that begin with `x-`, in lower case.
+        plain: its messages, where they have been found to be plain.
+        known: what an earlier request tells of them.
+
+    Raises:
+        InvalidRequest: a field breaks a rule; `param` names it.
+    """
+    fields = read(CHAT, body)
+    check_spelling(body, settings)
+    forward = dict(body)
+    messages = forward.pop("messages", None)
+    context = fields.context or NO_CONTEXT
+    metadata = body.get("metadata")
+    kept = dict(metadata) if metadata is not None and keeps_metadata_rules(metadata) else None
+    conversation = _conversation(body.get("conversation"), context, kept, headers)
+    agent = agent_of(body.get("agent")) if "agent" in body else None
+    is_delivery = agent is not None and not messages and isinstance(messages, list | None)
+    if plain is None and not (is_delivery and conversation != ConversationRef()):
+        check_messages(messages, known.count if known is not None else 0)
+    _check_number(messages or (), settings.server.max_messages)
+    pinned = NO_PINS
+    if plain is None and messages:
+        messages, pinned = without_pins(messages)
+    check_tools(body)
+    for name in ("context", "conversation", "attachments", "agent", "memory"):
+        forward.pop(name, None)
+    if not settings.upstream.forward_store:  # both go up, or neither
+        forward.pop("store", None)
+        if kept is not None:
+            del forward["metadata"]
+    has_tools = bool(body.get("tools") or body.get("functions"))
+    request = ChatRequest(
+        request_id=arrival.request_id,
+        caller=caller,
+        model=fields.model,
+        messages=tuple(messages or ()),
+        forward=forward,
+        conversation=conversation,
+        attachments=_attachments(fields.attachments),
+        options=_options(context, headers, settings, caller, has_tools=has_tools),
+        store=settings.conversation.store if fields.store is None else fields.store,
+        stream=bool(fields.stream),
+        include_usage=bool(fields.stream and (fields.stream_options or {}).get("include_usage")),
+        choices=fields.n or 1,
+        metadata=kept,
+        arrived_at=arrival.at,
+        started=arrival.started,
+        size=arrival.size,
+        plain=plain,
+        agent=agent,
+        pinned=pinned,
+        log_facts=arrival.log_facts,
+        has_left=arrival.has_left,
+        known=known or KnownMessages(),
+        patience=_patience(headers),
+        fallbacks=FALLBACKS not in headers or _header(SWITCH, headers, FALLBACKS) != "off",
+    )
+    if "memory" not in body and not settings.memory.things:
+        return request
+    return replace(request, memory=_memory(body.get("memory"), request, settings))
+
+
+def _memory(value: Any, request: ChatRequest, settings: Settings) -> EntityMemoryOptions | None:
+    of_things = settings.memory
+    user, keeps = end_user_of(request.forward, request.caller), request.keeps_content
+    return memory_of(value, user, keeps=keeps, default=of_things.things, days=of_things.things_days)
+
+
+def check_spelling(body: dict[str, Any], settings: Settings) -> None:
+    """Some upstreams take `Model` for `model`, and the later of the two: with a `model_list` nothing goes past it so.
+
+    Raises:
+        InvalidRequest: a field is such a name.
+    """
+    for name in body if settings.model_list else ():
+        if len(name) == len("model") and name != "model" and name.lower() == "model":
+            raise invalid(name, "must be written 'model'")
+
+
+def _options(
+    context: ContextField, headers: Mapping[str, str], settings: Settings, caller: RequestCaller, *, has_tools: bool
+) -> ContextOptions:
+    """The body outranks headers, they outrank the key, and that outranks the configuration."""
+    defaults, limit = settings.context, None
+    if caller.key is not None and caller.key.context != NO_DEFAULTS:
+        of_key = caller.key.context
+        said = of_key.model_dump(exclude={"max_input_tokens"}, exclude_none=True)
+        defaults, limit = defaults.model_copy(update=said), of_key.max_input_tokens
+    goal = ContextGoal.REASONING if has_tools else ContextGoal.SYNTHESIS
+    if context is NO_CONTEXT and headers.keys().isdisjoint(OPTION_HEADERS):
+        return ContextOptions(
+            defaults.mode,
+            defaults.planning,
+            goal,
+            limit,
+            memory=defaults.memory,
+            recall=defaults.recall,
+            economy=defaults.economy,
+            cite=defaults.cite and defaults.mode != "off",
+        )
+    models = context.models.model_dump(exclude_none=True) if context.models else {}
+    for role, name in models.items():
+        if not (settings.serves_unlisted or settings.lists(name)):
+            param = f"context.models.{role}"
+            raise InvalidRequest(
+                f"{param}: {settings.unknown(name, caller.may_ask)}", param=param, code="invalid_value"
+            )
+    mode = context.mode or _header(MODE, headers, OPTION_HEADERS[0]) or defaults.mode
+    return ContextOptions(
+        mode,
+        context.planning or _header(PLANNING, headers, OPTION_HEADERS[1]) or defaults.planning,
+        goal if context.goal is None else ContextGoal(context.goal),
+        context.max_input_tokens or _header(LIMIT, headers, OPTION_HEADERS[2]) or limit,
+        bool(context.dry_run),
+        models,
+        context.profile,
+        context.memory or defaults.memory,
+        recall=defaults.recall if context.recall is None else context.recall,
+        economy=context.economy or defaults.economy,
+        cite=mode != "off" and (defaults.cite if context.cite is None else context.cite),
+    )
+
+
+def _header(adapter: TypeAdapter[T], headers: Mapping[str, str], name: str) -> T | None:
+    """A header's value; None for an empty one."""
+    text = headers.get(name)
+    if not text:
+        return None
+    is_number = text.isascii() and text.isdigit() and len(text) <= 10
+    return read(adapter, int(text) if is_number else text.lower(), name)
+
+
+def _patience(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the client waits; None where it says nothing that is a number of them."""
+    for name in PATIENCE_HEADERS:
+        if name in headers:
+            return float(headers[name]) if SECONDS.fullmatch(headers[name]) else None
+    return None
+
+
+def _check_number(messages: Sequence[Any], most: int) -> None:
+    """
+    Raises:
+        InvalidRequest: these are too many for one request.
+    """
+    if len(messages) > most:
+        raise invalid("messages", f"must be at most {most} (server.max_messages); these are {len(messages)}")
+
+
+def _conversation(
+    value: Any, context: ContextField, metadata: dict[str, str] | None, headers: Mapping[str, str]
+) -> ConversationRef:
+    """The first name that is present counts; an id outranks a session (guarantee §2)."""
+    field = "conversation"
+    if isinstance(value, dict):
+        field, value = "conversation.id", value.get("id")
+        if value is None:
+            raise invalid(field, "is required")
+    if value is not None and not isinstance(value, str):
+        raise invalid(field, "must be a string")
+    if value is None:
+        value = headers.get("x-conversation-id") or None
+    if value is None and metadata and CONVERSATION_ID.match(metadata.get("conversation_id", "")):
+        value = metadata["conversation_id"]
+    if value is not None:
+        return ConversationRef(conversation_id=value if CONVERSATION_ID.match(value) else NO_CONVERSATION)
+    session = context.session or headers.get("x-context-session")
+    return ConversationRef(session=read(SESSION, session, "x-context-session")) if session else ConversationRef()
+
+
+def _attachments(value: list[RequestAttachment] | None) -> tuple[RequestAttachment, ...]:
+    for index, attachment in enumerate(value or ()):
+        given = [name for name in ATTACHED_AS if getattr(attachment, name) is not None]
+        if len(given) != 1:
+            raise invalid(f"attachments[{index}]", f"needs one of {', '.join(ATTACHED_AS)}, and no other of them")
+        said = getattr(attachment, given[0])
+        if not said or said.isspace():
+            raise invalid(f"attachments[{index}].{given[0]}", "must not be empty")
+    return tuple(value or ())

@@ -1,0 +1,246 @@
+"""Compaction: `POST /v1/responses/compact`, a final `compaction_trigger`, and compaction items that come back.
+
+No model is called for it, so it costs nothing and leaves no bill.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from gateway.api.api_call import received
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.fields import renamed
+from gateway.api.request.validation import RequestArrival, parse_chat_request
+from gateway.api.responses.references import with_referred
+from gateway.api.server.fast_router import EVENT_STREAM, Receive, Scope, Send, named_event, send_json, send_start
+from gateway.conversations.matching import has_evidence, recognition_keys, sent_chain, users_of
+from gateway.core.config.settings import Settings
+from gateway.core.errors import ConversationNotFound, InvalidRequest, invalid, missing
+from gateway.core.formats.compaction import CompactionMark, CompactionSealer, extract_of, opened
+from gateway.core.formats.responses.events import whole_events
+from gateway.core.formats.responses.input import COVERED, CompactedExtract
+from gateway.core.formats.responses.request_parser import ResponsesReading, read_request
+from gateway.core.formats.responses.serializer import begun, echo, ended, usage_of
+from gateway.core.ids import COMPLETION, RESPONSE, answer_id, new_id
+from gateway.core.ports import Clock
+from gateway.core.types.chain import ChainKeys
+from gateway.core.types.chat import ChatRequest, RequestCaller
+from gateway.core.types.conversation import ConversationRef, HistoryLookup, StoredConversation
+from gateway.storage.store import ConversationStore
+
+Json = dict[str, Any]
+TRIGGER = "compaction_trigger"
+BESIDE_ITEMS = ("system", "developer")
+FEW_BYTES = 2000
+"""Of a stored path, where only its end is wanted."""
+
+
+class ResolvedItems(NamedTuple):
+    """A body with what its items stand for in their place; and the stored message behind which it goes on, where that
+    was compacted."""
+
+    body: Json
+    at: str | None = None
+    before: bool = False
+    """It goes on in front of that message."""
+    sealer: CompactionSealer | None = None
+    """Where its client wants a compaction item if room is made."""
+
+
+class CompactionEndpoint:
+    """The endpoint, and what the endpoint of responses needs of it."""
+
+    def __init__(self, store: ConversationStore, auth: KeyAuthenticator, settings: Settings, clock: Clock) -> None:
+        self._store = store
+        self._auth = auth
+        self._settings = settings
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /v1/responses/compact`."""
+        got = await received(scope, receive, self._auth, self._settings.server.max_body_bytes)
+        body = await got.object()
+        if not isinstance(body.get("model"), str):
+            raise missing("model")
+        given = body.get("input")
+        item = await self.item(body, got.caller, len(got.raw))
+        users = [each for each in given if _is_users(each)] if isinstance(given, list) else []
+        if isinstance(given, str):
+            users = [{"role": "user", "content": given}]
+        answer = {
+            "id": new_id(RESPONSE),
+            "object": "response.compaction",
+            "created_at": int(self._clock.now().timestamp()),
+            "output": [*map(_as_output, users), item],
+            "usage": usage_of({}),
+        }
+        await send_json(send, 200, answer)
+
+    async def answer(self, body: Json, caller: RequestCaller, scope: Scope, send: Send) -> None:
+        """A response that is a compaction item and nothing else, whole or as a stream. `body` is the request without
+        its trigger."""
+        item = await self.item(body, caller, 0)
+        made = {"id": new_id(COMPLETION), "created": int(self._clock.now().timestamp()), "model": body.get("model")}
+        begins = begun(made, echo(body, store=False))
+        response = ended(begins, [item], None, {}, {})
+        scope["gateway"]["tenant"] = caller.tenant
+        if not body.get("stream"):
+            await send_json(send, 200, response)
+            return
+        await send_start(send, 200, EVENT_STREAM)
+        events = b"".join(map(named_event, whole_events(begins, response)))
+        await send({"type": "http.response.body", "body": events})
+
+    async def item(self, body: Json, caller: RequestCaller, size: int) -> Json:
+        """The item that stands for what a request names and brings.
+
+        Raises:
+            InvalidRequest: a field breaks a rule, or names nothing that is there; `param` names it.
+        """
+        body, at, before, _ = await self.resolved(body, caller.tenant)
+        names_history = body.get("previous_response_id") is not None or body.get("conversation") is not None
+        if names_history:
+            at, before = await self._end_of(caller.tenant, body), False
+        if names_history and not body.get("input"):
+            compacted = CompactionMark(at)
+        else:
+            reading = read_request(body)
+            request = self._request(reading, caller, size)
+            compacted = await self._compacted(request, at, before=before, is_known=not names_history)
+        return compacted.sealed_for(caller.tenant, await self._store.secret())
+
+    async def resolved(self, body: Json, tenant: str) -> "ResolvedItems":
+        """The body with what its items stand for in their place.
+
+        Raises:
+            GatewayError: it is not there, or not this tenant's; `param` names the field.
+        """
+        sealer = None
+        if body.get("context_management") is not None:
+            sealer = CompactionSealer(tenant, await self._store.secret())
+            if body.get("store") is False:
+                names_history = body.get("previous_response_id") is not None or body.get("conversation") is not None
+                end = await self._end_of(tenant, body) if names_history else None
+                sealer = replace(sealer, messages=(), at=end)
+        expanded = await self._expanded(body, tenant)
+        return expanded._replace(body=await with_referred(expanded.body, tenant, self._store), sealer=sealer)
+
+    async def _expanded(self, body: Json, tenant: str) -> ResolvedItems:
+        """The body with what its last compaction item stands for in the place of that and of all that is before it; and
+        the stored message behind which the rest goes on, or in front of which, if there is one.
+
+        Raises:
+            InvalidRequest: it is another tenant's, was changed, or stands for what was deleted.
+        """
+        given = body.get("input")
+        if not isinstance(given, list):
+            return ResolvedItems(body)
+        places = [i for i, each in enumerate(given) if isinstance(each, dict) and each.get("type") == "compaction"]
+        if not places:
+            return ResolvedItems(body)
+        last = places[-1]
+        where = f"input[{last}].encrypted_content"
+        compacted = opened(given[last].get("encrypted_content"), tenant, await self._store.secret())
+        if compacted is None:
+            raise invalid(where, "must be what this gateway made for this key, unchanged")
+        at = compacted.at
+        if at is not None and not await self._store.said_anywhere(tenant, [at]):
+            at = None
+            if compacted.extract is None and compacted.question is None:
+                raise invalid(where, "stands for a conversation that was deleted")
+        before = [each if _is_systems(each) else COVERED for each in given[:last]]
+        here = (
+            COVERED
+            if compacted.at is not None and compacted.before
+            else CompactedExtract(compacted.extract, compacted.question)
+        )
+        resolved = {**body, "input": [*before, here, *given[last + 1 :]]}
+        return ResolvedItems(resolved, at, before=compacted.before and at is not None)
+
+    async def _end_of(self, tenant: str, body: Json) -> str | None:
+        """The last message of the history that a request names."""
+        previous, named = body.get("previous_response_id"), body.get("conversation")
+        named = named.get("id") if isinstance(named, dict) else named
+        ref = ConversationRef(str(named)) if previous is None else ConversationRef(behind=str(previous))
+        found = await self._store.find_conversation(tenant, ref, max_bytes=FEW_BYTES)
+        if found is not None:
+            return found.resume_point.message_id
+        if previous is None:
+            raise ConversationNotFound("No such conversation.", param="conversation")
+        text = f"Previous response with id '{previous}' not found."
+        raise InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
+
+    def _request(self, reading: ResponsesReading, caller: RequestCaller, size: int) -> ChatRequest:
+        arrival = RequestArrival(new_id("req_"), self._clock.now(), self._clock.monotonic(), size)
+        try:
+            return parse_chat_request(reading.chat, {}, caller, self._settings, arrival)
+        except InvalidRequest as error:
+            renamed(error, reading.own_name)
+            raise
+
+    async def _compacted(self, request: ChatRequest, at: str | None, *, before: bool, is_known: bool) -> CompactionMark:
+        """What is stored of the messages by its place, the rest as an extract.
+
+        Args:
+            is_known: some of them may be stored.
+        """
+        sent = sent_chain(request)
+        kept = 0
+        if is_known:
+            found = await self._stored(request, ConversationRef(at=at, before=before))
+            if found is not None and found.resume_point.message_id is not None:
+                at, kept, before = found.resume_point.message_id, found.resume_point.kept, False
+        return CompactionMark(at, extract_of(sent.bodies[kept:]), before)
+
+    async def _stored(self, request: ChatRequest, ref: ConversationRef) -> StoredConversation | None:
+        """The stored conversation that the messages are the beginning of, as far as its sender shows that it is its
+        own."""
+        sent, tenant = sent_chain(request), request.caller.tenant
+        match = self._settings.conversation.match
+        answers = any(body["role"] == "assistant" for body in sent.bodies)
+        if not answers or (ref.at is None and match == "off"):
+            return None
+        lookup = HistoryLookup(sent.bodies, sent.digests, maybe_delta=ref.at is not None)
+        if ref.at is not None:
+            return await self._store.find_conversation(tenant, ref, max_bytes=FEW_BYTES, lookup=lookup)
+        people = users_of(request.forward, request.caller)
+        if match == "user" and not people:
+            return None
+        keys = recognition_keys(sent, ChainKeys(await self._store.secret(), tenant, people))
+        lookup = HistoryLookup(lookup.bodies, lookup.digests, keys=keys, instructed=True)
+        found = await self._store.find_conversation(tenant, ConversationRef(), max_bytes=FEW_BYTES, lookup=lookup)
+        if found is None or not has_evidence(lookup.bodies, found.resume_point.kept, found.path):
+            return None
+        return found
+
+
+def triggered(body: Mapping[str, Any]) -> Json | None:
+    """The request without its last item, if that is a trigger.
+
+    Raises:
+        InvalidRequest: a trigger stands elsewhere.
+    """
+    given: Sequence[Any] = body["input"] if isinstance(body.get("input"), list) else ()
+    places = [i for i, each in enumerate(given) if isinstance(each, dict) and each.get("type") == TRIGGER]
+    if not places:
+        return None
+    if places != [len(given) - 1]:
+        raise invalid(f"input[{places[0]}].type", f"must not be {TRIGGER}: only the last item may be one")
+    return {**body, "input": list(given[:-1])}
+
+
+def _is_users(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("type") in (None, "message") and item.get("role") == "user"
+
+
+def _is_systems(item: Any) -> bool:
+    is_message = isinstance(item, dict) and item.get("type") in (None, "message")
+    return is_message and item.get("role") in BESIDE_ITEMS
+
+
+def _as_output(item: Json) -> Json:
+    """A user's message as an item of an answer."""
+    content = item.get("content")
+    parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+    item_id = item.get("id") or answer_id(new_id(COMPLETION))
+    return {"id": item_id, "type": "message", "status": "completed", "role": "user", "content": parts}

@@ -1,0 +1,139 @@
+"""What a process keeps in memory, how often that was of use, and what is under way (guarantee §11.9): without tenants,
+without content."""
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.request.body_cache import BodyCache
+from gateway.api.server.fast_router import Scope
+from gateway.context.planning.cooldown import PlannerCooldown
+from gateway.core.config.exposure import is_loopback
+from gateway.core.config.settings import Settings
+from gateway.core.errors import Unauthorized
+from gateway.core.instrumentation.hooks import TelemetryHooks
+from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
+from gateway.core.ports import ClaimingCache
+from gateway.documents.file_reader import FileReader
+from gateway.pipeline.running import RunningTurns
+from gateway.retrieval.index_cache import ContentIndexes
+from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.lookup.path_cache import PathCache
+from gateway.upstream.routing.health import HealthWatch
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedParts:
+    """The parts of the gateway that are told of."""
+
+    metrics: GatewayMetrics
+    paths: PathCache
+    resends: BodyCache
+    indexes: ContentIndexes
+    cache: ClaimingCache
+    documents: FileReader
+    running: RunningTurns
+    hooks: TelemetryHooks
+    resting: PlannerCooldown
+    deployments: HealthWatch
+
+    def snapshot(self) -> MetricCounts:
+        """A copy of the counts, for another thread, with those that these parts count themselves."""
+        return replace(self.metrics.snapshot(), **self._counts())
+
+    def _counts(self) -> Mapping[str, Any]:
+        reads = {
+            ("paths", "hit"): self.paths.hits,
+            ("paths", "miss"): self.paths.misses,
+            ("indexes", "hit"): self.indexes.hits,
+            ("indexes", "miss"): self.indexes.misses,
+            ("documents", "hit"): self.documents.hits,
+            ("documents", "miss"): self.documents.misses,
+        }
+        kept = {("indexes",): self.indexes.size}
+        if isinstance(self.cache, MemoryCache):
+            kept["values",] = self.cache.size
+        watched = list(self.deployments.watched())
+        return {
+            "kept_bytes": self.paths.size + self.resends.size,
+            "recognised": self.resends.recognised,
+            "cache_bytes": Counter(kept),
+            "cache_reads": Counter(reads),
+            "turns_running": len(self.running),
+            "hooks_waiting": self.hooks.waiting,
+            "hooks_lost": self.hooks.lost,
+            "planners_resting": len(self.resting),
+            "deployments_in_flight": Counter({(watch.name,): watch.in_flight for watch, _ in watched}),
+            "deployments_resting": Counter({(watch.name,): int(rests) for watch, rests in watched}),
+            "deployment_failures": Counter(
+                {(watch.name, code): number for watch, _ in watched for code, number in watch.failures.items()}
+            ),
+        }
+
+
+class StatisticsEndpoint:
+    """Says who may see them, and what they are: those of this process, of several workers the one that was asked."""
+
+    def __init__(self, observed: ObservedParts, auth: KeyAuthenticator, settings: Settings) -> None:
+        self._observed = observed
+        self._auth = auth
+        self._settings = settings
+
+    async def admit(self, scope: Scope) -> None:
+        """Whoever holds a key of the gateway's own; without, where none is wanted, whoever reaches a server that
+        listens on loopback.
+
+        Raises:
+            Unauthorized: the caller is neither.
+        """
+        caller = await self._auth.caller(scope)
+        if caller.key is None and not is_loopback(self._settings.server.host):
+            raise Unauthorized("Details are for holders of a key of the gateway's own.")
+
+    def as_json(self) -> dict[str, Any]:
+        """All of them."""
+        seen, counts, cache = self._observed, self._observed.snapshot(), self._settings.cache
+        summaries = {kind: counts.summaries[(kind,)] for kind in ("hit", "miss")}
+        half = cache.conversation_bytes // 2
+        return {
+            "process": os.getpid(),
+            "requests_in_flight": counts.in_flight,
+            "turns_running": counts.turns_running,
+            "memory": {
+                "paths": {
+                    **_used(len(seen.paths), seen.paths.size, half),
+                    **_reads(seen.paths.hits, seen.paths.misses),
+                },
+                "requests": {
+                    **_used(len(seen.resends), seen.resends.size, half),
+                    "recognised": seen.resends.recognised,
+                },
+            },
+            "caches": {
+                "kind": "redis" if cache.url else "memory",
+                "bytes": counts.cache_bytes.get(("values",)),
+                "max_bytes": None if cache.url else cache.max_bytes,
+                "indexes": {
+                    "bytes": seen.indexes.size,
+                    "max_bytes": cache.index_bytes,
+                    **_reads(seen.indexes.hits, seen.indexes.misses),
+                },
+                "documents": _reads(seen.documents.hits, seen.documents.misses),
+                "summaries": _reads(summaries["hit"], summaries["miss"]),
+            },
+            "hooks": {"listening": seen.hooks.is_listening, "waiting": seen.hooks.waiting, "lost": seen.hooks.lost},
+            "planners_resting": counts.planners_resting,
+            "windows": self._observed.metrics.windows(),
+        }
+
+
+def _used(count: int, size: int, most: int) -> dict[str, int]:
+    return {"kept": count, "bytes": size, "max_bytes": most}
+
+
+def _reads(hits: int, misses: int) -> dict[str, Any]:
+    """`hit_rate` is null where nothing was looked for."""
+    return {"hits": hits, "misses": misses, "hit_rate": round(hits / (hits + misses), 4) if hits + misses else None}

@@ -1,0 +1,38 @@
+"""`/ui`: where the page exists at all, and for whose browser (guarantee §13.2). Light: a server whose page nobody opens
+loads no more of it than this."""
+
+import asyncio
+
+from gateway.api.middleware.origin_check import is_local
+from gateway.api.server.fast_router import App, Receive, Scope, Send
+from gateway.api.ui.dependencies import PageParts
+from gateway.core.config.exposure import has_page
+from gateway.core.errors import NotFound
+
+
+class UiApp:
+    """Without `auth.keys` the page is there on loopback alone, for requests that name a loopback host: a foreign page
+    whose name leads here (DNS rebinding) names its own. With keys it is there, and wants a login."""
+
+    def __init__(self, parts: PageParts) -> None:
+        self._parts = parts
+        self._site: App | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._is_here(scope):
+            raise NotFound("There is nothing at this path.")
+        if self._site is None:
+            self._site = await asyncio.to_thread(_load, self._parts)  # streams run meanwhile
+        await self._site(scope, receive, send)
+
+    def _is_here(self, scope: Scope) -> bool:
+        settings = self._parts.settings
+        if settings.auth.wants_keys or not has_page(settings):
+            return has_page(settings)
+        return is_local(scope)
+
+
+def _load(parts: PageParts) -> App:
+    from gateway.api.ui.router import UiRouter
+
+    return UiRouter(parts)

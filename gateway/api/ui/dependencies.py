@@ -1,0 +1,42 @@
+"""What the pages under `/ui` are made of."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.chat.endpoint import ChatCompletions
+from gateway.api.operations import ReadyEndpoint
+from gateway.api.statistics import ObservedParts, StatisticsEndpoint
+from gateway.core.config.settings import Settings
+from gateway.core.ports import CacheBackend, Clock, IdentityDocuments
+from gateway.pipeline.pipeline import Pipeline
+from gateway.storage.audit_log.append import AuditLog
+from gateway.storage.conversations.path import PastTurns
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.store import ConversationStore
+from gateway.upstream.routing.router import ConfiguredRouter
+
+PATH = "/ui"
+
+
+@dataclass(frozen=True, slots=True)
+class PageParts:
+    """Parts of the gateway that pages show or ask."""
+
+    settings: Settings
+    clock: Clock
+    auth: KeyAuthenticator
+    transactions: DatabaseTransactions
+    store: ConversationStore
+    past: PastTurns
+    observed: ObservedParts
+    ready: ReadyEndpoint
+    statistics: StatisticsEndpoint
+    chat: ChatCompletions
+    pipeline: Pipeline
+    router: ConfiguredRouter
+    cache: CacheBackend
+    started: datetime
+    """When the process began."""
+    trail: AuditLog
+    identity: IdentityDocuments

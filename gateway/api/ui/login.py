@@ -1,0 +1,272 @@
+"""Who is logged in at the page: cookies, tokens of forms, and the limit to guessing (guarantee §13.2).
+
+A cookie's name says whether it came by TLS: `__Secure-` cookies are taken by browsers over TLS alone, and cannot be set
+from a plain page of the same host. (`__Host-` would have the path `/`, so every other application of the host would get
+the cookie.)
+"""
+
+import hmac
+import re
+import secrets
+from collections import deque
+
+from gateway.api.server.fast_router import Scope
+from gateway.api.server.receiving import header
+from gateway.api.ui.dependencies import PATH, PageParts
+from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, home, redirect
+from gateway.api.ui.sign_in import SignIn
+from gateway.core.config.auth_settings import ADMIN, LOOKS
+from gateway.core.errors import Forbidden, GatewayError, InvalidRequest, Unauthorized
+from gateway.core.types.audit_log import UNKNOWN_ACTOR, AuditActor, NewEvent
+from gateway.core.types.keys import KeyPolicy
+from gateway.storage.ui_sessions import UiSessions
+
+SESSION, LOGIN, SIGN_IN = "gateway_ui", "gateway_ui_login", "gateway_ui_sign_in"
+LOGIN_PATH = f"{PATH}/login"
+LOGIN_SECONDS, SIGN_IN_SECONDS = 3600, 600
+CARRIED = "."
+"""Between the token of a session and what it carries of somebody whom an identity provider vouches for."""
+MAX_FAILURES, WITHIN = 10, 60.0
+"""Logins with unknown keys from one address, and seconds in which they count."""
+MAX_IN_ALL = 200
+"""The same from everywhere."""
+MAX_ADDRESSES = 10_000
+NEXT = re.compile(r"/ui(?:/[\w~:-][\w.~:-]*)*(?:\?[\w.~:%=&+-]*)?", re.ASCII)
+"""Where a login may lead to; no part of the path may be read as the one above."""
+IN_A_URL = ("key", "api_key", "token", "password")
+WITHOUT_KEYS = b"without keys"
+
+
+class TooManyTries(GatewayError):
+    """Too many logins with keys that are not known."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "too_many_tries"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("Too many logins with keys that are not known here. Wait a minute.")
+        self.headers = {"retry-after": str(max(1, round(seconds)))}
+
+
+class UiLogins:
+    """Begins, finds and ends sessions."""
+
+    def __init__(self, parts: PageParts) -> None:
+        self._parts = parts
+        self._sessions = UiSessions(parts.transactions, parts.clock, parts.store)
+        self._guesses, self._failed_sign_ins = LoginGuesses(), LoginGuesses()
+        self._has_keys = parts.settings.auth.wants_keys
+        oidc = parts.settings.auth.oidc
+        self._sign_in = None if oidc is None else SignIn(oidc, parts.identity, parts.store, parts.clock)
+
+    async def viewer(self, scope: Scope) -> PageViewer | None:
+        """Who looks; None if that is nobody who may. A key that is gone, or has other roles now, counts as it is."""
+        if not self._has_keys:
+            return PageViewer(None)
+        token = cookie(scope, SESSION)
+        key_id = await self._sessions.key_of(token) if token else None
+        if not token or key_id is None:
+            return None
+        if CARRIED in token:
+            holder = None if self._sign_in is None else self._sign_in.holder(key_id, token.partition(CARRIED)[2])
+        else:
+            holder = await self._parts.auth.holder_of(key_id)
+        return _viewer(holder) if holder is not None else None
+
+    async def token(self, scope: Scope) -> str:
+        """What forms of this session hold; of the login's form, if nobody is logged in."""
+        bound = WITHOUT_KEYS
+        if self._has_keys:
+            bound = f"{cookie(scope, SESSION) or ''}\0{cookie(scope, LOGIN) or ''}".encode("utf-8", "replace")
+        return hmac.digest(await self._parts.store.secret(), b"ui-form\0" + bound, "sha256").hex()
+
+    async def check_form(self, page: PageRequest) -> None:
+        """
+        Raises:
+            Forbidden: what was posted does not come from a form of this session.
+        """
+        given = header(page.scope, b"x-csrf-token") or page.form.get("csrf", "")
+        expected = await self.token(page.scope)
+        if not hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode()):
+            raise Forbidden("This form is too old, or of another login. Open the page again.")
+
+    async def show(self, page: PageRequest) -> PageAnswer:
+        """`GET /ui/login`"""
+        if any(name in page.query for name in IN_A_URL):
+            raise InvalidRequest("A key does not belong in an address, which is kept and logged. Change this key.")
+        if not self._has_keys:
+            return redirect(home())
+        cookies: tuple[str, ...] = ()
+        if cookie(page.scope, LOGIN) is None:
+            made = secrets.token_urlsafe(16)
+            cookies = (set_cookie(page.scope, LOGIN, made, LOGIN_PATH, LOGIN_SECONDS),)
+            page.scope["headers"] = [*page.scope["headers"], (b"cookie", f"{_name(page.scope, LOGIN)}={made}".encode())]
+            page.csrf = await self.token(page.scope)
+        shown = await self._form(page, _next(page.query.get("next")))
+        return PageAnswer(shown.body, shown.status, shown.headers, cookies)
+
+    async def log_in(self, page: PageRequest) -> PageAnswer:
+        """`POST /ui/login`"""
+        if not self._has_keys:
+            return redirect(home())
+        address, now = _address(page), self._parts.clock.monotonic()
+        self._guesses.admit(address, now)
+        to = _next(page.form.get("next"))
+        try:
+            holder = await self._parts.auth.holder(page.form.get("key", "").strip())
+        except Unauthorized:
+            self._guesses.failed(address, now)
+            await self._refused(AuditActor(UNKNOWN_ACTOR), address, "unknown key")
+            return await self._form(page, to, failed=True)
+        actor = AuditActor(holder.key_id, holder.name)
+        if not holder.roles & LOOKS:
+            await self._refused(actor, address, "no role")
+            raise Forbidden("This key may use models, and not look: it has no role 'viewer' or 'admin'.")
+        return redirect(to, (await self._begin(page, holder), _forget(page.scope, LOGIN, LOGIN_PATH)))
+
+    async def _form(self, page: PageRequest, to: str, *, failed: bool = False) -> PageAnswer:
+        label = None if self._sign_in is None else self._sign_in.label
+        return await page.render("login.html", 401 if failed else 200, next=to, failed=failed, sign_in=label)
+
+    async def _begin(self, page: PageRequest, holder: KeyPolicy, carried: str = "") -> str:
+        """Begins a session, always a new one; returns its cookie."""
+        hours = self._parts.settings.server.ui_session_hours
+        actor, address = AuditActor(holder.key_id, holder.name), _address(page)
+        token = await self._sessions.begin(str(holder.key_id), hours, actor, carried=carried, address=address)
+        return set_cookie(page.scope, SESSION, token, PATH, int(hours * 3600))
+
+    def sign_in_routes(self) -> tuple[PageRoute, ...]:
+        """Pages of the login by an identity provider, where there is one."""
+        if self._sign_in is None:
+            return ()
+        return (
+            PageRoute("GET", "/login/begin", self.begin_sign_in, is_open=True),
+            PageRoute("GET", "/login/callback", self.end_sign_in, is_open=True),
+        )
+
+    async def begin_sign_in(self, page: PageRequest) -> PageAnswer:
+        """`GET /ui/login/begin`: to the identity provider. A link, since the page's policy keeps forms to itself."""
+        assert self._sign_in is not None
+        begun = await self._sign_in.begin(cookie(page.scope, SIGN_IN), _next(page.query.get("next")))
+        # Lax: the browser comes back by a link of another site, with which it sends no strict cookie.
+        kept = set_cookie(page.scope, SIGN_IN, begun.browser, LOGIN_PATH, SIGN_IN_SECONDS, same_site="Lax")
+        return PageAnswer(b"", 303, {"location": begun.url, "content-length": "0"}, (kept,))
+
+    async def end_sign_in(self, page: PageRequest) -> PageAnswer:
+        """`GET /ui/login/callback`: the browser comes back from the identity provider."""
+        assert self._sign_in is not None
+        address = _address(page)
+        try:
+            ended = await self._sign_in.end(cookie(page.scope, SIGN_IN), page.query)
+        except (Forbidden, Unauthorized) as fault:
+            if self._failed_sign_ins.notes(address, self._parts.clock.monotonic()):
+                await self._refused(AuditActor(UNKNOWN_ACTOR), address, "identity provider")
+            raise Forbidden(fault.message) from None
+        holder = ended.holder
+        if not holder.roles & LOOKS:
+            await self._refused(AuditActor(holder.key_id, holder.name), address, "no role")
+            raise Forbidden("You may use models, and not look: you have no role 'viewer' or 'admin' here.")
+        kept = await self._begin(page, holder, CARRIED + ended.carried)
+        forgotten = set_cookie(page.scope, SIGN_IN, "", LOGIN_PATH, 0, same_site="Lax")
+        return redirect(_next(ended.next), (kept, forgotten, _forget(page.scope, LOGIN, LOGIN_PATH)))
+
+    async def _refused(self, actor: AuditActor, address: str, reason: str) -> None:
+        details = {"address": address, "reason": reason}
+        await self._parts.trail.saw(NewEvent(actor, "ui.login", details=details, ok=False))
+
+    async def log_out(self, page: PageRequest) -> PageAnswer:
+        """`POST /ui/logout`; with `everywhere` in the form, all sessions of the key end."""
+        token = cookie(page.scope, SESSION)
+        if token is None or page.viewer is None or page.viewer.key_id is None:
+            return redirect(home())
+        if page.form.get("everywhere"):
+            await self._sessions.revoke_all(page.viewer.key_id, page.viewer.actor)
+        else:
+            await self._sessions.revoke(token, page.viewer.actor)
+        return redirect(LOGIN_PATH, (_forget(page.scope, SESSION, PATH),))
+
+
+class LoginGuesses:
+    """Failed logins of the last minute, in this process."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, deque[float]] = {}
+        self._all: deque[float] = deque(maxlen=MAX_IN_ALL)
+
+    def admit(self, address: str, now: float) -> None:
+        """
+        Raises:
+            TooManyTries: from this address, or from everywhere.
+        """
+        own = self._failed.get(address, deque())
+        for failures, most in ((own, MAX_FAILURES), (self._all, MAX_IN_ALL)):
+            while failures and failures[0] <= now - WITHIN:
+                failures.popleft()
+            if len(failures) >= most:
+                raise TooManyTries(failures[0] + WITHIN - now)
+
+    def notes(self, address: str, now: float) -> bool:
+        """Counts a failure that nobody could have guessed right; whether it is one of the first, and worth a note."""
+        try:
+            self.admit(address, now)
+        except TooManyTries:
+            return False
+        self.failed(address, now)
+        return True
+
+    def failed(self, address: str, now: float) -> None:
+        """A login with an unknown key."""
+        if len(self._failed) >= MAX_ADDRESSES:
+            self._failed.clear()
+        self._failed.setdefault(address, deque(maxlen=MAX_FAILURES)).append(now)
+        self._all.append(now)
+
+
+def cookie(scope: Scope, name: str) -> str | None:
+    """A cookie of ours, by its name for this connection."""
+    wanted = _name(scope, name)
+    for key, value in scope["headers"]:
+        if key == b"cookie":
+            for pair in value.decode("latin-1").split(";"):
+                given, _, found = pair.strip().partition("=")
+                if given == wanted and found:
+                    return str(found)
+    return None
+
+
+def set_cookie(scope: Scope, name: str, value: str, path: str, seconds: int, same_site: str = "Strict") -> str:
+    """The value of `Set-Cookie`."""
+    secure = "; Secure" if _is_tls(scope) else ""
+    return f"{_name(scope, name)}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
+
+
+def _address(page: PageRequest) -> str:
+    return str((page.scope.get("client") or ("",))[0])
+
+
+def _forget(scope: Scope, name: str, path: str) -> str:
+    return set_cookie(scope, name, "", path, 0)
+
+
+def _name(scope: Scope, name: str) -> str:
+    return f"__Secure-{name}" if _is_tls(scope) else name
+
+
+def _is_tls(scope: Scope) -> bool:
+    """Whether the browser's connection is encrypted, as the proxy before the gateway says. Whoever says so untruly gets
+    a cookie that no browser keeps."""
+    said = (header(scope, b"x-forwarded-proto") or "").rpartition(",")[2].strip().lower()
+    forwarded = (header(scope, b"forwarded") or "").lower()
+    return scope.get("scheme") == "https" or said == "https" or "proto=https" in forwarded
+
+
+def _next(given: str | None) -> str:
+    return given if given and NEXT.fullmatch(given) and not given.startswith(LOGIN_PATH) else home()
+
+
+def _viewer(holder: KeyPolicy) -> PageViewer | None:
+    if not holder.roles & LOOKS:
+        return None
+    tenant = None if ADMIN in holder.roles else holder.tenant
+    return PageViewer(tenant, holder.roles, holder.key_id, holder.name, holder.tenant, holder.project, holder)

@@ -1,0 +1,198 @@
+"""What a page's author uses.
+
+A page is an async function `page(page: Page) -> Answer` in the route table of `routes.py`. It reads `page.tenant`
+(None: all tenants) and must hand it to every query; what belongs to another tenant is a `NotFound`, as what does not
+exist. It ends with `return await page.render("its_template.html", name=value, …)`.
+
+Templates extend `base.html` (blocks `title`, `heading`, `summary`, `content`, `head`, `scripts`) and are autoescaped; a
+name that they were not given is an error. In each: `page`, `viewer` (None before the login), `csrf`, `static(name)`,
+`links` of the navigation, `request_id`, `version`. `macros.html` (import it `with context`) has the figures: `usd`,
+`tokens`, `number`, `size`, `time`, `bar`, `legend`, `badge`, `pager`, `csrf_field`, `said`, `identifier`. What a user
+or a model wrote goes through `said`: it is text, never markup, and cannot turn the direction of what stands beside it.
+The policy of the page allows no inline style or script: widths are attributes of SVG, colours classes of `ui.css`.
+
+What changes anything is a POST with `{{ csrf_field() }}` in its form (or the header `x-csrf-token`); that is checked
+before the page is called.
+"""
+
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from gateway.api.auth import ANONYMOUS
+from gateway.api.pagination import parameters
+from gateway.api.passthrough.bodies import FormBody, FormPart, understood
+from gateway.api.server.fast_router import Receive, Scope
+from gateway.api.server.receiving import header
+from gateway.api.ui.dependencies import PATH, PageParts
+from gateway.api.ui.rendering import rendered
+from gateway.core.config.auth_settings import ADMIN, VIEWER
+from gateway.core.errors import UnsupportedMediaType
+from gateway.core.types.audit_log import LOCAL, AuditActor
+from gateway.core.types.chat import RequestCaller
+from gateway.core.types.keys import KeyPolicy
+
+HTML = {"content-type": "text/html; charset=utf-8"}
+FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+ALL_ROLES = frozenset((VIEWER, ADMIN))
+
+
+@dataclass(frozen=True, slots=True)
+class PageViewer:
+    """Who looks. `tenant`: the only one whose data may be seen; None: all. `key_id`: of the key that was logged in
+    with; None where there are no keys, on loopback."""
+
+    tenant: str | None
+    roles: frozenset[str] = ALL_ROLES
+    key_id: str | None = None
+    name: str | None = None
+    own_tenant: str | None = None
+    project: str | None = None
+    key: KeyPolicy | None = None
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether all tenants' data may be seen."""
+        return self.tenant is None
+
+    @property
+    def actor(self) -> AuditActor:
+        """Who looks, as the trail tells it."""
+        return AuditActor(self.key_id or LOCAL, self.name)
+
+    def caller(self) -> RequestCaller:
+        """As whom the viewer's own requests to models are made and billed."""
+        if self.own_tenant is None:
+            return RequestCaller(ANONYMOUS)
+        return RequestCaller(self.own_tenant, None, {}, self.key_id, self.project, self.roles, key=self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class PageAnswer:
+    """What a page sends. A body in pieces is sent as they come."""
+
+    body: bytes | AsyncIterable[bytes] = b""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=lambda: dict(HTML))
+    cookies: tuple[str, ...] = ()
+    """Values of `Set-Cookie`."""
+
+
+Handler = Callable[["PageRequest"], Awaitable[PageAnswer]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageRoute:
+    """One page. `path` is below `/ui`, with `{name}` for a part of it; `nav` is its title in the navigation; `is_open`:
+    it is for those, too, who are not logged in; `max_body`: bytes of what is posted to it; `seen`: the action by
+    which the trail has it that somebody saw the page."""
+
+    method: str
+    path: str
+    handler: Handler
+    nav: str | None = None
+    is_open: bool = False
+    max_body: int = 64 * 1024
+    seen: str | None = None
+
+
+@dataclass(slots=True)
+class PageRequest:
+    """A request for a page. `params` are the named parts of its path, `query` its parameters, each with its first
+    value; `body` is what was posted."""
+
+    scope: Scope
+    receive: Receive
+    parts: PageParts
+    params: Mapping[str, str]
+    viewer: PageViewer | None = None
+    csrf: str = ""
+    links: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    multipart: tuple[FormPart, ...] | None = None
+    """What was posted, once it has been read as a form with files."""
+
+    @property
+    def tenant(self) -> str | None:
+        """The tenant whose data this page may show; None: all. Never read where nobody is logged in."""
+        if self.viewer is None:
+            raise RuntimeError("nobody is logged in")
+        return self.viewer.tenant
+
+    @property
+    def request_id(self) -> str:
+        """Of this request, as in the log."""
+        return str(self.scope["gateway"]["request_id"])
+
+    @property
+    def path(self) -> str:
+        """The whole path, `/ui` included."""
+        return str(self.scope["path"])
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The parameters of the address."""
+        return parameters(self.scope["query_string"].decode("latin-1"))
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether htmx asks for a part of a page that is open."""
+        return header(self.scope, b"hx-request") == "true"
+
+    @property
+    def form(self) -> Mapping[str, str]:
+        """The fields of the form that was posted, each with its first value; `files` are apart.
+
+        Raises:
+            UnsupportedMediaType: it is no form.
+        """
+        kind = (header(self.scope, b"content-type") or "").partition(";")[0].strip().lower()
+        if kind == MULTIPART:
+            fields = [(part.name, part.content) for part in self._posted() if part.filename is None]
+            return {name: content.decode("utf-8", "replace") for name, content in reversed(fields)}
+        if kind != FORM and self.body:
+            raise UnsupportedMediaType("A form is expected here.", param="content-type")
+        found = parse_qs(self.body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=1000)
+        return {name: values[0] for name, values in found.items()}
+
+    @property
+    def files(self) -> tuple[FormPart, ...]:
+        """The files that were posted. A browser sends an empty one, without a name, where none was chosen.
+
+        Raises:
+            UnsupportedMediaType: it is no form.
+        """
+        return tuple(part for part in self._posted() if part.filename is not None)
+
+    def _posted(self) -> tuple[FormPart, ...]:
+        if self.multipart is None:
+            read = understood(self.body, self.scope["headers"])
+            if not isinstance(read, FormBody):
+                raise UnsupportedMediaType("A form is expected here.", param="content-type")
+            self.multipart = read.parts
+        return self.multipart
+
+    def link(self, **changes: str | None) -> str:
+        """This page's address with other parameters; None takes one out."""
+        query = {name: value for name, value in {**self.query, **changes}.items() if value}
+        return f"{self.path}?{urlencode(query)}" if query else self.path
+
+    async def render(self, template: str, status: int = 200, **context: Any) -> PageAnswer:
+        """The page, made of a template in a thread: streams run meanwhile."""
+        given = {"page": self, "viewer": self.viewer, "csrf": self.csrf, "request_id": self.request_id}
+        return PageAnswer(await rendered(template, {**given, "links": self.links, **context}), status)
+
+
+def redirect(to: str, cookies: tuple[str, ...] = ()) -> PageAnswer:
+    """Sends the browser to another page, by GET.
+
+    Args:
+        to: a path below `/ui`.
+    """
+    return PageAnswer(b"", 303, {"location": to, "content-length": "0"}, cookies)
+
+
+def home() -> str:
+    """The page that `/ui` itself leads to."""
+    return f"{PATH}/conversations"

@@ -1,0 +1,557 @@
+"""The pages as one application: finds the page, sees to login and forms, answers faults with a page for a person."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlencode
+
+from gateway.api.chat.endpoint import ChatCompletions
+from gateway.api.classic.chat import DATA
+from gateway.api.classic.chat import ClassicAnswer as Told
+from gateway.api.middleware.origin_check import is_foreign
+from gateway.api.request.validation import CONVERSATION_ID
+from gateway.api.server.fast_router import (
+    CHAT_PATH,
+    CLIENT,
+    EVENT_STREAM,
+    STREAM_END,
+    ClientDisconnected,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    as_gateway_error,
+    event,
+    note_fault,
+)
+from gateway.api.server.receiving import header, read_body
+from gateway.api.ui.conversations import ConversationPages
+from gateway.api.ui.costs import CostPages
+from gateway.api.ui.dependencies import PATH, PageParts
+from gateway.api.ui.health import HealthPage
+from gateway.api.ui.login import LOGIN_PATH, UiLogins
+from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, home, redirect
+from gateway.api.ui.rendering import files, number, said, usd
+from gateway.api.ui.request import OneRequest
+from gateway.api.ui.try_form import CHOICES, INTERNAL, KEPT, EnteredForm, as_chat, entered
+from gateway.core import jsons
+from gateway.core.config.auth_settings import USER
+from gateway.core.errors import ConversationNotFound, Forbidden, GatewayError, MethodNotAllowed, NotFound
+from gateway.core.ports import Clock
+from gateway.core.types.audit_log import NewEvent
+from gateway.core.types.chat import RequestCaller
+from gateway.inspection.reader import PAGE, ExplanationReader
+from gateway.storage.audit_log.append import AuditLog
+from gateway.storage.conversations.outline import OutlineReader
+from gateway.storage.large.documents import LargeDocuments
+
+# A chat request of the page on its way through the chat endpoint, and what comes back in the page's own words.
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BillRow:
+    """One line of a bill; `href` leads to the page of what it names."""
+
+    label: str
+    text: str
+    href: str | None = None
+
+
+class TrialRequest:
+    """One request. `begin` and `events` for a stream, or `whole`."""
+
+    def __init__(self, chat: ChatCompletions, page: PageRequest, caller: RequestCaller) -> None:
+        self._chat = chat
+        self._page = page
+        self._caller = caller
+        self._sent: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._running: asyncio.Task[None] | None = None
+
+    async def whole(self, body: bytes) -> Told:
+        """The answer.
+
+        Raises:
+            GatewayError: there is none.
+        """
+        pieces: list[bytes] = []
+
+        async def sent(message: Message) -> None:
+            pieces.append(message.get("body", b""))
+
+        await self._run(body, sent)
+        told = Told()
+        told.add(jsons.loads_decimal(b"".join(pieces)))
+        return told
+
+    async def begin(self, body: bytes) -> None:
+        """Waits until the answer begins.
+
+        Raises:
+            GatewayError: it does not.
+        """
+        self._running = asyncio.ensure_future(self._pushed(body))
+        try:
+            if await self._sent.get() is None:
+                await self._running
+        except BaseException:
+            await self._end()
+            raise
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """The events of the answer: a `delta` of text each, at last the `bill` and the `conversation`; or an `error`.
+
+        Raises:
+            ClientDisconnected: the browser has left; the upstream's call is cancelled, and what came is kept.
+        """
+        told = Told()
+        try:
+            while (message := await self._sent.get()) is not None:
+                if found := _events(message.get("body", b""), told):
+                    yield found
+            if self._running is not None:
+                await self._running
+        finally:
+            await self._end()
+
+    async def _pushed(self, body: bytes) -> None:
+        try:
+            await self._run(body, self._sent.put)
+        finally:
+            self._sent.put_nowait(None)
+
+    async def _run(self, body: bytes, send: Any) -> None:
+        """The chat's own scope: none of the browser's headers, and not its connection, whose writes are not ours."""
+        scope = {name: value for name, value in self._page.scope.items() if name != CLIENT}
+        scope |= {"method": "POST", "path": CHAT_PATH, "headers": []}
+        has_come = False
+
+        async def receive() -> Message:
+            nonlocal has_come
+            if has_come:
+                return await self._page.receive()
+            has_come = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._chat(scope, receive, send, caller=self._caller)
+
+    async def _end(self) -> None:
+        if self._running is not None and not self._running.done():
+            self._running.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ClientDisconnected, GatewayError):
+                await self._running
+
+
+def _events(piece: bytes, told: Told) -> bytes:
+    """The events of a piece of the chat's stream, which holds whole ones, in the page's words."""
+    found = b""
+    for each in piece.split(b"\n\n"):
+        if not each.startswith(DATA):
+            continue
+        if each + b"\n\n" == STREAM_END:
+            rows = [{"label": row.label, "text": said(row.text), "href": row.href} for row in bill_rows(told.metadata)]
+            found += event({"bill": rows, "conversation": told.conversation}) + STREAM_END
+            continue
+        chunk = jsons.loads_decimal(each.removeprefix(DATA))
+        if "error" in chunk:
+            found += each + b"\n\n"
+        elif text := told.add(chunk):
+            found += event({"delta": said(text)})
+    return found
+
+
+def bill_rows(bill: Mapping[str, Any]) -> Sequence[BillRow]:
+    """A bill (guarantee §6) as lines for a person."""
+    context = bill.get("context_utilization") or {}
+    rows = [_linked("Request", "requests", bill.get("request_id"))]
+    if bill.get("conversation_id"):
+        rows.append(_linked("Conversation", "conversations", bill["conversation_id"]))
+    rows.append(BillRow("Model", " → ".join(bill.get("routing_path") or [str(bill.get("model"))])))
+    rows += _spent(bill)
+    rows += _window(context)
+    rows += [BillRow("Artifact", _decided(each)) for each in context.get("artifacts_processed") or ()]
+    if standing := (context.get("artifacts_standing") or {}).get("count"):
+        rows.append(BillRow("Standing", f"{standing} artifacts as decided before"))
+    if warnings := context.get("warnings"):
+        rows.append(BillRow("Warnings", ", ".join(warnings)))
+    if total := (bill.get("timings_ms") or {}).get("total"):
+        rows.append(BillRow("Time", f"{float(total) / 1000:.2f} s"))
+    return rows
+
+
+def _linked(label: str, kind: str, name: Any) -> BillRow:
+    return BillRow(label, str(name), f"{PATH}/{kind}/{name}")
+
+
+def _spent(bill: Mapping[str, Any]) -> Sequence[BillRow]:
+    usage, cost = bill.get("usage") or {}, bill.get("cost") or {}
+    prompt, completion = (number(usage.get(f"{part}_tokens")) for part in ("prompt", "completion"))
+    rows = [BillRow("Tokens", f"{prompt} prompt + {completion} completion")]
+    if cost.get("total_cost") is None:
+        return [*rows, BillRow("Cost", "no price is known for this model")]
+    estimated = ", estimated" if cost.get("estimated") else ""
+    rows.append(BillRow("Cost", usd(Decimal(cost["total_cost"])) + estimated))
+    if planning := cost.get("planning_cost"):
+        rows.append(BillRow("of it planning", usd(Decimal(planning))))
+    return rows
+
+
+def _window(context: Mapping[str, Any]) -> Sequence[BillRow]:
+    rows = [BillRow("Strategy", str(context["strategy"]))] if context.get("strategy") else []
+    used, budget = context.get("tokens_used"), context.get("budget_tokens")
+    if used is not None and budget:
+        about = "about " if context.get("tokens_estimated") else ""
+        rows.append(BillRow("Window", f"{about}{number(used)} of {number(budget)} tokens ({used / budget:.0%})"))
+    if reason := context.get("planning_reason"):
+        plan = "followed" if context.get("llm_planning_used") else context.get("fallback_reason") or "none"
+        rows.append(BillRow("Planning", f"{reason}; plan: {plan}"))
+    return rows
+
+
+def _decided(artifact: Mapping[str, Any]) -> str:
+    before, after = (number(artifact.get(f"{name}_size_chars")) for name in ("original", "processed"))
+    return f"{artifact.get('source')}: {artifact.get('strategy')}, {before} → {after} characters"
+
+
+# `/ui/try`: a small chat, with its bill beside it. What is asked here goes the way of any other chat request; it is
+# billed to whoever is logged in, or to the key that is entered where the gateway has none of its own (guarantee
+# §13.10).
+
+STREAM = "text/event-stream"
+JSON = {"content-type": "application/json"}
+ASKED_FOR = ("conversation", "model")
+"""Parameters of the address that fill the form."""
+
+
+class TryIt:
+    """The page, and what is asked on it: streamed to its script, as a whole page to a browser without JavaScript."""
+
+    def __init__(self, parts: PageParts) -> None:
+        self._parts = parts
+
+    async def show(self, page: PageRequest) -> PageAnswer:
+        """`GET /ui/try`"""
+        kept = {name: page.query[name] for name in ASKED_FOR if page.query.get(name)}
+        return await self._render(page, kept)
+
+    async def ask(self, page: PageRequest) -> PageAnswer:
+        """`POST /ui/try`"""
+        is_stream = STREAM in (header(page.scope, b"accept") or "")
+        form = EnteredForm({})
+        try:
+            form = entered(page)
+            asked = TrialRequest(self._parts.chat, page, await self._caller(page, form.key))
+            body = as_chat(form, stream=is_stream)
+            if is_stream:
+                await asked.begin(body)
+                return PageAnswer(asked.events(), 200, EVENT_STREAM)
+            told = await asked.whole(body)
+        except GatewayError as error:
+            note_fault(page.scope["gateway"], error)
+            if is_stream:
+                return PageAnswer(jsons.dumps(error.body()), error.status, {**JSON, **error.headers})
+            return await self._render(page, form.kept, error.status, draft=form.message, problem=error.message)
+        kept = form.kept | ({"conversation": told.conversation} if told.conversation else {})
+        rows = bill_rows(told.metadata)
+        return await self._render(page, kept, question=form.message, answer="".join(told.texts), bill=rows)
+
+    async def _caller(self, page: PageRequest, key: str) -> RequestCaller:
+        """
+        Raises:
+            Forbidden: whoever is logged in may look, and spend nothing.
+        """
+        viewer = page.viewer
+        if viewer is not None and viewer.own_tenant is not None:
+            if USER not in viewer.roles:
+                raise Forbidden("This key may look, and spend nothing: it has no role 'user'.")
+            return viewer.caller()
+        given = f"Bearer {key}" if key else header(page.scope, b"authorization")
+        headers = [(b"authorization", given.encode("latin-1", "replace"))] if given else []
+        return await self._parts.auth.caller({"method": "POST", "headers": headers})
+
+    async def _render(self, page: PageRequest, kept: Mapping[str, str], status: int = 200, **shown: Any) -> PageAnswer:
+        settings, viewer = self._parts.settings, page.viewer
+        models = list(dict.fromkeys(e.model_name for e in settings.model_list if "*" not in e.model_name))
+        has_patterns = any("*" in entry.model_name for entry in settings.model_list)
+        has_keys = settings.auth.wants_keys
+        given: Json = {"problem": None, "draft": "", "question": None, "answer": None, "bill": (), **shown}
+        return await page.render(
+            "try.html",
+            status,
+            kept={name: kept.get(name, "") for name in KEPT},
+            is_set=any(kept.get(name) for name in (*CHOICES, *INTERNAL, "max_input_tokens")),
+            models=models,
+            any_model=has_patterns or settings.serves_unlisted,
+            choices=CHOICES,
+            internal=INTERNAL,
+            may_ask=not has_keys or (viewer is not None and USER in viewer.roles),
+            takes_key=not has_keys,
+            needs_key=not has_keys and not settings.has_operator_key(),
+            **given,
+        )
+
+
+# `/ui/conversations/{id}`: one conversation turn by turn, its windows, its costs, its branches.
+
+MESSAGE_ID = re.compile(r"msg_[0-9A-Za-z_-]{1,60}\Z")
+NUMBER = re.compile(r"[1-9][0-9]{0,5}\Z")
+CHARS_PER_TOKEN = 4
+"""For the strip below a bar, which only says how much left beside what stayed."""
+DEEPEST = 12
+"""Forks above a branch for which its line in the tree is moved to the right."""
+
+
+class OneConversation:
+    """`GET /ui/conversations/{conversation_id}`"""
+
+    def __init__(self, parts: PageParts) -> None:
+        self._explained = ExplanationReader(
+            OutlineReader(parts.transactions), LargeDocuments(parts.transactions, parts.clock)
+        )
+
+    async def show(self, page: PageRequest) -> PageAnswer:
+        """The page, of its last turns; `page` and `branch` name others.
+
+        Raises:
+            NotFound: there is none of that id to be seen, or it has no such branch or page.
+        """
+        name, branch, number = page.params["conversation_id"], page.query.get("branch"), page.query.get("page")
+        if not CONVERSATION_ID.match(name):
+            raise ConversationNotFound("No such conversation.", param="conversation_id")
+        if branch is not None and not MESSAGE_ID.match(branch):
+            raise NotFound("No such branch.", param="branch")
+        if number is not None and not NUMBER.match(number):
+            raise NotFound("No such page.", param="page")
+        found = await self._explained.conversation(
+            page.tenant, name, branch=branch, page=int(number) if number is not None else None
+        )
+        if branch is not None and not found.turns:
+            raise NotFound("No such branch.", param="branch")
+        pages = max(1, -(-found.turns // PAGE))
+        here = (found.first - 1) // PAGE + 1
+        if here > pages:
+            raise NotFound("No such page.", param="page")
+        return await page.render(
+            "conversation.html",
+            found=found,
+            outline=found.outline,
+            pages=pages,
+            here=here,
+            newer=page.link(page=str(here + 1)) if here < pages else None,
+            older=page.link(page=str(here - 1)) if here > 1 else None,
+            requests=f"{PATH}/requests",
+            per_token=CHARS_PER_TOKEN,
+            deepest=DEEPEST,
+        )
+
+
+# Which pages were seen, for the trail: an event for each page that somebody opens (guarantee §12.12).
+
+TOLD = ("of", "number", "page", "part", "branch")
+"""Parameters that say what of its object a page shows: they are told with their values, others by their names alone, as
+what is looked for may be what somebody wrote."""
+PLAIN = re.compile(r"[\w-]{1,64}", re.ASCII)
+STILL_OPEN = 600.0
+"""Seconds in which a page that brings itself up to date is the same view."""
+MAX_OPEN = 10_000
+
+
+class SeenPages:
+    """Records what pages show, before they are sent."""
+
+    def __init__(self, trail: AuditLog, clock: Clock) -> None:
+        self._trail = trail
+        self._clock = clock
+        self._open: dict[tuple[str | None, str], float] = {}
+
+    async def note(self, page: PageRequest, route: PageRoute) -> None:
+        """Records that a page was seen, where its route says as what.
+
+        Raises:
+            StorageUnavailable: it cannot be recorded, so it is not shown.
+        """
+        if route.seen is None or page.viewer is None:
+            return
+        view = (page.viewer.key_id, page.link())
+        now = self._clock.monotonic()
+        if page.is_partial and now - self._open.get(view, -STILL_OPEN) < STILL_OPEN:
+            return
+        given = page.query
+        details: dict[str, object] = {
+            name: given[name] for name in TOLD if name in given and PLAIN.fullmatch(given[name])
+        }
+        if others := sorted(name for name in given if name not in TOLD and PLAIN.fullmatch(name)):
+            details["parameters"] = others
+        object_id = next(iter(page.params.values()), None)
+        await self._trail.saw(NewEvent(page.viewer.actor, route.seen, object_id, page.viewer.tenant, details))
+        if len(self._open) >= MAX_OPEN:
+            self._open.clear()
+        self._open[view] = now
+
+
+# The pages, in the order of the navigation. A page's author adds its routes here; all else is in `page.py`.
+
+MAX_UPLOAD = 16 * 2**20
+"""Bytes of a question with its files at `/ui/try`; larger ones go to the API, which counts them while they come."""
+
+
+def page_routes(parts: PageParts) -> tuple[PageRoute, ...]:
+    """All pages but login and logout. The first whose path and method fit counts."""
+    conversations, costs, health, try_it = ConversationPages(parts), CostPages(parts), HealthPage(parts), TryIt(parts)
+    conversation, request = OneConversation(parts), OneRequest(parts)
+    return (
+        PageRoute("GET", "/", _start),
+        PageRoute("GET", "/conversations", conversations.show, nav="ConversationPages", seen="conversations.seen"),
+        PageRoute("GET", "/conversations/{conversation_id}", conversation.show, seen="conversation.seen"),
+        PageRoute("GET", "/requests/{request_id}", request.show, seen="request.seen"),
+        PageRoute("GET", "/requests/{request_id}/text", request.text, seen="request.text_seen"),
+        PageRoute("GET", "/requests/{request_id}/document", request.document, seen="request.text_seen"),
+        PageRoute("POST", "/requests/{request_id}/in-full", request.in_full, seen="request.seen"),
+        PageRoute("GET", "/costs", costs.show, nav="CostPages", seen="costs.seen"),
+        PageRoute("GET", "/costs.csv", costs.csv, seen="costs.seen"),
+        PageRoute("GET", "/try", try_it.show, nav="Try it"),
+        PageRoute("POST", "/try", try_it.ask, max_body=min(parts.settings.server.max_body_bytes, MAX_UPLOAD)),
+        PageRoute("GET", "/health", health.show, nav="HealthPage"),
+    )
+
+
+async def _start(page: PageRequest) -> PageAnswer:
+    """`GET /ui`"""
+    return redirect(home())
+
+
+POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "x-frame-options": "DENY",
+    "cache-control": "no-store",
+}
+STATIC = f"{PATH}/static/"
+FOR_GOOD = "public, max-age=31536000, immutable"
+LOOKING = ("GET", "HEAD")
+
+
+class UiRouter:
+    """All pages. Every answer has the same headers, errors and files included."""
+
+    def __init__(self, parts: PageParts) -> None:
+        self._parts = parts
+        self._logins = UiLogins(parts)
+        self._seen = SeenPages(parts.trail, parts.clock)
+        own = (
+            PageRoute("GET", "/login", self._logins.show, is_open=True),
+            PageRoute("POST", "/login", self._logins.log_in, is_open=True),
+            PageRoute("POST", "/logout", self._logins.log_out),
+            *self._logins.sign_in_routes(),
+        )
+        routes = (*page_routes(parts), *own)
+        self._links = tuple((route.nav, PATH + route.path) for route in routes if route.nav is not None)
+        self._routes = [(_pattern(route.path), route) for route in routes]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        page = PageRequest(scope, receive, self._parts, {}, links=self._links)
+        try:
+            answer = await self._answer(page)
+        except ClientDisconnected:
+            raise
+        except Exception as error:  # noqa: BLE001 - the edge's rule, with a page in place of JSON
+            fault = as_gateway_error(error, page.request_id)
+            note_fault(scope["gateway"], fault)
+            answer = await _error(page, fault)
+        await _send(send, answer)
+
+    async def _answer(self, page: PageRequest) -> PageAnswer:
+        scope = page.scope
+        if page.path.startswith(STATIC) and scope["method"] in LOOKING:
+            return _file(page.path.removeprefix(STATIC))
+        if is_foreign(scope):
+            raise Forbidden("A page of another site asked for this.")
+        viewer = await self._logins.viewer(scope)
+        page.viewer, page.csrf = viewer, await self._logins.token(scope)
+        route, page.params = self._find(page)
+        if viewer is None and not route.is_open:
+            return await _to_login(page)
+        if viewer is not None and viewer.own_tenant is not None:
+            scope["gateway"]["tenant"] = viewer.own_tenant
+        if route.method not in LOOKING:
+            page.body = await read_body(scope, page.receive, route.max_body)
+            await self._logins.check_form(page)
+        answer = await route.handler(page)
+        await self._seen.note(page, route)
+        return answer
+
+    def _find(self, page: PageRequest) -> tuple[PageRoute, dict[str, str]]:
+        """
+        Raises:
+            NotFound, MethodNotAllowed: there is no such page.
+        """
+        path = page.path.removeprefix(PATH).rstrip("/") or "/"
+        method = "GET" if page.scope["method"] == "HEAD" else page.scope["method"]
+        found = [(route, match.groupdict()) for pattern, route in self._routes if (match := pattern.fullmatch(path))]
+        for route, params in found:
+            if route.method == method:
+                return route, params
+        if found:
+            raise MethodNotAllowed("This method is not allowed here.")
+        raise NotFound("There is nothing at this path.")
+
+
+async def _to_login(page: PageRequest) -> PageAnswer:
+    """To the login, and from there to this page; a part of a page that is open makes it load anew.
+
+    With a link of another site no browser sends the session's cookie: the page then asks for itself once more.
+    """
+    if page.is_partial:
+        return PageAnswer(b"", 401, {"hx-refresh": "true", "content-length": "0"})
+    if page.scope["method"] not in LOOKING:
+        return redirect(LOGIN_PATH)
+    if header(page.scope, b"sec-fetch-site") in ("cross-site", "same-site"):
+        return await page.render("again.html")
+    return redirect(f"{LOGIN_PATH}?{urlencode({'next': page.link()})}")
+
+
+def _file(name: str) -> PageAnswer:
+    found = files().get(name)
+    if found is None:
+        raise NotFound("There is nothing at this path.")
+    kind, content = found
+    return PageAnswer(content, 200, {"content-type": kind, "cache-control": FOR_GOOD})
+
+
+async def _error(page: PageRequest, fault: GatewayError) -> PageAnswer:
+    shown = await page.render("error.html", fault.status, status_code=fault.status, message=fault.message)
+    return PageAnswer(shown.body, fault.status, {**shown.headers, **fault.headers})
+
+
+async def _send(send: Send, answer: PageAnswer) -> None:
+    headers = {**HEADERS, **answer.headers}
+    body = answer.body
+    if isinstance(body, bytes):
+        headers["content-length"] = str(len(body))
+    pairs = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    pairs += [(b"set-cookie", each.encode("latin-1", "replace")) for each in answer.cookies]
+    await send({"type": "http.response.start", "status": answer.status, "headers": pairs})
+    if not isinstance(body, bytes):
+        async for piece in body:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        body = b""
+    await send({"type": "http.response.body", "body": body})
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    parts: Sequence[str] = re.split(r"\{(\w+)\}", path)
+    texts = [f"(?P<{part}>[^/]+)" if number % 2 else re.escape(part) for number, part in enumerate(parts)]
+    return re.compile("".join(texts))

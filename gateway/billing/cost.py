@@ -1,0 +1,387 @@
+"""What a call cost, by LiteLLM's price names, in exact decimals (guarantee §6)."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from typing import Any
+
+from gateway.core.types.bill import (
+    OF_MODELS,
+    PICO,
+    CallCost,
+    ContextPlanningCost,
+    ContextPlanningUsage,
+    CostMetadata,
+    InternalCall,
+    PriceLine,
+    UsageMetadata,
+    usage_of,
+)
+from gateway.core.types.turn import LedgerEntry, LedgerFigures
+from gateway.core.types.upstream import PER_USD
+from gateway.core.types.usage import MAX_TOKENS, cache_tokens, figure, written_for_an_hour
+
+Kinds = Iterable[tuple[str, int, tuple[str, ...]]]
+"""Kinds of tokens: the name, how many, and the names of prices, the first that is known counts."""
+ZERO = Decimal(0)
+NO_PLANNING = ContextPlanningCost()
+EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
+"""Room for every digit of a price times a count of tokens, so that only `rounded` rounds."""
+TIER = re.compile(r"_above_(\d+)k_tokens")
+SERVICE_TIERS = ("priority", "flex", "batches", "balanced", "ultrafast")
+CHEAPER_INPUT = ("cache_read_input_token_cost",)
+"""Price that input may have at the least, in place of the usual one."""
+DEARER_INPUT = ("cache_creation_input_token_cost", "cache_creation_input_token_cost_above_1hr")
+"""Prices that input may have at the most; so may output:"""
+UNITS = (
+    ("seconds", ("input_cost_per_second", "output_cost_per_second")),
+    ("characters", ("input_cost_per_character",)),
+    ("images", ("output_cost_per_image", "input_cost_per_image")),
+    ("pixels", ("output_cost_per_pixel", "input_cost_per_pixel")),
+    ("usd", (PER_USD,)),
+)
+"""What a call of another API than chats may be charged by in place of tokens, and the names of its price."""
+DEARER_OUTPUT = ("output_cost_per_reasoning_token",)
+
+
+class TokenRates:
+    """The price of each kind of token for one call: in the highest context tier that its prompt exceeds, and in its
+    service tier, where this kind has a price for them."""
+
+    def __init__(self, prices: Mapping[str, Decimal], prompt_tokens: int, service_tier: str | None) -> None:
+        self._prices = prices
+        tiers = {int(m.group(1)) for name in prices if "_above_" in name and (m := TIER.search(name))}
+        passed = sorted((tier for tier in tiers if prompt_tokens > tier * 1000), reverse=True)
+        above = (*(f"_above_{tier}k_tokens" for tier in passed), "")
+        services = (f"_{service_tier}", "") if service_tier in SERVICE_TIERS else ("",)
+        self._suffixes = [context + service for context in above for service in services]
+        self.used: dict[str, str] = {}
+        self.lines: list[PriceLine] | None = None
+
+    def find(self, *names: str) -> Decimal | None:
+        """The first of these prices that is known, in its most specific form."""
+        for name in names:
+            for suffix in self._suffixes:
+                price = self._prices.get(name + suffix)
+                if price is not None:
+                    self.used[name] = str(price)
+                    return price
+        return None
+
+
+def price_call(
+    purpose: str,
+    model: str,
+    usage: Mapping[str, Any],
+    prices: Mapping[str, Decimal],
+    *,
+    estimated: bool = False,
+    lines: list[PriceLine] | None = None,
+) -> CallCost:
+    """Prices one call by its usage (OpenAI's names; cached and cache-write tokens are part of the prompt's).
+
+    Prompt and completion cost are each rounded to 12 decimals, half-even. A model without prices for both sides
+    costs None, never 0; a configured price of 0 is a price. What the gateway notes as `units` (of `UNITS`) is charged
+    by these where the model has such a price.
+
+    Args:
+        lines: gets each product that is added up, for those who want to see the sum.
+    """
+    prompt, completion = figure(usage, "prompt_tokens"), figure(usage, "completion_tokens")
+    rates = TokenRates(prices, prompt, usage.get("service_tier"))
+    recorded = dict(usage)
+    if "units" in usage and (whole := _cost_of_units(rates, usage["units"])) is not None:
+        return CallCost(purpose, model, recorded, rounded(whole), rounded(ZERO), estimated, rates.used)
+    input_rate = rates.find("input_cost_per_token")
+    output_rate = rates.find("output_cost_per_token", "output_cost_per_image_token")
+    if input_rate is None or output_rate is None:
+        return CallCost(purpose, model, recorded, None, None, estimated)
+    details = usage.get("prompt_tokens_details") or {}
+    rates.lines = lines
+    prompt_cost = _prompt_cost(rates, input_rate, prompt, details, usage)
+    about = usage.get("completion_tokens_details") or {}
+    if about:
+        completion += _reasoning_apart(usage, about, prompt + completion)
+    completion_cost = _completion_cost(rates, output_rate, completion, about)
+    return CallCost(purpose, model, recorded, rounded(prompt_cost), rounded(completion_cost), estimated, rates.used)
+
+
+def price_internal(call: InternalCall) -> CallCost:
+    """Prices a call of an internal model. An embedder writes nothing: its input price is all of its price."""
+    prices = call.prices
+    if call.purpose == "embedder" and "input_cost_per_token" in prices:
+        prices = {"output_cost_per_token": ZERO, **prices}
+    return price_call(call.purpose, call.route, call.usage, prices, estimated=call.estimated)
+
+
+def planning_usage(calls: Sequence[CallCost]) -> ContextPlanningUsage:
+    """Tokens and calls of the internal models among these."""
+    found: dict[str, dict[str, int]] = {}
+    for call in calls:
+        if call.purpose not in OF_MODELS:
+            sums = found.setdefault(call.purpose, {"prompt_tokens": 0, "completion_tokens": 0, "calls": 0})
+            usage = usage_of(call.usage)
+            sums["prompt_tokens"] += usage.prompt_tokens
+            sums["completion_tokens"] += usage.completion_tokens
+            sums["calls"] += 1
+    return ContextPlanningUsage(**found)
+
+
+def _prompt_cost(rates: TokenRates, rate: Decimal, prompt: int, details: Any, usage: Mapping[str, Any]) -> Decimal:
+    cached, written = cache_tokens(usage)
+    hour = min(written, written_for_an_hour(usage)) if written else 0
+    of_cached = details.get("cached_tokens_details") if isinstance(details, dict) else None
+    pictures = min(cached, figure(of_cached, "image_tokens")) if cached else 0
+    kinds: Kinds = (
+        (
+            "cached_image_input",
+            pictures,
+            ("cache_read_input_image_token_cost", "cache_read_input_token_cost"),
+        ),
+        ("cached_input", cached - pictures, ("cache_read_input_token_cost",)),
+        ("cache_write", written - hour, ("cache_creation_input_token_cost",)),
+        (
+            "cache_write_1h",
+            hour,
+            ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost"),
+        ),
+        ("audio_input", figure(details, "audio_tokens"), ("input_cost_per_audio_token",)),
+        ("image_input", figure(details, "image_tokens") - pictures, ("input_cost_per_image_token",)),
+    )
+    return _cost_by_kind(rates, ("input", rate), prompt, kinds)
+
+
+def _completion_cost(rates: TokenRates, rate: Decimal, completion: int, details: Any) -> Decimal:
+    kinds: Kinds = (
+        ("reasoning", figure(details, "reasoning_tokens"), ("output_cost_per_reasoning_token",)),
+        ("audio_output", figure(details, "audio_tokens"), ("output_cost_per_audio_token",)),
+        ("image_output", figure(details, "image_tokens"), ("output_cost_per_image_token",)),
+    )
+    return _cost_by_kind(rates, ("output", rate), completion, kinds)
+
+
+def _cost_by_kind(rates: TokenRates, others: tuple[str, Decimal], tokens: int, kinds: Kinds) -> Decimal:
+    """The cost of all tokens: of each kind at its own price, where it has one, of the `others` at theirs. Not
+    rounded."""
+    cost = ZERO
+    for kind, count, names in kinds:
+        taken = min(count, tokens)
+        price = rates.find(*names) if taken > 0 else None
+        if price is not None:
+            cost = EXACT.add(cost, _product(rates, kind, taken, price))
+            tokens -= taken
+    return EXACT.add(cost, _product(rates, others[0], tokens, others[1]))
+
+
+def _product(rates: TokenRates, kind: str, tokens: int | Decimal, rate: Decimal) -> Decimal:
+    cost = EXACT.multiply(rate, tokens)
+    if rates.lines is not None:
+        rates.lines.append(PriceLine(kind, tokens, rate, cost))
+    return cost
+
+
+def _cost_of_units(rates: TokenRates, units: Any) -> Decimal | None:
+    """The cost by the first unit that has a count and a price; None if there is none. Not rounded."""
+    for name, names in UNITS:
+        count = units.get(name) if isinstance(units, dict) else None
+        if is_amount(count) and (price := rates.find(*names)) is not None:
+            return _product(rates, name, Decimal(str(count)), price)
+    return None
+
+
+def _reasoning_apart(usage: Mapping[str, Any], details: Any, sum_of_both: int) -> int:
+    """Reasoning tokens beside the completion's, as xAI and Gemini report them: the total has them on top."""
+    reasoning = figure(details, "reasoning_tokens")
+    return reasoning if reasoning and figure(usage, "total_tokens") == sum_of_both + reasoning else 0
+
+
+def primary_usage(calls: Iterable[CallCost]) -> dict[str, Any]:
+    """The usage of the primary model over all its calls for one request: what they count is added up, of all else the
+    last says what it is. {} without such a call."""
+    return usage_together([call.usage for call in calls if call.purpose == "primary"])
+
+
+def usage_together(usages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Usages as one; a single one as it is."""
+    if len(usages) <= 1:
+        return usages[0] if usages else {}
+    known = [usage_of(usage) for usage in usages]
+    return {**_added(usages), **{name: sum(getattr(each, name) for each in known) for name in UsageMetadata.__slots__}}
+
+
+def _added(objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(name for each in objects for name in each):
+        values = [each[name] for each in objects if each.get(name) is not None]
+        if values and all(isinstance(value, dict) for value in values):
+            found[name] = _added(values)
+        elif values and all(is_amount(value) for value in values):
+            found[name] = sum(values)
+        else:
+            found[name] = values[-1] if values else None
+    return found
+
+
+def total_cost(calls: Sequence[CallCost]) -> tuple[CostMetadata, ContextPlanningCost]:
+    """The sums over all calls: totals equal their parts exactly. A call without a known price makes every sum that it
+    belongs to null, never 0 (guarantee §6); the other sums are known all the same."""
+    if len(calls) == 1 and calls[0].purpose == "primary":
+        return _cost_of(calls[0]), NO_PLANNING
+    primary = [call for call in calls if call.purpose in OF_MODELS]
+    totals = {
+        purpose: _all_of(call.total for call in calls if call.purpose == purpose)
+        for purpose in ("planner", "summarizer", "embedder", "guard")
+    }
+    planned = _all_of(totals.values())
+    made = {call.purpose for call in calls}
+    embedded, guarded = (totals[purpose] if purpose in made else None for purpose in ("embedder", "guard"))
+    planning = ContextPlanningCost(totals["planner"], totals["summarizer"], planned, embedded, guarded)
+    estimated = any(call.estimated for call in calls)
+    prompt = _all_of(call.prompt_cost for call in primary)
+    completion = _all_of(call.completion_cost for call in primary)
+    if prompt is None or completion is None:  # a model has both prices, or its calls have no known cost
+        return CostMetadata(planning_cost=planned, estimated=estimated), planning
+    if planned is None:
+        whole = not primary
+        return CostMetadata(
+            None if whole else prompt, None if whole else completion, None, estimated=estimated
+        ), planning
+    return CostMetadata(prompt, completion, planned, prompt + completion + planned, "USD", True, estimated), planning
+
+
+def _cost_of(call: CallCost) -> CostMetadata:
+    """Of the one call that most requests make."""
+    if call.prompt_cost is None or call.completion_cost is None:
+        return CostMetadata(estimated=call.estimated)
+    total = call.prompt_cost + call.completion_cost
+    return CostMetadata(call.prompt_cost, call.completion_cost, ZERO, total, "USD", True, call.estimated)
+
+
+def _all_of(values: Iterable[Decimal | None]) -> Decimal | None:
+    """The sum; None if one of them is not known."""
+    total = ZERO
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def rounded(value: Decimal) -> Decimal:
+    """To 12 decimals, half-even (guarantee §6)."""
+    return value.quantize(PICO, context=EXACT)
+
+
+def is_amount(value: Any) -> bool:
+    """Whether it counts seconds or other units: a number not below 0 and not absurd."""
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
+
+
+def estimated_cost(
+    prices: Mapping[str, Decimal], prompt_tokens: int, most_tokens: int | None, service_tier: str | None = None
+) -> dict[str, Decimal | None]:
+    """The least and the most that a call will cost in USD (guarantee §5, `dry_run`); None where a price, or the longest
+    answer, is not known.
+
+    At the least nothing is answered and all of the prompt comes from the provider's cache; at the most all of it is
+    written there and the answer is as long as it may be, thoughts included. A provider may serve a request in another
+    tier than it asks for, so both count.
+
+    Args:
+        most_tokens: of all choices together.
+        service_tier: the one that the request asks for.
+    """
+    least: list[Decimal] = []
+    most: list[Decimal] = []
+    for tier in dict.fromkeys((None, service_tier)):
+        rates = TokenRates(prices, prompt_tokens, tier)
+        read, written = rates.find("input_cost_per_token"), rates.find("output_cost_per_token")
+        if read is None or written is None:
+            return {"min": None, "max": None}
+        least.append(_of(prompt_tokens, min([read, *_known(rates, CHEAPER_INPUT)])))
+        answer = _of(most_tokens or 0, max([written, *_known(rates, DEARER_OUTPUT)]))
+        most.append(_of(prompt_tokens, max([read, *_known(rates, DEARER_INPUT)])) + answer)
+    return {"min": min(least), "max": max(most) if most_tokens is not None else None}
+
+
+def _known(rates: TokenRates, names: tuple[str, ...]) -> list[Decimal]:
+    return [price for name in names if (price := rates.find(name)) is not None]
+
+
+def _of(tokens: int, price: Decimal) -> Decimal:
+    return rounded(EXACT.multiply(price, tokens))
+
+
+def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost]) -> LedgerFigures:
+    """The figures of a bill.
+
+    Args:
+        metadata: its `response_metadata`, with numbers as they are written.
+    """
+    cached, written = 0, 0
+    known: Decimal | None = None
+    planning, unpriced = ZERO, 0
+    for call in calls:
+        total = call.total
+        if total is not None:
+            known = total if known is None else known + total
+        if call.purpose == "primary":
+            read, wrote = cache_tokens(call.usage)
+            cached, written = cached + read, written + wrote
+        elif call.purpose in OF_MODELS:
+            continue
+        elif total is None:
+            unpriced += 1
+        else:
+            planning += total
+    direct, held_out = _direct(metadata, planning)
+    total = metadata.get("cost", {}).get("total_cost")
+    net = direct - total if direct is not None and is_number(total) else None
+    return LedgerFigures(
+        cached, written, known, planning, unpriced, _saved(metadata), direct if net is not None else None, net, held_out
+    )
+
+
+def with_figures(entry: LedgerEntry) -> LedgerEntry:
+    """A stored bill with its figures, also where an older version wrote it without."""
+
+    return replace(entry, figures=ledger_figures(entry.metadata, entry.calls))
+
+
+def meter_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The `economics` of a bill: what its client's own request would have cost, beside what was billed; {} where it has
+    none."""
+    found = metadata.get("economics")
+    return found if isinstance(found, dict) else {}
+
+
+def _direct(metadata: Mapping[str, Any], planning: Decimal) -> tuple[Decimal | None, bool | None]:
+    """What the client's own request would have cost, None where that is not known; and whether its conversation goes
+    direct. A request that nothing was left out of costs what it does but for its internal models."""
+    economics = meter_of(metadata)
+    if economics:
+        return usd_of(economics.get("direct_cost")), economics.get("holdout")
+    used, total = metadata.get("context_utilization"), metadata.get("cost", {}).get("total_cost")
+    is_own = not (isinstance(used, dict) and "economics" in used)
+    return total - planning if is_own and is_number(total) else None, None
+
+
+def usd_of(text: Any) -> Decimal | None:
+    """USD as `economics` tells them; None where it is no number."""
+    try:
+        return Decimal(text) if isinstance(text, str) else None
+    except InvalidOperation:
+        return None
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is an amount of money as bills have it."""
+    return isinstance(value, Decimal | int) and not isinstance(value, bool)
+
+
+def _saved(metadata: Mapping[str, Any]) -> Decimal:
+    used = metadata.get("context_utilization")
+    economics = used.get("economics") if isinstance(used, dict) else None
+    saved = economics.get("realised_saving") if isinstance(economics, dict) else None
+    return Decimal(saved) if saved is not None and is_number(saved) else ZERO

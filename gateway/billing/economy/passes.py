@@ -1,0 +1,107 @@
+"""Which pass pays now: pure decisions on figures (guarantee §4 I7).
+
+Where the provider's cache of the prefix has expired, a rewrite is free, and old results leave. Else a pass is bought:
+its price is what the changed end of the prompt costs once more, its return what its results cost to be carried on. It
+is bought only out of what the branch has saved so far, so that no session gets dearer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from gateway.billing.economy.rates import CacheRates
+from gateway.core.types.economy import BranchCosts
+
+COLD_AGE, PAID_AGE = 3, 10
+"""Answers since a result was first forwarded, from which on a pass may clear it. Once 10 answers have followed, each
+further one adds the cost of carrying the result to its rent."""
+MIN_RESULT_TOKENS = 200
+"""A result of fewer is hardly longer than its label."""
+LABEL_TOKENS = 60
+MIN_CLEARED_TOKENS = 500
+"""A pass that clears less is not worth the change."""
+MIN_RENT = Decimal("1.5")
+"""Times the price of a pass that carrying has cost before it is bought (rent or buy, with a margin)."""
+MAX_CREDIT = Decimal("1.005")
+"""Times what direct requests would have cost, beyond which no pass is bought."""
+MIN_SAVED = Decimal("0.1")
+"""Share of the direct cost that a branch has saved before a pass for room keeps more than it has to."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedResult:
+    """A tool's result that stands in full in the window and may leave: the `index` of its message in the prompt, its
+    tokens, and the answers since it was first forwarded."""
+
+    index: int
+    tokens: int
+    age: int
+
+    @property
+    def spared(self) -> int:
+        """Tokens that its label takes less."""
+        return self.tokens - LABEL_TOKENS
+
+
+def cleared_when_cold(carried: Sequence[CarriedResult]) -> list[CarriedResult]:
+    """What a pass clears that costs nothing; empty where that is too little."""
+    return _enough([each for each in carried if each.age >= COLD_AGE and each.tokens >= MIN_RESULT_TOKENS])
+
+
+def credit(costs: BranchCosts) -> Decimal:
+    """USD that a branch may spend on a pass."""
+    return costs.direct * MAX_CREDIT - costs.billed
+
+
+def may_keep_more(costs: BranchCosts | None) -> bool:
+    """Whether a pass for room may keep results whole beside what it fills: out of what was saved, like all that costs
+    more. A session that ends soon after its first pass gets none of its price back."""
+    return costs is not None and costs.billed <= costs.direct * (1 - MIN_SAVED)
+
+
+def cleared_when_paid(
+    carried: Sequence[CarriedResult],
+    sizes: Sequence[int],
+    known: int,
+    rates: CacheRates,
+    answers: int,
+    costs: BranchCosts,
+) -> list[CarriedResult]:
+    """What the pass clears that pays best; empty where none pays, or where the branch has not saved enough to buy it.
+
+    Args:
+        sizes: tokens of each message of the prompt.
+        known: how many of these an earlier request forwarded.
+        answers: how many the conversation has had: as many again are expected.
+        costs: of the branch until now.
+    """
+    candidates = {each.index: each for each in _rented(carried)}
+    if not candidates:
+        return []
+    most = credit(costs)
+    suffix = spared = 0
+    rent = Decimal(0)
+    taken: list[CarriedResult] = []
+    best: tuple[Decimal, list[CarriedResult]] | None = None
+    for index in range(known - 1, min(candidates) - 1, -1):
+        suffix += sizes[index]
+        found = candidates.get(index)
+        if found is None:
+            continue
+        taken.append(found)
+        spared += found.spared
+        rent += rates.read * (found.spared * (found.age - PAID_AGE + 1))
+        price = (rates.write - rates.read) * (suffix - spared) - rates.read * spared
+        gain = rates.read * spared * answers - price
+        pays = spared >= MIN_CLEARED_TOKENS and rent >= MIN_RENT * price and price <= most
+        if pays and gain > (best[0] if best is not None else 0):
+            best = gain, list(taken)
+    return best[1] if best is not None else []
+
+
+def _rented(carried: Sequence[CarriedResult]) -> list[CarriedResult]:
+    return _enough([each for each in carried if each.age >= PAID_AGE and each.tokens >= MIN_RESULT_TOKENS])
+
+
+def _enough(found: list[CarriedResult]) -> list[CarriedResult]:
+    return found if sum(each.spared for each in found) >= MIN_CLEARED_TOKENS else []

@@ -1,0 +1,113 @@
+"""The meter: what a request would have cost without a gateway, beside what it was billed (guarantee §6)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from gateway.billing.cost import EXACT, TokenRates, rounded
+from gateway.billing.economy.rates import CacheRates, cache_rates
+from gateway.core.types.bill import LeftOutTokens
+from gateway.core.types.economy import OBSERVE, BranchCosts, EconomyNote
+from gateway.core.types.usage import READ, WRITTEN, figure, told, written_for_an_hour
+
+MIN_CACHED_TOKENS = 4096
+"""Providers cache no shorter prompt (OpenAI from 1,024, others up to this)."""
+MIN_HEAD_TOKENS = 1024
+"""A head that stays is read at the least where it is longer and the cache is warm, as far as most providers go."""
+ZERO = Decimal(0)
+
+
+def metered(
+    note: EconomyNote,
+    before: BranchCosts | None,
+    *,
+    model: str,
+    usage: Mapping[str, Any],
+    prices: Mapping[str, Decimal],
+    primary: Decimal,
+    billed: Decimal,
+    counted: int,
+    left: LeftOutTokens | None,
+    rewritten: bool,
+    idle: bool = False,
+) -> tuple[dict[str, Any], BranchCosts]:
+    """The bill's `economics`, and the branch's sums with this request.
+
+    The direct bill is the primary model's own with what was left out put back, by the rates of its prompt cache: where
+    nothing was left out since the branch began, both are equal to the digit.
+
+    Args:
+        before: the branch's sums until now, where there are any.
+        model: the name that was asked for.
+        usage: of the first call of the primary model, as the upstream reported it.
+        primary: what the primary model would have cost with the prompt that was sent, without rounds of `recall`;
+            `billed`: what the request cost, with these, planner and summarizer included.
+        counted: tokens of the prompt as the gateway counts them; its other counts are scaled by what was reported.
+        left: what was left out of the prompt.
+        rewritten: a pass changed what was forwarded before.
+        idle: nobody used the conversation for so long that its cache may have expired.
+    """
+    prompt = figure(usage, "prompt_tokens")
+    scale = prompt / counted if counted else 1.0
+    tokens = round(scale * left.tokens) if left is not None else 0
+    known, reads = before if before is not None and before.model == model else None, told(usage, READ)
+    changes = bool(tokens or rewritten or (known is not None and known.left_tokens))
+    rates = _rates(usage, prices, prompt + tokens) if changes or note.clearable else None
+    added = ZERO
+    is_cold = note.is_cold or known is None
+    if known is not None and not rewritten and reads and known.prompt_tokens - known.left_tokens >= MIN_CACHED_TOKENS:
+        is_cold = not any(reads)  # the upstream knows better
+    if idle and rewritten and reads and left is not None and scale * left.unchanged >= MIN_HEAD_TOKENS:
+        is_cold = not any(reads)
+    if changes and rates is not None and prompt:
+        whole = 0 if is_cold or known is None else known.prompt_tokens
+        sent = 0 if is_cold or known is None else known.prompt_tokens - known.left_tokens
+        if rewritten and left is not None:
+            sent = min(sent, round(scale * left.unchanged))
+        added = rounded(EXACT.subtract(rates.prompt(prompt + tokens, whole), rates.prompt(prompt, sent)))
+    direct = max(ZERO, primary + added)
+    told_of: dict[str, Any] = {
+        "mode": note.mode,
+        "direct_cost": _usd(direct),
+        "billed_cost": _usd(billed),
+        "net_saving": _usd(direct - billed),
+    }
+    if note.passed is not None:
+        told_of |= {"pass": note.passed, "cleared_tokens": note.cleared}
+    if note.mode == OBSERVE:
+        told_of["estimated_saving"] = _usd(_estimated(note, rates, is_cold=is_cold))
+    sums = before or BranchCosts(model, 0, 0, ZERO, ZERO)
+    return told_of, replace(
+        sums,
+        model=model,
+        prompt_tokens=prompt + tokens,
+        left_tokens=tokens,
+        direct=sums.direct + direct,
+        billed=sums.billed + billed,
+        clearable=note.clearable,
+        sent=None,
+    )
+
+
+def _rates(usage: Mapping[str, Any], prices: Mapping[str, Decimal], prompt_tokens: int) -> CacheRates | None:
+    """The rates by which the upstream charges, as far as it tells: one that names no cached tokens charges the usual
+    price for all, and one that names none that it took in charges that for them. None if no price is known."""
+    full = TokenRates(prices, prompt_tokens, None).find("input_cost_per_token")
+    if full is None:
+        return None
+    found = cache_rates(prices, prompt_tokens, for_an_hour=bool(written_for_an_hour(usage)))
+    if found is None or not told(usage, READ):
+        return CacheRates(full, full)
+    return found if told(usage, WRITTEN) else CacheRates(found.read, full)
+
+
+def _estimated(note: EconomyNote, rates: CacheRates | None, *, is_cold: bool) -> Decimal:
+    if rates is None:
+        return ZERO
+    return rounded(EXACT.multiply(rates.write if is_cold else rates.read, note.clearable))
+
+
+def _usd(value: Decimal) -> str:
+    """USD without zeros at the end: a bill may stand twice in a stream."""
+    return f"{value.normalize(EXACT):f}"

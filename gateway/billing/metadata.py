@@ -1,0 +1,284 @@
+"""`response_metadata` and the extended `usage` of an answer (guarantee §6)."""
+
+from collections.abc import Sequence, Set
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from gateway.billing.cost import (
+    ledger_figures,
+    meter_of,
+    planning_usage,
+    price_internal,
+    primary_usage,
+    total_cost,
+    usd_of,
+)
+from gateway.billing.ledger_verification import repriced
+from gateway.core.types.bill import (
+    CLIENTS_WORDS,
+    ArtifactUsageRecord,
+    CallCost,
+    ContextPlanningCost,
+    CostMetadata,
+    InternalCall,
+    ResponseMetadata,
+    usage_of,
+)
+from gateway.core.types.omitted_records import UNLISTED, OmittedRecords
+from gateway.core.types.turn import LedgerEntry
+
+NONE: Set[int] = frozenset()
+Sums = tuple[CostMetadata, ContextPlanningCost]
+FEW = 10
+"""New artifacts that nothing was done to are listed in an answer if they are not more than these, else counted."""
+MOST = 50
+"""Of up to so many artifacts that a request decided on an answer lists all, of more the largest: a stream has the list
+twice (guarantee §6.2)."""
+
+OPTIONAL_IN_RECORDS = ("guarded", "standing", "reason", *CLIENTS_WORDS)
+FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
+    {
+        *OPTIONAL_IN_RECORDS,
+        *("economics", "embedder", "embedder_cost", "guard", "guard_cost"),
+        *("agent", "profile", "memory", "recall", "things", "pages", "left_by", "compacted", "cleared"),
+        "workflow_spec_tokens",
+    }
+)
+"""Of a bill: they are left out elsewhere."""
+
+
+def response_metadata(known: ResponseMetadata, unlisted: OmittedRecords | None = None) -> dict[str, Any]:
+    """As JSON-ready values; what is not known yet is left out. Written out: `dataclasses.asdict` copies every leaf.
+
+    Args:
+        unlisted: what the list need not have, as stored messages tell it again (ADR 19).
+    """
+    data: dict[str, Any] = {
+        "request_id": known.request_id,
+        "conversation_id": known.conversation_id,
+        "upstream_id": known.upstream_id,
+        "model": known.model,
+        "routing_path": known.routing_path,
+    }
+    if known.agent is not None:
+        data["agent"] = known.agent
+    if known.usage is not None:
+        data["usage"] = _fields(known.usage)
+    if known.cost is not None:
+        data["cost"] = _fields(known.cost)
+    if known.economics is not None:
+        data["economics"] = known.economics
+    if known.context_utilization is not None:
+        used = known.context_utilization
+        data["context_utilization"] = utilization = {
+            **_fields(used),
+            "artifacts_processed": _told(used.artifacts_processed, unlisted.gone if unlisted else NONE),
+            "planning_usage": _fields(used.planning_usage),
+            "planning_cost": _fields(used.planning_cost),
+            "warnings": list(used.warnings),
+        }
+        standing = [record for record in utilization["artifacts_processed"] if record.get("standing")]
+        utilization["artifacts_standing"] = counted = _counted(standing)
+        if unlisted is not None:
+            counted["count"] += len(unlisted.gone)
+            counted["chars"] += unlisted.chars
+            utilization[UNLISTED] = unlisted.as_json()
+        if used.economics is None:
+            del utilization["economics"]
+        if used.profile is None:
+            del utilization["profile"]
+        if used.recall is None:
+            del utilization["recall"]
+        if used.memory is None:
+            del utilization["memory"]
+        if not used.things:
+            del utilization["things"]
+        if not used.pages:
+            del utilization["pages"]
+        if not used.left_by:
+            del utilization["left_by"]
+        if not used.compacted:
+            del utilization["compacted"]
+        if not used.cleared:
+            del utilization["cleared"]
+        if used.workflow_spec_tokens is None:
+            del utilization["workflow_spec_tokens"]
+        _without_unpaid(utilization)
+    data["timings_ms"] = known.timings_ms
+    return data
+
+
+def in_answer(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The bill as an answer has it: lists what the request decided, changed or brought back, and counts what stands.
+
+    Args:
+        metadata: the bill as `response_metadata` gives it, whole or not; it is not changed.
+    """
+    utilization = metadata.get("context_utilization") or {}
+    if UNLISTED in utilization:
+        utilization = {name: value for name, value in utilization.items() if name != UNLISTED}
+        metadata = {**metadata, "context_utilization": utilization}
+    records = utilization.get("artifacts_processed")
+    if not records:
+        return metadata
+    fresh = [record for record in records if not record.get("standing")]
+    listed = fresh
+    if len(fresh) > MOST:
+        listed = [max(fresh, key=lambda record: record["original_size_chars"])]
+    if len(listed) == len(records):
+        return metadata
+    short = {**utilization, "artifacts_processed": listed}
+    if len(listed) < len(fresh):
+        kept = {id(record) for record in listed}
+        short["artifacts_omitted"] = _counted([record for record in fresh if id(record) not in kept])
+    return {**metadata, "context_utilization": short}
+
+
+def begun(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The bill as the first chunk of a stream has it: what is known by then, without the list that the last repeats."""
+    utilization = metadata.get("context_utilization")
+    if not utilization:
+        return metadata
+    known = {name: value for name, value in utilization.items() if name not in ("artifacts_processed", "plan")}
+    return {**metadata, "context_utilization": known}
+
+
+def with_plan(metadata: dict[str, Any], plan: Any) -> dict[str, Any]:
+    """The bill with what the planner said, for those who look it up; never in an answer (guarantee §6). What it was
+    asked is not in it: that quotes documents at length."""
+    utilization = metadata.get("context_utilization")
+    if plan is None or not isinstance(utilization, dict):
+        return metadata
+    if isinstance(plan, dict):
+        plan = {name: value for name, value in plan.items() if name != "prompt"}
+    return {**metadata, "context_utilization": {**utilization, "plan": plan}}
+
+
+def with_citations(metadata: dict[str, Any], cited: dict[str, Any] | None) -> dict[str, Any]:
+    """The bill with what its answer cites, and how many names in it were none (`models.turn.CITED`), for the client and
+    for those who look the answer up; never in the ledger, since it is content (guarantee §14.8)."""
+    return metadata if cited is None else {**metadata, **cited}
+
+
+def _told(records: Sequence[ArtifactUsageRecord], gone: Set[int]) -> list[dict[str, Any]]:
+    """The records; new ones that nothing was done to stand like old ones where they are more than an answer lists."""
+    many = sum(record.untouched and not record.standing for record in records) > FEW
+    left = [record for record in records if id(record) not in gone] if gone else records
+    return [_record(record, standing=record.standing or (many and record.untouched)) for record in left]
+
+
+def _counted(records: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """How many artifacts these are, and the characters of them that were forwarded."""
+    return {"count": len(records), "chars": sum(record["processed_size_chars"] for record in records)}
+
+
+def _record(record: ArtifactUsageRecord, *, standing: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "artifact_id": record.artifact_id,
+        "source": record.source,
+        "artifact_type": record.artifact_type,
+        "strategy": record.strategy,
+        "original_size_chars": record.original_size_chars,
+        "processed_size_chars": record.processed_size_chars,
+        "cache_hit": record.cache_hit,
+    }
+    for name in OPTIONAL_IN_RECORDS:
+        if value := standing if name == "standing" else getattr(record, name):
+            fields[name] = value
+    return fields
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """The fields of a flat dataclass with slots."""
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+def add_planning(known: ResponseMetadata, made: Sequence[InternalCall]) -> None:
+    """Adds, in place, what the calls of internal models took, before the primary model is called."""
+    if known.context_utilization is not None and made:
+        calls = tuple(map(price_internal, made))
+        known.context_utilization.planning_usage = planning_usage(calls)
+        known.context_utilization.planning_cost = total_cost(calls)[1]
+
+
+def add_bill(known: ResponseMetadata, calls: tuple[CallCost, ...], sums: Sums) -> None:
+    """Adds, in place, usage and cost of these calls; `usage` is the primary model's alone.
+
+    The utilization that changes is the one of the `BuiltContext`, where there is one.
+    """
+    known.usage = usage_of(primary_usage(calls))
+    known.cost, planning = sums
+    if known.context_utilization is not None:
+        known.context_utilization.planning_cost = planning
+        known.context_utilization.planning_usage = planning_usage(calls)
+
+
+def amended(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:
+    """A stored bill with calls of internal models that were made for it after its answer: every sum anew."""
+    calls = (*entry.calls, *further)
+    priced = tuple(map(repriced, calls))  # exact where a cost is more than its column holds
+    cost, planning = total_cost(priced)
+    metadata = {**entry.metadata, "cost": _fields(cost)}
+    metadata |= _metered_anew(metadata, cost.total_cost)
+    used = metadata.get("context_utilization")
+    if isinstance(used, dict):
+        parts = {"planning_usage": _fields(planning_usage(priced)), "planning_cost": _fields(planning)}
+        metadata["context_utilization"] = {**used, **_without_unpaid(parts)}
+    return replace(entry, calls=calls, metadata=metadata, document=None, figures=ledger_figures(metadata, calls))
+
+
+def _metered_anew(metadata: dict[str, Any], billed: Decimal | None) -> dict[str, Any]:
+    """The `economics` of a bill with what is billed now."""
+    known = meter_of(metadata)
+    direct = usd_of(known.get("direct_cost"))
+    if direct is None or billed is None:
+        return {}
+    return {"economics": {**known, "billed_cost": f"{billed:f}", "net_saving": f"{direct - billed:f}"}}
+
+
+def amended_once(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:
+    """The same for a bill that may have these calls already, since nobody knows whether it was stored."""
+    known = entry.calls[max(0, len(entry.calls) - len(further)) :]
+    return entry if list(map(_paid, known)) == list(map(_paid, further)) else amended(entry, further)
+
+
+def _paid(call: CallCost) -> tuple[object, ...]:
+    return call.purpose, call.model, usage_of(call.usage), call.prompt_cost, call.completion_cost
+
+
+def _without_unpaid(utilization: dict[str, Any]) -> dict[str, Any]:
+    """Tokens and cost of internal models, in place, without those of an embedder or a guard where none was called."""
+    for purpose in ("embedder", "guard"):
+        if not utilization["planning_usage"][purpose]:
+            del utilization["planning_usage"][purpose], utilization["planning_cost"][f"{purpose}_cost"]
+    return utilization
+
+
+def figures(bill: ResponseMetadata) -> dict[str, Any]:
+    """What the log tells of a bill: tokens of the primary model, the whole cost in USD, and the strategy."""
+    return {
+        "prompt_tokens": bill.usage.prompt_tokens if bill.usage else None,
+        "completion_tokens": bill.usage.completion_tokens if bill.usage else None,
+        "cost": bill.cost.total_cost if bill.cost else None,
+        "strategy": bill.context_utilization.strategy if bill.context_utilization else None,
+    }
+
+
+def extended_usage(usage: dict[str, Any], calls: tuple[CallCost, ...], sums: Sums | None = None) -> dict[str, Any]:
+    """Upstream's usage with `cost`, everything this request cost in USD, and its parts."""
+    cost, planning = sums or total_cost(calls)
+    inference = None
+    if cost.prompt_cost is not None and cost.completion_cost is not None:
+        inference = cost.prompt_cost + cost.completion_cost
+    details = {
+        "upstream_inference_cost": inference,
+        "planner_cost": planning.planner_cost,
+        "summarizer_cost": planning.summarizer_cost,
+    }
+    made = {call.purpose for call in calls}
+    if "embedder" in made:
+        details["embedder_cost"] = planning.embedder_cost
+    if "guard" in made:
+        details["guard_cost"] = planning.guard_cost
+    return {**usage, "cost": cost.total_cost, "cost_details": details}

@@ -1,0 +1,227 @@
+"""The usage of other APIs than chats, in the names of a chat's, and its price (guarantee §13.8)."""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from gateway.billing.cost import ZERO, is_amount, price_call
+from gateway.core.types.bill import CallCost
+from gateway.core.types.usage import is_figure, sound
+
+ENDPOINTS = {
+    "embeddings": "embeddings",
+    "moderations": "moderations",
+    "audio/speech": "audio",
+    "audio/transcriptions": "audio",
+    "audio/translations": "audio",
+    "images/generations": "images",
+    "images/edits": "images",
+    "images/variations": "images",
+    "completions": "completions",
+}
+"""The paths below `/v1/` that ask a model, by the name of their API in the ledger."""
+FIGURES = frozenset(("prompt_tokens", "completion_tokens"))
+WRITES_NOTHING = ("embeddings", "moderations")
+"""APIs whose models have no output that is paid: their input price is all of their price."""
+NAMES = (
+    ("input_tokens", "prompt_tokens"),
+    ("output_tokens", "completion_tokens"),
+    ("input_tokens_details", "prompt_tokens_details"),
+    ("input_token_details", "prompt_tokens_details"),
+    ("output_tokens_details", "completion_tokens_details"),
+    ("output_token_details", "completion_tokens_details"),
+)
+KIND_OF_OUTPUT = {"images": "image_tokens", "audio/speech": "audio_tokens"}
+"""What the output is where the usage does not tell its parts."""
+MAX_FIGURES, NAME_CHARS = 50, 64
+"""What is kept of a usage at most: members of an object, and characters of a name."""
+Count = Callable[[str], int]
+SIZE = re.compile(r"(\d{1,5})x(\d{1,5})")
+PICTURE_TOKENS = {"low": 272, "medium": 1056, "standard": 1056}
+MAX_PICTURE_TOKENS = 4160
+"""Tokens of a picture of 2**20 pixels, by its quality, as OpenAI's models write them; and at most."""
+LARGEST_PICTURE = 1536 * 1024
+PARTIAL_TOKENS = 100
+MAX_PICTURE_BYTES = 50 * 2**20
+SPOKEN_TOKENS = 2
+"""Tokens of sound for a character, at most."""
+MIN_BYTES_A_SECOND, HEARD_TOKENS, WRITTEN_TOKENS = 2000, 20, 10
+"""Of a recording: bytes of a second (16 kbit/s), and tokens that are read and written of one, at most."""
+DEARER = {
+    "input_cost_per_token": ("input_cost_per_image_token", "input_cost_per_audio_token"),
+    "output_cost_per_token": ("output_cost_per_image_token", "output_cost_per_audio_token"),
+}
+
+
+def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What an answer reports, in a chat's names; None if it tells no figures that a price could stand on.
+
+    Args:
+        path: of the call, below `/v1/`.
+    """
+    endpoint = ENDPOINTS[path]
+    usage = _figures(reported)
+    for theirs, ours in NAMES:
+        if theirs in usage:
+            usage.setdefault(ours, usage.pop(theirs))
+    seconds = usage.get("seconds")
+    if usage.get("type") == "duration" and is_amount(seconds):
+        return {**usage, "units": {"seconds": seconds}}
+    usage.pop("units", None)  # a name of ours
+    usage = sound(usage)
+    if not is_figure(usage.get("prompt_tokens")):
+        return None
+    written = usage.get("completion_tokens")
+    if not is_figure(written):
+        usage.pop("completion_tokens", None)
+        return usage if endpoint in WRITES_NOTHING else None
+    kind = KIND_OF_OUTPUT.get(path) or KIND_OF_OUTPUT.get(endpoint)
+    if kind is not None and not usage.get("completion_tokens_details"):
+        usage["completion_tokens_details"] = {kind: written}
+    return usage
+
+
+def _figures(usage: Mapping[str, Any], deep: int = 2) -> dict[str, Any]:
+    """What is no content, whoever wrote it: numbers, short names, and objects of these."""
+    found: dict[str, Any] = {}
+    for name, value in list(usage.items())[:MAX_FIGURES]:
+        if len(name) > NAME_CHARS:
+            continue
+        if value is None or isinstance(value, int | float) or (isinstance(value, str) and len(value) <= NAME_CHARS):
+            found[name] = value
+        elif isinstance(value, dict) and deep:
+            found[name] = _figures(value, deep - 1)
+    return found
+
+
+def price_relayed(
+    path: str, route: str, usage: Mapping[str, Any], prices: Mapping[str, Decimal], *, estimated: bool
+) -> CallCost:
+    """Prices a relayed call. One whose tokens nobody knows is unpriced, unless it is charged by something else.
+
+    Args:
+        usage: in a chat's names; with None for tokens that there are and nobody counted.
+        estimated: the gateway counted.
+    """
+    if ENDPOINTS[path] in WRITES_NOTHING and "input_cost_per_token" in prices:
+        prices = {"output_cost_per_token": ZERO, **prices}
+    known = {name: value for name, value in usage.items() if value is not None or name not in FIGURES}
+    if len(known) < len(usage) or not known.keys() & FIGURES:
+        prices = {name: price for name, price in prices.items() if "_per_token" not in name}
+    return price_call("primary", route, known, prices, estimated=estimated)
+
+
+def units_of(path: str, fields: Mapping[str, Any]) -> dict[str, int]:
+    """What a request is charged by where its model has no price for tokens: characters to speak, pictures to draw."""
+    text, number = fields.get("input"), fields.get("n", 1)
+    if path == "audio/speech":
+        return {"characters": len(text)} if isinstance(text, str) else {}
+    if ENDPOINTS[path] == "images":
+        number = _number(number)
+        if number is not None and not is_figure(number):
+            return {}
+        images = 1 if number is None else number
+        size = SIZE.fullmatch(str(fields.get("size")))
+        return {"images": images, "pixels": images * int(size[1]) * int(size[2])} if size else {"images": images}
+    return {}
+
+
+def most_usage(
+    path: str, fields: Mapping[str, Any], sizes: tuple[int, int], count: Count, longest: int
+) -> dict[str, Any]:
+    """The most that a call may use, by what its body tells: prompts, `max_tokens`, `n`, `best_of`, size and quality of
+    pictures, characters to speak, length of recordings.
+
+    Args:
+        sizes: bytes of its body, which no prompt has more tokens of, and of files in it.
+        longest: tokens of an answer that names no limit.
+    """
+    body, files = sizes
+    prompt, times = input_tokens(path, fields, count), max(_least_one(fields, "n"), _least_one(fields, "best_of"))
+    usage: dict[str, Any] = {"prompt_tokens": body - files if prompt is None else prompt, "completion_tokens": 0}
+    units = units_of(path, fields)
+    match ENDPOINTS[path]:
+        case "completions":
+            prompts = fields.get("prompt")
+            several = len(prompts) if isinstance(prompts, list) and not all(type(p) is int for p in prompts) else 1
+            named = _number(fields.get("max_tokens"))
+            usage["completion_tokens"] = (named if is_figure(named) else longest) * times * max(several, 1)
+        case "images":
+            pixels = units.get("pixels") or times * LARGEST_PICTURE
+            partial = _number(fields.get("partial_images"))
+            written = math.ceil(pixels * PICTURE_TOKENS.get(str(fields.get("quality")), MAX_PICTURE_TOKENS) / 2**20)
+            usage["completion_tokens"] = written + (PARTIAL_TOKENS * partial * times if is_figure(partial) else 0)
+            usage["prompt_tokens"] += MAX_PICTURE_TOKENS * 3 // 2 * -(-files // MAX_PICTURE_BYTES)
+        case "audio" if path == "audio/speech":
+            usage["completion_tokens"] = SPOKEN_TOKENS * units.get("characters", body)
+        case "audio":
+            units = {"seconds": -(-files // MIN_BYTES_A_SECOND)}
+            usage["prompt_tokens"] += HEARD_TOKENS * units["seconds"]
+            usage["completion_tokens"] = WRITTEN_TOKENS * units["seconds"]
+    return {**usage, "units": units}
+
+
+def most_price(path: str, usage: Mapping[str, Any], prices: Mapping[str, Decimal]) -> Decimal | None:
+    """USD of the most that a call may use: by its tokens or by its units, whichever is dearer; None if unpriced."""
+    dear = {**prices}
+    for name, kinds in DEARER.items():
+        known = [prices[each] for each in (name, *kinds) if each in prices]
+        if known:
+            dear[name] = max(known)
+    tokens = {name: value for name, value in usage.items() if name != "units"}
+    found = (price_relayed(path, "", each, dear, estimated=True) for each in (tokens, {"units": usage["units"]}))
+    known = [call.total for call in found if call.total is not None]
+    return max(known, default=None)
+
+
+def _number(value: Any) -> Any:
+    """A number that a form may have as text."""
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < NAME_CHARS else value
+
+
+def _least_one(fields: Mapping[str, Any], name: str) -> int:
+    number = _number(fields.get(name))
+    return max(1, number) if is_figure(number) else 1
+
+
+def input_tokens(path: str, fields: Mapping[str, Any], count: Count) -> int | None:
+    """Tokens of what a request gives its model to read; None where that is not text alone, or not in the request.
+
+    Args:
+        fields: all members of its body.
+    """
+    match path:
+        case "embeddings" | "moderations" | "audio/speech":
+            return _tokens(fields.get("input"), count)
+        case "completions":
+            return _tokens(fields.get("prompt"), count)
+        case "images/generations":
+            return _tokens(fields.get("prompt"), count)
+    return None
+
+
+def _tokens(value: Any, count: Count) -> int | None:
+    """Of a text, of several, of tokens, or of several lists of them."""
+    if isinstance(value, str):
+        return count(value)
+    if not isinstance(value, list):
+        return None
+    if all(type(each) is int for each in value):
+        return len(value)
+    return _sum(_part(each, count) if isinstance(each, dict) else _tokens(each, count) for each in value)
+
+
+def _part(part: dict[str, Any], count: Count) -> int | None:
+    text = part.get("text")
+    return count(text) if isinstance(text, str) and str(part.get("type")).endswith("text") else None
+
+
+def _sum(counts: Any) -> int | None:
+    total = 0
+    for each in counts:
+        if each is None:
+            return None
+        total += each
+    return total

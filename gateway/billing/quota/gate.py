@@ -1,0 +1,665 @@
+"""What a request may do: admitted when it comes, reserved before a model is asked, settled by its bill."""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Literal, TypeVar
+
+from gateway.billing.quota.budgets import AccountSpending, BudgetAccounts, NotLeft
+from gateway.core.config.allowances import HolderAllowance, LimitSettings, Period
+from gateway.core.errors import BudgetExceeded, GatewayError, LimitsUnavailable, RateLimitExceeded, StorageUnavailable
+from gateway.core.instrumentation.hooks import TelemetryHooks
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.ports import BudgetStore, Clock, LocalRateStore, RateStore
+from gateway.core.tasks import BackgroundTasks
+from gateway.core.types.allowed import AdmissionRequest, HolderLimits, LimitHolder, RateWindow, SpendingAccount, picousd
+from gateway.core.types.keys import KeyPolicy
+
+# What a request is told that may not go on, and what is left of its key's limits (guarantee §12.3, §12.4).
+
+What = Literal["requests", "tokens"]
+NAMES: dict[What, tuple[str, ...]] = {
+    "requests": ("x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
+    "tokens": ("x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+}
+MINUTE = 60.0
+HELD_SECONDS = 5
+"""When to try again where running requests hold what is left."""
+SLOT_SECONDS = 1
+NEVER_SECONDS = 86400
+"""When to try again where a budget never begins anew: somebody may have raised it."""
+NO_RETRY = {"x-should-retry": "false"}
+"""The official clients' word for an error that they need not try again by themselves."""
+
+
+def budget_exceeded(account: SpendingAccount, budget: int, now: datetime, *, spent: bool) -> BudgetExceeded:
+    """The 429 of a budget: used up (`spent`), or held by requests that run."""
+    of, until = _named(account, budget), _until(account)
+    if not spent:
+        error = BudgetExceeded(f"{of} has no room for this request while others are running; it holds {until}.")
+        error.headers = {"retry-after": str(HELD_SECONDS)}
+        return error
+    return _until_then(BudgetExceeded(f"{of} is used up {until}."), account, now)
+
+
+def too_dear(account: SpendingAccount, budget: int, left: int, cost: int, now: datetime) -> BudgetExceeded:
+    """The 429 of a request that alone may cost more than is left."""
+    of, most, rest = _named(account, budget), _usd(cost), _usd(left)
+    said = f"{of} has {rest} USD left, and this request alone may cost {most} USD; it holds {_until(account)}."
+    return _until_then(BudgetExceeded(said), account, now)
+
+
+def _named(account: SpendingAccount, budget: int) -> str:
+    whose, sum_ = account.holder.title, f"{_usd(budget)} USD"
+    if account.resets_at is None:
+        return f"The total budget of {whose} of {sum_}"
+    return f"The budget of {whose} of {sum_} per {account.period}"
+
+
+def _until(account: SpendingAccount) -> str:
+    return f"until {account.resets_at:%Y-%m-%dT%H:%M:%SZ}" if account.resets_at is not None else "and does not reset"
+
+
+def _until_then(error: BudgetExceeded, account: SpendingAccount, now: datetime) -> BudgetExceeded:
+    seconds = NEVER_SECONDS if account.resets_at is None else (account.resets_at - now).total_seconds()
+    error.headers = {"retry-after": str(max(1, math.ceil(seconds))), **NO_RETRY}
+    return error
+
+
+def _usd(picodollars: int) -> str:
+    return f"{Decimal(picodollars).scaleb(-12).normalize():f}"
+
+
+def rate_exceeded(allowed: HolderLimits, what: What, limit: int, asked: int, window: RateWindow) -> RateLimitExceeded:
+    """The 429 of a limit within a minute."""
+    short = "RPM" if what == "requests" else "TPM"
+    said = f"Rate limit reached for {allowed.holder.title} on {what} per minute ({short}): Limit {limit}"
+    if asked > limit:
+        error = RateLimitExceeded(f"{said}, Requested {asked}. A request of that size is never within the limit.")
+        error.headers = {"retry-after": str(int(MINUTE)), **NO_RETRY}
+    else:
+        seconds = room_in(window, limit, asked)
+        error = RateLimitExceeded(f"{said}, Used {used(window)}, Requested {asked}. Try again in {seconds} seconds.")
+        error.headers = {"retry-after": str(seconds)}
+    error.type = what
+    return error
+
+
+def too_many_at_once(allowed: HolderLimits, limit: int) -> RateLimitExceeded:
+    """The 429 of a limit of requests at once."""
+    error = RateLimitExceeded(f"Too many requests of {allowed.holder.title} are running at once: Limit {limit}.")
+    error.headers = {"retry-after": str(SLOT_SECONDS)}
+    return error
+
+
+def unavailable() -> LimitsUnavailable:
+    """The 503 where nobody can tell what is left."""
+    error = LimitsUnavailable("Budgets and limits cannot be checked now; try again.")
+    error.headers = {"retry-after": str(HELD_SECONDS)}
+    return error
+
+
+def used(window: RateWindow) -> int:
+    """What is counted now: of the minute before the share that is not a minute ago."""
+    return int(window.previous * window.previous_seconds / MINUTE) + window.current
+
+
+def room_in(window: RateWindow, limit: int, asked: int) -> int:
+    """Seconds until so much more can be counted, if nothing else is; at least one."""
+    room = limit - asked - window.current
+    if room >= 0:
+        lasts = MINUTE * (room + 1) / window.previous if window.previous > 0 else MINUTE
+        return max(1, math.floor(window.previous_seconds - lasts) + 1)
+    left = max(0.0, window.current_seconds - MINUTE)
+    lasts = MINUTE * (limit - asked + 1) / window.current
+    return max(1, math.floor(left + MINUTE - min(MINUTE, lasts)) + 1)
+
+
+def rate_headers(what: What, limit: int, window: RateWindow) -> dict[str, str]:
+    """OpenAI's headers for one limit. Reset is when all of it is there again, if nothing more is asked."""
+    seconds = window.current_seconds if window.current > 0 else window.previous_seconds if window.previous > 0 else 0.0
+    names = NAMES[what]
+    return {names[0]: str(limit), names[1]: str(max(0, limit - used(window))), names[2]: _duration(seconds)}
+
+
+def _duration(seconds: float) -> str:
+    """As OpenAI writes it: `1m30s`, `12s`, `850ms`."""
+    if seconds < 1:
+        return f"{math.ceil(1000 * seconds)}ms"
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+# Which budgets and limits apply to a request, and for which days (guarantee §12.3). Decided purely.
+
+BEGINNING = date(1970, 1, 1)
+"""Where the period `total` begins."""
+
+
+def applying(settings: LimitSettings, ask: AdmissionRequest, key: KeyPolicy | None) -> list[HolderLimits]:
+    """All holders that the request counts for and that may not spend or ask all they like, in the order in which they
+    are asked: what is everybody's last, so that who has used up their own takes nothing of it."""
+    return [each for each in _holders(settings, ask, key) if each.budgets or each.limits.is_set]
+
+
+def has_own(key: KeyPolicy | None) -> bool:
+    """Whether a key has budgets or limits of its own."""
+    return key is not None and (bool(key.budgets) or key.limits.is_set)
+
+
+def _holders(settings: LimitSettings, ask: AdmissionRequest, key: KeyPolicy | None) -> Iterator[HolderLimits]:
+    if ask.key_id is not None:
+        own = LimitHolder("key", ask.key_id)
+        budgets, limits = (key.budgets, key.limits) if key is not None else ((), settings.keys.limits)
+        yield HolderLimits(own, budgets or settings.keys.budgets, limits if limits.is_set else settings.keys.limits)
+    if ask.user is not None:
+        named = settings.users.get(ask.user, settings.each_user)
+        yield _allowed(LimitHolder("user", ask.user, ask.tenant), named)
+    if ask.project is not None and ask.project in settings.projects:
+        yield _allowed(LimitHolder("project", ask.project), settings.projects[ask.project])
+    if ask.model in settings.models:
+        yield _allowed(LimitHolder("model", ask.model), settings.models[ask.model])
+    yield _allowed(LimitHolder("all"), settings.all)
+
+
+def _allowed(holder: LimitHolder, allowance: HolderAllowance) -> HolderLimits:
+    return HolderLimits(holder, allowance.budgets, allowance.limits)
+
+
+def period_of(period: Period, at: datetime) -> tuple[date, datetime | None]:
+    """The first day (UTC) of the period that a moment lies in, and when it is over; None: never."""
+    day = at.astimezone(UTC).date()
+    if period == "total":
+        return BEGINNING, None
+    if period == "day":
+        first, after = day, day + timedelta(days=1)
+    elif period == "week":
+        first = day - timedelta(days=day.weekday())
+        after = first + timedelta(days=7)
+    else:
+        first = day.replace(day=1)
+        after = (first + timedelta(days=31)).replace(day=1)
+    return first, datetime(after.year, after.month, after.day, tzinfo=UTC)
+
+
+def account_of(holder: LimitHolder, period: Period, at: datetime, *, hard: bool) -> SpendingAccount:
+    """What the holder spends in the period that a moment lies in."""
+    start, resets_at = period_of(period, at)
+    return SpendingAccount(holder, period, start, resets_at, holder.digest(period, "hard" if hard else "soft"))
+
+
+# What applies to requests of one kind, worked out once: most requests are of a kind that was there before.
+
+MAX_KEPT = 4096
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One limit: whose, the key of what is counted, and how much there may be."""
+
+    allowed: HolderLimits
+    key: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a request counts for. It holds from `since` until `until`, when the first of its periods is over. Of several
+    budgets of one account the least counts; sums are picodollars."""
+
+    of: KeyPolicy | None
+    since: datetime
+    until: datetime
+    requests: tuple[Counted, ...]
+    tokens: tuple[Counted, ...]
+    at_once: tuple[Counted, ...]
+    hard: tuple[tuple[SpendingAccount, int], ...]
+    soft: tuple[tuple[SpendingAccount, int], ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing applies."""
+        return not (self.requests or self.tokens or self.at_once or self.hard or self.soft)
+
+
+class Plans:
+    """Those of the latest requests."""
+
+    def __init__(self, settings: LimitSettings) -> None:
+        self._settings = settings
+        self._kept: dict[tuple[str | None, ...], Plan] = {}
+
+    def of(self, ask: AdmissionRequest, key: KeyPolicy | None) -> Plan:
+        """What a request counts for. A key that says something else now is another."""
+        kind = (ask.key_id, ask.tenant, ask.user, ask.project, ask.model)
+        kept = self._kept.get(kind)
+        if kept is not None and kept.of is key and kept.since <= ask.at < kept.until:
+            return kept
+        plan = _plan(applying(self._settings, ask, key), ask.at, key)
+        if len(self._kept) >= MAX_KEPT:
+            self._kept.clear()
+        self._kept[kind] = plan
+        return plan
+
+
+def _plan(allowed: list[HolderLimits], at: datetime, key: KeyPolicy | None) -> Plan:
+    hard: dict[bytes, tuple[SpendingAccount, int]] = {}
+    soft: dict[bytes, tuple[SpendingAccount, int]] = {}
+    for each in allowed:
+        for budget in each.budgets:
+            account, sum_ = account_of(each.holder, budget.period, at, hard=budget.hard), picousd(budget.usd)
+            found = hard if budget.hard else soft
+            known = found.get(account.digest)
+            if known is None or sum_ < known[1]:
+                found[account.digest] = (account, sum_)
+    ends = [each.resets_at for each, _ in (*hard.values(), *soft.values()) if each.resets_at is not None]
+    limits = [(each, each.limits) for each in allowed]
+    return Plan(
+        key,
+        at if ends else FIRST,
+        min(ends, default=LAST),
+        tuple(_counted(each, "requests", limit.rpm) for each, limit in limits if limit.rpm is not None),
+        tuple(_counted(each, "tokens", limit.tpm) for each, limit in limits if limit.tpm is not None),
+        tuple(_counted(each, "at once", limit.concurrent) for each, limit in limits if limit.concurrent is not None),
+        tuple(hard.values()),
+        tuple(soft.values()),
+    )
+
+
+def _counted(allowed: HolderLimits, what: str, limit: int) -> Counted:
+    return Counted(allowed, allowed.holder.digest(what).hex(), limit)
+
+
+log = get_logger("gateway.billing.quota")
+T = TypeVar("T")
+EVERY_SECONDS = 5.0
+RENEW_EVERY = 4
+SWEEP_EVERY = 60
+"""Of `EVERY_SECONDS`."""
+LOG_SECONDS = 60.0
+"""Between two lines of the log that say that limits cannot be checked."""
+DOWN = (LimitsUnavailable, StorageUnavailable)
+WARNING = "x-gateway-budget-warning"
+"""The header of an answer beyond a soft budget."""
+
+
+class Quota:
+    """Budgets and limits of this process. What needs nobody to be asked is done without a step of the event loop: most
+    requests are far from their limits."""
+
+    def __init__(
+        self,
+        settings: LimitSettings,
+        budgets: BudgetStore,
+        open_rates: Callable[[], RateStore],
+        clock: Clock,
+        metrics: GatewayMetrics,
+        hooks: TelemetryHooks,
+    ) -> None:
+        """`open_rates` is called once a request comes that has a limit: what it needs is loaded then."""
+        self._settings = settings
+        self._plans = Plans(settings)
+        self._limits_all = settings.is_set
+        self._clock = clock
+        self._store = budgets
+        self.budgets = BudgetAccounts(budgets, clock)
+        self._open_rates = open_rates
+        self._rates: RateStore | None = None
+        self.local: LocalRateStore | None = None
+        """Where rates are counted, if that is this process's memory."""
+        self._metrics = metrics
+        self._hooks = hooks
+        self.tasks = BackgroundTasks()
+        self._keeping: asyncio.Task[None] | None = None
+        self.running: set[tuple[str, str]] = set()
+        self._logged = -LOG_SECONDS
+
+    @property
+    def rates(self) -> RateStore:
+        """Where rates are counted."""
+        if self._rates is None:
+            self._rates = self._open_rates()
+        return self._rates
+
+    def may_limit(self, key: KeyPolicy | None) -> bool:
+        """Whether anything can be limited for requests with that key, whatever they ask."""
+        return self._limits_all or has_own(key)
+
+    async def admit(self, ask: AdmissionRequest, key: KeyPolicy | None) -> "AdmittedRequest | None":
+        """Lets a request in, or not; None where nothing limits it. `leave` is to be called when it is over.
+
+        Raises:
+            RateLimitExceeded: too many requests, within a minute or at once.
+            BudgetExceeded: a hard budget that it counts for is used up.
+            LimitsUnavailable: nobody can tell, and `limits.when_down` is `closed`.
+        """
+        plan = self._plans.of(ask, key)
+        nobodys = key is not None and ask.key_id is None and self.may_limit(key)
+        if plan.is_empty and not nobodys:
+            return None
+        if self._keeping is None:
+            self._keeping = asyncio.ensure_future(self._keep())
+        if self._rates is None and (plan.requests or plan.tokens or plan.at_once):
+            self.local = self.rates.local  # opened here, for whatever counts
+        admitted = AdmittedRequest(self, ask.request_id, plan)
+        try:
+            if nobodys:
+                self.down(admitted)  # whose it is cannot be told, as the storage is away
+            for each in plan.at_once:
+                await self._enter(admitted, each)
+            for each in plan.requests:
+                await self.take(admitted, each, "requests", 1)
+            if plan.hard or plan.soft:
+                await self._check(admitted, plan)
+        except BaseException as error:
+            admitted.failed(error)
+            raise
+        return admitted
+
+    async def _enter(self, admitted: "AdmittedRequest", counted: Counted) -> None:
+        slot = (counted.key, admitted.request_id)
+        admitted.slots.append(slot)  # also where nobody knows whether it got it
+        local = self.local
+        if local is not None:
+            entered: bool | None = local.enter(*slot, counted.limit)
+        else:
+            entered = await self.asked(admitted, self.rates.enter(*slot, counted.limit))
+            self.running.add(slot)
+        if entered is False:
+            self._metrics.limited(counted.allowed.holder.kind, "concurrent")
+            raise too_many_at_once(counted.allowed, counted.limit)
+
+    async def take(self, admitted: "AdmittedRequest", counted: Counted, what: What, amount: int) -> None:
+        """Counts for a limit within a minute; what was counted is given back if another limit refuses the request.
+
+        Raises:
+            RateLimitExceeded: it does not fit.
+        """
+        local, at = self.local, time.time()
+        if local is not None:
+            fits, window = local.take(counted.key, counted.limit, amount, at)
+        else:
+            found = await self.asked(admitted, self.rates.take(counted.key, counted.limit, amount))
+            if found is not None and not found[0]:  # perhaps what was charged too much was still to be given back
+                await self.tasks.caught_up()
+                found = await self.asked(admitted, self.rates.take(counted.key, counted.limit, amount))
+            if found is None:
+                return
+            fits, window = found
+        if counted.allowed.holder.kind == "key":
+            admitted.windows.append((what, counted.limit, window))
+        if not fits:
+            self._metrics.limited(counted.allowed.holder.kind, what)
+            admitted.give_back(what)
+            raise rate_exceeded(counted.allowed, what, counted.limit, amount, window)
+        admitted.note(what, counted.key, amount, at)
+
+    async def _check(self, admitted: "AdmittedRequest", plan: Plan) -> None:
+        budgets, now = self.budgets, self._clock.monotonic()
+        for account, sum_ in plan.hard:
+            spending = budgets.spending(account, sum_, now)
+            admitted.hard.append(spending)
+            if spending.free(now) <= 0:
+                left = await self.asked(admitted, budgets.check(spending))
+                if left is False:
+                    raise self.spent(spending)
+        for account, sum_ in plan.soft:
+            spending = budgets.spending(account, sum_, now)
+            admitted.soft.append(spending)
+            if not spending.is_fresh(now):
+                await self.asked(admitted, budgets.look(spending))
+            if spending.is_spent:
+                self._tell(spending, hard=False)
+                admitted.warn_of(spending)
+
+    def spent(self, spending: AccountSpending) -> BudgetExceeded:
+        """The error of a budget that is used up."""
+        self._tell(spending, hard=True)
+        return budget_exceeded(spending.account, spending.budget, self._clock.now(), spent=True)
+
+    def held(self, spending: AccountSpending) -> BudgetExceeded:
+        """The error of a budget of which running requests hold the rest."""
+        self._metrics.limited(spending.account.holder.kind, "budget")
+        return budget_exceeded(spending.account, spending.budget, self._clock.now(), spent=False)
+
+    def too_dear(self, spending: AccountSpending, cost: int) -> BudgetExceeded:
+        """The error of a request that may cost more than is left, whoever else runs."""
+        self._metrics.limited(spending.account.holder.kind, "budget")
+        return too_dear(spending.account, spending.budget, spending.left, cost, self._clock.now())
+
+    def _tell(self, spending: AccountSpending, *, hard: bool) -> None:
+        """Counts it, and tells hooks once of each budget and period."""
+        self._metrics.limited(spending.account.holder.kind, "budget" if hard else "budget_soft")
+        if not spending.told:
+            spending.told = True
+            spent = spending.spent + spending.used
+            self._hooks.budget_exceeded(spending.account, spending.budget, spent, hard=hard)
+
+    async def asked(self, admitted: "AdmittedRequest", work: Awaitable[T]) -> T | None:
+        """What the limiter says; None where it cannot be asked and requests pass.
+
+        Raises:
+            LimitsUnavailable: it cannot be asked, and they do not.
+        """
+        try:
+            return await work
+        except DOWN:
+            self.down(admitted)
+            return None
+
+    def down(self, admitted: "AdmittedRequest") -> None:
+        """Something cannot be checked.
+
+        Raises:
+            LimitsUnavailable: requests do not pass then.
+        """
+        self._metrics.limits_down()
+        now = self._clock.monotonic()
+        if now - self._logged >= LOG_SECONDS:
+            self._logged = now
+            log.warning("limits_unavailable", requests="pass" if self._settings.when_down == "open" else "refused")
+        if self._settings.when_down == "closed":
+            raise unavailable()
+        admitted.warn("limits_unavailable")
+
+    def behind(self, work: Awaitable[None]) -> None:
+        """Does something behind an answer, which nobody waits for."""
+        self.tasks.start(self._quietly(work))
+
+    async def _quietly(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except DOWN:
+            self._metrics.limits_down()
+
+    async def _keep(self) -> None:
+        rounds = 0
+        while True:
+            await asyncio.sleep(EVERY_SECONDS)
+            rounds += 1
+            try:
+                await self.budgets.keep()
+                if self._rates is not None and rounds % RENEW_EVERY == 0 and self.running:
+                    await self._rates.renew(list(self.running))
+                if rounds % SWEEP_EVERY == 0:
+                    await self._store.sweep()
+                    if self._rates is not None:
+                        await self._rates.sweep()
+            except DOWN:
+                pass
+            except Exception as fault:  # noqa: BLE001 - whatever it is, leases are still to be renewed
+                log.fault("limits_not_kept", fault)
+
+    async def close(self) -> None:
+        """Gives back what this process holds."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait({self._keeping})
+        await self.tasks.finish()
+        await self.budgets.close()
+        if self._rates is not None:
+            await self._rates.close()
+
+
+class AdmittedRequest:
+    """One request that was let in (a `models.allowed.Admission`), and what it holds until its bill is written: places
+    among those at once, sums of budgets, and what was counted for it."""
+
+    __slots__ = (
+        *("_before", "_beyond", "_counted", "_holds", "_is_settled", "_plan", "_quota"),
+        *("hard", "request_id", "slots", "soft", "warnings", "windows"),
+    )
+
+    def __init__(self, quota: "Quota", request_id: str, plan: Plan) -> None:
+        self.request_id = request_id
+        self.warnings: list[str] = []
+        self.windows: list[tuple[What, int, RateWindow]] = []
+        self.slots: list[tuple[str, str]] = []
+        self.hard: list[AccountSpending] = []
+        self.soft: list[AccountSpending] = []
+        self._beyond: list[str] = []
+        self._holds: dict[AccountSpending, int] = {}
+        self._counted: dict[tuple[What, str], tuple[int, float]] = {}
+        """How much, and since when; `_before`: before what is being counted now."""
+        self._before: dict[tuple[What, str], tuple[int, float]] = {}
+        self._quota = quota
+        self._plan = plan
+        self._is_settled = False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What its answer says of its limits and budgets."""
+        found: dict[str, str] = {}
+        for what, limit, window in self.windows:
+            found |= rate_headers(what, limit, window)
+        if self._beyond:
+            found[WARNING] = ", ".join(self._beyond)
+        return found
+
+    async def reserve(self, cost: int | None, tokens: int) -> None:
+        """Before a model is asked (`models.allowed.Admission`). Of another one, what exceeds the earlier."""
+        if cost is None and (self.hard or self.soft):
+            self.warn("budget_not_counted")
+        held, self._before = dict(self._holds), dict(self._counted)
+        try:
+            if cost:
+                for spending in self.hard:
+                    await self._hold(spending, cost)
+            for each in self._plan.tokens:
+                more = tokens - self._before.get(("tokens", each.key), (0, 0.0))[0]
+                if more > 0:
+                    await self._quota.take(self, each, "tokens", more)
+        except BaseException:
+            for spending, amount in self._holds.items():
+                self._quota.budgets.release(spending, amount - held.get(spending, 0), 0)
+            self._holds = held
+            raise
+
+    async def _hold(self, spending: AccountSpending, cost: int) -> None:
+        budgets, held = self._quota.budgets, self._holds.get(spending, 0)
+        if cost > held and not budgets.try_hold(spending, cost - held):
+            try:
+                if await self._quota.asked(self, self._held(spending, cost - held)) is None:
+                    return
+            except NotLeft:
+                if cost > spending.left and not spending.is_spent:
+                    raise self._quota.too_dear(spending, cost) from None
+                raise (self._quota.spent if spending.is_spent else self._quota.held)(spending) from None
+        self._holds[spending] = max(cost, held)
+
+    async def _held(self, spending: AccountSpending, cost: int) -> bool:
+        await self._quota.budgets.hold(spending, cost)
+        return True
+
+    def billed(self, cost: int, tokens: int | None) -> None:
+        """Its bill is in the storage (`models.allowed.Admission`)."""
+        if not self._is_settled:
+            self._is_settled = True
+            self._release(cost)
+            if tokens is not None:
+                self._correct(tokens)
+
+    def owed(self, cost: int) -> None:
+        """Its bill waits in memory: what it cost is held until `billed`."""
+        for spending in self.hard:
+            self._quota.budgets.release(spending, self._holds.get(spending, 0) - cost, 0)
+        self._holds = dict.fromkeys(self.hard, cost)
+
+    def closed(self) -> None:
+        """There will be no bill (`models.allowed.Admission`)."""
+        self.billed(0, 0)
+
+    def _release(self, cost: int) -> None:
+        """Gives back all that is held of budgets; `cost` was billed."""
+        release = self._quota.budgets.release
+        holds, self._holds = self._holds, {}
+        for spending, amount in holds.items():
+            release(spending, amount, cost)
+        for spending in (*self.hard, *self.soft) if cost else ():
+            if spending not in holds:
+                release(spending, 0, cost)
+
+    def failed(self, error: BaseException) -> None:
+        """The request is over; its client is told with the error what is left."""
+        if isinstance(error, GatewayError):
+            error.headers = {**error.headers, **self.headers}
+        self.leave()
+
+    def leave(self) -> None:
+        """The request is over, for its client: it is no longer one of those at once."""
+        if not self.slots:
+            return
+        slots, self.slots = self.slots, []
+        quota, local = self._quota, self._quota.local
+        for slot in slots:
+            if local is not None:
+                local.leave(*slot)
+            else:
+                quota.running.discard(slot)
+                quota.behind(quota.rates.leave(*slot))
+
+    def note(self, what: What, key: str, amount: int, at: float) -> None:
+        """So much was counted, by the time `at`."""
+        counted, since = self._counted.get((what, key), (0, at))
+        self._counted[what, key] = counted + amount, since
+
+    def give_back(self, what: What) -> None:
+        """Takes back what is being counted of requests or tokens."""
+        for name, (amount, since) in self._counted.items():
+            more = amount - self._before.get(name, (0, since))[0]
+            if name[0] == what and more:
+                self._change(name[1], -more, since)
+        self._counted = {name: each for name, each in self._counted.items() if name[0] != what} | self._before
+
+    def _correct(self, tokens: int) -> None:
+        """Counts the tokens that were used in place of those that were expected."""
+        for (what, key), (amount, since) in self._counted.items():
+            if what == "tokens" and amount != tokens:
+                self._change(key, tokens - amount, since)
+        self._counted = {}
+
+    def _change(self, key: str, amount: int, at: float) -> None:
+        quota = self._quota
+        if quota.local is not None:
+            quota.local.correct(key, amount, at)
+        else:
+            quota.behind(quota.rates.correct(key, amount, at))
+
+    def warn(self, warning: str) -> None:
+        """Puts a warning on the bill, once."""
+        if warning not in self.warnings:
+            self.warnings.append(warning)
+
+    def warn_of(self, spending: AccountSpending) -> None:
+        """Says that a soft budget is used up."""
+        account = spending.account
+        self.warn("budget_exceeded_soft")
+        spent, budget = map(_usd, (spending.spent + spending.used, spending.budget))
+        reset = f"; resets {account.resets_at:%Y-%m-%dT%H:%M:%SZ}" if account.resets_at is not None else ""
+        self._beyond.append(f"{account.holder.kind}: {spent} of {budget} USD per {account.period}{reset}")

@@ -1,0 +1,323 @@
+"""Finds the artifacts of a request: tool results, attachments, files, and documents inside messages (guarantee §4).
+
+`documents` turns files into text, `in_messages` finds documents inside texts, and `titles` their names; here all become
+artifacts.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+from html import unescape
+from math import inf
+from typing import Any
+
+from gateway.context.artifacts.in_messages import document_spans
+from gateway.core.ids import artifact_id
+from gateway.core.types.artifacts import Artifact, ArtifactPosition, ArtifactType, RequestAttachment
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, ReasoningStepRecord
+from gateway.core.types.notes import FormNotes, FoundResults
+from gateway.core.types.places import marker, plain_lines
+from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, text_of, turn_starts
+from gateway.core.types.window import LAST_EARLIER
+from gateway.documents.file_reader import FilePlace
+
+# What documents inside user messages are called: by their tags, their fences, or the lines above them.
+
+TITLE_CHARS = 100
+TITLE_SEARCHED = 600
+"""Characters before a document in which its name is looked for."""
+TAG_BEFORE = re.compile(r"<([A-Za-z][\w:.-]*)((?:\s[^<>]*)?)>\s*\Z")
+ATTRIBUTE = re.compile(
+    r"""\b(title|name|filename|file_name|path|file|source|src|href|id)\s*=\s*(?:"([^"]*)"|'([^']*)')"""
+)
+ATTRIBUTES = ("title", "name", "filename", "file_name", "path", "file", "source", "src", "href", "id")
+"""In order of preference."""
+MEMBER = re.compile(r"<(title|source|name|path|filename|file_name)>\s*([^<>]{1,200}?)\s*</\1>")
+FENCE_BEFORE = re.compile(r"(?:^|\n) {0,3}(?:`{3,}|~{3,})([^\n`]*)\n\Z")
+INFO_NAME = re.compile(
+    r"""(?:title|name|filename|file|path)\s*=\s*["']?([^"'\s}]+)|([\w./\\-]*\w\.\w{1,8})(?::\d+)?(?=\s|\Z)"""
+)
+FILE_NAME = re.compile(r"(?:^|[\s`*\"'(\[#:])([\w./\\-]*\w\.[A-Za-z]\w{0,7})[`*\"')\]]*:?\s*\Z")
+
+
+def title_of(text: str, span: tuple[int, int]) -> str | None:
+    """The document's name, on one line: by its tag, its fence, or the line above it; None if it has none."""
+    before = text[max(0, span[0] - TITLE_SEARCHED) : span[0]]
+    found = _of_tag(before, text[span[0] : span[1]][:TITLE_SEARCHED]) or _of_fence(before) or _of_line(before)
+    return " ".join(unescape(found).split())[:TITLE_CHARS] or None if found else None
+
+
+def _of_tag(before: str, inside: str) -> str | None:
+    """As in `<file path="a.py">`, or `<source>a.py</source>` before or after the tag that holds the content."""
+    tag = TAG_BEFORE.search(before)
+    if tag is None:
+        return None
+    named: dict[str, str] = {name: double or single for name, double, single in ATTRIBUTE.findall(tag.group(2))}
+    for name in ATTRIBUTES[:-1]:
+        if named.get(name, "").strip():
+            return named[name]
+    above = MEMBER.search(before, max(0, before.rfind("</", 0, before.rfind("</"))))
+    if above and before[above.end() : tag.start()].strip():
+        above = None
+    member = MEMBER.match(inside.lstrip()) or above
+    return member[2] if member else named.get("id") or None
+
+
+def _of_fence(before: str) -> str | None:
+    """As in ```python title="a.py"` or ```src/a.py`, else the file that the line above the fence names."""
+    fence = FENCE_BEFORE.search(before)
+    if fence is None:
+        return None
+    named = INFO_NAME.search(fence.group(1).strip())
+    if named:
+        return named.group(1) or named.group(2)
+    return _of_line(before[: fence.start() + 1])
+
+
+def _of_line(before: str) -> str | None:
+    """The file name that ends the line above, as in `Here is src/app.py:`."""
+    line = before.rstrip().rpartition("\n")[2]
+    named = FILE_NAME.search(line[-200:])
+    return named.group(1) if named else None
+
+
+NOTHING_FOUND = FoundResults((), 0, (), 0, ())
+
+
+def extract_artifacts_from_messages(
+    messages: Sequence[ConversationMessage], current: int, notes: FormNotes | None = None
+) -> list[Artifact]:
+    """Tool results in messages: `history:msg_N:tool` for earlier turns, `step_N:tool` from index `current` on.
+
+    Args:
+        notes: what is known of stored results, and is to be known of them later.
+    """
+    if notes is None:
+        return list(_found_in(messages, current, NOTHING_FOUND, {}).artifacts)
+    before = notes.found if notes.found and notes.found.begins(messages, current) else NOTHING_FOUND
+    count = len(before.messages)
+    while count < len(messages) and messages[count].message_id is not None:
+        count += 1
+    notes.found = _found_in(messages[:count], current, before, notes.results)
+    return list(_found_in(messages, current, notes.found, {}).artifacts)
+
+
+def _found_in(
+    messages: Sequence[ConversationMessage],
+    current: int,
+    before: FoundResults,
+    known: dict[int, tuple[dict[str, Any], tuple[str, str, str, str]]],
+) -> FoundResults:
+    """The results in messages of which the first are those of `before`; `known` is of stored forms."""
+    found, calls, step = list(before.artifacts), list(before.calls), before.step
+    first = len(before.messages)
+    for index, message in enumerate(messages[first:], first):
+        if message.role not in RESULT_ROLES:
+            if made := calls_of(message.body):
+                step = step + 1 if index >= current else 0
+                calls = made
+            continue
+        call = take_call(calls, message.body)
+        noted = known.get(id(message.body))
+        result = noted[1] if noted is not None else result_of(message.body, call)
+        if noted is None and message.is_stored_form:
+            known[id(message.body)] = message.body, result
+        name, text, tool, arguments = result
+        number = message.sequence_number if message.sequence_number is not None else index
+        artifact = Artifact(
+            name,
+            ArtifactType.TOOL_RESULT,
+            text,
+            len(text),
+            f"step_{step}:{tool}" if index >= current else f"history:msg_{number}:{tool}",
+            message.created_at,
+            tool,
+            index < current,
+            ArtifactPosition(index),
+            arguments=arguments,
+            pinned=message.pinned,
+        )
+        found.append(artifact)
+    return FoundResults(tuple(messages), current, tuple(found), step, tuple(calls))
+
+
+def with_documents(
+    results: Sequence[Artifact], messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str]
+) -> list[Artifact]:
+    """The tool results with what the documents in them say, each in its place and below a mark with its name.
+
+    Args:
+        files: texts of `file` parts, for those that are not forwarded as they are.
+    """
+    inside: dict[int, dict[int, str]] = {}
+    for (index, number), text in files.items():
+        if messages[index].role in RESULT_ROLES:
+            part = messages[index].body["content"][number]
+            inside.setdefault(index, {})[number] = f"{_mark_of(part)}\n{text}"
+    if not inside:
+        return list(results)
+    found = []
+    for artifact in results:
+        index = artifact.place.message if artifact.place.message is not None else -1
+        documents = inside.get(index)
+        if documents:
+            text = text_of(messages[index].content, documents)
+            name = artifact_id(text)
+            artifact = replace(artifact, artifact_id=name, content=text, size_chars=len(text), documents=documents)
+        found.append(artifact)
+    return found
+
+
+def _mark_of(part: Mapping[str, Any]) -> str:
+    """The mark of a document in a tool's result, with what its tool says of it."""
+    file, context = part.get("file") or {}, part.get("context")
+    named = marker("file", str(file.get("filename") or file.get("file_id") or "document"))
+    return f"{named}\n{plain_lines(context)}" if isinstance(context, str) and context else named
+
+
+def extract_artifacts_from_steps(steps: Iterable[ReasoningStepRecord]) -> list[Artifact]:
+    """The results of the current turn's tool steps, `step_N:tool`."""
+    return [
+        _artifact(
+            ArtifactType.TOOL_RESULT,
+            text_of(step.result),
+            f"step_{step.step}:{step.tool}",
+            step.tool,
+            arguments=step.arguments or "",
+        )
+        for step in steps
+    ]
+
+
+def attachments_to_artifacts(attachments: Sequence[RequestAttachment], first: int = 0) -> list[Artifact]:
+    """Attached documents, `attachment:N:title`; N counts through the conversation and begins here with `first`."""
+    found = []
+    for number, attachment in enumerate(attachments, first):
+        title = attachment.title or attachment.source or attachment.attachment_id or attachment.file_id or "untitled"
+        source = f"attachment:{number}:{' '.join(title.split())[:TITLE_CHARS]}"
+        metadata = {"attachment_type": attachment.attachment_type, "label": attachment.source}
+        if attachment.file_id is not None:
+            metadata["file_id"] = attachment.file_id
+        found.append(_artifact(ArtifactType.DOCUMENT, attachment.content or "", source, title, metadata=metadata))
+    return found
+
+
+def next_number(attached: Iterable[Artifact]) -> int:
+    """The number of the next attachment: none is given twice, also where one between was deleted."""
+    return max((int(artifact.source.split(":")[1]) + 1 for artifact in attached), default=0)
+
+
+def documents_in_messages(
+    messages: Sequence[ConversationMessage],
+    current: int,
+    min_chars: int,
+    files: Mapping[FilePlace, str],
+    spoken: tuple[int, int] | None = None,
+) -> list[Artifact]:
+    """Documents in user messages: `file` parts, and what is plainly a document inside a text (guarantee §4 I4).
+
+    Args:
+        min_chars: texts of a message that are longer together may hold documents.
+        files: texts of `file` parts, for those that are not forwarded as they are.
+        spoken: the part of the current message's first text that may hold some; None: all of it.
+    """
+    found: list[Artifact] = []
+    for index, message in enumerate(messages):
+        if message.role != "user":
+            continue
+        if isinstance(message.content, str) and len(message.content) <= min_chars:
+            continue
+        prefix = "" if index >= current else f"history:msg_{message.sequence_number}:"
+        time: dict[str, Any] = {"historical": index < current, "timestamp": message.created_at}
+        if message.pinned:
+            time["pinned"] = True
+        is_list = isinstance(message.content, list)
+        parts = message.content if is_list else [{"type": "text", "text": message.content}]
+        last_text = max((i for i, p in enumerate(parts) if _is_text(p)), default=-1)
+        start, end = spoken if spoken is not None and index == current else (0, None)
+        over_long = sum(len(p["text"][start:end]) for p in parts if _is_text(p)) > min_chars
+        for number, part in enumerate(parts):
+            place = ArtifactPosition(index, number if is_list else None)
+            if _is_text(part) and over_long:
+                beside = is_list and number != last_text
+                for found_at in document_spans(part["text"][start:end], min_chars, beside=beside):
+                    span = (start + found_at[0], start + found_at[1])
+                    text, source = part["text"][slice(*span)], f"{prefix}document:{span[0]}-{span[1]}"
+                    title = title_of(part["text"], span) or "document in the message"
+                    here = replace(place, span=span)
+                    found.append(_artifact(ArtifactType.DOCUMENT, text, source, title, place=here, **time))
+            elif (index, number) in files:
+                text, file = files[index, number], part["file"]
+                label = f"file:{file.get('file_id') or artifact_id(text)}"
+                title, source = str(file.get("filename") or "file"), f"{prefix}{label}"
+                found.append(_artifact(ArtifactType.DOCUMENT, text, source, title, place=place, label=label, **time))
+    return found
+
+
+def artifacts_of_earlier(
+    messages: Sequence[ConversationMessage],
+    files: Mapping[FilePlace, str],
+    min_chars: int,
+    known: Iterable[Artifact],
+) -> tuple[Artifact, ...]:
+    """Artifacts of messages that can be recalled but not forwarded: the latest of each content, without those that are
+    `known` already. `place.message` is the index by which `Material` knows the message."""
+    count = len(messages)
+    found = with_documents(extract_artifacts_from_messages(messages, count), messages, files)
+    found += documents_in_messages(messages, count, min_chars, files)
+    names = {artifact.artifact_id for artifact in known}
+    latest = {artifact.artifact_id: artifact for artifact in sorted(found, key=lambda a: a.place.message or 0)}
+    shift = LAST_EARLIER + 1 - count
+    return tuple(
+        replace(each, place=replace(each.place, message=(each.place.message or 0) + shift))
+        for name, each in latest.items()
+        if name not in names
+    )
+
+
+def without_repeats(attached: Iterable[Artifact]) -> list[Artifact]:
+    """The first of each content: the same document attached again is the same artifact."""
+    first: dict[str, Artifact] = {}
+    for artifact in attached:
+        first.setdefault(artifact.artifact_id, artifact)
+    return list(first.values())
+
+
+def unique_ids(artifacts: Sequence[Artifact]) -> list[Artifact]:
+    """The artifacts with ids that are unique in this request: later ones of the same content get `-2`, `-3` …, so that
+    the ids of those that were there before do not change."""
+    result = list(artifacts)
+    if len({artifact.artifact_id for artifact in result}) == len(result):
+        return result
+    seen: Counter[str] = Counter()
+    in_messages = {artifact.artifact_id for artifact in result if artifact.is_file}
+    for number in sorted(range(len(result)), key=lambda number: _appeared(result[number], in_messages)):
+        artifact = result[number]
+        seen[artifact.artifact_id] += 1
+        count = seen[artifact.artifact_id]
+        if count > 1:
+            result[number] = replace(artifact, artifact_id=f"{artifact.artifact_id}-{count}")
+    return result
+
+
+def _appeared(artifact: Artifact, in_messages: Container[str]) -> tuple[float, int, int]:
+    """Sort key by time: what came with this request is last, attachments come before the messages of their turn, and
+    behind them if they stand in a message, too: that one is shown."""
+    when = artifact.timestamp.timestamp() if artifact.timestamp else inf
+    if artifact.place.message is None and artifact.call is None:
+        return when, 2 if artifact.artifact_id in in_messages else 0, 0
+    return when, 1, artifact.place.message or 0
+
+
+def current_turn(history: ConversationHistory) -> int:
+    """Index of the message that begins the current turn (`turn_starts`); 0 where no user spoke."""
+    return max(turn_starts(message.role for message in history.messages), default=0)
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _artifact(kind: ArtifactType, text: str, source: str, title: str, **more: Any) -> Artifact:
+    return Artifact(artifact_id(text), kind, text, len(text), source, title=title, **more)

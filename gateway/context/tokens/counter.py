@@ -1,0 +1,390 @@
+"""Token counts, offline: tiktoken with the vocabularies of litellm's wheel (ADR 3).
+
+A vocabulary is loaded (0.3 s, 76 MB) once the server answers, or at the first count; never at import.
+"""
+
+import importlib.util
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gateway.context.tokens.calibration import ModelMargins
+from gateway.context.tokens.estimate import MAX_REMEMBERED, estimated_tokens, least_of
+from gateway.context.tokens.images import KnownPictures, image_tokens, picture_size
+from gateway.context.tokens.pdf import KnownPdfs, guessed_tokens, pdf_tokens
+from gateway.core import jsons
+from gateway.core.clock import SystemClock
+from gateway.core.formats.hosted import told_blocks
+from gateway.core.ids import artifact_id
+from gateway.core.types.calibration import CALL_TOKENS, MESSAGE_TOKENS, ModelCalibration, PromptReport
+from gateway.core.types.chat import ModelFacts
+from gateway.core.types.items import ANTHROPIC_BLOCKS, named_file, named_picture, pdf_data
+from gateway.core.types.notes import MessageParts
+
+if TYPE_CHECKING:
+    import tiktoken
+
+    from gateway.documents.document import Reading
+
+DEFAULT_ENCODING = "o200k_base"
+AVAILABLE = ("o200k_base", "o200k_harmony", "cl100k_base", "p50k_base")
+"""The vocabularies in litellm's wheel."""
+COUNTING_VERSION = 3
+"""Raised whenever a message's count changes: stored counts are kept with the version that made them."""
+COUNTED_BY = f"{DEFAULT_ENCODING}/{COUNTING_VERSION}"
+"""What margins are learned on: another way to count would need other margins."""
+TOOL_TOKENS, PARAMETER_TOKENS, TOOLS_END_TOKENS = 7, 3, 12
+"""What OpenAI's cookbook adds for a tool, for its parameters and each of them, and for the end of all tools."""
+AUDIO_BYTES_PER_TOKEN, AUDIO_TOKENS = 1600, 10
+"""An estimate of a recording by its base64, since its length is not read; and a few tokens for any."""
+PIECE_CHARS = 100_000
+"""Longer texts are encoded in pieces of this size; a cut may cost a token or two."""
+
+
+class CounterRegistry:
+    """The counter of each model, with the margin that is learned of it (ADR 13)."""
+
+    def __init__(self, margins: ModelMargins | None = None) -> None:
+        self._margins = margins or ModelMargins(SystemClock())
+        self._loaded: set[str] = set()
+        self.pdfs = KnownPdfs()
+        self._pictures = KnownPictures()
+
+    def counter(self, facts: ModelFacts) -> "TiktokenCounter":
+        """The counter of a model."""
+        margin, known = self._margins.of(facts, COUNTED_BY), self._margins.known(facts, COUNTED_BY)
+        return TiktokenCounter(facts, margin, known, self.pdfs, self._pictures)
+
+    def has_read(self, facts: ModelFacts, data: str) -> bool:
+        """Whether it is known what the model is charged for the PDF with this data."""
+        return self.pdfs.get(data, facts.name, encoding_name(facts)[0]) is not None
+
+    def note_pdf(self, facts: ModelFacts, data: str, reading: "Reading", file_id: str | None = None) -> None:
+        """Counts what the model is charged for a PDF (guarantee §14.1), by its data and the id by which a part names
+        it; long ones take some tenths of a second."""
+        tokens = pdf_tokens(reading.pages, reading.text, facts.name, self.counter(facts).plain_text)
+        for name in (data, file_id) if file_id is not None else (data,):
+            self.pdfs.put(name, facts.name, encoding_name(facts)[0], tokens, artifact_id(reading.told))
+
+    def of_pdf(self, facts: ModelFacts, reading: "Reading") -> int:
+        """What the model is charged for a PDF."""
+        counter = self.counter(facts)
+        tokens = pdf_tokens(reading.pages, reading.text, facts.name, counter.plain_text)
+        return counter.with_margin(tokens.texts) + tokens.pictures
+
+    def note_picture(self, file_id: str, url: str) -> None:
+        """Notes the size of a picture that parts name by this id; `url` is the data URL that goes up in its place."""
+        size = picture_size(url)
+        if size is not None:
+            self._pictures.put(file_id, size)
+
+    def is_loaded(self, facts: ModelFacts) -> bool:
+        """Whether the vocabulary that counts for the model is in memory."""
+        return encoding_name(facts)[0] in self._loaded
+
+    def load(self, facts: ModelFacts) -> None:
+        """Loads that vocabulary. It takes half a second, for which other requests must not wait."""
+        name = encoding_name(facts)[0]
+        _encoding(name)
+        self._loaded.add(name)
+
+    def takes_small(self, facts: ModelFacts, messages: Sequence[dict[str, Any]]) -> bool:
+        """See `ModelMargins.takes_small`."""
+        return self._margins.takes_small(facts, messages, COUNTED_BY)
+
+    def learn(self, facts: ModelFacts, report: PromptReport) -> None:
+        """Calibrates the estimate for a model by what its upstream reported (guarantee §4 I1)."""
+        _, exact = encoding_name(facts)
+        self._margins.learn(facts, report, COUNTED_BY, exact=exact)
+
+
+class TiktokenCounter:
+    """Counts with one encoding; `margin` scales the counts for models whose tokenizer is another (ADR 13)."""
+
+    def __init__(
+        self,
+        facts: ModelFacts,
+        margin: float,
+        known: ModelCalibration | None = None,
+        pdfs: KnownPdfs | None = None,
+        pictures: KnownPictures | None = None,
+    ) -> None:
+        self._facts = facts
+        self._pdfs = pdfs
+        self._pictures = pictures or KnownPictures()
+        self._calibration = known
+        self.margin = margin
+
+    @cached_property
+    def _name(self) -> str:
+        return encoding_name(self._facts)[0]
+
+    @property
+    def tokenizer(self) -> str:
+        """Names encoding and way of counting: `plain` counts of one name can be compared."""
+        return f"{self._name}/{COUNTING_VERSION}"
+
+    def text(self, text: str) -> int:
+        """Tokens of a text."""
+        tokens = self._raw(text)
+        return tokens if self.margin == 1.0 else self.with_margin(tokens)
+
+    def plain_text(self, text: str) -> int:
+        """Tokens of a text without any margin."""
+        return self._raw(text)
+
+    def message(self, message: dict[str, Any]) -> int:
+        """Tokens of a message: its content, its calls, and what frames it."""
+        total, media = self._measure(message)
+        return self.with_margin(total) + sum(media) + self.added_per_message
+
+    def least(self, message: dict[str, Any]) -> int:
+        """A lower bound of `message`, found without counting."""
+        return self.with_margin(least_of(message)) + self.added_per_message
+
+    def plain(self, message: dict[str, Any]) -> int | None:
+        """`message` without any margin; None if it holds pictures or sounds, whose tokens depend on the model."""
+        total, media = self._measure(message)
+        return None if media else total
+
+    def with_margin(self, plain: int) -> int:
+        """What `message` gives where `plain` gives this."""
+        return plain if self.margin == 1.0 else ceil(plain * self.margin)
+
+    @property
+    def added_per_message(self) -> int:
+        """Tokens that each message takes more than `plain` says, as upstream has shown."""
+        return self._calibration.added_per_message if self._calibration is not None else 0
+
+    def saved(self, calls: int) -> int:
+        """Tokens that each tool call of a prompt with so many takes less than `plain` says, as upstream has shown."""
+        return self._calibration.saved(calls) if self._calibration is not None and calls else 0
+
+    def estimate(self, messages: Sequence[dict[str, Any]]) -> tuple[int, bool]:
+        """`message` of all of these together, and whether they were counted: of long ones samples are."""
+        return self.estimate_parts(list(map(self.parts, messages)))
+
+    def parts(self, message: dict[str, Any]) -> MessageParts:
+        """What `estimate_parts` needs of a message."""
+        return MessageParts(*self._parts_of(message))
+
+    def estimate_parts(self, parts: Sequence[MessageParts]) -> tuple[int, bool]:
+        """`estimate` of the messages that have these parts."""
+        frames, media = 0, 0
+        texts: list[str] = []
+        for frame, said, found in parts:
+            frames += frame
+            texts += said
+            if found:
+                media += sum(found)
+        tokens, counted = estimated_tokens(texts, self._raw, self._piece)
+        return self.with_margin(frames + tokens) + media + self.added_per_message * len(parts), counted
+
+    def estimate_texts(self, texts: Sequence[str], lengths: Sequence[int]) -> tuple[int, bool]:
+        """The same of messages that are one text each."""
+        tokens, counted = estimated_tokens(texts, self._raw, self._piece, lengths)
+        return self.with_margin(MESSAGE_TOKENS * len(texts) + tokens) + self.added_per_message * len(texts), counted
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this is how the model itself counts, as far as is known."""
+        return self.margin == 1.0 and encoding_name(self._facts)[1]
+
+    def _measure(self, message: dict[str, Any]) -> tuple[int, list[int]]:
+        """Tokens of a message's texts and what frames them, and those of each of its pictures and sounds."""
+        frame, texts, media = self._parts_of(message)
+        return frame + sum(map(self._raw, texts)), media
+
+    def _parts_of(self, message: dict[str, Any]) -> tuple[int, list[str], list[int]]:
+        return _parts_of(message, self._facts.name, self._by_file)
+
+    def _by_file(self, part: dict[str, Any]) -> int | None:
+        """Tokens of a picture by its file's id, or of a PDF that the model reads itself; None: it is neither, or the
+        PDF was not read."""
+        if (name := named_picture(part)) is not None:
+            return self._pictures.tokens(part, name, self._facts.name)
+        data = pdf_data(part) or named_file(part) or ""
+        known = self._pdfs.get(data, self._facts.name, self._name) if self._pdfs else None
+        return self.with_margin(known.texts) + known.pictures if known is not None else None
+
+    def tools(self, forward: dict[str, Any]) -> int:
+        """Tokens of tools, functions and response schema.
+
+        A tool is counted by OpenAI's published formula (ADR 3); what is nested deeper in it counts as its JSON.
+        """
+        extras = [forward.get(name) for name in ("tools", "functions", "response_format")]
+        if not any(extras):
+            return 0
+        written = jsons.dumps(extras)
+        key = (-len(written), hash(written))  # no text has it: clients send the same tools again and again
+        known = _remembered(self._name)
+        count = known.get(key)
+        if count is None:
+            count = known[key] = self._tools(forward)
+        return self.with_margin(count)
+
+    def _tools(self, forward: dict[str, Any]) -> int:
+        total = 0
+        named = [t.get("function", t) for t in forward.get("tools") or () if isinstance(t, dict)]
+        functions = [f for f in (*named, *(forward.get("functions") or ())) if isinstance(f, dict)]
+        for function in functions:
+            total += TOOL_TOKENS + self._raw(f"{function.get('name')}:{function.get('description') or ''}")
+            parameters = function.get("parameters")
+            properties = parameters.get("properties") if isinstance(parameters, dict) else None
+            rest = {k: v for k, v in function.items() if k not in ("name", "description", "parameters", "strict")}
+            if isinstance(parameters, dict) and isinstance(properties, dict):
+                lines = (f"{name}:{jsons.dumps_text(value)}" for name, value in properties.items())
+                total += PARAMETER_TOKENS + sum(PARAMETER_TOKENS + self._raw(line) for line in lines)
+                rest["parameters"] = {k: v for k, v in parameters.items() if k in ("$defs", "definitions", "required")}
+            elif parameters:
+                rest["parameters"] = parameters
+            total += self._raw(jsons.dumps_text(rest)) if any(rest.values()) else 0
+        total += TOOLS_END_TOKENS if functions else 0
+        if forward.get("response_format"):
+            total += self._raw(jsons.dumps_text(forward["response_format"]))
+        return total
+
+    def _piece(self, text: str) -> int:
+        """Tokens of a piece of a text, which is not met again."""
+        return len(_encoding(self._name).encode_ordinary(text))
+
+    def _raw(self, text: str) -> int:
+        if not text:
+            return 0
+        key = (len(text), hash(text))
+        known = _remembered(self._name)
+        count = known.get(key)
+        if count is None:
+            encode = _encoding(self._name).encode_ordinary
+            pieces = (text[i : i + PIECE_CHARS] for i in range(0, len(text), PIECE_CHARS))
+            count = sum(len(encode(piece)) for piece in pieces)
+            known[key] = count
+            if len(known) > MAX_REMEMBERED:
+                known.popitem(last=False)
+        return count
+
+
+MAX_QUOTED = 2000
+"""Characters of a call's arguments up to which the call counts as its JSON, in which they are quoted: who counts so is
+not exceeded. Of longer ones that would be far more than any model reads."""
+SEALED_CHARS = 6
+"""Characters of a sealed thought that hold about one token: four and a bit, in base64."""
+UNREAD = ("encrypted_content", "result", "id", "status", "summary")
+"""Fields of items that no model reads as text: what is sealed, pictures, a summary of what is sealed."""
+
+
+def _parts_of(
+    message: dict[str, Any], model: str, by_file: Callable[[dict[str, Any]], int | None]
+) -> tuple[int, list[str], list[int]]:
+    """The tokens that frame a message and its parts, its texts, and the tokens of its pictures and sounds."""
+    frame, texts, media = MESSAGE_TOKENS, [], []
+    content = message.get("content")
+    if isinstance(content, str):
+        texts.append(content)
+    elif isinstance(content, list):
+        for part in content:
+            text, found = _part(part, model, by_file)
+            if text:
+                frame += 1
+                texts.append(text)
+            if found is not None:
+                media.append(found)
+    for call in message.get("tool_calls") or ():
+        name, arguments = _call(call)
+        if name and len(arguments) <= MAX_QUOTED:
+            frame += MESSAGE_TOKENS
+            texts.append(json.dumps([{"name": name, "arguments": arguments}], ensure_ascii=False))
+        else:
+            frame += CALL_TOKENS
+            texts += [name, arguments]
+    for key in ("name", "refusal", "reasoning_content", "function_call"):
+        value = message.get(key)
+        if value:
+            texts.append(value if isinstance(value, str) else jsons.dumps_text(value))
+    for key in ("reasoning_items", "output_items"):
+        for item in message.get(key) or ():
+            if isinstance(item, dict):
+                sealed = item.get("encrypted_content")
+                frame += len(sealed) // SEALED_CHARS if isinstance(sealed, str) else 0
+                if item.get("type") != "reasoning" or not message.get("reasoning_content"):  # which is its text
+                    texts.append(jsons.dumps_text({k: v for k, v in item.items() if k not in UNREAD}))
+    if ANTHROPIC_BLOCKS in message and (told := told_blocks(message[ANTHROPIC_BLOCKS])):
+        texts.append(told)
+    return frame, texts, media
+
+
+def _call(call: Any) -> tuple[str, str]:
+    """Name and arguments of a tool call; of one in another shape its JSON."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if isinstance(function, dict):
+        name, arguments = function.get("name"), function.get("arguments")
+        if isinstance(name, str) and isinstance(arguments, str):
+            return name, arguments
+    return "", jsons.dumps_text(function or call)
+
+
+def encoding_name(facts: ModelFacts) -> tuple[str, bool]:
+    """The encoding to count a model with, and whether that is the model's own."""
+    return (facts.tokenizer, True) if facts.tokenizer else _encoding_of(facts.name)
+
+
+@lru_cache(maxsize=1024)
+def _encoding_of(model: str) -> tuple[str, bool]:
+    from tiktoken.model import encoding_name_for_model
+
+    try:
+        name = encoding_name_for_model(model.rsplit("/", 1)[-1])
+    except KeyError:
+        return DEFAULT_ENCODING, False
+    return (name, True) if name in AVAILABLE else (DEFAULT_ENCODING, False)
+
+
+def vocabulary_folder() -> Path | None:
+    """Where litellm's wheel keeps tiktoken's files; found without importing litellm (it costs seconds)."""
+    spec = importlib.util.find_spec("litellm")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "litellm_core_utils" / "tokenizers"
+
+
+@lru_cache(maxsize=8)
+def _encoding(name: str) -> "tiktoken.Encoding":
+    folder = vocabulary_folder()
+    if folder is not None:
+        # tiktoken knows no other way to be told where its files are; without it, it would ask the network.
+        os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(folder))
+    import tiktoken
+
+    return tiktoken.get_encoding(name)
+
+
+@lru_cache(maxsize=8)
+def _remembered(encoding: str) -> OrderedDict[tuple[int, int], int]:
+    """Counts by text for one encoding, oldest forgotten first: a resent history is not counted again."""
+    return OrderedDict()
+
+
+def _part(part: Any, model: str, by_file: Callable[[dict[str, Any]], int | None]) -> tuple[str, int | None]:
+    """The text of a content part, or the tokens of its picture, sound or PDF."""
+    if not isinstance(part, dict):
+        return "", None
+    kind = part.get("type")
+    if kind == "image_url":
+        return "", image_tokens(part.get("image_url"), model)
+    if kind == "input_audio":
+        audio = part.get("input_audio")
+        data = audio.get("data", "") if isinstance(audio, dict) else ""
+        return "", len(str(data)) // AUDIO_BYTES_PER_TOKEN + AUDIO_TOKENS
+    if kind in ("file", "input_image"):
+        data, tokens = pdf_data(part), by_file(part)
+        if data is not None and tokens is None:
+            tokens = guessed_tokens(data, model)
+        if tokens is not None:
+            return "", tokens
+    text = part.get("text")
+    return (text if isinstance(text, str) else jsons.dumps_text(part)), None

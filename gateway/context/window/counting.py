@@ -1,0 +1,375 @@
+"""Tokens of what is forwarded: exact where it matters, a bound from its bytes and an estimate where it does not."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from gateway.core import jsons
+from gateway.core.ports import TokenCounter
+from gateway.core.types.conversation import INSTRUCTION_ROLES
+from gateway.core.types.items import named_file, named_picture, pdf_data
+from gateway.core.types.notes import FormNotes, MessageParts
+from gateway.core.types.tool_steps import RESULT_ROLES
+from gateway.core.types.window import MEMORY_INDEX, ForwardedMessages, WindowInputs
+
+REPLY_TOKENS = 3
+"""Tokens with which each reply is primed (OpenAI's cookbook, "How to count tokens with tiktoken")."""
+MAX_FRAME_TOKENS = 12
+"""More tokens than any tokenizer here puts around a message, for bounds."""
+MEDIA = ("image_url", "input_audio")
+GUESSED = ("input_audio", "file", "input_image")
+COUNTED_BYTES = 30_000
+"""Messages with fewer bytes that are not known yet are counted rather than estimated."""
+ANSWER_BYTES = 20_000
+"""Longer answers are not counted for later requests: that would keep other requests waiting for milliseconds."""
+MAX_STALE = 1000
+"""Noted sizes of forms that are not forwarded any more, until all are measured anew."""
+MAX_NEW_COUNTS = 250
+"""Counts of older messages that one request stores at most; the next requests store the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCount:
+    """`total` is the sum of `breakdown` (guarantee §6); `estimated` if any of it is not a count."""
+
+    total: int
+    breakdown: dict[str, int]
+    estimated: bool
+
+
+class PromptCounter:
+    """Counts forwarded messages of one request for one model, tools and schema included.
+
+    Messages are known by identity: candidates share most of them, and each is counted once.
+    """
+
+    def __init__(
+        self,
+        counter: TokenCounter,
+        forward: dict[str, Any],
+        material: WindowInputs,
+        margin: float,
+        notes: FormNotes | None = None,
+    ) -> None:
+        """`notes`: what is known of stored messages, and is to be known of them later."""
+        self._counter = counter
+        self.text = counter.text
+        """Tokens of a text."""
+        self._forward = forward
+        self._material = material
+        self._margin = margin
+        extras = {k: forward[k] for k in ("tools", "functions", "response_format") if forward.get(k)}
+        self._extra_bytes = len(jsons.dumps(extras)) if extras else 0
+        self._tools: int | None = None
+        self._known: dict[int, tuple[dict[str, Any], int]] = {}
+        self._plain: dict[int, tuple[dict[str, Any], int]] | None = None
+        self._sizes: dict[int, tuple[dict[str, Any], tuple[int, int]]] = {}
+        self._notes = notes = notes if notes is not None else FormNotes()
+        self._noted = notes.sizes
+        self._lasting = {id(message.body) for message in material.messages if message.is_stored_form}
+        if max(len(self._noted), len(notes.parts)) > len(self._lasting) + MAX_STALE:
+            self._noted.clear()
+            notes.parts.clear()
+        self._bounds: dict[int, tuple[dict[str, Any], int]] = {}
+        self._least_texts: dict[int, tuple[str, int]] = {}
+        self._total: tuple[ForwardedMessages, int] | None = None
+        self._bound: tuple[ForwardedMessages, float] | None = None
+        self._estimate: tuple[ForwardedMessages, PromptCount] | None = None
+
+    def least_text(self, text: str) -> int:
+        """A lower bound of a text's tokens."""
+        known = self._least_texts.get(id(text))
+        if known is None:
+            known = self._least_texts[id(text)] = (text, self._counter.least({"content": text}))
+        return known[1]
+
+    def texts(self, texts: Sequence[str]) -> int:
+        """About the tokens of all these texts."""
+        return self._counter.estimate_texts(texts, list(map(len, texts)))[0]
+
+    def message(self, message: dict[str, Any]) -> int:
+        """Exact tokens of a message; those of a stored form are read from the store."""
+        known = self._known.get(id(message))
+        if known is None:
+            known = self._known[id(message)] = (message, self._count(message))
+        return known[1]
+
+    def total(self, forwarded: ForwardedMessages) -> int:
+        """The exact count, without its breakdown."""
+        return REPLY_TOKENS + self._tool_tokens() + sum(map(self.message, forwarded.messages))
+
+    def fits(self, forwarded: ForwardedMessages, tokens: int) -> bool:
+        """Whether the exact count is no more than `tokens`."""
+        return self.up_to(forwarded, tokens) <= tokens
+
+    def up_to(self, forwarded: ForwardedMessages, tokens: float) -> int:
+        """The exact count if it is at most `tokens`, else a number between `tokens` and the count. Counting stops once
+        that is certain: a prompt that is far too long takes longer to count than to reduce."""
+        if self._total is not None and self._total[0] is forwarded:
+            return self._total[1]
+        least = [self._least(message) for message in forwarded.messages]
+        total = REPLY_TOKENS + self._tool_tokens() + sum(least)
+        for message, bound in zip(reversed(forwarded.messages), reversed(least), strict=True):
+            if total > tokens:
+                break
+            total += self.message(message) - bound
+        else:
+            if total <= tokens:  # every message was counted
+                self._total = forwarded, total
+        return total
+
+    def nearly(self, forwarded: ForwardedMessages) -> int:
+        """About the exact count, within a few per cent: known messages as counted, samples of the others. However long
+        these are, it costs some milliseconds."""
+        counts = self._plain_counts()
+        unknown = [m for m in forwarded.messages if id(m) not in self._known and id(m) not in counts]
+        if sum(self._size(message)[0] for message in unknown) <= COUNTED_BYTES:
+            return self.total(forwarded)
+        skipped = {id(message) for message in unknown}
+        known = sum(self.message(m) for m in forwarded.messages if id(m) not in skipped)
+        return REPLY_TOKENS + self._tool_tokens() + known + self._estimated(unknown)[0]
+
+    def _estimated(self, messages: list[dict[str, Any]]) -> tuple[int, bool]:
+        """About the tokens of messages, and whether they were counted."""
+        parts, calls = [], 0
+        for message in messages:
+            _, each, made = self._said(message)
+            parts.append(each)
+            calls += made
+        tokens, counted = self._counter.estimate_parts(parts)
+        return tokens - self._counter.with_margin(self.saved_per_call * calls), counted
+
+    def exact(self, forwarded: ForwardedMessages) -> PromptCount:
+        """Counted with the model's tokenizer, or with another one and a margin learned from upstream's reports."""
+        block = self._counter.text(forwarded.block) + self._pages(forwarded) if forwarded.block else 0
+        counts = [self.message(message) for message in forwarded.messages]
+        parts = self._parts()
+        for message, index, tokens in zip(forwarded.messages, forwarded.indexes, counts, strict=True):
+            self._add(parts, index, tokens, block if message is forwarded.rendered else 0)
+        return self._sum(parts, estimated=any(map(_has_guess, forwarded.messages)))
+
+    def estimate(self, forwarded: ForwardedMessages) -> PromptCount:
+        """For figures, not for decisions: of each part of the breakdown, samples are counted where it is long."""
+        if self._estimate is None or self._estimate[0] is not forwarded:
+            self._estimate = forwarded, self._estimate_of(forwarded)
+        return self._estimate[1]
+
+    def _estimate_of(self, forwarded: ForwardedMessages) -> PromptCount:
+        parts, estimated = self._parts(), any(map(_has_guess, forwarded.messages))
+        groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        stored = self._stored_counts()
+        for message, index in zip(forwarded.messages, forwarded.indexes, strict=True):
+            known = stored.get(id(message))
+            if message is forwarded.rendered and forwarded.block:
+                tokens, counted = self._counter.estimate([message])
+                block, whole = self._counter.estimate_texts([forwarded.block], [len(forwarded.block)])
+                estimated |= not (counted and whole)
+                self._add(parts, index, tokens, block + self._pages(forwarded))
+            elif known is not None:
+                self._add(parts, index, self._as_taken(message, known[1]))
+            else:
+                groups[self._part_of(index)].append(message)
+        for part, messages in groups.items():
+            tokens, counted = self._estimated(messages)
+            estimated |= not counted
+            parts[part] += tokens
+        return self._sum(parts, estimated=estimated)
+
+    def upper_bound(self, forwarded: ForwardedMessages) -> float:
+        """Never less than the exact count: no token of a byte-level vocabulary is shorter than one byte."""
+        if self._bound is not None and self._bound[0] is forwarded:
+            return self._bound[1]
+        framed = (MAX_FRAME_TOKENS + self.added_per_message) * len(forwarded.messages)
+        for size, media in map(self._size, forwarded.messages):
+            framed += size + media
+        bound = (framed + self._extra_bytes + REPLY_TOKENS) * self._margin
+        self._bound = forwarded, bound
+        return bound
+
+    @property
+    def margin(self) -> float:
+        """Tokens of the model per token counted, as known when this request was counted."""
+        return self._counter.margin
+
+    @property
+    def added_per_message(self) -> int:
+        """Tokens that each message takes more than its stored count says (ADR 13)."""
+        return self._counter.added_per_message
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the model itself counts like this, as far as is known."""
+        return self._counter.is_own
+
+    @cached_property
+    def saved_per_call(self) -> int:
+        """Tokens that each tool call takes less than its stored count says, as upstream has shown (ADR 13)."""
+        if not self._counter.saved(1):
+            return 0
+        return self._counter.saved(sum(_calls(message.body) for message in self._material.messages))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether anything was counted exactly; what surely fits is only estimated."""
+        return self._plain is not None
+
+    def counted(self, message: dict[str, Any]) -> dict[str, int]:
+        """The count to store with that form of a message, by tokenizer; empty if it was not counted."""
+        found = self._plain.get(id(message)) if self._plain else None
+        return {self._counter.tokenizer: found[1]} if found else {}
+
+    def counted_anew(self) -> list[tuple[str, dict[str, int]]]:
+        """Counts of stored messages that had none until now, by message id: at most `MAX_NEW_COUNTS`."""
+        found: list[tuple[str, dict[str, int]]] = []
+        for message in self._material.messages:
+            if len(found) < MAX_NEW_COUNTS and message.message_id and message.tokens and not message.tokens.by:
+                counts = self.counted(message.tokens.of)
+                found += [(message.message_id, counts)] if counts else []
+        return found
+
+    def counted_answer(self, message: dict[str, Any]) -> dict[str, int]:
+        """The count to store with an answer, so that no later request has to count it; empty if this request counted
+        nothing exactly, or if the answer is long."""
+        if self._plain is None or len(jsons.dumps(message)) > ANSWER_BYTES:
+            return {}
+        self.message(message)
+        return self.counted(message)
+
+    def _tool_tokens(self) -> int:
+        if self._tools is None:
+            self._tools = self._counter.tools(self._forward)
+        return self._tools
+
+    def _count(self, message: dict[str, Any]) -> int:
+        counts = self._plain_counts()
+        known = counts.get(id(message))
+        if known is None:
+            plain = self._counter.plain(message)
+            if plain is None:
+                return self._counter.message(message)
+            known = counts[id(message)] = (message, plain)
+        return self._as_taken(message, known[1])
+
+    def _as_taken(self, message: dict[str, Any], plain: int) -> int:
+        """Tokens of a message with this plain count."""
+        return self._counter.with_margin(plain - self.saved_per_call * _calls(message)) + self.added_per_message
+
+    def _least(self, message: dict[str, Any]) -> int:
+        """The message's tokens if they are known already, else a bound that is never more."""
+        if id(message) in self._known or id(message) in self._plain_counts():
+            return self.message(message)
+        known = self._bounds.get(id(message))
+        if known is None:
+            known = self._bounds[id(message)] = (message, self._counter.least(message))
+        return known[1]
+
+    def _plain_counts(self) -> dict[int, tuple[dict[str, Any], int]]:
+        """Counts without a margin by form of a message, beginning with those that were stored."""
+        if self._plain is None:
+            self._plain = self._stored_counts()
+            changed = self.saved_per_call or self.added_per_message
+            if self._counter.margin == 1.0 and not changed:  # then that is what they take
+                self._known.update(self._plain)
+        return self._plain
+
+    def _stored_counts(self) -> dict[int, tuple[dict[str, Any], int]]:
+        name = self._counter.tokenizer
+        stored = [m.tokens for m in self._material.messages if m.tokens is not None]
+        return {id(known.of): (known.of, known.by[name]) for known in stored if name in known.by}
+
+    def _parts(self) -> dict[str, int]:
+        return {"system": REPLY_TOKENS, "tools": self._tool_tokens(), "history": 0, "artifacts": 0, "current": 0}
+
+    def _add(self, parts: dict[str, int], index: int, tokens: int, block: int = 0) -> None:
+        """Adds a message's tokens to its part of the breakdown; those of its block are artifacts'."""
+        shown = min(block, tokens)
+        parts["artifacts"] += shown
+        parts[self._part_of(index)] += tokens - shown
+
+    def _pages(self, forwarded: ForwardedMessages) -> int:
+        """Tokens of the pages of PDFs behind the block."""
+        return self._counter.message({"content": list(forwarded.pages)}) if forwarded.pages else 0
+
+    def _part_of(self, index: int) -> str:
+        if index == MEMORY_INDEX:
+            return "history"
+        role = self._material.messages[index].role if index >= 0 else "system"
+        if role in INSTRUCTION_ROLES:
+            return "system"
+        if role in RESULT_ROLES:
+            return "artifacts"
+        return "history" if index < self._material.current else "current"
+
+    def _sum(self, parts: dict[str, int], *, estimated: bool) -> PromptCount:
+        return PromptCount(sum(parts.values()), parts, estimated or not self._counter.is_own)
+
+    def _size(self, message: dict[str, Any]) -> tuple[int, int]:
+        """Bytes of a message as JSON without its media, and the tokens of its media."""
+        name = id(message)
+        known = self._noted.get(name) or self._sizes.get(name)
+        if known is None:
+            known = message, self._measure(message)
+            lasts = name in self._lasting and not known[1][1]  # pictures are counted for this model
+            (self._noted if lasts else self._sizes)[name] = known
+        return known[1]
+
+    def _said(self, message: dict[str, Any]) -> tuple[dict[str, Any], MessageParts, int]:
+        """The message, its parts, and how many calls it makes."""
+        known = self._notes.parts.get(id(message))
+        if known is None:
+            known = message, self._counter.parts(message), _calls(message)
+            if id(message) in self._lasting and not known[1].media:
+                self._notes.parts[id(message)] = known
+        return known
+
+    def _measure(self, message: dict[str, Any]) -> tuple[int, int]:
+        content = message.get("content")
+        parts = content if isinstance(content, list) else []
+        media = [part for part in parts if _is_media(part)]
+        if not media:
+            return len(jsons.dumps(message)), 0
+        rest = [part for part in parts if not _is_media(part)]
+        return len(jsons.dumps({**message, "content": rest})), self._counter.message({"content": media})
+
+
+def prompt_tokens(counter: TokenCounter, messages: Sequence[dict[str, Any]], forward: dict[str, Any]) -> int:
+    """What a prompt of these messages takes, counted as by a `PromptCounter`."""
+    total = REPLY_TOKENS + counter.tools(forward)
+    saved = counter.saved(sum(map(_calls, messages)))
+    for message in messages:
+        plain = counter.plain(message)
+        if plain is None:
+            total += counter.message(message)
+        else:
+            total += counter.with_margin(plain - saved * _calls(message)) + counter.added_per_message
+    return total
+
+
+def _calls(message: dict[str, Any]) -> int:
+    """Its tool calls."""
+    return len(message.get("tool_calls") or ())
+
+
+def _is_media(part: Any) -> bool:
+    if not isinstance(part, dict):
+        return False
+    if part.get("type") in MEDIA or pdf_data(part) is not None:
+        return True
+    return named_file(part) is not None or named_picture(part) is not None
+
+
+def _has_guess(message: dict[str, Any]) -> bool:
+    """Whether it holds what can only be guessed: sounds, files that the model itself reads, pictures at addresses."""
+    content = message.get("content")
+    return isinstance(content, list) and any(map(_is_guess, content))
+
+
+def _is_guess(part: Any) -> bool:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind != "image_url":
+        return kind in GUESSED
+    image = part.get("image_url")
+    url = image.get("url") if isinstance(image, dict) else image
+    return not (isinstance(url, str) and url.startswith("data:"))

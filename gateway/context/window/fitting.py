@@ -1,0 +1,481 @@
+"""What one fit works with (the material, its limits, the counter), and the least that is forwarded when not everything
+fits: system messages, the current message, its latest tool step."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from gateway.context.window import tuning
+from gateway.context.window.budget import PromptBudget, SelectionLimits
+from gateway.context.window.candidates import of_each_content
+from gateway.context.window.counting import PromptCounter
+from gateway.context.window.dedupe import once
+from gateway.context.window.turns import TurnSpan, run_of_turns, said_before, tool_steps
+from gateway.core.errors import ContextLengthExceeded
+from gateway.core.types.artifacts import MAX_QUERIES, Artifact, ArtifactPlan, ProcessingStrategy
+from gateway.core.types.conversation import INSTRUCTION_ROLES
+from gateway.core.types.relevance import Relevance
+from gateway.core.types.window import (
+    ArtifactRendering,
+    ForwardedMessages,
+    PackedWindow,
+    PlanToFollow,
+    WindowInputs,
+    WindowSelection,
+)
+
+NO_PLAN = PlanToFollow(ArtifactPlan())
+NO_SHORTER = "System messages, the current message and its latest tool step cannot be made shorter"
+
+
+def no_results(_: WindowInputs) -> Sequence[Artifact]:
+    """Keeps none."""
+    return ()
+
+
+class WordedItem(Protocol):
+    """Words an artifact as an item, in the block and for files, or for its own place."""
+
+    def __call__(self, rendering: ArtifactRendering, *, as_item: bool) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FittingSteps:
+    """The steps that fitting calls, passed in because steps do not import each other: wording of a whole selection,
+    ranking of passages, lossless compaction of a text, wording of one artifact, and the results that a pass shows word
+    for word as far as they have room, the most needed first."""
+
+    assemble: Callable[[WindowInputs, WindowSelection], ForwardedMessages]
+    relevance: Relevance
+    compact: Callable[[str], str]
+    worded: WordedItem
+    kept: Callable[[WindowInputs], Sequence[Artifact]] = no_results
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFitter:
+    """One fit of one request. `kept`: ids of the results that stand whole as far as they have room, the most needed
+    first; an edit may quote them, so that they are not compacted either."""
+
+    material: WindowInputs
+    limits: SelectionLimits
+    counting: PromptCounter
+    tools: FittingSteps
+    planned: PlanToFollow = NO_PLAN
+    kept: tuple[str, ...] = ()
+
+    def assemble(self, selection: WindowSelection) -> ForwardedMessages:
+        """The selection as it would be forwarded."""
+        return self.tools.assemble(self.material, self._once(selection))
+
+    def _once(self, selection: WindowSelection) -> WindowSelection:
+        """The selection in which repeated documents stand once."""
+        return once(self.material, selection) if self.material.repeats.documents else selection
+
+    def tokens(self, selection: WindowSelection) -> int:
+        """The exact count of the selection as it would be forwarded."""
+        return self.counting.total(self.assemble(selection))
+
+    def fitted(
+        self, selection: WindowSelection, forwarded: ForwardedMessages | None = None, *, exact: bool = True
+    ) -> PackedWindow:
+        """The selection with its tokens, counted or estimated; what came more than once stands once in it."""
+        selection = self._once(selection)
+        forwarded = forwarded or self.assemble(selection)
+        count = self.counting.exact(forwarded) if exact else self.counting.estimate(forwarded)
+        return PackedWindow(selection, forwarded, count.total, exact, count.breakdown, estimated=count.estimated)
+
+    def fitted_within(
+        self, tokens: int, selection: WindowSelection, forwarded: ForwardedMessages | None = None
+    ) -> PackedWindow | None:
+        """The selection if it fits, else None. If its bytes alone prove that it fits, it is only estimated."""
+        forwarded = forwarded or self.assemble(selection)
+        if self.counting.upper_bound(forwarded) <= tokens:
+            return self.fitted(selection, forwarded, exact=False)
+        return self.fitted(selection, forwarded) if self.counting.fits(forwarded, tokens) else None
+
+    def unless_longer(self, rendering: ArtifactRendering, *, in_block: bool) -> ArtifactRendering:
+        """The rendering; or the whole artifact, where the label and the gaps of an extract or a summary take no fewer
+        tokens than what they leave out (guarantee §4 I6)."""
+        artifact = rendering.artifact
+        if rendering.strategy in (ProcessingStrategy.INCLUDE_FULL, ProcessingStrategy.EXCLUDE):
+            return rendering
+        beside = sum(map(len, rendering.headings)) + len(rendering.spans) * tuning.MARK_CHARS
+        if len(artifact.content) - rendering.shown_chars > tuning.MAX_LABEL_CHARS + beside:
+            return rendering
+        whole = in_full(artifact)
+        as_item = in_block or artifact.is_file
+        texts = (self.tools.worded(each, as_item=as_item) for each in (rendering, whole))
+        shown, full = map(self.counting.text, texts)
+        return whole if full <= shown else rendering
+
+    @property
+    def searches(self) -> tuple[str, ...]:
+        """The plan's search queries, then its queries for single artifacts."""
+        plan = self.planned.plan
+        queries = (*plan.search_queries, *(decision.extraction_query or "" for decision in plan.artifacts))
+        return tuple(dict.fromkeys(query for query in queries if query.strip()))[:MAX_QUERIES]
+
+    def compacted(self, *fields: str) -> "WindowFitter":
+        """The same with the artifacts in these fields of the material compacted, which loses nothing (guarantee §4 I5).
+        `size_chars` stays the original size, since labels say how much of that was left out."""
+        changed: dict[str, Any] = {}
+        kept = frozenset(self.kept)
+        for name in fields:
+            artifacts: tuple[Artifact, ...] = getattr(self.material, name)
+            changed[name] = tuple(
+                each
+                if each.pinned or each.artifact_id in kept
+                else replace(each, content=self.tools.compact(each.content))
+                for each in artifacts
+            )
+        return replace(self, material=replace(self.material, **changed))
+
+
+def without_hopeless(selection: WindowSelection, counting: PromptCounter, tokens: int) -> tuple[WindowSelection, int]:
+    """The selection without huge texts that surely have more than `tokens` tokens together, and a lower bound of their
+    tokens: 0 if they may fit."""
+    huge = {
+        name: counting.least_text(rendering.text)
+        for name, rendering in selection.renderings.items()
+        if rendering.strategy is ProcessingStrategy.INCLUDE_FULL and len(rendering.text) >= tuning.HUGE_CHARS
+    }
+    least = sum(huge.values())
+    if least <= tokens:
+        return selection, 0
+    return replace(selection, renderings={k: v for k, v in selection.renderings.items() if k not in huge}), least
+
+
+def in_full(artifact: Artifact) -> ArtifactRendering:
+    """An artifact shown in full, as its content is now: original or compacted. Of a large document all that was read of
+    it, which is an extract."""
+    if artifact.is_excerpt:
+        span = (0, len(artifact.content))
+        return ArtifactRendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=(span,), headings=("",))
+    return ArtifactRendering(artifact, ProcessingStrategy.INCLUDE_FULL, artifact.content)
+
+
+class ForwardedMinimum:
+    """The least that is forwarded.
+
+    Attributes:
+        first: index of the message with which it begins: the current one, or what was said directly before that.
+        is_cut: something that was said directly before that leaves.
+        left_out: messages of tool steps that leave the current turn.
+        pointers: how artifacts are shown of which nothing else is taken: by their label alone, or in full if tiny.
+        keeps_block: the message that begins the current turn keeps the block that it was forwarded with.
+        block_fixed: that block, or that there is none, cannot change any more.
+        kept: of what the model is editing and has just read, the ids of old turns' results, which the block shows.
+        spares_current: all content of the current turn is shown in full, since reducing old content is enough. What
+            the model has not seen yet may be, too, where that is not enough (guarantee §4 I7).
+        for_fresh: tokens kept for what the model has not seen yet.
+    """
+
+    def __init__(self, fitting: WindowFitter) -> None:
+        self._fitting, self._material = fitting, fitting.material
+        self._inside: dict[int, list[Artifact]] = defaultdict(list)
+        for artifact in self._material.placed:
+            self._inside[artifact.place.message or 0].append(artifact)
+        self._budget, self._goal = fitting.limits.tokens or 0, fitting.limits.goal
+        self._old_goal, self._fixed = fitting.limits.old_goal, 0
+        self.first, self.is_cut, self._before = self._material.current, False, said_before(self._material)
+        self.for_fresh = 0
+        self.left_out = self._material.left
+        self.keeps_block, self.block_fixed = self._material.has_block, self._material.is_block_fixed
+        self.spares_current = False
+        self.kept: frozenset[str] = frozenset()
+        self._kept_at: frozenset[int] = frozenset()
+        self._for_kept = 0
+        self.pointers = self._pointers()
+
+    def settle(self, *, may_spare: bool) -> tuple[WindowSelection, int]:
+        """The minimum and its tokens. Nothing of it changes afterwards.
+
+        Args:
+            may_spare: whether `spares_current` is tried, and what the user said in a tool loop is spared.
+
+        Raises:
+            ContextLengthExceeded: not even the minimum fits.
+        """
+        if may_spare:
+            self.pointers |= self._task_in_full()
+        self._take_before()
+        self._raise_goal()
+        if may_spare:
+            self._keep()
+        selection, tokens = self._reached()
+        if may_spare and (self._spare_current() or self._spare_fresh()):
+            selection = self._selection(self.first, self.pointers)
+            tokens = self._fitting.tokens(selection)
+        return selection, tokens
+
+    def goal(self, tokens: int) -> int:
+        """Tokens to which a window is filled whose minimum takes `tokens`. If a turn's first step has fixed its block,
+        the results of the latest step may take room that is otherwise left free for later turns."""
+        steps = tool_steps(self._material)
+        latest = int(self._tokens_for_latest(steps[-1])) if self.keeps_block and steps else 0
+        return max(self._most, tokens, min(self._fitting.limits.usable or 0, tokens + latest))
+
+    @property
+    def _most(self) -> int:
+        """Tokens to which a window is filled, with what is kept."""
+        return min(self._goal + self._for_kept, max(self._goal, self._fitting.limits.usable or 0))
+
+    def cost(self, turn: TurnSpan) -> int:
+        """Tokens of a turn as messages, its artifacts as pointers, without messages that are left out, and without
+        system messages, which are in any window."""
+        messages = self._material.messages
+        inside = (index for index in range(turn.start, turn.end) if index not in self.left_out)
+        return sum(self._cost_of_message(index) for index in inside if messages[index].role not in INSTRUCTION_ROLES)
+
+    def _cost_of_message(self, index: int) -> int:
+        message, counting = self._material.messages[index], self._fitting.counting
+        if index not in self._inside:
+            return counting.message(message.body)
+        here = tuple(replace(a, place=replace(a.place, message=0)) for a in self._inside[index])
+        alone = WindowInputs(instructions=(), messages=(message,), current=-1, placed=here)
+        forwarded = self._fitting.tools.assemble(alone, WindowSelection(renderings=self.pointers, frozen=False))
+        return sum(map(counting.message, forwarded.messages))
+
+    def _reached(self) -> tuple[WindowSelection, int]:
+        """System messages, the current message with what was said directly before it, and its tool steps as pointers;
+        if need be, the oldest steps leave, then what a user said amid them, but for the latest, and at last what was
+        said before."""
+        steps, said = self._steps(), self._said_amid()
+        attached = {a.artifact_id for a in self._material.attached if not a.pinned}
+        while True:
+            selection = self._selection(self.first, self.pointers)
+            tokens = self._fitting.tokens(selection)
+            most = self._most - self._tokens_for_latest(steps[-1]) if len(steps) > 1 else self._budget
+            if tokens <= most:
+                return selection, tokens
+            if attached & self.pointers.keys():  # their labels matter less than messages
+                self.pointers = {key: value for key, value in self.pointers.items() if key not in attached}
+            elif len(steps) > 1:
+                self._leave_out(steps, tokens - most)
+            elif self._kept_at:  # which matters less than what was said
+                self._let_go()
+                steps = self._steps()
+            elif len(said) > 1:  # half of what is free after a pass, so that the next steps have room
+                self._leave_out(said, tokens - (self._goal + self._budget) / 2)
+            elif self.keeps_block:  # it cannot stay as its turn's first step fixed it
+                self.keeps_block = self.block_fixed = False
+                self.left_out, steps, said = self._material.left, self._steps(), self._said_amid()
+                self.pointers = self._pointers()
+            elif self._before:
+                self._cut_before(tokens - (self._goal + self._budget) / 2)
+            else:
+                limits = self._fitting.limits
+                text = (limits.budget or PromptBudget(limits.tokens, None)).overflow(tokens)
+                why = self._sizes(selection) if self._material.pinned else NO_SHORTER
+                raise ContextLengthExceeded(f"{text} {why}; their budget is {self._budget} tokens.", param="messages")
+
+    def _raise_goal(self) -> None:
+        """Leaves room above a low-water mark that what cannot leave takes nearly all of."""
+        limits = self._fitting.limits
+        if limits.low_water is None:
+            return
+        stays, usable = self.left_out, limits.usable or 0
+        self.left_out |= {index for step in self._steps()[:-1] for index in range(step.start, step.end)}
+        self._fixed = fixed = self._fitting.tokens(self._selection(self.first, self.pointers))
+        self.left_out = stays
+        self._old_goal = max(self._old_goal, min(usable, int(fixed + tuning.FREE_SHARE * (usable - fixed))))
+        self._goal = min(self._old_goal + limits.fresh, usable)
+        self.for_fresh = self._tokens_for_fresh()
+
+    def _keep(self) -> None:
+        """Shows whole what has to be quoted word for word, the most needed first, in its place, where it is of the
+        current turn: its steps stay. It takes half of the room below the goal; more beside that only where it may."""
+        fitting, fresh = self._fitting, {each.artifact_id for each in self._material.fresh}
+        limits = fitting.limits
+        most = room = tuning.KEPT_IN_GOAL * (self._old_goal - self._fixed)
+        if limits.may_keep_more:
+            room = max(room, tuning.KEPT_SHARE * (limits.usable or 0) - self._fixed - limits.fresh)
+        results = {each.artifact_id: each for each in self._material.placed}
+        now: dict[str, Artifact] = {}
+        old: set[str] = set()
+        taken = 0
+        for name in fitting.kept:
+            artifact, index = results[name], results[name].place.message or 0
+            is_here = index >= self._material.current and index not in self.left_out
+            if name in fresh or not self.is_reduced(artifact) or (self.block_fixed and not is_here):
+                continue
+            tokens = fitting.counting.text(artifact.content)
+            if tokens > room:
+                continue
+            room -= tokens
+            taken += tokens
+            if is_here:
+                now[name] = artifact
+            else:
+                old.add(name)
+        self.pointers |= {name: in_full(artifact) for name, artifact in now.items()}
+        self.kept = frozenset(old)
+        self._for_kept = max(0, int(taken - most))
+        self._kept_at = frozenset(artifact.place.message or 0 for artifact in now.values())
+
+    def _let_go(self) -> None:
+        """What was kept in its place may leave after all."""
+        for index in self._kept_at:
+            self.pointers |= {each.artifact_id: self._pointer(each) for each in self._inside[index]}
+        self._kept_at, self._for_kept = frozenset(), 0
+
+    def _take_before(self) -> None:
+        """Takes what was said directly before the current message, the latest first, as far as it has room."""
+        room = self._budget if tool_steps(self._material) else tuning.BEFORE_SHARE * self._goal
+        number = len(self._before)
+        while number and (room := room - self.cost(self._before[number - 1])) >= 0:
+            number -= 1
+        self._before = self._before[number:]
+        self.first = self._before[0].start if self._before else self.first
+
+    def _cut_before(self, excess: float) -> None:
+        """Takes what was said directly before the current message out, the oldest first."""
+        while self._before and excess > 0:
+            turn = self._before.pop(0)
+            self.first, self.is_cut = turn.end, True
+            excess -= self.cost(turn)
+
+    def _steps(self) -> list[TurnSpan]:
+        """The tool steps of the current turn that may leave, and the latest, which stays; those with something pinned
+        or kept stay, too."""
+        steps, messages = tool_steps(self._material), self._material.messages
+        fixed = [any(messages[i].pinned or i in self._kept_at for i in range(step.start, step.end)) for step in steps]
+        return [step for step, stays in zip(steps[:-1], fixed, strict=False) if not stays] + steps[-1:]
+
+    def _task_in_full(self) -> dict[str, ArtifactRendering]:
+        """The documents in the message that began the tool loop under way, in what was said last in it, and directly
+        before it, as far as they have room."""
+        if not tool_steps(self._material):
+            return {}
+        messages, current = self._material.messages, self._material.current
+        said = [index for index in range(current, len(messages)) if messages[index].role == "user"]
+        found: dict[str, ArtifactRendering] = {}
+        room = tuning.TASK_SHARE * self._goal * tuning.CHARS_PER_TOKEN
+        before = (turn.start for turn in reversed(self._before))
+        holders = dict.fromkeys((*said[:1], *said[-1:], *before))
+        for artifact in (each for index in holders for each in self._inside.get(index, ())):
+            room -= len(artifact.content)
+            if room >= 0 and artifact.artifact_id in self.pointers:
+                found[artifact.artifact_id] = in_full(artifact)
+        return found
+
+    def _said_amid(self) -> list[TurnSpan]:
+        """The user's messages amid the tool loop under way that may leave, and the latest, which stays."""
+        messages, left = self._material.messages, self.left_out
+        behind = range(self._material.current + 1, len(messages))
+        said = [index for index in behind if messages[index].role == "user" and index not in left]
+        return [TurnSpan(index, index + 1) for index in said if not messages[index].pinned or index == said[-1]]
+
+    def _sizes(self, selection: WindowSelection) -> str:
+        """What cannot all be kept, with the tokens of each part."""
+        forwarded, count = self._fitting.assemble(selection), self._fitting.counting.message
+        memory = forwarded.memory.body if forwarded.memory is not None else None
+        others = [message for message in forwarded.messages if message is not memory]
+        system = sum(count(message) for message in others if message["role"] in INSTRUCTION_ROLES)
+        current = sum(count(message) for message in others if message["role"] not in INSTRUCTION_ROLES)
+        pinned = count(memory) if memory is not None else 0
+        rest = self._fitting.counting.total(forwarded) - system - current - pinned
+        return (
+            f"System messages take {system} tokens, pinned messages {pinned}, the current message and its latest tool "
+            f"step {current}, tools and the rest {rest}; none of them can be made shorter"
+        )
+
+    def _selection(self, first: int, pointers: dict[str, ArtifactRendering]) -> WindowSelection:
+        left_out = frozenset(index for index in self.left_out if index >= first)
+        return WindowSelection(first, left_out, pointers, frozen=False, keeps_block=self.keeps_block)
+
+    def _spare_current(self) -> bool:
+        """If reducing old content is enough, the content of the current turn is shown in full (guarantee §4 I5). It is
+        enough if all messages fit and leave `OLD_SHARE` for the best of the old content."""
+        current = self._material.current
+        new = [a for a in (*self._material.attached, *self._material.placed) if not a.historical]
+        spared = [a for a in of_each_content(new, current) if self.is_reduced(a)]
+        has_old = any(a.historical for a in self._material.searched)
+        if not (spared and has_old) or any(index >= current for index in self.left_out):
+            return False
+        pointers = self.pointers | {a.artifact_id: in_full(a) for a in spared}
+        turns = run_of_turns(self._material)
+        forwarded = self._fitting.assemble(self._selection(turns[0].start if turns else current, pointers))
+        if self._fitting.counting.fits(forwarded, int(self._goal * (1 - tuning.OLD_SHARE))):
+            self.pointers, self.spares_current = pointers, True
+        return self.spares_current
+
+    def _spare_fresh(self) -> bool:
+        """Whether what the model has not seen yet is shown in full: wherever it fits, in a pass down to the low-water
+        mark. A plan decides of it otherwise."""
+        fresh = [a for a in of_each_content(self._material.fresh, self._material.current) if self.is_reduced(a)]
+        if self._fitting.planned is not NO_PLAN or not (fresh and self.for_fresh):
+            return False
+        pointers = self.pointers | {a.artifact_id: in_full(a) for a in fresh}
+        forwarded = self._fitting.assemble(self._selection(self.first, pointers))
+        spares = self._fitting.counting.fits(forwarded, self._fitting.limits.usable or 0)
+        self.pointers = pointers if spares else self.pointers
+        return spares
+
+    def is_reduced(self, artifact: Artifact) -> bool:
+        """Whether the minimum does not show it in full, and something of it can be taken above that."""
+        pointer = self.pointers.get(artifact.artifact_id)
+        if pointer is None:  # one of too many to be named, or shown in a block that is fixed
+            return not (self.keeps_block or self.block_fixed)
+        return pointer.strategy is ProcessingStrategy.EXCLUDE
+
+    def _tokens_for_latest(self, step: TurnSpan) -> float:
+        """Tokens kept for the results of the latest step as long as older steps can leave."""
+        chars = sum(len(a.content) for at in range(step.start, step.end) for a in self._inside.get(at, ()))
+        return max(
+            min(chars / tuning.CHARS_PER_TOKEN, (self._goal - self._fixed) * tuning.LATEST_SHARE), self.for_fresh
+        )
+
+    def _tokens_for_fresh(self) -> int:
+        """Tokens that a pass down to the low-water mark keeps for what the model has not seen yet: all of it where it
+        fits, but for the labels of earlier steps; else what the mark leaves."""
+        limits = self._fitting.limits
+        above, room = self._goal - self._old_goal, (limits.usable or 0) - self._fixed
+        if not above or limits.fresh > room:
+            return above
+        return min(limits.fresh, int(room - self._tokens_for_labels(room * tuning.OLD_SHARE)))
+
+    def _tokens_for_labels(self, most: float) -> float:
+        """Tokens of the latest earlier steps as labels, `most` of them at most: an agent that sees none of what it has
+        done does it again."""
+        tokens = 0.0
+        for step in reversed(self._steps()[:-1]):
+            tokens += self.cost(step)
+            if tokens >= most:
+                return most
+        return tokens
+
+    def _leave_out(self, steps: list[TurnSpan], excess: float) -> None:
+        """Takes steps out of `steps`, oldest first, until `excess` tokens have left; the last one stays."""
+        leaving: set[int] = set()
+        while len(steps) > 1 and excess > 0:
+            step = steps.pop(0)
+            leaving.update(range(step.start, step.end))
+            excess -= self.cost(step)
+        self.left_out |= leaving
+
+    def _pointers(self) -> dict[str, ArtifactRendering]:
+        placed, attached = (
+            self._material.placed,
+            [a for a in self._material.attached if not a.historical][: tuning.MAX_NAMED],
+        )
+        attached += [a for a in self._material.attached if a.pinned and a.historical]
+        if self.keeps_block:
+            current, said_same = self._material.current, self._material.repeats.said_same
+            placed = tuple(a for a in placed if a.place.message != current or said_same(a))
+        if self.block_fixed:
+            attached = []
+        return {a.artifact_id: self._pointer(a) for a in (*placed, *attached)}
+
+    def _pointer(self, artifact: Artifact) -> ArtifactRendering:
+        """Its label alone; in full where that takes no more tokens."""
+        label, whole = ArtifactRendering(artifact, ProcessingStrategy.EXCLUDE), in_full(artifact)
+        if artifact.pinned:
+            return whole
+        if len(artifact.content) > tuning.POINTER_CHARS or artifact.place.message is None:
+            return label
+        worded, tokens = self._fitting.tools.worded, self._fitting.counting.text
+        shown, full = (tokens(worded(each, as_item=artifact.is_file)) for each in (label, whole))
+        return whole if full <= shown else label

@@ -1,0 +1,429 @@
+"""Rebuilds the conversation of a request: `build_llm_messages()` (guarantee §3)."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from gateway.conversations.frames import frame_for_unproven_sender, with_stored_ids
+from gateway.conversations.markers import is_end_of
+from gateway.conversations.matching import (
+    MergedPath,
+    SentChain,
+    has_evidence,
+    merge_path,
+    recognition_keys,
+    sent_chain,
+    sent_instructions,
+    users_of,
+)
+from gateway.conversations.tool_pairs import (
+    check_answered,
+    check_pairs,
+    forwardable,
+    regrouped,
+    whole_until,
+    without_open_calls,
+)
+from gateway.core.errors import ConversationNotFound, InvalidRequest
+from gateway.core.ids import new_id
+from gateway.core.ports import ConversationReader
+from gateway.core.tasks import offload_if
+from gateway.core.types.artifacts import Artifact
+from gateway.core.types.chain import ChainDigest, ChainKeys, chain_digests, message_digest
+from gateway.core.types.chat import ChatRequest
+from gateway.core.types.conversation import (
+    INLINE_MESSAGES,
+    INSTRUCTION_ROLES,
+    ConversationHistory,
+    ConversationMessage,
+    ConversationRef,
+    HistoryLookup,
+    StoredConversation,
+    new_message,
+)
+from gateway.core.types.economy import OFF, BranchCosts
+from gateway.core.types.frames import PromptFrame
+from gateway.core.types.memory import EXTRACTS
+from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts
+from gateway.core.types.turn import is_own
+
+INLINE_BYTES = 2**20
+"""A body of fewer bytes is compared and paired in less time than other requests would notice."""
+COMPACTED_BYTES = 8000
+"""Stored bytes of the path before a compaction that stay in the window, whole turns: the latest does in any case."""
+COMPACTED_BYTES_PER_TOKEN = 2
+"""The same for each token of the limit above which it was compacted, so that it is not compacted anew at once: half of
+the limit, at four bytes a token."""
+BYTES_PER_TOKEN = 8
+"""Stored bytes that are read for each token of the budget: no text has longer tokens on average."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildOptions:
+    """How a request's conversation is rebuilt.
+
+    `remembers`: the request leaves stored content. `match`: whose conversations
+    may be continued without a name (`conversation.match`). `fits_as_sent`: the request fits as it was sent, so messages
+    that are stored the same need not be read. `budget_tokens`: only as much of the path is read as could fit into it
+    (None: all). `before_lookup` is awaited before the storage is read, with the chain digests of what was sent.
+    """
+
+    remembers: bool
+    match: str = "tenant"
+    fits_as_sent: bool = False
+    budget_tokens: int | None = None
+    before_lookup: Callable[[Sequence[ChainDigest]], Awaitable[None]] | None = None
+
+    def matches(self, request: ChatRequest) -> bool:
+        """Whether a conversation without a name is recognised for this request's user."""
+        return self.match != "off" and (self.match != "user" or bool(users_of(request.forward, request.caller)))
+
+    @property
+    def max_bytes(self) -> int | None:
+        return None if self.budget_tokens is None else BYTES_PER_TOKEN * self.budget_tokens
+
+
+async def build_llm_messages(
+    request: ChatRequest, store: ConversationReader, options: RebuildOptions
+) -> ConversationHistory:
+    """The messages of the conversation, each with its reasoning steps, and where the new ones are attached.
+
+    Raises:
+        ConversationNotFound: the id is unknown, deleted or another tenant's.
+        InvalidRequest: results and calls do not pair; names `messages[i]`. Or there is no message at all, or no such
+            answer as it is to go on from (status and words are OpenAI's).
+        StorageUnavailable: it was needed and cannot be reached.
+    """
+    small = _is_small(request)
+    sent = await offload_if(not small, sent_chain, request)
+    ref, tenant = request.conversation, request.caller.tenant
+    lookup = await _lookup(request, sent, store, options)
+    stored = None
+    if ref.conversation_id or ref.session or ref.is_point or (lookup and lookup.keys):
+        if options.before_lookup is not None:
+            await options.before_lookup(sent.digests)
+        most: int | None = options.max_bytes
+        model: str | None = request.model
+        if ref.at is not None:  # older turns leave the window, and what was frozen of it
+            limit = request.options.clear_above or COMPACTED_BYTES
+            most, model = min(COMPACTED_BYTES, limit * COMPACTED_BYTES_PER_TOKEN) + request.size, None
+        stored = await store.find_conversation(tenant, ref, max_bytes=most, lookup=lookup, model=model)
+        if stored is None and ref.conversation_id:
+            raise ConversationNotFound("No such conversation.", param="conversation")
+        if stored is not None and ref.is_whole and not (lookup and stored.resume_point.kept):
+            # Something else that is said in the same session, such as an agent's own conversation.
+            return await build_llm_messages(replace(request, conversation=ConversationRef()), store, options)
+        if stored is None and ref.is_point:
+            text = f"Previous response with id '{ref.behind or ref.at}' not found."
+            raise InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
+    small = small and len(stored.path if stored else ()) < INLINE_MESSAGES
+    history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
+    if stored is not None and not history.unproven and request.options.economy != OFF:
+        history = replace(history, used_at=stored.updated_at, costs=_costs(stored))
+    if history.segments and (request.options.memory == EXTRACTS or request.has_sections):
+        history = replace(history, segments=())
+    if not (request.messages or history.messages):  # an agent is to be given the latest message (guarantee §11.4)
+        raise InvalidRequest("There is no message to deliver.", param="messages", code="missing_required_parameter")
+    return history
+
+
+def _costs(stored: StoredConversation) -> BranchCosts | None:
+    """What the branch that goes on has cost, as its latest answer says."""
+    text = next((message.costs for message in reversed(stored.path) if message.role == "assistant"), None)
+    return BranchCosts.of_text(text) if text is not None else None
+
+
+def starts_conversation(request: ChatRequest, match: str) -> bool:
+    """Whether there is nothing that the request could continue.
+
+    Args:
+        match: whose conversations may be continued without a name (`conversation.match`).
+    """
+    is_named = request.conversation != ConversationRef()
+    return not is_named and (match == "off" or all(message["role"] != "assistant" for message in request.messages))
+
+
+def new_history(request: ChatRequest) -> ConversationHistory:
+    """The conversation of a request that was to be forwarded as it was sent, and of which nothing was looked up."""
+    return _new_conversation(request, sent_chain(request), RebuildOptions(remembers=False))
+
+
+def completed_history(request: ChatRequest, history: ConversationHistory) -> ConversationHistory:
+    """The conversation of such a request with all of its messages, also those that `history` left unread."""
+    instructions = sent_instructions(request)
+    bodies = request.messages[len(instructions) :]
+    first = len(bodies) - len(history.new_messages)
+    known = tuple(new_message(body, i) for i, body in enumerate(bodies[:first]))
+    return replace(history, instructions=instructions, messages=(*known, *history.new_messages), stored=first)
+
+
+async def with_older_messages(
+    history: ConversationHistory, store: ConversationReader, tenant: str, max_bytes: int
+) -> ConversationHistory:
+    """The conversation with older messages than were read for the window: the latest of them, `max_bytes` at most. What
+    a question needs is recalled from them (guarantee §4 I6). Unchanged where everything was read.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    if not has_unread(history) or history.read_from is None:
+        return history
+    earlier = await store.read_earlier(tenant, history.read_from, max_bytes=max_bytes)
+    return replace(history, earlier=replace(earlier, messages=tuple(regrouped(earlier.messages))))
+
+
+def begins_turn(history: ConversationHistory) -> bool:
+    """Whether the request brings the message that begins its turn, so that recalled passages can be put before it."""
+    return any(start >= history.stored for start in turn_starts(message.role for message in history.messages))
+
+
+def has_unread(history: ConversationHistory) -> bool:
+    """Whether there are older messages than those that were read for the window, and none of them was read yet."""
+    return history.read_from is not None and history.earlier is None
+
+
+async def _lookup(
+    request: ChatRequest, sent: SentChain, store: ConversationReader, options: RebuildOptions
+) -> HistoryLookup | None:
+    """What to look up of a resend; None for a delta, and for a request that can continue nothing."""
+    ref = request.conversation
+    if ref.behind is not None or not (sent.answers or sent.trails):
+        return None
+    found = HistoryLookup(
+        bodies=sent.bodies[: sent.matched],
+        digests=sent.digests[: sent.matched],
+        instructed=bool(sent.instructions),
+        fits_as_sent=options.fits_as_sent,
+        maybe_delta=not sent.answers,
+    )
+    if ref.conversation_id or ref.session:
+        return found
+    if ref.at is not None:
+        return replace(found, instructed=False, fits_as_sent=False, maybe_delta=True)
+    if not options.matches(request):
+        return None
+    keys = ChainKeys(await store.secret(), request.caller.tenant, users_of(request.forward, request.caller))
+    return replace(found, keys=recognition_keys(sent, keys), instructed=True, maybe_delta=False)
+
+
+def _is_small(request: ChatRequest) -> bool:
+    """Whether comparing and pairing takes less time than starting a thread for it."""
+    return len(request.messages) < INLINE_MESSAGES and request.size < INLINE_BYTES
+
+
+def _rebuilt(
+    sent: SentChain,
+    lookup: HistoryLookup | None,
+    stored: StoredConversation | None,
+    request: ChatRequest,
+    options: RebuildOptions,
+) -> ConversationHistory:
+    if stored is None:
+        return _new_conversation(request, sent, options)
+    if request.conversation.branch is not None:
+        return replace(_delta(sent, stored, options), at_head=False)
+    if request.conversation.is_point and not stored.resume_point.kept:
+        replaces = _says_more(request, sent)
+        kept = () if replaces else stored.instructions
+        made = _delta(sent, stored, options, replaces=replaces)
+        return replace(made, at_head=False, instructions=(*sent.instructions, *kept))
+    if lookup is None or (lookup.maybe_delta and not stored.resume_point.kept):
+        if sent.delivered and is_end_of(stored.path, sent.bodies):
+            sent = replace(sent, bodies=(), digests=(), pinned=frozenset())
+        return _delta(sent, stored, options)
+    point = stored.resume_point
+    if lookup.keys and not (point.branch_restores or has_evidence(lookup.bodies, point.kept, stored.path)):
+        return replace(_continued_unchanged(sent, stored, options), unproven=True)
+    if not stored.read:
+        return _continued_unchanged(sent, stored, options)
+    return _resent(sent, stored, options, recognised=bool(lookup.keys))
+
+
+def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOptions) -> ConversationHistory:
+    messages = _new_messages(sent, 0, 0)
+    if request.plain is None:  # else there are no calls
+        check_pairs(messages, 0, len(sent.instructions))
+    return ConversationHistory(
+        conversation_id=new_id("conv_") if options.remembers else None,
+        created=True,
+        instructions=sent.instructions,
+        messages=messages,
+        session=request.conversation.session if options.remembers else None,
+        digests=tuple(sent.digests),
+        as_sent=True,
+        unrecognised=options.remembers and request.conversation == ConversationRef() and not options.matches(request),
+    )
+
+
+def _continued_unchanged(sent: SentChain, stored: StoredConversation, options: RebuildOptions) -> ConversationHistory:
+    """The conversation goes on, and only what was sent is forwarded."""
+    point = stored.resume_point
+    frame: PromptFrame | None = None
+    if stored.read:
+        messages = _new_messages(sent, 0, 0)
+        check_pairs(messages, 0, len(sent.instructions))
+        known = point.kept
+        if point.digest.path == sent.digest(known).path:
+            messages, frame = with_stored_ids(messages, stored), frame_for_unproven_sender(stored)
+    else:  # roles and texts alone: there is nothing to pair, and the stored messages are not needed
+        messages, known = _new_messages(sent, point.kept, 0), 0
+    return ConversationHistory(
+        conversation_id=stored.conversation_id if options.remembers else None,
+        created=False,
+        instructions=sent.instructions,
+        messages=messages,
+        stored=known,
+        parent_id=point.message_id,
+        at_head=point.message_id == stored.head_id,
+        base=sent.digest(point.kept),
+        digests=tuple(sent.digests[point.kept :]),
+        stored_base=None if point.digest.path == sent.digest(point.kept).path else point.digest,
+        unsent_attachments=_of_chain(stored.attachments, sent, point.kept),
+        as_sent=frame is None,
+        restored_ids=frozenset(),
+        branch_restores=point.branch_restores,
+        frame=frame,
+        team_task=stored.team_task,
+        profile=stored.profile,
+    )
+
+
+def _delta(
+    sent: SentChain, stored: StoredConversation, options: RebuildOptions, *, replaces: bool | None = None
+) -> ConversationHistory:
+    """New messages, appended to the whole path (guarantee §3.1).
+
+    Args:
+        replaces: the system messages that were sent replace the stored ones; None: wherever there are any.
+    """
+    path, whole = _in_turns(stored)
+    base = [*path[:whole], *forwardable(path[whole:])]
+    if not (sent.bodies and sent.bodies[0]["role"] in RESULT_ROLES):
+        base = without_open_calls(base)
+    older = stored.older_kept
+    if replaces or (replaces is None and sent.instructions):
+        base, older = _without_instructions(base), tuple(_without_instructions(older))
+    messages = [*base, *_new_messages(sent, 0, _next_number(stored))]
+    check_pairs(messages, len(base), len(sent.instructions))
+    return ConversationHistory(
+        conversation_id=stored.conversation_id if options.remembers else None,
+        created=False,
+        instructions=sent.instructions or stored.instructions,
+        messages=tuple(messages),
+        stored=len(base),
+        parent_id=stored.resume_point.message_id,
+        at_head=True,
+        attachments=stored.attachments,
+        restored_count=len(base),
+        unread=stored.unread,
+        read_from=stored.path[0].message_id if stored.unread else None,
+        base=stored.resume_point.digest,
+        digests=tuple(chain_digests(sent.bodies, stored.resume_point.digest)),
+        branch_restores=stored.resume_point.branch_restores,
+        frame=stored.frame,
+        notes=stored.notes,
+        team_task=stored.team_task,
+        profile=stored.profile,
+        segments=stored.segments,
+        older_kept=older,
+    )
+
+
+def _says_more(request: ChatRequest, sent: SentChain) -> bool:
+    """Whether a response's request sends system messages beside its `instructions`."""
+    return len(sent.instructions) > is_own(request.asked, sent.instructions)
+
+
+def _resent(
+    sent: SentChain, stored: StoredConversation, options: RebuildOptions, *, recognised: bool
+) -> ConversationHistory:
+    """The stored messages of a resend, with those that its client left out, and the new ones."""
+    point = stored.resume_point
+    same = point.digest.path == sent.digest(point.kept).path
+    known = (
+        MergedPath(stored.path, frozenset())
+        if same
+        else merge_path(stored.path, sent.bodies[: point.kept], beyond=not recognised)
+    )
+    offset = len(sent.instructions)
+    check_answered(sent.bodies, offset, sent.known)
+    new = _new_messages(sent, point.kept, _next_number(stored))
+    path, whole = _in_turns(stored) if same else (regrouped(known.messages), 0)
+    base = [*path[:whole], *forwardable(path[whole:], new, known.left_out)]
+    if not (new and new[0].role in RESULT_ROLES):
+        base = without_open_calls(base, known.left_out)
+    base = _pinned_now(base, sent, point.kept)
+    older = stored.older_kept
+    if known.before is not None:
+        older = (*known.before, *_without_instructions(older))
+    elif sent.instructions and not same:  # they replace those that are older than what was sent
+        base = [m for m in base if m.role not in INSTRUCTION_ROLES or m.message_id not in known.left_out]
+        older = tuple(_without_instructions(older))
+    messages = [*base, *new]
+    check_pairs(messages, len(base), offset + point.kept, whole)
+    restored = sum(message.message_id in known.left_out for message in base) if known.left_out else 0
+    attachments = _of_chain(stored.attachments, sent, point.kept) if recognised else stored.attachments
+    earlier = max(turn_starts(body["role"] for body in sent.bodies), default=0)
+    return ConversationHistory(
+        conversation_id=stored.conversation_id if options.remembers else None,
+        created=False,
+        instructions=sent.instructions if recognised else sent.instructions or stored.instructions,
+        messages=tuple(messages),
+        stored=len(base),
+        parent_id=point.message_id,
+        at_head=point.message_id == stored.head_id,
+        attachments=attachments,
+        restored_count=restored,
+        unread=stored.unread,
+        read_from=stored.path[0].message_id if stored.unread else None,
+        base=sent.digest(point.kept),
+        digests=tuple(sent.digests[point.kept :]),
+        restored_ids=known.left_out,
+        stored_base=None if same else point.digest,
+        branch_restores=point.branch_restores
+        or (recognised and bool(restored or _of_chain(attachments, sent, earlier))),
+        frame=stored.frame,
+        notes=stored.notes,
+        team_task=stored.team_task,
+        profile=stored.profile,
+        segments=stored.segments,
+        older_kept=older,
+    )
+
+
+def _without_instructions(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
+    return [message for message in messages if message.role not in INSTRUCTION_ROLES]
+
+
+def _pinned_now(base: list[ConversationMessage], sent: SentChain, kept: int) -> list[ConversationMessage]:
+    """The stored messages, pinned where the client now says so of what it sends again."""
+    names = {message_digest(sent.bodies[index]) for index in sent.pinned if 0 <= index < kept}
+    return [replace(m, pinned=True) if m.digest in names and not m.pinned else m for m in base] if names else base
+
+
+def _in_turns(stored: StoredConversation) -> tuple[Sequence[ConversationMessage], int]:
+    """The stored path with its turns whole, and how many of its first messages are to be forwarded as they are."""
+    whole = whole_until(stored.path, stored.notes)
+    rest = regrouped(stored.path[whole:])
+    if whole and any(one is not other for one, other in zip(rest, stored.path[whole:], strict=True)):
+        return regrouped(stored.path), 0  # turns are moved whole, and the first of these may have begun before
+    return [*stored.path[:whole], *rest], whole
+
+
+def _new_messages(sent: SentChain, first: int, number: int) -> tuple[ConversationMessage, ...]:
+    found = tuple(new_message(body, number + i) for i, body in enumerate(sent.bodies[first:]))
+    for index in sent.pinned:
+        if index >= first:
+            found[index - first].pinned = True
+    return found
+
+
+def _next_number(stored: StoredConversation) -> int:
+    return (stored.path[-1].sequence_number or 0) + 1 if stored.path else 0
+
+
+def _of_chain(attachments: Sequence[Artifact], sent: SentChain, kept: int) -> tuple[Artifact, ...]:
+    """The attachments that came with turns of the recognised chain (guarantee §3.2)."""
+    if not attachments:
+        return ()
+    said = {digest.said for digest in sent.digests[:kept]}
+    return tuple(each for each in attachments if each.metadata.get("said_digest") in said)

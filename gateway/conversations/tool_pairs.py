@@ -1,0 +1,192 @@
+"""Tool calls and their results, paired by adjacency: local servers repeat ids (guarantee §3.3, §4 I3)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from gateway.core.errors import InvalidRequest
+from gateway.core.types.chain import call_ids, says_nothing
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.notes import FormNotes
+from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, take_call, turn_starts, without_calls
+
+
+def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset: int, whole: int = 0) -> None:
+    """Every result follows its call, every call but the last message's is answered.
+
+    Args:
+        messages: the whole conversation, stored part first.
+        first_sent: index of the first message that the client sent.
+        offset: index of that message in the client's own `messages`, so that an error can name the field.
+        whole: as many messages are known to pair, and no result follows them.
+
+    Raises:
+        InvalidRequest: a `tool` message whose call is nowhere, or a call left unanswered; names `messages[i]`.
+    """
+    open_calls: list[tuple[str, int]] = []
+
+    def name(index: int) -> str:
+        return f"messages[{max(index, first_sent) - first_sent + offset}]"
+
+    def all_answered() -> None:
+        if open_calls:
+            call, at = open_calls[0]
+            text = f"The tool call {call!r} has no result after {name(at)}."
+            raise InvalidRequest(text, param=name(at), code="tool_call_unanswered")
+
+    for index, message in enumerate(messages[whole:], whole):
+        if message.role == "tool":
+            answered = str(message.body.get("tool_call_id"))
+            match = next((call for call in open_calls if call[0] == answered), None)
+            if match is not None:
+                open_calls.remove(match)
+            elif index >= first_sent:
+                text = f"{name(index)} answers a tool call that no assistant message before it makes."
+                raise InvalidRequest(text, param=name(index), code="tool_call_unknown")
+            continue
+        all_answered()
+        open_calls = [(str(call.get("id")), index) for call in message.body.get("tool_calls") or ()]
+    all_answered()
+
+
+def check_answered(bodies: Sequence[dict[str, Any]], offset: int, known: int = 0) -> None:
+    """Who sends a call again sends its results, too, whatever is stored.
+
+    Args:
+        known: as many of them were in an earlier request, which was answered.
+
+    Raises:
+        InvalidRequest: a call is left unanswered; names `messages[i]`, counted from `offset`.
+    """
+    open_calls: list[str] = []
+    at = first = max(0, min(known, len(bodies)) - 1)
+    while first and bodies[first]["role"] in RESULT_ROLES:
+        at = first = first - 1
+    for index, body in enumerate((*bodies[first:], {"role": "end"}), first):
+        if body["role"] == "tool":
+            answered = str(body.get("tool_call_id"))
+            open_calls = [call for call in open_calls if call != answered]
+            continue
+        if open_calls:
+            name = f"messages[{offset + at}]"
+            text = f"The tool call {open_calls[0]!r} has no result after {name}."
+            raise InvalidRequest(text, param=name, code="tool_call_unanswered")
+        open_calls, at = call_ids(body), index
+
+
+def whole_until(messages: Sequence[ConversationMessage], notes: FormNotes) -> int:
+    """How many messages of a stored path, from the first on, `regrouped` and `forwardable` leave as they are, whatever
+    follows, and no result follows them. Of a path that has grown, only what is new is looked at.
+
+    Args:
+        notes: of the path; what is found is noted.
+    """
+    last, count = notes.whole
+    if count > len(messages) or (count and messages[count - 1].message_id != last):
+        count = 0
+    open_calls: list[dict[str, Any]] = []
+    for index in range(count, len(messages)):
+        message = messages[index]
+        if message.role == "tool":
+            if not take_call(open_calls, message.body):
+                break
+            continue
+        if (
+            open_calls
+            or message.role == "function"
+            or message.body.get("function_call")
+            or message.status != "complete"
+        ):
+            break
+        count = index
+        open_calls = calls_of(message.body)
+    if count:
+        notes.whole = messages[count - 1].message_id, count
+    return count
+
+
+def regrouped(path: Sequence[ConversationMessage]) -> list[ConversationMessage]:
+    """The path with its turns whole: where another request's turn was committed between a call and its results, the
+    results and all that followed from them go back to their call (guarantee §3.7)."""
+    starts = set(turn_starts(message.role for message in path))
+    turns: list[list[ConversationMessage]] = []
+    for index, message in enumerate(path):
+        if index in starts or not turns:
+            turns.append([])
+        elif message.role in RESULT_ROLES and not _awaits(turns[-1], message):
+            owner = next((i for i in range(len(turns) - 2, -1, -1) if _awaits(turns[i], message)), None)
+            if owner is not None:
+                turns.append(turns.pop(owner))  # it was committed whole only now; what follows belongs to it, too
+        turns[-1].append(message)
+    return [message for turn in turns for message in turn]
+
+
+def forwardable(
+    messages: Sequence[ConversationMessage],
+    follows: Sequence[ConversationMessage] = (),
+    restored: frozenset[str] | None = None,
+) -> list[ConversationMessage]:
+    """The stored path without what may not be forwarded: empty partial answers, and tool calls that nobody answered
+    (the text beside them stays). Some of the last calls' results may stand in what `follows`.
+
+    Args:
+        restored: ids of the messages that the client did not send; None: it sent none. Functions may be called, and
+            tell results, without each other: what the client sends of them is its own affair.
+    """
+    kept: list[ConversationMessage] = []
+    whole = [*messages, *follows]
+    open_calls: list[dict[str, Any]] = []
+    is_torn = False
+    for index, message in enumerate(messages):
+        if says_nothing(message.body, message.status):
+            continue
+        if message.role in RESULT_ROLES:  # neither a result without its call nor a second one
+            if take_call(open_calls, message.body) or (message.role == "function" and not is_torn):
+                kept.append(message)
+            continue
+        calls = calls_of(message.body)
+        is_sent = restored is not None and message.message_id not in restored and not message.body.get("tool_calls")
+        is_torn = bool(calls) and not is_sent and not _are_answered(calls, whole, index + 1)
+        open_calls = [] if is_torn else calls
+        if not is_torn or (index == len(messages) - 1 and message.status == "complete"):
+            kept.append(message)  # the last calls' results may be what the client is about to send
+        elif message.content:
+            kept.append(replace(message, body=without_calls(message.body), rendered=None))
+    return kept
+
+
+def without_open_calls(
+    messages: Sequence[ConversationMessage], restored: frozenset[str] | None = None
+) -> list[ConversationMessage]:
+    """Like `forwardable`, when what follows is no tool result: the last message's calls stay unanswered too."""
+    last = messages[-1] if messages else None
+    if last is None or not calls_of(last.body):
+        return list(messages)
+    if restored is not None and last.message_id not in restored and not last.body.get("tool_calls"):
+        return list(messages)
+    if not last.content:
+        return list(messages[:-1])
+    return [*messages[:-1], replace(last, body=without_calls(last.body), rendered=None)]
+
+
+def _are_answered(calls: Sequence[dict[str, Any]], messages: Sequence[ConversationMessage], start: int) -> bool:
+    """Whether the results that stand in a row from `start` on answer each call."""
+    waiting = list(calls)
+    for index in range(start, len(messages)):
+        if messages[index].role not in RESULT_ROLES:
+            break
+        take_call(waiting, messages[index].body)
+    return not waiting
+
+
+def _awaits(turn: Sequence[ConversationMessage], result: ConversationMessage) -> bool:
+    """Whether the last calls of a turn are still without this result."""
+    results: list[ConversationMessage] = []
+    for message in reversed(turn):
+        if message.role not in RESULT_ROLES:
+            calls = calls_of(message.body)
+            for other in reversed(results):
+                take_call(calls, other.body)
+            return bool(take_call(calls, result.body))
+        results.append(message)
+    return False

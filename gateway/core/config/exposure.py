@@ -1,0 +1,73 @@
+"""Who could spend an operator's keys, where such a server may listen, what it must not call,
+and where its page is (guarantee §8, §13.2)."""
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from gateway.core.config.settings import Settings
+from gateway.core.printing import in_short
+
+SHORT = 8
+"""Characters that a key of ours has at least."""
+
+
+def operators_keys(settings: Settings) -> str:
+    """The operator's keys that whoever reaches the port may spend, in words; empty if there are none, or if only
+    holders of the gateway's own keys are served."""
+    if settings.auth.wants_keys or not settings.has_operator_key():
+        return ""
+    names = [entry.model_name for entry in settings.model_list if entry.litellm_params.has_credentials]
+    found = ["upstream.api_key (OPENAI_API_KEY)"] if settings.upstream.api_key else []
+    if names:
+        found.append(f"model_list ({in_short(names, 3)})")
+    return " and ".join(found)
+
+
+def refusal(settings: Settings) -> str | None:
+    """Why the server does not start, or None: it was asked to listen beyond loopback, where anyone could spend an
+    operator's key. The text ends with what to set."""
+    keys = operators_keys(settings)
+    if not keys or settings.auth.mode == "open" or is_loopback(settings.server.host):
+        return None
+    return (
+        f"server.host: {settings.server.host!r} is beyond loopback, and anyone who reaches it could spend the "
+        f"operator's key of {keys}. Set auth.keys (GATEWAY_AUTH_KEYS), auth.mode: keys (GATEWAY_AUTH_MODE=keys), or "
+        "auth.mode: open (GATEWAY_AUTH_MODE=open)."
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether that address is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def has_page(settings: Settings) -> bool:
+    """Whether anybody may open the page `/ui` (guarantee §13.2): where there are keys to log in with, else on loopback
+    alone."""
+    if settings.server.ui == "off":
+        return False
+    return settings.auth.wants_keys or is_loopback(settings.server.host.strip("[]"))
+
+
+def weak_keys(settings: Settings) -> list[str]:
+    """A warning where a key that is easily guessed is all that keeps strangers out."""
+    if is_loopback(settings.server.host) or all(len(each.key) >= SHORT for each in settings.auth.keys):
+        return []
+    text = f"is shorter than {SHORT} characters, and {settings.server.host} is reached from beyond this machine"
+    return [f"general_settings.master_key {text}: set a longer one"]
+
+
+def is_own(base: str, settings: Settings) -> bool:
+    """Whether an address is the one that the gateway listens on: it would call itself without end."""
+    try:
+        parts = urlsplit(base)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return False
+    host, own = parts.hostname or "", settings.server.host.strip("[]")
+    everywhere = own in ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
+    near = is_loopback(host) or host in ("0.0.0.0", "::")  # noqa: S104
+    return port == settings.server.port and (host == own or (near and (everywhere or is_loopback(own))))

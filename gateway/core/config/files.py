@@ -1,0 +1,93 @@
+"""Reads `config.yaml`, the files that it includes, and the environment's values that it names."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+REFERENCE = "os.environ/"
+"""LiteLLM's way to name a value of the environment."""
+MAX_INCLUDED = 50
+
+
+class ConfigurationError(Exception):
+    """A configuration that cannot be used; the message names file, path and the nearest right name."""
+
+
+def read_file(path: str) -> dict[str, Any]:
+    """The sections of a file, those of its `include` among them: lists are appended, other sections replaced, as
+    LiteLLM does it.
+
+    Raises:
+        ConfigurationError: a file is missing or is no YAML mapping.
+    """
+    waiting = [Path(path)]
+    sections: dict[str, Any] = {}
+    for _ in range(MAX_INCLUDED):
+        if not waiting:
+            return sections
+        current = waiting.pop(0)
+        found = _mapping(current)
+        included = found.pop("include", None) or []
+        if not isinstance(included, list) or not all(isinstance(name, str) for name in included):
+            raise ConfigurationError(f"{current}: include: must be a list of files")
+        waiting += [current.parent / name for name in included]
+        for name, value in found.items():
+            listed = sections.get(name)
+            sections[name] = [*listed, *value] if isinstance(listed, list) and isinstance(value, list) else value
+    raise ConfigurationError(f"{path}: include: more than {MAX_INCLUDED} files, or files that include each other")
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: not UTF-8: {error.reason}") from None
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}: not YAML: {fault(error)}") from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigurationError(f"{path}: must be a mapping of sections")
+    return {str(name): value for name, value in data.items() if value is not None}  # an empty section says nothing
+
+
+def fault(error: yaml.YAMLError) -> str:
+    """What is wrong and where, without the line itself, which may hold a key."""
+    mark = getattr(error, "problem_mark", None)
+    position = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+    return f"{getattr(error, 'problem', None) or 'cannot be read'}{position}"
+
+
+def section(raw: dict[str, Any], name: str, origin: str) -> dict[str, Any]:
+    """A copy of a section, which may be changed; a new one if there is none.
+
+    Raises:
+        ConfigurationError: it is no mapping.
+    """
+    values = raw.get(name)
+    if values is not None and not isinstance(values, dict):
+        raise ConfigurationError(f"{origin}: {name}: must be a mapping")
+    raw[name] = dict(values or {})
+    found: dict[str, Any] = raw[name]
+    return found
+
+
+def resolve(value: Any, environ: Mapping[str, str], where: str, missing: Callable[[str, str], Any]) -> Any:
+    """A value with the environment's in the place of each `os.environ/NAME` in it.
+
+    Args:
+        missing: called with the path and the name of what the environment does not have; gives what stands there
+            instead, or raises.
+    """
+    if isinstance(value, dict):
+        return {str(k): resolve(v, environ, f"{where}.{k}".lstrip("."), missing) for k, v in value.items()}
+    if isinstance(value, list):
+        return [resolve(v, environ, f"{where}[{i}]", missing) for i, v in enumerate(value)]
+    if isinstance(value, str) and value.startswith(REFERENCE):
+        name = value.removeprefix(REFERENCE)
+        return environ[name] if name in environ else missing(where, name)
+    return value

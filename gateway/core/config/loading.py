@@ -1,0 +1,271 @@
+"""Reads `config.yaml` and the environment into `Settings`, and says precisely what is wrong with them.
+
+Order, later wins: defaults, classic names, file, environment, command line.
+"""
+
+import difflib
+import os
+import re
+import types
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from gateway.core.config.auth_settings import ApiKey
+from gateway.core.config.classic_names import fill_in
+from gateway.core.config.exposure import is_own, weak_keys
+from gateway.core.config.fields import words
+from gateway.core.config.files import ConfigurationError, fault, read_file, resolve, section
+from gateway.core.config.litellm import DATABASE, ImportedConfig, move_in
+from gateway.core.config.settings import SECTIONS, Settings
+from gateway.core.names import CREDENTIAL
+
+# Secrets that stand outside the configuration: in files, or in a vault that a package of its own asks.
+#
+# `file:///run/secrets/NAME` is the content of that file. `SCHEME://…` is what the entry point SCHEME of the group
+# `gateway.secrets` returns for it: a callable that takes the whole reference and returns the secret, asked once at
+# start.
+
+GROUP = "gateway.secrets"
+FILE = "file://"
+MAX_BYTES = 64 * 1024
+REFERENCE = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII)
+ADDRESSES = frozenset(
+    ("http", "https", "redis", "rediss", "unix", "postgres", "postgresql", "postgresql+asyncpg", "sqlite"),
+)
+"""Schemes that settings themselves have; no package takes them."""
+
+
+def look_up(value: Any, origin: str, where: str = "") -> Any:
+    """A value with secrets in the place of each reference in it.
+
+    Args:
+        origin: what the configuration was read from.
+        where: the path of the value in it.
+
+    Raises:
+        ConfigurationError: a secret cannot be read, or nobody reads such; the message holds none of it.
+    """
+    if isinstance(value, dict):
+        return {name: look_up(each, origin, f"{where}.{name}".lstrip(".")) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [look_up(each, origin, f"{where}[{number}]") for number, each in enumerate(value)]
+    if isinstance(value, ApiKey):  # LiteLLM's master key, which is no text any more
+        key = look_up(value.key.get_secret_value(), origin, f"{where}.key")
+        return value.model_copy(update={"key": SecretStr(key)})
+    if not isinstance(value, str) or (found := REFERENCE.match(value)) is None or found[1] in ADDRESSES:
+        return value
+    try:
+        return _of_file(value) if value.startswith(FILE) else _of_package(value, found[1], where)
+    except _Unreadable as fault:
+        raise ConfigurationError(f"{origin}: {where}: {fault}") from None
+
+
+class _Unreadable(Exception):
+    """A secret is not to be had."""
+
+
+def _of_file(reference: str) -> str:
+    path = Path(reference.removeprefix(FILE))
+    if not path.is_absolute():
+        raise _Unreadable("a secret's file is named as file:///PATH, from the root")
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        text = content.decode("utf-8").rstrip("\r\n")
+    except OSError as fault:
+        raise _Unreadable(f"{path}: {fault.strerror}") from None
+    except UnicodeDecodeError:
+        raise _Unreadable(f"{path}: not UTF-8") from None
+    if not text or len(content) > MAX_BYTES:
+        raise _Unreadable(f"{path}: {'holds nothing' if not text else f'more than {MAX_BYTES} bytes'}")
+    return text
+
+
+def _of_package(reference: str, scheme: str, where: str) -> str:
+    known = {found.name: found for found in entry_points(group=GROUP)}
+    if scheme not in known:
+        if CREDENTIAL.search(where.rpartition(".")[2]) is None:
+            return reference  # some other text
+        names = ", ".join(sorted(known)) or "none"
+        raise _Unreadable(f"no package is installed that reads {scheme}:// (entry points {GROUP}; there is: {names})")
+    try:
+        found = known[scheme].load()(reference)
+    except Exception as fault:  # noqa: BLE001 - code of others may fail in any way
+        raise _Unreadable(f"{scheme}:// failed: {type(fault).__name__}: {fault}") from None
+    if not isinstance(found, str) or not found:
+        raise _Unreadable(f"{scheme}:// gave no text")
+    return found
+
+
+__all__ = ["ConfigurationError", "environment_names", "load_settings", "process_environment"]
+ALIASES = {
+    DATABASE: ("storage", "url"),
+    "REDIS_URL": ("cache", "url"),
+    "OPENAI_API_KEY": ("upstream", "api_key"),
+    "OPENAI_API_BASE": ("upstream", "api_base"),
+    "OPENAI_BASE_URL": ("upstream", "api_base"),
+    "CONTEXT_PLANNER_MODEL": ("context", "planner_model"),
+    "SUMMARIZER_MODEL": ("context", "summarizer_model"),
+    "OTEL_EXPORTER_OTLP_ENDPOINT": ("telemetry", "otlp_endpoint"),
+    "OTEL_EXPORTER_OTLP_HEADERS": ("telemetry", "headers"),
+    "OTEL_SERVICE_NAME": ("telemetry", "service_name"),
+}
+"""Of two names for one setting the later one counts, and `GATEWAY_…` before both."""
+BASES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
+GUARDS = "guards"
+"""A list beside the sections."""
+UNION_MEMBERS = ("Timeouts", "constrained-float")
+"""Names that pydantic puts into the path of a setting that may be one thing or another."""
+INTERNAL = ("warnings", "moved", "storage_is_named")
+"""Fields of `Settings` that no file sets."""
+
+
+def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Settings out of a file (optional), the environment, and `section.key` overrides.
+
+    Raises:
+        ConfigurationError: the file is missing, is no YAML mapping, or holds an unknown or unusable setting.
+    """
+    origin = path or "environment"
+    raw = read_file(path) if path else {}
+    for name in raw.keys() & set(INTERNAL):
+        raise ConfigurationError(f"{origin}: {name}: unknown setting; known: {', '.join(SECTIONS)}, model_list")
+    moved = move_in(raw, environ, origin)
+
+    def missing(where: str, name: str) -> None:
+        raise ConfigurationError(f"{origin}: {where}: the environment has no {name}")
+
+    named = [name for name in (*SECTIONS, GUARDS) if name in moved.raw]
+    ours = {name: resolve(moved.raw[name], moved.environ, name, missing) for name in named}
+    moved.raw |= ours
+    return _settings(moved, overrides or {}, ())
+
+
+def _settings(moved: ImportedConfig, overrides: Mapping[str, Any], ignored: tuple[str, ...]) -> Settings:
+    """
+    Args:
+        ignored: names of the environment that do not count.
+    """
+    raw = dict(moved.raw)
+    if moved.names_database:
+        ignored = (*ignored, DATABASE)
+    environ = {name: text for name, text in moved.environ.items() if name not in ignored}
+    origins = _apply_environment(raw, environ)
+    for name, value in overrides.items():
+        part, key = name.split(".")
+        section(raw, part, "command line")[key] = value
+        origins[part, key] = "command line"
+    classic, fates = fill_in(raw, environ)
+    origins |= classic
+    for name, value in raw.items():
+        if isinstance(value, dict):
+            at = {key: origins.get((name, key), moved.origin) for key in value}
+            raw[name] = {key: look_up(each, at[key], f"{name}.{key}") for key, each in value.items()}
+        else:
+            raw[name] = look_up(value, moved.origin, name)
+    named = isinstance(raw.get("storage"), dict) and "url" in raw["storage"]
+    extra = {"moved": (*moved.fates, *fates), "storage_is_named": named}
+    try:
+        settings = Settings.model_validate({**raw, **extra})
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error, moved.origin, origins)) from None
+    if is_own(settings.upstream.api_base, settings):
+        said = origins.get(("upstream", "api_base"), moved.origin)
+        by = said.removeprefix("environment: ")
+        if by not in BASES:
+            raise ConfigurationError(f"{said}: upstream.api_base: is the address that the gateway itself listens on")
+        moved.warnings.append(f"{by} is ignored: it is the gateway's own address, meant for its clients")
+        return _settings(moved, overrides, (*ignored, by))
+    bases = {text for name in BASES if (text := environ.get(name))}
+    if len(bases) > 1 and origins.get(("upstream", "api_base")) == f"environment: {BASES[0]}":
+        moved.warnings.append(f"{BASES[0]} and {BASES[1]} differ: {BASES[0]} counts")
+    return settings.model_copy(update={"warnings": (*moved.warnings, *weak_keys(settings))})
+
+
+def environment_names() -> dict[str, tuple[str, str]]:
+    """Every environment name and its setting."""
+    names = dict(ALIASES)
+    for part in SECTIONS:
+        for key in _fields(Settings, (part,)):
+            names[f"GATEWAY_{part}_{key}".upper()] = (part, key)
+    return names
+
+
+def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """Puts the environment's settings over those of the file; returns the name by which each was given."""
+    given: dict[tuple[str, str], str] = {}
+    for name, (part, key) in environment_names().items():
+        if environ.get(name):
+            section_values = raw.get(part) or {}
+            if not isinstance(section_values, dict):
+                continue  # reported with the other faults
+            try:
+                raw[part] = {**section_values, key: _parsed(environ[name], _annotation(part, key))}
+            except yaml.YAMLError as error:
+                raise ConfigurationError(f"environment: {name}: {fault(error)}") from None
+            given[part, key] = f"environment: {name}"
+    return given
+
+
+def _annotation(part: str, key: str) -> Any:
+    model = Settings.model_fields[part].annotation
+    return model.model_fields[key].annotation if isinstance(model, type) and issubclass(model, BaseModel) else Any
+
+
+def _parsed(text: str, annotation: Any) -> Any:
+    """A value of the environment: texts and words as they stand, lists also with commas between, all else as YAML."""
+    members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    if words(annotation) or str in members or SecretStr in members:
+        return None if type(None) in members and text in ("null", "~") else text
+    if get_origin(annotation) is tuple and not text.lstrip().startswith(("[", "-", "{")):
+        return [each.strip() for each in text.split(",") if each.strip()]
+    return yaml.safe_load(text)
+
+
+def _fields(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
+    """The names known at a path of the settings."""
+    current: Any = model
+    for step in path:
+        if isinstance(step, int):
+            continue
+        field = getattr(current, "model_fields", {}).get(step)
+        if field is None:
+            return []
+        annotation = field.annotation
+        arguments = [a for a in getattr(annotation, "__args__", ()) if isinstance(a, type) and issubclass(a, BaseModel)]
+        current = arguments[0] if arguments else annotation
+    return list(getattr(current, "model_fields", {}))
+
+
+def _explain(error: ValidationError, file: str, origins: Mapping[tuple[str, str], str]) -> str:
+    lines = []
+    found = [(tuple(step for step in each["loc"] if step not in UNION_MEMBERS), each) for each in error.errors()]
+    better = {path for path, each in found if each["type"] != "model_type"}
+    for path, problem in found:
+        origin = next((name for start, name in origins.items() if path[:2] == start), file)
+        where = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
+        text = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            known = [f for f in _fields(Settings, path[:-1]) if f not in (*INTERNAL, "unset")]
+            near = difflib.get_close_matches(str(path[-1]), known, 1, cutoff=0.5)
+            text = "unknown setting" + (f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}")
+        elif problem["type"] == "model_type":
+            if path in better:  # of a setting that may be a number or a mapping
+                continue
+            text = "must be a mapping"
+        elif problem["type"] == "string_type":
+            text = "must be a text: write it in quotes"
+        elif problem["type"] == "too_short" and problem["ctx"]["field_type"] == "Value":  # a secret
+            text = f"must have at least {problem['ctx']['min_length']} characters"
+        lines.append(": ".join(filter(None, (origin, where, text))))
+    return "\n".join(lines)
+
+
+def process_environment() -> Mapping[str, str]:
+    """The process's environment: the one place that touches it."""
+    return os.environ

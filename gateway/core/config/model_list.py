@@ -1,0 +1,136 @@
+"""Entries of `model_list`, in LiteLLM's shape (guarantee §9)."""
+
+import re
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+from gateway.core.config.fields import Price, Seconds, UpstreamTimeouts
+from gateway.core.names import is_credential
+
+
+def _prices_as_decimals(values: Any) -> Any:
+    """YAML reads `9e-08` as a text; what is no number at all must not be ignored either."""
+    if not isinstance(values, dict):
+        return values
+    prices = {k: v for k, v in values.items() if "_cost" in str(k) and isinstance(v, str)}
+    try:
+        return {**values, **{name: Decimal(text) for name, text in prices.items()}}
+    except InvalidOperation:
+        raise ValueError(f"prices must be numbers: {', '.join(prices)}") from None
+
+
+def _as_texts(values: Any) -> Any:
+    """Headers are texts: YAML reads `2024` as a number."""
+    if not isinstance(values, dict):
+        return values
+    return {name: str(value) if isinstance(value, int | float) else value for name, value in values.items()}
+
+
+def _first_of(value: Any) -> Any:
+    """LiteLLM makes several deployments of a list of organizations; the first one counts here."""
+    return value[0] if isinstance(value, list) and value else value
+
+
+def _as_text(value: Any) -> Any:
+    """YAML reads `2024-10-21` as a date."""
+    return value.isoformat() if isinstance(value, date) else value
+
+
+CLOUDS = frozenset(
+    {"bedrock", "bedrock_converse", "sagemaker", "sagemaker_chat", "vertex_ai", "vertex_ai_beta", "oci", "sap"}
+)
+"""Providers whose credentials come from their own settings or from where the process runs: always an operator's."""
+CREDENTIALS = ("azure_ad_token", "client_secret", "vertex_credentials", "aws_secret_access_key")
+
+
+class LitellmParams(BaseModel):
+    """A deployment, in LiteLLM's shape. Parameters that are not named here are sent with each request."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+
+    model: str = Field(min_length=1)
+    api_base: str | None = None
+    api_key: SecretStr | None = None
+    organization: Annotated[str | None, BeforeValidator(_first_of)] = None
+    extra_headers: Annotated[dict[str, str], BeforeValidator(_as_texts)] = {}
+    timeout: UpstreamTimeouts | Seconds | None = None
+    stream_timeout: Seconds | None = None
+    custom_llm_provider: str | None = None
+    api_version: Annotated[str | None, BeforeValidator(_as_text)] = None
+    order: float | None = Field(None, allow_inf_nan=False)
+    weight: float | None = Field(None, ge=0)
+    rpm: float | None = Field(None, ge=0)
+    tpm: float | None = Field(None, ge=0)
+    max_parallel_requests: float | None = Field(None, ge=0)
+
+    _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
+
+    def timeouts(self, general: UpstreamTimeouts) -> UpstreamTimeouts:
+        """How long this model may take: what is not said here is as for all. A number is LiteLLM's, which means the
+        time until the answer begins, and its `stream_timeout` the time between two chunks."""
+        own: dict[str, float] = {}
+        if self.stream_timeout is not None:
+            own["idle"] = self.stream_timeout
+        if isinstance(self.timeout, UpstreamTimeouts):
+            own |= {name: getattr(self.timeout, name) for name in self.timeout.model_fields_set}
+        elif self.timeout is not None:
+            own["first_byte"] = self.timeout
+        return UpstreamTimeouts(
+            **{name: own.get(name, getattr(general, name)) for name in UpstreamTimeouts.model_fields}
+        )
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether calls of this entry are made with the operator's credentials."""
+        provider = self.custom_llm_provider or self.model.partition("/")[0]
+        extras = self.model_extra or {}
+        return bool(
+            self.api_key
+            or provider in CLOUDS
+            or any(extras.get(name) for name in CREDENTIALS)
+            or any(value and is_credential(name) for name, value in self.extra_headers.items())
+        )
+
+
+class ModelInfo(BaseModel):
+    """What is known of a model, over LiteLLM's own map: window, prices, tokenizer."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+
+    max_input_tokens: int | None = Field(None, gt=0)
+    max_output_tokens: int | None = Field(None, gt=0)
+    context_window: int | None = Field(None, gt=0)
+    input_cost_per_token: Price | None = None
+    output_cost_per_token: Price | None = None
+    base_model: str | None = None
+    tokenizer: Literal["o200k_base", "o200k_harmony", "cl100k_base", "p50k_base"] | None = None
+    token_margin: float = Field(1.0, ge=0.5, le=4)
+
+    _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
+
+
+STAR = re.compile(r"(?!(?:.*/)?\.{0,2}(?:/|$))[^\s?#%\\\x00-\x1f\x7f]+")
+"""What a star may stand for: it may become part of an address, where it must not lead to another place."""
+
+
+class ModelEntry(BaseModel):
+    """One entry of `model_list`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, protected_namespaces=())
+
+    model_name: str = Field(min_length=1)
+    litellm_params: LitellmParams
+    model_info: ModelInfo = ModelInfo()
+    unset: tuple[str, ...] = Field((), exclude=True)
+    """What its parameters name and the environment does not have: it is not served without."""
+
+    def star(self, model: str) -> str | None:
+        """What the star of this entry's name stands for in that of a model (`*`, `openai/*`: LiteLLM's wildcards); None
+        if there is no star, or the rest of the name is another."""
+        before, star, after = self.model_name.partition("*")
+        fits = star and model.startswith(before) and model.endswith(after) and len(model) > len(before) + len(after)
+        found = model[len(before) : len(model) - len(after)] if fits else ""
+        return found if STAR.fullmatch(found) else None

@@ -1,0 +1,434 @@
+"""Every setting: its name, meaning and default. Frozen once loaded; nothing else reads environment or files.
+
+Sections of `config.yaml` are ours, but for `model_list` and the three `*_settings` that LiteLLM proxy users already
+have (guarantee §9). Each setting `section.key` also has the environment name `GATEWAY_SECTION_KEY`.
+"""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Literal, Self
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+
+from gateway.core.config.allowances import LimitSettings
+from gateway.core.config.auth_settings import AuthSettings
+from gateway.core.config.documents_settings import DocumentSettings, FileSettings
+from gateway.core.config.fields import (
+    Origin,
+    Price,
+    RecallMode,
+    RelayPattern,
+    Seconds,
+    SettingsSection,
+    UpstreamTimeouts,
+)
+from gateway.core.config.guards import GuardEntry, MaskingSettings
+from gateway.core.config.litellm_names import SettingFate
+from gateway.core.config.model_list import ModelEntry
+from gateway.core.config.routing import RoutingSettings
+from gateway.core.config.storage_settings import StorageSettings as StorageSettings
+from gateway.core.config.telemetry import TelemetrySettings
+from gateway.core.names import did_you_mean, shown
+
+LOCAL = "local"
+"""The `context.embedding_model` that runs in this process."""
+
+
+class ServerSettings(SettingsSection):
+    """The process and its port."""
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    workers: int = Field(1, ge=1, le=64, description="Processes that serve the port; more than one needs PostgreSQL.")
+    max_body_bytes: int = Field(64 * 2**20, gt=0, description="Larger request bodies get a 413.")
+    max_messages: int = Field(
+        10_000, gt=0, description="Requests of more messages get a 400: stored at once they would let others wait."
+    )
+    max_bytes_in_flight: int = Field(
+        96 * 2**20,
+        gt=0,
+        description="Bytes of large request bodies (8 MiB or more) that are worked on at once; further ones wait.",
+    )
+    receive_timeout: Seconds = Field(60.0, description="Seconds within which a request must have arrived.")
+    send_timeout: Seconds = Field(
+        60.0, description="Seconds after which a client that takes nothing of its answer is cut off."
+    )
+    keepalive: float = Field(
+        10.0,
+        ge=0,
+        description="Seconds without a byte of a streamed answer after which a sign of life is sent; 0: never.",
+    )
+    shutdown_grace: Seconds = Field(30.0, description="Seconds that running requests get after SIGTERM.")
+    relay: tuple[RelayPattern, ...] = Field(
+        (), description="Further paths that are relayed with an operator's key, such as `POST /v1/batches`."
+    )
+    cors_origins: tuple[Origin, ...] = Field(
+        (), description="Origins whose pages may be clients, such as `https://app.example.org`; `*`: any."
+    )
+    metrics: Literal["open", "key", "off"] = Field(
+        "open", description="Who may read `/metrics`: anyone who reaches the port, whoever has a key, or nobody."
+    )
+    ui: Literal["auto", "off"] = Field(
+        "auto",
+        description="The page `/ui`: for keys of role `viewer` or `admin`, without `auth.keys` on loopback; or `off`.",
+    )
+    mcp: Literal["on", "off"] = Field(
+        "on", description="Serve `/mcp`, the memory as an MCP server, where the extra `mcp` is installed."
+    )
+    ui_session_hours: float = Field(12.0, gt=0, le=8760, description="Hours that a login at the page lasts.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+    log_format: Literal["auto", "text", "json"] = Field(
+        "auto", description="Log lines for people (`text`) or machines (`json`); `auto`: text on a terminal."
+    )
+
+
+class CacheSettings(SettingsSection):
+    """What may be forgotten at any time."""
+
+    url: str | None = Field(None, description="`redis://` URL (`REDIS_URL`); in-process memory without one.")
+    timeout: Seconds = Field(0.05, description="Seconds after which a cache answer counts as a miss.")
+    max_bytes: int = Field(32 * 2**20, gt=0, description="Most bytes the in-process cache keeps.")
+    index_bytes: int = Field(64 * 2**20, gt=0, description="Most bytes of the search indexes that the process keeps.")
+    conversation_bytes: int = Field(
+        128 * 2**20,
+        gt=0,
+        description="Most bytes of conversations that the process keeps, half of them as sent.",
+    )
+    conversation_ttl: float = Field(
+        600.0,
+        gt=0,
+        le=600,
+        description="Seconds that a conversation is kept there which nobody goes on with.",
+    )
+    frame_bytes: int = Field(
+        16 * 2**20,
+        gt=0,
+        description="Most bytes of frames in the process, of requests with `store: false`; they hold no content.",
+    )
+    frame_ttl: float = Field(
+        3600.0,
+        gt=0,
+        le=3600,
+        description="Seconds that such a frame is kept, there and in the cache: the life of a provider's prompt cache.",
+    )
+    document_ttl: Seconds = Field(86400.0, description="Seconds that the text of a decoded document is kept.")
+    vector_ttl: Seconds = Field(604800.0, description="Seconds that the vectors of an embedding model are kept.")
+    summary_ttl: Seconds = Field(604800.0, description="Seconds that a summary of an artifact is kept.")
+
+
+class ContextSettings(SettingsSection):
+    """How a context is made (guarantee §4, §5)."""
+
+    mode: Literal["auto", "simple", "off"] = Field("auto", description="Default of a request's `context.mode`.")
+    planning: Literal["auto", "always", "never"] = Field("auto", description="Default of `context.planning`.")
+    max_input_tokens: int | None = Field(None, gt=0, description="Ceiling on the prompt of every request.")
+    reserved_output_tokens: int = Field(
+        4096,
+        ge=0,
+        description="Kept free for the answer when a request names no limit (at most a quarter of the window).",
+    )
+    history_share: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="Share of the room above the minimum for the latest old turns, while passages compete for it.",
+    )
+    low_water: float = Field(
+        0.4,
+        gt=0,
+        le=1,
+        description="Share of the budget down to which a request frees the window when something has to leave, so that "
+        "several turns find room again (I7); of a request that nobody goes on with just enough leaves.",
+    )
+    economy: Literal["auto", "observe", "off"] = Field(
+        "observe",
+        description="Default of `context.economy`: old tool results leave where that pays (`auto`), or bills estimate "
+        "what that would have saved (`observe`).",
+    )
+    economy_holdout: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of conversations that go direct where `context.economy` is `auto`, so that what is saved is "
+        "measured beside them.",
+    )
+    recall_bytes: int = Field(
+        2**20,
+        ge=0,
+        description="Bytes of stored messages, older than what could fit the window, in which a new question's answer "
+        "is sought, latest first (I6).",
+    )
+    recall: RecallMode = Field(
+        False,
+        description="Default of `context.recall`: the model has a tool to read what is left out; `auto`: once "
+        "something is (§10.11).",
+    )
+    recall_rounds: int = Field(3, ge=1, le=20, description="Most rounds of one request in which it reads.")
+    recall_max_tokens: int = Field(
+        4000,
+        gt=0,
+        description="Most tokens that they add to a prompt, kept free for them (at most a quarter of the budget).",
+    )
+    recall_max_cost: Price | None = Field(
+        None,
+        description="USD from which on the next round is the last; a model without a known price has no tool, then.",
+    )
+    cite: bool = Field(
+        False, description="Default of `context.cite`: the model names what each statement rests on (§14.8)."
+    )
+    warning_threshold: float = Field(0.8, gt=0, le=1, description="Utilization above which a warning is given.")
+    document_min_chars: int = Field(
+        8000,
+        ge=500,
+        description="Text inside a user message longer than this may be treated as a document (I4).",
+    )
+    small_total_chars: int = Field(5000, ge=0, description="Artifacts below this in total need no plan.")
+    large_artifact_chars: int = Field(10000, ge=0, description="An artifact above this is worth a plan.")
+    fits_share: float = Field(0.7, gt=0, le=1, description="Share of the budget below which nothing needs a plan.")
+    near_limit_share: float = Field(0.9, gt=0, le=1, description="Share of the budget from which a plan is needed.")
+    expensive_input_cost_per_token: Price = Field(
+        Decimal("0.000003"), description="Input price in USD above which a primary model counts as expensive."
+    )
+    embedding_model: str | None = Field(
+        None,
+        description="Ranks passages by meaning beside their words: `local` (the extra `embeddings`), or a model of "
+        "`model_list` that serves `/embeddings`.",
+    )
+    embedding_timeout: Seconds = Field(0.25, description="Seconds within which a request gets its vectors.")
+    planner_model: str | None = Field(None, description="Model that plans contexts; `gpt-4o-mini` without one.")
+    summarizer_model: str | None = Field(
+        None, description="Model that summarizes artifacts; `gpt-4o-mini` without one."
+    )
+    planner_timeout: Seconds = Field(8.0, description="Seconds that a planner may take.")
+    summarizer_timeout: Seconds = Field(20.0, description="Seconds that one call of a summarizer may take.")
+    planner_prompt_chars: int = Field(24_000, ge=2000, description="Most characters that a planner is shown.")
+    planning_max_tokens: int | None = Field(
+        200_000, gt=0, description="Most tokens, prompts and answers, of the internal models that plan one request."
+    )
+    planning_max_cost: Price | None = Field(
+        None,
+        description="Most USD that they may cost; a model without a known price is not called, then.",
+    )
+    planning_max_seconds: Seconds = Field(30.0, description="Seconds that planning one request may take in all.")
+    trust_planner: bool = Field(
+        False, description="Follow a capable planner's plan without the guards that keep it from doing harm."
+    )
+    historical_turns: int = Field(20, ge=0, description="Turns back in which an artifact counts as historical.")
+    memory: Literal["extracts", "summary", "both"] = Field(
+        "extracts",
+        description="Default of `context.memory`: what stands for old turns, extracts that a question calls for alone, "
+        "or a rolling summary, too (§11.13).",
+    )
+    agent_window: int = Field(
+        5, ge=0, le=1000, description="Messages before the current one that an agent with an assembler reads (§11)."
+    )
+    agent_max_bytes: int = Field(
+        768 * 1024,
+        gt=0,
+        description="Most bytes of all its sections; the oldest context leaves first, then the current message is cut.",
+    )
+
+
+class PromptModes(SettingsSection):
+    """Guidance for each mode of a conversation."""
+
+    general: str | None = None
+    creation: str | None = None
+    search: str | None = None
+    modification: str | None = None
+    analysis: str | None = None
+
+
+class PromptProfiles(SettingsSection):
+    """A system message in parts, composed by what a conversation is about (guarantee §11.7)."""
+
+    core: str | None = Field(None, description="Who the assistant is; always included.")
+    modes: PromptModes = Field(
+        PromptModes(), description="Guidance for `general`, `creation`, `search`, `modification` and `analysis`."
+    )
+    tools: str | None = Field(None, description="What its tools are for; always included.")
+    error_handling: str | None = Field(None, description="What to do when something fails; always included.")
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is anything to compose."""
+        return self != NO_PROFILES
+
+
+NO_PROFILES = PromptProfiles()
+
+
+class ConversationSettings(SettingsSection):
+    """What is remembered (guarantee §3)."""
+
+    store: bool = Field(True, description="Default of a request's `store`.")
+    match: Literal["user", "tenant", "off"] = Field(
+        "tenant",
+        description="Whose earlier requests a resend without an id may continue: those of the same tenant and the same "
+        "`user` field, or none if the request names no `user` (`user`); those with the same field or both without "
+        "(`tenant`); nobody's (`off`).",
+    )
+    max_turns: int | None = Field(
+        None,
+        ge=2,
+        le=100_000,
+        description="Most turns, the current one counted, that are forwarded (§3.11); null: as many as fit.",
+    )
+    idempotency_hours: float = Field(
+        24.0, gt=0, le=8760, description="Hours that an `Idempotency-Key` is kept after its request was answered."
+    )
+    retention_days: float | None = Field(
+        None, gt=0, description="Conversations that nothing was added to for so long are deleted; null keeps them."
+    )
+
+
+class MemorySettings(SettingsSection):
+    """What outlives the window: summaries of old turns, and things (guarantee §11.13 to §11.17)."""
+
+    max_turns: int | None = Field(
+        None, ge=2, le=100_000, description="Older name of `conversation.max_turns`, which counts where both are set."
+    )
+    threshold: float = Field(
+        0.7,
+        gt=0,
+        le=1,
+        description="Share of the budget, or of `conversation.max_turns`, from which on a summary is due.",
+    )
+    oldest_share: float = Field(
+        0.4,
+        gt=0,
+        lt=1,
+        description="Share of the turns without a summary that the next one covers, the oldest; and of "
+        "`conversation.max_turns` that leaves at once where there is none.",
+    )
+    things: bool = Field(
+        False,
+        description="Remember the things that conversations are about, also where a request has no `memory`.",
+    )
+    things_days: float | None = Field(
+        None,
+        gt=0,
+        description="Days that a thing is remembered after it was mentioned last; null: as long as what it belongs to.",
+    )
+
+
+class AccountingSettings(SettingsSection):
+    """What bills say of who asked (guarantee §13.6)."""
+
+    users: Literal["plain", "hashed", "off"] = Field(
+        "plain",
+        description="How a request's `user` or `safety_identifier` stands in the ledger and in reports: as it is, as a "
+        "keyed digest (`hashed`), or not at all (`off`).",
+    )
+
+
+class UpstreamSettings(UpstreamTimeouts):
+    """The default upstream, for models that `model_list` does not name, and what holds for all."""
+
+    api_base: str = Field("https://api.openai.com/v1", description="Default upstream (`OPENAI_API_BASE`).")
+    api_key: SecretStr | None = Field(None, description="Operator's key for it (`OPENAI_API_KEY`).")
+    anthropic_api_base: str = Field(
+        "https://api.anthropic.com",
+        description="Where requests for `claude-…` go that come by `/v1/messages` with a client's own key of "
+        "Anthropic's, and that no entry serves.",
+    )
+    max_connections: int = Field(1000, ge=1, description="Most connections to upstreams.")
+    forward_store: bool = Field(False, description="Send `store` and `metadata` upstream.")
+    hosted_tools: Literal["drop", "refuse"] = Field(
+        "drop",
+        description="What becomes of tools that an upstream should run and has not, such as `web_search`: they are "
+        "left out with a warning, or the request is a 400. One that `tool_choice` forces is always a 400.",
+    )
+    unlisted: Literal["refuse", "relay"] = Field(
+        "refuse",
+        description="What becomes of models that `model_list` does not have, if it has any: a 404, or the default "
+        "upstream.",
+    )
+
+    @field_validator("api_key")
+    @classmethod
+    def _an_empty_key_is_none(cls, key: SecretStr | None) -> SecretStr | None:
+        return key or None
+
+
+class Settings(SettingsSection):
+    """The whole configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, protected_namespaces=())
+
+    server: ServerSettings = ServerSettings()
+    storage: StorageSettings = StorageSettings()
+    cache: CacheSettings = CacheSettings()
+    context: ContextSettings = ContextSettings()
+    conversation: ConversationSettings = ConversationSettings()
+    memory: MemorySettings = MemorySettings()
+    accounting: AccountingSettings = AccountingSettings()
+    auth: AuthSettings = AuthSettings()
+    limits: LimitSettings = LimitSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
+    routing: RoutingSettings = RoutingSettings()
+    prompt_profiles: PromptProfiles = NO_PROFILES
+    documents: DocumentSettings = DocumentSettings()
+    files: FileSettings = FileSettings()
+    masking: MaskingSettings = MaskingSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    guards: tuple[GuardEntry, ...] = ()
+    model_list: tuple[ModelEntry, ...] = ()
+    warnings: tuple[str, ...] = Field((), exclude=True)
+    moved: tuple[SettingFate, ...] = Field((), exclude=True)
+    """What became of LiteLLM's settings, and of classic names in the environment."""
+    storage_is_named: bool = Field(False, exclude=True)
+    """Whether anything names the storage; else it is the default, in the working directory."""
+
+    @model_validator(mode="after")
+    def _embedder_is_listed(self) -> Self:
+        name = self.context.embedding_model
+        if name is not None and name != LOCAL and not self.lists(name):
+            raise ValueError(f"context.embedding_model: model_list has no {name!r}, and it is not {LOCAL!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _users_can_be_counted(self) -> Self:
+        limits = self.limits
+        if self.accounting.users == "off" and any(each.budgets for each in (limits.each_user, *limits.users.values())):
+            raise ValueError("limits: budgets of users are added up by user, but accounting.users is off")
+        return self
+
+    @property
+    def max_turns(self) -> int | None:
+        """Most turns that are forwarded as messages, by either of its names."""
+        return self.conversation.max_turns or self.memory.max_turns
+
+    def model(self, name: str) -> ModelEntry | None:
+        """The first entry of that `model_name`, or None."""
+        return next((entry for entry in self.model_list if entry.model_name == name), None)
+
+    def lists(self, name: str) -> bool:
+        """Whether an entry of `model_list` serves a model of that name."""
+        return self.model(name) is not None or any(entry.star(name) is not None for entry in self.model_list)
+
+    @property
+    def serves_unlisted(self) -> bool:
+        """Whether models that `model_list` does not have may be asked for."""
+        return not self.model_list or self.upstream.unlisted == "relay"
+
+    def unknown(self, name: str, may_ask: Callable[[str], bool]) -> str:
+        """Says that no model of that name is served here, and which is the nearest of those that may be asked."""
+        known = [each.model_name for each in self.model_list if may_ask(each.model_name)]
+        return f"The model {shown(name)} does not exist here.{did_you_mean(name, known)}"
+
+    def has_operator_key(self) -> bool:
+        """Whether anyone who reaches the port could spend the operator's money."""
+        return self.upstream.api_key is not None or any(e.litellm_params.has_credentials for e in self.model_list)
+
+
+SECTIONS = (
+    *("server", "storage", "cache", "context", "conversation", "memory", "accounting", "auth", "limits"),
+    *("upstream", "routing", "documents", "files", "prompt_profiles", "masking", "telemetry"),
+)

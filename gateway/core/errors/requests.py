@@ -1,0 +1,251 @@
+"""Requests that break a rule: each names the field."""
+
+from gateway.core.errors.base import GatewayError
+
+REQUIRED = "missing_required_parameter"
+
+
+class InvalidRequest(GatewayError):
+    """The request breaks a rule; `param` names the field."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_request"
+    may_be_charged = False
+    is_as_sent = False
+    """`param` is the client's own name of the field, whatever its API: it needs no translation."""
+
+
+def invalid(param: str, rule: str) -> InvalidRequest:
+    """A 400 that names the field and its rule."""
+    return InvalidRequest(f"{param} {rule}.", param=param, code="invalid_value")
+
+
+def missing(param: str) -> InvalidRequest:
+    """A 400 that names the field that is not there."""
+    return InvalidRequest(f"{param} is required.", param=param, code=REQUIRED)
+
+
+class ContextLengthExceeded(InvalidRequest):
+    """What must be forwarded cannot be made to fit the budget (guarantee §4 I1). The message is in OpenAI's words."""
+
+    code = "context_length_exceeded"
+
+
+def overflow_text(limit: int | None, tokens: int | None, reserved: int = 0) -> str:
+    """OpenAI's words for a prompt that is too long, which clients look for: the limit that was broken and what was
+    asked for, as far as they are known, always more than the limit (guarantee §7).
+
+    Args:
+        limit: of messages and answer together.
+        tokens: of the messages.
+        reserved: tokens of the limit that the answer may take.
+    """
+    if limit is None:
+        found = "more" if tokens is None else tokens
+        return f"This model's maximum context length is exceeded: your messages resulted in {found} tokens."
+    text = f"This model's maximum context length is {limit} tokens. However, "
+    if tokens is not None and tokens > limit:
+        return f"{text}your messages resulted in {tokens} tokens."
+    if tokens is not None and tokens + reserved > limit:
+        parts = f"{tokens} in the messages, {reserved} in the completion"
+        return f"{text}you requested {tokens + reserved} tokens ({parts})."
+    # counted otherwise than by who says that it is too long
+    if reserved:
+        return f"{text}you requested more tokens ({reserved} in the completion)."
+    return f"{text}your messages resulted in more tokens."
+
+
+class ContentRefused(InvalidRequest):
+    """A guard refuses what was to be sent to a model, or what it answered (guarantee §12.9); or it holds what cannot be
+    masked, and `masking.on_unreadable` is `refuse` (§12.10)."""
+
+    code = "content_refused"
+
+
+class RequestTooLarge(InvalidRequest):
+    """The body is larger than `server.max_body_bytes`."""
+
+    status = 413
+    code = "request_too_large"
+
+
+class HeadersTooLarge(InvalidRequest):
+    """The request line and headers are too long, or the headers too many."""
+
+    status = 431
+    code = "headers_too_large"
+
+
+class RequestTimeout(InvalidRequest):
+    """The request did not arrive within `server.receive_timeout`."""
+
+    status = 408
+    code = "request_timeout"
+
+
+class UnsupportedMediaType(InvalidRequest):
+    """The body is compressed, or says so."""
+
+    status = 415
+    code = "unsupported_media_type"
+
+
+class InvalidHttp(InvalidRequest):
+    """The bytes are not HTTP/1.1, or could be read in two ways."""
+
+    code = "invalid_http"
+
+
+class IdempotencyKeyInUse(InvalidRequest):
+    """A request with this `Idempotency-Key` is being answered; ask again for its answer."""
+
+    status = 409
+    code = "idempotency_key_in_use"
+
+    def __init__(self) -> None:
+        super().__init__("A request with this Idempotency-Key is being answered.", param="Idempotency-Key")
+        self.headers = {"retry-after": "1"}
+
+
+class ReplayRunning(InvalidRequest):
+    """Somebody is at work on this replay; ask again later."""
+
+    status = 409
+    code = "replay_running"
+
+    def __init__(self) -> None:
+        super().__init__("This replay is under way.", param="replay_id")
+        self.headers = {"retry-after": "5"}
+
+
+class IdempotencyKeyMismatch(InvalidRequest):
+    """The `Idempotency-Key` was used with another body, or with other headers that change what is asked."""
+
+    status = 422
+    code = "idempotency_key_mismatch"
+
+    def __init__(self) -> None:
+        super().__init__("This Idempotency-Key was used with another request.", param="Idempotency-Key")
+
+
+class AnswerNotKept(InvalidRequest):
+    """The request with this `Idempotency-Key` was answered, and its answer is not kept: `store: false`, mode `off`,
+    or the conversation has been deleted since."""
+
+    status = 409
+    code = "idempotency_answer_not_kept"
+
+    def __init__(self) -> None:
+        text = "The request with this Idempotency-Key was answered, and its answer has not been kept."
+        super().__init__(text, param="Idempotency-Key")
+        self.headers = {"x-should-retry": "false"}
+
+
+class NotFound(InvalidRequest):
+    """The thing named does not exist, or not for this tenant."""
+
+    status = 404
+    code = "not_found"
+
+
+class FileNotFound(NotFound):
+    """Unknown, deleted, expired, or another tenant's file: all behave alike (guarantee §14.5)."""
+
+    code = "file_not_found"
+
+
+class FilesQuotaExceeded(InvalidRequest):
+    """The tenant, or the key, may keep no more bytes of files: `files.quota_bytes`, `file_bytes`."""
+
+    status = 413
+    code = "files_quota_exceeded"
+
+
+class RangeNotSatisfiable(InvalidRequest):
+    """A content of so many bytes has none of those that the header `Range` asks for."""
+
+    status = 416
+    code = "range_not_satisfiable"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"The file has {size} bytes, none of them in this range.", param="Range")
+        self.headers = {"content-range": f"bytes */{size}"}
+
+
+class ConversationNotFound(NotFound):
+    """Unknown, deleted, or another tenant's: all behave alike (guarantee §8)."""
+
+    code = "conversation_not_found"
+
+
+class ItemNotFound(NotFound):
+    """No such item in this conversation."""
+
+    code = "item_not_found"
+
+
+class TurnNotFound(NotFound):
+    """The branch has no turn of that number."""
+
+    code = "turn_not_found"
+
+
+class ReplayNotFound(NotFound):
+    """No such replay of this conversation."""
+
+    code = "replay_not_found"
+
+
+class CompletionNotFound(NotFound):
+    """No such stored completion for this tenant."""
+
+    code = "completion_not_found"
+
+
+class MemoryNotFound(NotFound):
+    """No such memory of a thing for this tenant, or in this conversation (guarantee §11.17)."""
+
+    code = "memory_not_found"
+
+
+class KeyNotFound(NotFound):
+    """No such key, or not for this one to see (guarantee §12.1)."""
+
+    code = "key_not_found"
+
+
+class KeyNotChangeable(InvalidRequest):
+    """The key stands in the configuration, or was revoked (guarantee §12.1)."""
+
+    status = 409
+    code = "key_not_changeable"
+
+
+class ModelNotFound(NotFound):
+    """The model is not configured and no default upstream may serve it."""
+
+    code = "model_not_found"
+
+
+class NotRelayed(NotFound):
+    """The gateway does not serve this path itself, and does not relay it with the key at hand (guarantee §1)."""
+
+    code = "not_relayed"
+
+
+class FilesNotKept(NotFound):
+    """The upstream has no files; the gateway keeps them from now on, so the upload is to be sent again."""
+
+    code = "files_not_kept"
+
+    def __init__(self) -> None:
+        super().__init__("The upstream keeps no files. They are kept here from now on (`files.serve`): send it again.")
+        self.headers = {"x-should-retry": "true"}
+
+
+class MethodNotAllowed(InvalidRequest):
+    """The path exists, the method does not."""
+
+    status = 405
+    code = "method_not_allowed"

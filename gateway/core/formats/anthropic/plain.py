@@ -1,0 +1,124 @@
+"""What Anthropic's blocks are to an upstream that knows chat completions alone (ADR 27)."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gateway.core.formats.anthropic.serializer import blocks_in
+from gateway.core.formats.hosted import is_silent, told_blocks, with_told
+from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS
+
+Message = dict[str, Any]
+PARTS = {
+    "text": ("type", "text"),
+    "image_url": ("type", "image_url"),
+    "input_audio": ("type", "input_audio"),
+    "file": ("type", "file"),
+    "refusal": ("type", "refusal"),
+}
+"""Parts that a chat knows, with the fields that it knows of them."""
+BY_TEXT = ("system", "assistant", "tool")
+"""Roles whose texts many servers take as one string only."""
+TEXT_FIELDS = {"type", "text"}
+UNSAID = ("is_error",)
+UNTHOUGHT = (*UNSAID, "thinking_blocks")
+"""Fields that a chat's upstream does not know."""
+SHOWN = {"image_url": "picture", "input_image": "picture", "input_audio": "sound", "file": "document"}
+"""What parts that are no texts are called where a tool's result refers to them."""
+
+
+def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Message]:
+    """The messages in a chat's words: blocks that it does not know as text, without what says nothing to its model.
+
+    Args:
+        thoughts: whether signed thoughts go along, for a router to Anthropic's models.
+    """
+    found: list[Message] = []
+    for message in with_shown_apart(map(without_blocks, messages)):
+        plain = {name: value for name, value in message.items() if name not in (UNSAID if thoughts else UNTHOUGHT)}
+        content = plain.get("content")
+        if isinstance(content, list):
+            parts = [_known(part) for part in content]
+            plain["content"] = _joined(parts) if plain.get("role") in BY_TEXT else parts
+        if not is_silent(plain):
+            found.append(plain)
+    return found
+
+
+def with_shown_apart(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages, in which a user's message shows what is no text of tools' results: a chat's results are texts."""
+    shown: list[dict[str, Any]] = []
+    for message in messages:
+        if shown and message.get("role") != "tool":
+            others, shown = shown, []
+            if message.get("role") == "user":
+                message = {**message, "content": [*others, *_as_parts(message.get("content"))]}
+            else:
+                yield {"role": "user", "content": others}
+        content = message.get("content")
+        if message.get("role") == "tool" and isinstance(content, list):
+            others = [part for part in content if part.get("type") != "text"]
+            shown += others
+            told = [part if part.get("type") == "text" else _told_of(part) for part in content]
+            message = {**message, "content": _joined(told)} if others else message
+        yield message
+    if shown:
+        yield {"role": "user", "content": shown}
+
+
+def _told_of(part: dict[str, Any]) -> dict[str, Any]:
+    kind = SHOWN.get(str(part.get("type")), "part")
+    return _text(f"(The {kind} that this tool returned is shown below.)")
+
+
+def _joined(parts: list[dict[str, Any]]) -> Any:
+    """Texts as one string, where they say nothing else."""
+    is_text = all(part.keys() == TEXT_FIELDS for part in parts)
+    return "\n\n".join(part["text"] for part in parts) if is_text else parts
+
+
+def without_blocks(message: Message) -> Message:
+    """A message without what only Anthropic's own API can be sent: blocks verbatim, and parts of kinds that no chat
+    has. What was run there is told in words (guarantee §1.14). The same message where there is nothing of them."""
+    if ANTHROPIC_BLOCKS in message:
+        told = told_blocks(message[ANTHROPIC_BLOCKS])
+        message = with_told({name: value for name, value in message.items() if name != ANTHROPIC_BLOCKS}, told)
+    content = message.get("content")
+    if not isinstance(content, list) or all(_is_known(part) for part in content):
+        return message
+    said = [part if _is_known(part) else _said(part) for part in content]
+    return {**message, "content": _joined(said) if message.get("role") == "tool" else said}
+
+
+def _is_known(part: Any) -> bool:
+    return not isinstance(part, dict) or ANTHROPIC_BLOCK not in part
+
+
+def _known(part: Any) -> dict[str, Any]:
+    """A part with the fields that a chat has for it."""
+    fields = PARTS.get(str(part.get("type")))
+    return part if fields is None else {name: part[name] for name in fields if name in part}
+
+
+def _said(part: dict[str, Any]) -> dict[str, Any]:
+    """A block as text: what was found by a search, the name of a tool; of others, that there was one."""
+    if part.get("type") != ANTHROPIC_BLOCK:
+        return {name: value for name, value in part.items() if name != ANTHROPIC_BLOCK}
+    block = part.get(ANTHROPIC_BLOCK)
+    part = block if isinstance(block, dict) else {}
+    kind = part.get("type")
+    if kind == "search_result":
+        texts = [str(each.get("text") or "") for each in blocks_in(part.get("content"))]
+        return _text("\n\n".join([f"{part.get('title') or ''} ({part.get('source') or ''})".strip(), *texts]))
+    if kind == "tool_reference":
+        return _text(str(part.get("tool_name") or ""))
+    return _text(f"({kind}: not readable here)")
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _as_parts(content: Any) -> list[Any]:
+    if isinstance(content, list):
+        return content
+    return [_text(content)] if isinstance(content, str) and content else []

@@ -1,0 +1,436 @@
+"""Reads items, as Responses and the Conversations API have them, as chat messages. By hand: see ADR 17."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.core.errors import invalid, missing
+from gateway.core.formats.responses.namespaces import NAMESPACE, joined
+from gateway.core.types.items import is_own_call
+from gateway.core.types.typed_tools import (
+    LOCAL_SHELL,
+    OUTPUT,
+    PATCH,
+    SHELL,
+    TYPED,
+    TYPED_CALLS,
+    arguments_of,
+    result_text,
+)
+
+# Content parts of conversation items, as a client sends them, made into those of chat messages.
+
+Part = dict[str, Any]
+TEXT_TYPES = ("input_text", "text")
+BY_REFERENCE = {"input_image": "file_id", "input_file": "file_url"}
+"""Fields by which a part names what only an upstream that speaks Responses can get, unless it is kept here."""
+OUTPUT_TYPES = ("output_text", *TEXT_TYPES)
+
+
+def input_content(content: Any, where: str, needs: list[str] | None = None) -> str | list[Part]:
+    """The content of a user's or system message; one text that is nothing else becomes a string, which every provider
+    takes.
+
+    Raises:
+        InvalidRequest: as `chat_content`.
+    """
+    found = chat_content(content, where, needs)
+    if len(found) == 1 and isinstance(found[0], dict) and found[0].keys() == {"type", "text"}:
+        return str(found[0]["text"])
+    return found
+
+
+def chat_content(content: Any, where: str, needs: list[str] | None = None) -> str | list[Part]:
+    """The content of an item that is no assistant's, as a chat message has it.
+
+    Args:
+        needs: takes the paths of parts that no chat can hold, which are then kept as they are.
+
+    Raises:
+        InvalidRequest: it is none, or holds what no chat message can; names the field.
+    """
+    if isinstance(content, str):
+        return content
+    return [_chat_part(part, f"{where}[{index}]", needs) for index, part in _listed(content, where)]
+
+
+def answer_content(content: Any, where: str, *, may_be_empty: bool) -> dict[str, Any]:
+    """The content of an assistant's item: `content`, `refusal` and `annotations` of a chat message.
+
+    One text becomes a string, which every provider takes; so does a lone refusal its own field.
+
+    Raises:
+        InvalidRequest: it is none; names the field.
+    """
+    if isinstance(content, str):
+        return {"content": content}
+    if content == [] and may_be_empty:
+        return {"content": None}
+    parts: list[Part] = []
+    annotations: list[Any] = []
+    for index, part in _listed(content, where):
+        name = f"{where}[{index}]"
+        kind = _kind(part, name)
+        if kind == "refusal":
+            parts.append({"type": "refusal", "refusal": _text(part, "refusal", name)})
+        elif kind in OUTPUT_TYPES:
+            annotations += _annotations(part, name)
+            parts.append(_chat_text(part, name, ("annotations", "logprobs")))
+        else:
+            raise invalid(f"{name}.type", f"must be one of {', '.join((*OUTPUT_TYPES, 'refusal'))}")
+    body: dict[str, Any] = {"content": parts}
+    if len(parts) == 1:
+        only = parts[0]
+        if only["type"] == "refusal":
+            body = {"content": None, "refusal": only["refusal"]}
+        elif len(only) == 2:
+            body = {"content": only["text"]}
+    return {**body, "annotations": annotations} if annotations else body
+
+
+def _chat_part(part: Any, where: str, needs: list[str] | None) -> Part:
+    kind = _kind(part, where)
+    reference = BY_REFERENCE.get(kind)
+    if needs is not None and reference is not None and part.get(reference) is not None:
+        is_one = kind != "input_image" or part.get("image_url") is None
+        needs.append(f"{where}.{reference}" if is_one else where)
+        return dict(part)
+    if kind not in _PARTS:
+        raise invalid(f"{where}.type", f"must be one of {', '.join(_PARTS)}")
+    return _PARTS[kind](part, where)
+
+
+def _chat_text(part: Part, where: str, dropped: tuple[str, ...] = ()) -> Part:
+    return {"type": "text", "text": _text(part, "text", where), **_rest(part, "type", "text", *dropped)}
+
+
+def _chat_image(part: Part, where: str) -> Part:
+    if part.get("image_url") is None and part.get("file_id") is not None:
+        return {"type": "input_image", "file_id": _text(part, "file_id", where), **_rest(part, "type", "file_id")}
+    image = {"url": _text(part, "image_url", where)}
+    if part.get("detail") is not None:
+        image["detail"] = _text(part, "detail", where)
+    return {"type": "image_url", "image_url": image, **_rest(part, "type", "image_url", "file_id", "detail")}
+
+
+def _chat_file(part: Part, where: str) -> Part:
+    if part.get("file_url") is not None:
+        raise invalid(f"{where}.file_url", "is not supported: no URL is fetched; send file_id or file_data")
+    names = ("file_id", "file_data", "filename", "detail")
+    file = {name: _text(part, name, where) for name in names if part.get(name) is not None}
+    if "file_id" not in file and "file_data" not in file:
+        raise invalid(where, "needs file_id or file_data")
+    return {"type": "file", "file": file, **_rest(part, "type", "file_url", *names)}
+
+
+def _chat_audio(part: Part, where: str) -> Part:
+    if not isinstance(part.get("input_audio"), dict):
+        raise invalid(f"{where}.input_audio", "must be an object")
+    return part
+
+
+_PARTS: dict[str, Callable[[Part, str], Part]] = {
+    **dict.fromkeys(TEXT_TYPES, _chat_text),
+    "input_image": _chat_image,
+    "input_file": _chat_file,
+    "input_audio": _chat_audio,
+}
+
+
+def _annotations(part: Part, where: str) -> list[Any]:
+    found = part.get("annotations") or []
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise invalid(f"{where}.annotations", "must be a list of objects")
+    return [_nested(each) for each in found]
+
+
+def _nested(annotation: Part) -> Part:
+    """A citation as chat messages have it: its fields in an object of their own."""
+    if annotation.get("type") != "url_citation" or "url_citation" in annotation:
+        return annotation
+    return {"type": "url_citation", "url_citation": _rest(annotation, "type")}
+
+
+def _listed(content: Any, where: str) -> list[tuple[int, Any]]:
+    if not isinstance(content, list) or not content:
+        raise invalid(where, "must be a string or a list of at least one part")
+    return list(enumerate(content))
+
+
+def _kind(part: Any, where: str) -> str:
+    if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+        raise invalid(where, "must be an object with a type")
+    return str(part["type"])
+
+
+def _text(part: Part, name: str, where: str) -> str:
+    if not isinstance(part.get(name), str):
+        raise invalid(f"{where}.{name}", "must be a string")
+    return str(part[name])
+
+
+def _rest(part: Part, *names: str) -> Part:
+    """What else a part says, such as where a provider's cache is to break."""
+    return {name: value for name, value in part.items() if name not in names and value is not None}
+
+
+ROLES = ("user", "assistant", "system", "developer")
+STATUSES = ("completed", "incomplete", "in_progress")
+PATCHED = ("completed", "failed")
+"""Statuses of what a patch came to."""
+Item = dict[str, Any]
+
+
+@dataclass(slots=True)
+class ReadMessage:
+    """A chat message, its status, whether it is pinned, and the path of the first item that it was read from. `stands`:
+    that item stands for what was said elsewhere. `called` is the path of its first call."""
+
+    body: dict[str, Any]
+    status: str
+    where: str
+    pinned: bool = False
+    stands: bool = False
+    called: str = ""
+
+
+class ItemReader:
+    """Puts items together to messages, one after the other.
+
+    An assistant's reasoning, its text and the calls that follow are one message; so are several calls in a row: a
+    chat wants results right behind the message with their calls.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[ReadMessage] = []
+        self.needs: list[str] | None = None
+        """Takes the paths of what no chat can hold; None where that is refused."""
+        self._answer: dict[str, Any] | None = None
+        """The assistant's message, if it is the last one: calls that follow become part of it."""
+        self._reasoning: list[Item] = []
+        """Reasoning of which the message has not come yet."""
+        self._reasoning_at = ""
+        self._call_ids: dict[str, str] = {}
+        """The calls of local shells by the ids of their items, by which a result may name them."""
+        self._hosted: set[str] = set()
+        """The calls of shells that the client does not run."""
+        self._kinds: dict[str, Callable[[Item, str], None]] = {
+            "message": self._message,
+            "function_call": self._function_call,
+            "function_call_output": self._output,
+            "custom_tool_call": self._custom_call,
+            "custom_tool_call_output": self._output,
+            "reasoning": self._thought,
+            **dict.fromkeys(TYPED_CALLS, self._typed_call),
+            **{kind + OUTPUT: self._typed_output for kind in TYPED_CALLS},
+        }
+
+    def read(self, item: Any, where: str) -> None:
+        """Adds an item.
+
+        Raises:
+            InvalidRequest: it breaks a rule; names the field, at or below `where`.
+        """
+        if not isinstance(item, dict):
+            raise invalid(where, "must be an object")
+        kind = item.get("type")
+        if kind is None and "role" in item:
+            kind = "message"
+        if not isinstance(kind, str):
+            raise invalid(f"{where}.type", "must be a string")
+        if kind not in self._kinds or self._is_hosted(item, kind):
+            self.read_other(item, kind, where)
+            return
+        statuses = PATCHED if kind == PATCH + OUTPUT else STATUSES
+        if item.get("status") is not None and item["status"] not in statuses:
+            raise invalid(f"{where}.status", f"must be one of {', '.join(statuses)}")
+        pinned = item.get("pinned", False)
+        if not isinstance(pinned, bool):
+            raise invalid(f"{where}.pinned", "must be true or false")
+        if pinned and kind == "reasoning":
+            raise invalid(f"{where}.pinned", "is for messages, tool calls and their outputs")
+        self._kinds[kind](item, where)
+        if pinned:
+            self.messages[-1].pinned = True
+
+    def read_other(self, item: Item, kind: str, where: str) -> None:
+        """An item that no chat can hold."""
+        raise invalid(f"{where}.type", f"must be one of {', '.join(self._kinds)}: a chat can hold no other")
+
+    def end(self) -> None:
+        """After the last item.
+
+        Raises:
+            InvalidRequest: reasoning was not followed by what it led to.
+        """
+        if self._reasoning:
+            raise invalid(self._reasoning_at, "must be followed by an assistant's message or a tool call")
+
+    def thoughts(self, items: list[Item], where: str) -> dict[str, Any]:
+        """The fields of an assistant's message that these reasoning items are; `where` is the path of the last."""
+        texts: list[str] = []
+        for item in items:
+            content = item.get("content")
+            if not isinstance(content, list) or not content:
+                raise invalid(f"{where}.content", "must hold reasoning_text: a chat has no other form of thoughts")
+            texts += reasoning_texts(content, f"{where}.content")
+        return {"reasoning_content": "\n\n".join(texts)}
+
+    def _message(self, item: Item, where: str) -> None:
+        role = item.get("role")
+        if role not in ROLES:
+            raise invalid(f"{where}.role", f"must be one of {', '.join(ROLES)}")
+        if item.get("content") is None:
+            raise missing(f"{where}.content")
+        name = {"name": text_of(item, "name", where)} if item.get("name") is not None else {}
+        if role == "assistant":
+            partial = item.get("status") == "incomplete"
+            may_be_empty = partial or self.needs is not None
+            answer = answer_content(item["content"], f"{where}.content", may_be_empty=may_be_empty)
+            self.add_words({**answer, **name}, item, "partial" if partial else "complete", where)
+        else:
+            content = input_content(item["content"], f"{where}.content", self.needs)
+            self.add({"role": role, "content": content, **name}, where)
+
+    def _function_call(self, item: Item, where: str) -> None:
+        function = {"name": tool_name(item, where), "arguments": text_of(item, "arguments", where)}
+        self._add_call({"id": filled(item, "call_id", where), "type": "function", "function": function}, where)
+
+    def _custom_call(self, item: Item, where: str) -> None:
+        custom = {"name": tool_name(item, where), "input": text_of(item, "input", where)}
+        self._add_call({"id": filled(item, "call_id", where), "type": "custom", "custom": custom}, where)
+
+    def _typed_call(self, item: Item, where: str) -> None:
+        kind, call_id = item["type"], filled(item, "call_id", where)
+        typed = TYPED_CALLS[kind]
+        if not isinstance(item.get(typed.holds), dict):
+            raise invalid(f"{where}.{typed.holds}", "must be an object")
+        self._call_ids[str(item.get("id"))] = call_id
+        function = {"name": typed.tool, "arguments": arguments_of(kind, item[typed.holds])}
+        self._add_call({"id": call_id, "type": "function", "function": function, TYPED: kind}, where)
+
+    def _typed_output(self, item: Item, where: str) -> None:
+        kind = item["type"].removesuffix(OUTPUT)
+        named = "id" if kind == LOCAL_SHELL and item.get("call_id") is None else "call_id"
+        call_id = filled(item, named, where)
+        output = item.get("output")
+        if output is None and kind != PATCH:
+            raise missing(f"{where}.output")
+        if kind == SHELL:
+            if not isinstance(output, list) or not all(isinstance(each, dict) for each in output):
+                raise invalid(f"{where}.output", "must be a list of objects")
+        elif output is not None:
+            text_of(item, "output", where)
+        call_id = self._call_ids.get(call_id, call_id) if named == "id" else call_id
+        self.add({"role": "tool", "tool_call_id": call_id, "content": result_text(kind, item)}, where)
+
+    def _is_hosted(self, item: Item, kind: str) -> bool:
+        """Whether this is of a shell that whoever answers runs."""
+        if kind == SHELL and not is_own_call(item):
+            self._hosted.add(str(item.get("call_id")))
+            return True
+        return kind == SHELL + OUTPUT and str(item.get("call_id")) in self._hosted
+
+    def _add_call(self, call: dict[str, Any], where: str) -> None:
+        answer = self.answer(where)
+        answer.setdefault("tool_calls", []).append(call)
+        self.messages[-1].called = self.messages[-1].called or where
+
+    def answer(self, where: str) -> dict[str, Any]:
+        """The assistant's message that a call belongs to."""
+        if self._answer is None or self._reasoning:
+            return self.add_answer({"content": None}, "complete", where)
+        return self._answer
+
+    @property
+    def open_answer(self) -> dict[str, Any] | None:
+        """The assistant's message, if it is the last one."""
+        return self._answer
+
+    def _output(self, item: Item, where: str) -> None:
+        call_id = filled(item, "call_id", where)
+        if item.get("output") is None:
+            raise missing(f"{where}.output")
+        content = chat_content(item["output"], f"{where}.output", self.needs)
+        self.add({"role": "tool", "tool_call_id": call_id, "content": content}, where)
+
+    def _thought(self, item: Item, where: str) -> None:
+        self.before_thought()
+        self._reasoning.append(item)
+        self._reasoning_at = where
+        self.thoughts([item], where)
+
+    def before_thought(self) -> None:
+        """Before a reasoning item: the one before has led to something."""
+        self.end()
+
+    def add_words(self, content: dict[str, Any], item: Item, status: str, where: str) -> None:
+        """An assistant's text, as fields of its message."""
+        self.add_answer(content, status, where)
+
+    def add_answer(self, content: dict[str, Any], status: str, where: str) -> dict[str, Any]:
+        """A new message of the assistant's, with the reasoning that came before it."""
+        thoughts = self.taken_thoughts()
+        self._answer = {"role": "assistant", **content, **thoughts}
+        self.messages.append(ReadMessage(self._answer, status, where))
+        return self._answer
+
+    def taken_thoughts(self) -> dict[str, Any]:
+        """The reasoning whose message has come, as fields of it."""
+        items = self.taken_items()
+        return self.thoughts(items, self._reasoning_at) if items else {}
+
+    def taken_items(self) -> list[Item]:
+        """The same as it came."""
+        items, self._reasoning = self._reasoning, []
+        return items
+
+    def add(self, body: dict[str, Any], where: str) -> None:
+        """A message that is not the assistant's."""
+        self.end()
+        self._answer = None
+        self.messages.append(ReadMessage(body, "complete", where))
+
+
+def reasoning_texts(parts: Any, where: str) -> list[str]:
+    """The texts of reasoning.
+
+    Raises:
+        InvalidRequest: a part is something else.
+    """
+    texts: list[str] = []
+    for index, part in enumerate(parts):
+        name = f"{where}[{index}]"
+        if not isinstance(part, dict) or part.get("type") != "reasoning_text":
+            raise invalid(f"{name}.type", "must be reasoning_text")
+        texts.append(filled(part, "text", name))
+    return texts
+
+
+def text_of(item: Item, name: str, where: str) -> str:
+    """A field that must be a string.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    value = item.get(name)
+    if value is None:
+        raise missing(f"{where}.{name}")
+    if not isinstance(value, str):
+        raise invalid(f"{where}.{name}", "must be a string")
+    return value
+
+
+def filled(item: Item, name: str, where: str) -> str:
+    """The same, not empty."""
+    value = text_of(item, name, where)
+    if not value:
+        raise invalid(f"{where}.{name}", "must not be empty")
+    return value
+
+
+def tool_name(item: Item, where: str) -> str:
+    """The name of the tool that a call is for, or that is chosen, as a chat has it. Models forget names of calls, and
+    what the gateway handed out it takes back (guarantee §1.9)."""
+    name = text_of(item, "name", where)
+    return name if item.get(NAMESPACE) is None else joined(filled(item, NAMESPACE, where), name)

@@ -1,0 +1,437 @@
+"""The body of a request as that of a chat, and what is said in words of Responses alone."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from gateway.core.errors import InvalidRequest, invalid, missing
+from gateway.core.formats.responses.input import read_input
+from gateway.core.formats.responses.items import ReadMessage, filled, tool_name
+from gateway.core.formats.responses.namespaces import NAMESPACE, joined
+from gateway.core.formats.responses.sending import INSTRUCTIONS
+from gateway.core.types.chat import NativeRequest
+from gateway.core.types.items import named_file, part_at
+from gateway.core.types.typed_tools import (
+    LOCAL_SHELL,
+    OPERATIONS,
+    PATCH,
+    SHELL,
+    TYPED,
+    TYPED_TOOLS,
+    is_hosted_shell,
+    typed_kind,
+)
+
+# Tools and their choice: a request's as a chat has them. Hosted ones stay as they are.
+
+Json = dict[str, Any]
+CHOICES = ("none", "auto", "required")
+MODES = ("auto", "required")
+OWN_KINDS = ("function", "custom")
+"""Kinds of tools that clients run themselves, and that a chat has, too."""
+TEXT: Json = {"type": "string"}
+TEXTS: Json = {"type": "array", "items": TEXT}
+MILLISECONDS: Json = {"type": "integer", "description": "How long it may take, in milliseconds."}
+TYPED_FUNCTIONS: dict[str, tuple[str, Json, list[str]]] = {
+    LOCAL_SHELL: (
+        "Runs a command on the user's machine and returns what it writes.",
+        {
+            "command": {**TEXTS, "description": 'The program and its arguments, such as ["bash", "-lc", "ls -la"].'},
+            "working_directory": TEXT,
+            "env": {"type": "object", "additionalProperties": TEXT, "description": "Variables of its environment."},
+            "timeout_ms": MILLISECONDS,
+            "user": {**TEXT, "description": "Who runs it."},
+        },
+        ["command"],
+    ),
+    SHELL: (
+        "Runs commands in a shell, one after the other, and returns what each writes and how it ended.",
+        {
+            "commands": {**TEXTS, "description": "Each a whole command line."},
+            "timeout_ms": MILLISECONDS,
+            "max_output_length": {"type": "integer", "description": "The most characters of output to return."},
+        },
+        ["commands"],
+    ),
+    PATCH: (
+        "Creates, updates or deletes one file.",
+        {
+            "type": {**TEXT, "enum": [*OPERATIONS]},
+            "path": {**TEXT, "description": "The file, from the root of the workspace."},
+            "diff": {
+                **TEXT,
+                "description": "With update_file: hunks, each begun by a line of @@ and what it stands below, then the "
+                "lines around and within the change, each behind a space if it stays, - if it goes, + if it is new. "
+                "With create_file: the lines of the file, each behind +. Nothing with delete_file.",
+            },
+        },
+        ["type", "path"],
+    ),
+}
+"""What each tells a model: what it does, its arguments, and those that it needs."""
+
+
+def chat_tools(value: Any) -> tuple[list[Json], list[tuple[int, Json]]]:
+    """The tools that a chat has, and the others with their places.
+
+    Raises:
+        InvalidRequest: names `tools[i]…`.
+    """
+    if value is None:
+        return [], []
+    if not isinstance(value, list):
+        raise invalid("tools", "must be a list")
+    own: list[Json] = []
+    hosted: list[tuple[int, Json]] = []
+    named = [tool.get("name") for tool in value if isinstance(tool, dict)]
+    for index, tool in enumerate(value):
+        where = f"tools[{index}]"
+        if not isinstance(tool, dict):
+            raise invalid(where, "must be an object")
+        kind = filled(tool, "type", where)
+        if kind == NAMESPACE:
+            own += [_own(each, path) for path, each in _within(tool, where)]
+        elif kind in TYPED_TOOLS and kind not in named and not is_hosted_shell(tool):
+            own.append(_typed(tool))
+        elif kind not in OWN_KINDS:
+            hosted.append((index, tool))
+        elif isinstance(tool.get(kind), dict):  # in a chat's shape, as some clients mix them
+            own.append(tool)
+        else:
+            own.append(_own(tool, where))
+    return own, hosted
+
+
+def _own(tool: Json, where: str) -> Json:
+    return _function(tool, where) if tool["type"] == "function" else _custom(tool, where)
+
+
+def _typed(tool: Json) -> Json:
+    """A tool of a type of its own as the function that stands for it."""
+    does, arguments, needs = TYPED_FUNCTIONS[TYPED_TOOLS[tool["type"]]]
+    skills = (tool.get("environment") or {}).get("skills") if isinstance(tool.get("environment"), dict) else ()
+    told = [f"{s.get('name')} ({s.get('path')}): {s.get('description')}" for s in skills or () if isinstance(s, dict)]
+    description = "\n".join([does, *(["Skills, each a folder with a SKILL.md to read first:"] if told else []), *told])
+    schema = {"type": "object", "properties": arguments, "required": needs, "additionalProperties": False}
+    function = {"name": tool["type"], "description": description, "parameters": schema}
+    return {"type": "function", "function": function, TYPED: tool}
+
+
+def _within(group: Json, where: str) -> list[tuple[str, Json]]:
+    """The tools of a namespace, under names in one piece, each with its path."""
+    namespace, tools = filled(group, "name", where), group.get("tools")
+    if not isinstance(tools, list):
+        raise invalid(f"{where}.tools", "must be a list")
+    found = []
+    for index, tool in enumerate(tools):
+        path = f"{where}.tools[{index}]"
+        if not isinstance(tool, dict) or tool.get("type") not in OWN_KINDS:
+            raise invalid(path, f"must be an object of type {' or '.join(OWN_KINDS)}")
+        found.append((path, {**tool, "name": joined(namespace, filled(tool, "name", path))}))
+    return found
+
+
+def _function(tool: Json, where: str) -> Json:
+    filled(tool, "name", where)
+    return {"type": "function", "function": _given(tool)}
+
+
+def _custom(tool: Json, where: str) -> Json:
+    filled(tool, "name", where)
+    custom = _given(tool)
+    shape = custom.get("format")
+    if isinstance(shape, dict) and shape.get("type") == "grammar" and "grammar" not in shape:
+        grammar = {name: value for name, value in shape.items() if name != "type"}
+        custom["format"] = {"type": "grammar", "grammar": grammar}
+    return {"type": "custom", "custom": custom}
+
+
+def _given(tool: Json) -> Json:
+    return {name: value for name, value in tool.items() if name != "type" and value is not None}
+
+
+class ToolChoice(NamedTuple):
+    """Which tool is to be called: `chat` is the choice as a chat has it, without hosted tools."""
+
+    chat: Any
+    names_hosted: bool = False
+    forces_hosted: bool = False
+
+
+def chat_tool_choice(value: Any, typed: Collection[str] = ()) -> ToolChoice:
+    """The choice of a request.
+
+    Args:
+        typed: the types of its tools that stand as functions.
+
+    Raises:
+        InvalidRequest: names `tool_choice…`.
+    """
+    if value is None or isinstance(value, str):
+        if value not in (None, *CHOICES):
+            raise invalid("tool_choice", f"must be one of {', '.join(CHOICES)}, or an object")
+        return ToolChoice(value)
+    if not isinstance(value, dict):
+        raise invalid("tool_choice", "must be a string or an object")
+    kind = filled(value, "type", "tool_choice")
+    if kind in (*OWN_KINDS, *typed):
+        return ToolChoice(_chosen(value, "tool_choice"))
+    if kind == "allowed_tools":
+        return _allowed(value, typed)
+    return ToolChoice(None, names_hosted=True, forces_hosted=True)
+
+
+def _chosen(value: Json, where: str) -> Json:
+    kind = value["type"]
+    if kind in TYPED_TOOLS:
+        return {"type": "function", "function": {"name": kind}}
+    if isinstance(value.get(kind), dict):
+        return value
+    filled(value, "name", where)
+    return {"type": kind, kind: {"name": tool_name(value, where)}}
+
+
+def _allowed(value: Json, typed: Collection[str]) -> ToolChoice:
+    if isinstance(value.get("allowed_tools"), dict):
+        return ToolChoice(value)
+    if value.get("mode") not in MODES:
+        raise invalid("tool_choice.mode", f"must be one of {', '.join(MODES)}")
+    tools = value.get("tools")
+    if tools is None:
+        raise missing("tool_choice.tools")
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise invalid("tool_choice.tools", "must be a list of objects")
+    own = [(index, tool) for index, tool in enumerate(tools) if tool.get("type") in (*OWN_KINDS, *typed)]
+    chosen = [_chosen(tool, f"tool_choice.tools[{index}]") for index, tool in own]
+    names_hosted = len(own) < len(tools)
+    if names_hosted and not own:
+        return ToolChoice("none", names_hosted=True, forces_hosted=value["mode"] == "required")
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": value["mode"], "tools": chosen}}
+    return ToolChoice(allowed, names_hosted=names_hosted)
+
+
+LOGPROBS = "message.output_text.logprobs"
+SAME = (
+    *("model", "temperature", "top_p", "parallel_tool_calls", "service_tier", "user", "safety_identifier"),
+    *("prompt_cache_key", "prompt_cache_retention", "metadata", "store", "stream"),
+    *("conversation", "context", "attachments", "agent", "memory"),
+)
+"""Fields that a chat has by the same name, the gateway's own among them."""
+TRANSLATED = (
+    *("input", "instructions", "tools", "tool_choice", "text", "reasoning", "max_output_tokens", "top_logprobs"),
+    *("include", "stream_options", "truncation", "background", "previous_response_id", "context_management"),
+)
+NAMED_HERE = {
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "verbosity": "text.verbosity",
+    "reasoning_effort": "reasoning.effort",
+}
+"""What errors of a chat name, by what they are called here."""
+PATH = re.compile(r"messages\[(\d+)\]((?:\.\w+|\[\d+\])*)")
+NO_CHATS = ("instructions", "tools", "tool_choice", "text", "reasoning", "include", "max_tool_calls", "prompt")
+"""Fields that a chat cannot have in these words."""
+TRUNCATIONS = ("auto", "disabled")
+OUTPUT_FIELDS = {".content": ".output", ".tool_call_id": ".call_id"}
+OF_FILE = re.compile(r"(\.content\[(\d+)\])\.file(\.\w+)?")
+Place = tuple[str, str, str]
+"""The path of an item, the role of the message that it is, and the path of its first call. The role is `STANDS`
+where the item stands for what is elsewhere, so that nothing below it is told."""
+STANDS = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesReading:
+    """`chat` is the body of a chat that asks the same; `places` tell where in the request its messages were read from.
+    In `native.fields`, `tools` are the hosted ones, which belong beside those of the chat."""
+
+    chat: Json
+    native: NativeRequest
+    places: tuple[Place, ...]
+    whole: bool = False
+    """The client wants to be told if not all of it fits: `truncation: disabled`, in so many words."""
+    previous: str | None = None
+    """`previous_response_id`."""
+    threshold: int | None = None
+    """Tokens that a prompt may have before it is compacted (`context_management`)."""
+    said: frozenset[str] = frozenset()
+    """Fields that the client said in a chat's words, amid those of Responses."""
+
+    def own_name(self, path: str) -> str:
+        """How the request calls a field of the chat."""
+        found = PATH.match(path)
+        if found is None:
+            return path if path in self.said else NAMED_HERE.get(path, path)
+        index, below = int(found[1]), found[2]
+        place, role, called = self.places[index] if index < len(self.places) else ("input", "", "")
+        if place == "instructions" or role == STANDS:
+            return place
+        if called and not path[found.end(1) + 1 :]:  # of an answer with calls no rule is broken but by these
+            return called
+        if (of_file := OF_FILE.fullmatch(below)) is not None:
+            below = of_file[1] + self._file_field(index, int(of_file[2]), of_file[3])
+        if role == "tool":
+            below = next(
+                (new + below[len(old) :] for old, new in OUTPUT_FIELDS.items() if below.startswith(old)), below
+            )
+        return place + below + path[found.end() :]
+
+    def _file_field(self, message: int, part: int, named: str) -> str:
+        """What of an `input_file` holds its file."""
+        if named:
+            return named
+        by_id = named_file(part_at(self.chat["messages"], message, part)) is not None
+        return ".file_id" if by_id else ".file_data"
+
+
+def read_request(body: Mapping[str, Any]) -> ResponsesReading:
+    """
+    Raises:
+        InvalidRequest: a field breaks a rule; `param` names it.
+    """
+    if body.get("background"):
+        text = "background responses are not served: send background false, or leave it out."
+        raise InvalidRequest(text, param="background", code="unsupported_parameter")
+    truncation = body.get("truncation")
+    if truncation not in (None, *TRUNCATIONS):
+        raise invalid("truncation", f"must be one of {', '.join(TRUNCATIONS)}")
+    messages, needs, hosted = read_input(body.get("input"))
+    bodies, places = [each.body for each in messages], [_place(each) for each in messages]
+    instructions = body.get("instructions")
+    if instructions is not None:
+        if not isinstance(instructions, str):
+            raise invalid("instructions", "must be a string")
+        if instructions:
+            bodies, places = (
+                [{"role": "system", "content": instructions}, *bodies],
+                [("instructions", "system", ""), *places],
+            )
+    chat: Json = {name: body[name] for name in SAME if body.get(name) is not None}
+    chat["messages"] = bodies
+    pinned = [len(bodies) - len(messages) + index for index, each in enumerate(messages) if each.pinned]
+    for index in pinned:
+        bodies[index] = {**bodies[index], "pinned": True}
+    native: Json = {k: v for k, v in body.items() if k not in SAME and k not in TRANSLATED and v is not None}
+    if instructions:
+        native[INSTRUCTIONS] = instructions
+    if "prompt" in native:
+        needs.append("prompt")
+    needs += _tools(body, chat, native, hosted)
+    _words(body, chat, native)
+    previous = body.get("previous_response_id")
+    if previous is not None and not isinstance(previous, str):
+        raise invalid("previous_response_id", "must be a string")
+    if previous is not None and body.get("conversation") is not None:
+        text = "previous_response_id and conversation name two histories: send one of them."
+        raise InvalidRequest(text, param="previous_response_id", code="invalid_value")
+    native_words = NativeRequest("responses", native, tuple(needs), hosted=tuple(hosted))
+    return ResponsesReading(chat, native_words, tuple(places), truncation == "disabled", previous, _threshold(body))
+
+
+def _place(message: ReadMessage) -> Place:
+    return message.where, STANDS if message.stands else str(message.body["role"]), message.called
+
+
+def _threshold(body: Mapping[str, Any]) -> int | None:
+    """The least of the thresholds of `context_management`."""
+    given = body.get("context_management")
+    if given is None:
+        return None
+    if not isinstance(given, list):
+        raise invalid("context_management", "must be a list")
+    found: list[int] = []
+    for index, each in enumerate(given):
+        where = f"context_management[{index}]"
+        if not isinstance(each, dict) or each.get("type") != "compaction":
+            raise invalid(f"{where}.type", "must be compaction")
+        limit = each.get("compact_threshold")
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+            raise invalid(f"{where}.compact_threshold", "must be a whole number of at least 1")
+        found += [limit] if limit is not None else []
+    return min(found, default=None)
+
+
+def read_as_chat(body: Mapping[str, Any]) -> ResponsesReading:
+    """A body that has the words of Responses and is answered as a chat, as some clients send them: whatever else it
+    says is said to a chat.
+
+    Raises:
+        InvalidRequest: a field breaks a rule; `param` names it.
+    """
+    reading = read_request({name: value for name, value in body.items() if name != "background"})
+    others = {name: value for name, value in reading.native.fields.items() if name not in NO_CHATS}
+    native = {name: value for name, value in reading.native.fields.items() if name in NO_CHATS}
+    if body.get("stream_options") is not None:
+        others["stream_options"] = body["stream_options"]
+    chat = {**others, **reading.chat}
+    return replace(reading, chat=chat, native=replace(reading.native, fields=native), said=frozenset(others))
+
+
+def _tools(body: Mapping[str, Any], chat: Json, native: Json, run: list[tuple[str, str]]) -> list[str]:
+    """Puts tools and their choice where they belong.
+
+    Args:
+        run: gets paths and types of the hosted ones.
+
+    Returns:
+        The paths of those that no chat can do without: a choice that forces a hosted one.
+    """
+    own, hosted = chat_tools(body.get("tools"))
+    given = body.get("tool_choice")
+    choice = chat_tool_choice(given, [tool["function"].get("name") for tool in own if typed_kind(tool)])
+    run += [(f"tools[{index}]", str(tool["type"])) for index, tool in hosted]
+    if own:
+        chat["tools"] = own
+    else:
+        chat.pop("parallel_tool_calls", None)
+    if hosted:
+        native["tools"] = [tool for _, tool in hosted]
+    if own and choice.chat is not None:
+        chat["tool_choice"] = choice.chat
+    if choice.names_hosted or (hosted and not own and given is not None):
+        native["tool_choice"] = given
+    return ["tool_choice"] if choice.forces_hosted or (given == "required" and hosted and not own) else []
+
+
+def _words(body: Mapping[str, Any], chat: Json, native: Json) -> None:
+    """How the answer is to be: its format, its length, its thoughts."""
+    text, reasoning = dict(_object(body, "text")), dict(_object(body, "reasoning"))
+    shape = text.pop("format", None)
+    if shape is not None:
+        chat["response_format"] = _response_format(shape)
+    for fields, name, chat_name in ((text, "verbosity", "verbosity"), (reasoning, "effort", "reasoning_effort")):
+        value = fields.pop(name, None)
+        if value is not None:
+            chat[chat_name] = value
+    if body.get("max_output_tokens") is not None:
+        chat["max_completion_tokens"] = body["max_output_tokens"]
+    include = body.get("include") or []
+    if not isinstance(include, list) or not all(isinstance(each, str) for each in include):
+        raise invalid("include", "must be a list of strings")
+    if LOGPROBS in include or body.get("top_logprobs"):
+        chat["logprobs"] = True
+        chat["top_logprobs"] = body.get("top_logprobs") or 0
+    others = [each for each in include if each != LOGPROBS]
+    for name, rest in (("text", text), ("reasoning", reasoning), ("include", others)):
+        if rest:
+            native[name] = rest
+
+
+def _response_format(shape: Any) -> Json | None:
+    if not isinstance(shape, dict) or not isinstance(shape.get("type"), str):
+        raise invalid("text.format", "must be an object with a type")
+    if shape["type"] != "json_schema" or "json_schema" in shape:
+        return shape
+    schema = {name: value for name, value in shape.items() if name != "type" and value is not None}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _object(body: Mapping[str, Any], name: str) -> Json:
+    value = body.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise invalid(name, "must be an object")
+    return value

@@ -1,0 +1,228 @@
+"""A chat of the inner form as a request for a response."""
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+from gateway.core.types.items import CUSTOM, FUNCTION, call_kind, input_parts, is_own_call, ordered, output_parts
+from gateway.core.types.tool_steps import text_of
+from gateway.core.types.typed_tools import (
+    LOCAL_SHELL,
+    OUTPUT,
+    SHELL,
+    TYPED,
+    TYPED_CALLS,
+    result_item,
+    typed_item,
+    typed_kind,
+)
+
+Json = dict[str, Any]
+SEALED = "reasoning.encrypted_content"
+LOGPROBS = "message.output_text.logprobs"
+SPOKEN = "messages tools tool_choice response_format verbosity reasoning_effort max_tokens max_completion_tokens"
+TRANSLATED = frozenset((*SPOKEN.split(), "logprobs", "stream_options"))
+"""Fields of a chat that a response has in other words. All others go up as they are; the upstream may refuse them."""
+NEUTRAL: Json = {"n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}, "stop": [], "functions": []}
+"""What says nothing, where a response has no such field: SDKs send it all the same."""
+OURS = ("previous_response_id", "conversation")
+"""What names a history here says nothing to an upstream, which is sent all of it."""
+INSTRUCTIONS = "instructions"
+JOINED = ("text", "reasoning", "tools", "include", INSTRUCTIONS)
+"""Fields to which both a chat's words and the request's own add."""
+Calls = dict[str, Json]
+"""The items of calls so far by their ids."""
+
+
+def response_request(chat: Mapping[str, Any], native: Mapping[str, Any] | None = None) -> Json:
+    """The request that asks the same as a chat, with what the client said in words of Responses (`native`).
+
+    Thoughts and hosted calls of earlier answers go back where they stood. Nothing is kept by the upstream unless the
+    chat says so; then thoughts are asked for sealed, as the upstream has to be given them again.
+    """
+    own: Json = dict(native or {})
+    request = {name: value for name, value in chat.items() if name not in TRANSLATED and not _says_nothing(name, value)}
+    request |= {name: value for name, value in own.items() if name not in (*JOINED, *OURS)}
+    request.setdefault("store", False)
+    keeps = bool(request["store"])
+    messages = chat["messages"]
+    if (said := own.get(INSTRUCTIONS)) and messages[:1] == [{"role": "system", "content": said}]:
+        request[INSTRUCTIONS], messages = said, messages[1:]
+    request["input"] = input_items(messages, keeps=keeps)
+    limit = chat.get("max_completion_tokens") or chat.get("max_tokens")
+    if limit is not None:
+        request["max_output_tokens"] = limit
+    tools = [_tool(tool, strict=None if native is not None else False) for tool in chat.get("tools") or ()]
+    if tools or own.get("tools"):
+        request["tools"] = [*tools, *(own.get("tools") or ())]
+    if "tool_choice" not in own and chat.get("tool_choice") is not None:
+        typed = [tool["function"].get("name") for tool in chat.get("tools") or () if typed_kind(tool)]
+        request["tool_choice"] = _tool_choice(chat["tool_choice"], typed)
+    include = [*(own.get("include") or ())]
+    if chat.get("logprobs"):
+        include.append(LOGPROBS)
+    if not keeps and SEALED not in include:
+        include.append(SEALED)
+    fields = {"text": _text(chat, own), "reasoning": _reasoning(chat, own), "include": include}
+    request |= {name: value for name, value in fields.items() if value}
+    options = {k: v for k, v in (chat.get("stream_options") or {}).items() if k != "include_usage"}
+    return {**request, "stream_options": options} if options else request
+
+
+def _says_nothing(name: str, value: Any) -> bool:
+    return value is None or (name in NEUTRAL and value == NEUTRAL[name])
+
+
+def _text(chat: Mapping[str, Any], own: Json) -> Json:
+    text = dict(own.get("text") or {})
+    shape = chat.get("response_format")
+    if isinstance(shape, dict):
+        schema = shape.get("json_schema")
+        text["format"] = {"type": "json_schema", **schema} if isinstance(schema, dict) else shape
+    if chat.get("verbosity") is not None:
+        text["verbosity"] = chat["verbosity"]
+    return text
+
+
+def _reasoning(chat: Mapping[str, Any], own: Json) -> Json:
+    reasoning = dict(own.get("reasoning") or {})
+    if chat.get("reasoning_effort") is not None:
+        reasoning["effort"] = chat["reasoning_effort"]
+    return reasoning
+
+
+def _tool(tool: Any, *, strict: bool | None) -> Any:
+    """A tool with its fields beside its type. `strict`: what holds for functions that do not say, as a chat's are not
+    strict and a response's are."""
+    if not isinstance(tool, dict):
+        return tool
+    if typed_kind(tool):
+        return tool[TYPED]
+    kind = tool.get("type")
+    inner = tool.get(str(kind))
+    if kind not in ("function", "custom") or not isinstance(inner, dict):
+        return tool
+    found = {"type": kind, **inner}
+    if kind == "function":
+        found.setdefault("parameters", None)
+        if strict is not None:
+            found.setdefault("strict", strict)
+    shape = inner.get("format")
+    if isinstance(shape, dict) and isinstance(shape.get("grammar"), dict):
+        found["format"] = {"type": "grammar", **shape["grammar"]}
+    return found
+
+
+def _tool_choice(choice: Any, typed: Container[str]) -> Any:
+    """`typed`: the names of functions that are tools of types of their own."""
+    if not isinstance(choice, dict):
+        return choice
+    kind = choice.get("type")
+    inner = choice.get(str(kind))
+    if not isinstance(inner, dict):
+        return choice
+    if kind == "allowed_tools":
+        return {"type": kind, **inner, "tools": [_tool_choice(tool, typed) for tool in inner.get("tools") or ()]}
+    name = inner.get("name")
+    return {"type": name} if name in typed else {"type": kind, "name": name}
+
+
+def input_items(messages: list[Json], *, keeps: bool = False) -> list[Json]:
+    """The messages as items. `keeps`: the upstream keeps responses, so that it knows its items by their ids."""
+    found: list[Json] = []
+    calls: Calls = {}
+    for message in messages:
+        role = message.get("role")
+        if role == "assistant":
+            found += _answer(message, calls, keeps=keeps)
+        elif role in ("tool", "function"):
+            found.append(_output(message, calls))
+        else:
+            content = message.get("content")
+            found.append({"role": role, "content": content if isinstance(content, str) else input_parts(content)})
+    return found
+
+
+def _answer(message: Json, calls: Calls, *, keeps: bool) -> list[Json]:
+    """An assistant's message: thoughts and hosted calls, its words, its calls; or all of them in their own order. Items
+    keep their ids where none of their thoughts is left out: their maker knows of it by their ids."""
+    items = [item for name in ("reasoning_items", "output_items") for item in message.get(name) or ()]
+    items = [item for item in items if isinstance(item, dict)]
+    kept = [_given_back(item) if keeps or _stands_alone(item) else {} for item in items]
+    words = _words(message)
+    phase = {"phase": message["phase"]} if isinstance(message.get("phase"), str) else {}
+    said = [{"role": "assistant", "content": words, **phase}] if words else []
+    made = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
+    if isinstance(message.get("function_call"), dict):  # as calls were made before there were tools
+        made.append({"id": message["function_call"].get("name"), "function": message["function_call"]})
+    found = ordered(message, kept, said, [_call(call, calls) for call in made], _apart)
+    return found if all(kept) else unnamed(found)
+
+
+def unnamed(items: Iterable[Json]) -> list[Json]:
+    """The items, messages and calls without their ids."""
+    return [
+        {k: v for k, v in each.items() if k != "id"}
+        if each.get("type") in (None, "message") or (is_own_call(each) and each["type"] != LOCAL_SHELL)
+        else each
+        for each in items
+    ]
+
+
+def _apart(entry: Json, number: int) -> Json:
+    """One of an answer's messages, as it came."""
+    content = entry["content"]
+    return {**entry, "content": content if isinstance(content, str) else _parts(content)}
+
+
+def _stands_alone(item: Json) -> bool:
+    """Whether an upstream that keeps nothing understands an item: thoughts are sealed in it, or there to be read."""
+    return item.get("type") != "reasoning" or bool(item.get("encrypted_content") or item.get("content"))
+
+
+def _given_back(item: Json) -> Json:
+    """An item as it came, without what is null, as some upstreams send fields that they do not take, and without its
+    number in a stream."""
+    found = {name: value for name, value in item.items() if value is not None and name != "index"}
+    return {"summary": [], **found} if item.get("type") == "reasoning" else found
+
+
+def _words(message: Json) -> str | list[Json]:
+    content = message.get("content")
+    if isinstance(content, str) and not message.get("refusal") and not message.get("annotations"):
+        return content
+    return _parts(part for part in output_parts(message) if _says_something(part))
+
+
+def _parts(parts: Iterable[Any]) -> list[Json]:
+    return [{k: v for k, v in part.items() if k != "logprobs"} for part in parts if isinstance(part, dict)]
+
+
+def _says_something(part: Json) -> bool:
+    return part.get("type") != "output_text" or bool(part.get("text"))
+
+
+def _call(call: Json, calls: Calls) -> Json:
+    call_id, kind = str(call.get("id")), call_kind(call)
+    custom, function = call.get("custom") or {}, call.get("function") or {}
+    if kind in TYPED_CALLS:
+        found = {"call_id": call_id, "status": "completed", **typed_item(kind, function.get("arguments"))}
+        found |= {"id": f"lsh_{call_id}"} if kind == LOCAL_SHELL else {}  # which must have one
+    elif kind == CUSTOM:
+        found = {"type": kind, "call_id": call_id, "name": custom.get("name"), "input": custom.get("input") or ""}
+    else:
+        arguments = function.get("arguments") or "{}"
+        found = {"type": kind, "call_id": call_id, "name": function.get("name"), "arguments": arguments}
+    calls[call_id] = found
+    return found
+
+
+def _output(message: Json, calls: Calls) -> Json:
+    call_id, content = str(message.get("tool_call_id") or message.get("name")), message.get("content")
+    call = calls.get(call_id) or {}
+    kind = call.get("type", FUNCTION)
+    if kind not in TYPED_CALLS:
+        output = input_parts(content) if isinstance(content, list) else content or ""
+        return {"type": kind + OUTPUT, "call_id": call_id, "output": output}
+    found = {"id" if kind == LOCAL_SHELL else "call_id": call_id, "type": kind + OUTPUT}
+    limit = call["action"].get("max_output_length") if kind == SHELL else None  # which is to be told again
+    return {**found, **result_item(kind, text_of(content)), **({"max_output_length": limit} if limit else {})}

@@ -1,0 +1,223 @@
+"""A streamed answer put together, as far as it has come: the completion that it would have been."""
+
+from typing import Any
+
+from gateway.core.errors import UpstreamInvalidResponse
+from gateway.core.types.items import ANTHROPIC_EVENTS, ITEM_ORDER
+
+NOT_ENVELOPE = frozenset(("choices", "usage", "object"))
+MAX_ANSWER_CHARS = 64 * 2**20
+"""Characters of a streamed answer, which is kept until it is stored; about the size that a whole one may have."""
+NUMBERED = ("annotations", "reasoning_items", "output_items", ITEM_ORDER)
+"""Lists of a delta whose entries may be numbered, as OpenAI's SDK demands to put a stream together."""
+
+
+class StreamRecord:
+    """What has been delivered so far: choices, usage, finish reasons and upstream's own fields."""
+
+    def __init__(self, choices: int) -> None:
+        self._expected = choices
+        self._messages: dict[int, _Message] = {}
+        self._finish: dict[int, Any] = {}
+        self._unfinished: set[int] = set()
+        self._logprobs: dict[int, dict[str, Any]] = {}
+        self._envelope: dict[str, Any] = {}
+        self._chars = 0
+        self.usage: dict[str, Any] | None = None
+
+    def add(self, chunk: dict[str, Any]) -> None:
+        """Takes in a chunk as upstream sent it.
+
+        Raises:
+            UpstreamInvalidResponse: the answer has become longer than any whole answer may be.
+        """
+        for key, value in chunk.items():
+            if value is not None and key not in NOT_ENVELOPE:
+                self._envelope[key] = value
+        if isinstance(chunk.get("usage"), dict):
+            self.usage = chunk["usage"]
+        for choice in chunk.get("choices") or ():
+            index = choice["index"]
+            message = self._messages.get(index)
+            if message is None:
+                message = self._messages[index] = _Message()
+                if index not in self._finish:
+                    self._unfinished.add(index)
+            delta = choice.get("delta")
+            if delta:
+                self._chars += message.add(delta)
+            if choice.get("finish_reason"):
+                self._finish[index] = choice["finish_reason"]
+                self._unfinished.discard(index)
+            logprobs = choice.get("logprobs")
+            if isinstance(logprobs, dict):
+                _merge_lists(self._logprobs.setdefault(index, {}), logprobs)
+        if self._chars > MAX_ANSWER_CHARS:
+            raise UpstreamInvalidResponse(f"The upstream's answer exceeds {MAX_ANSWER_CHARS} characters.")
+
+    @property
+    def begun_are_finished(self) -> bool:
+        """Whether every choice that has begun has its finish reason."""
+        return bool(self._finish) and not self._unfinished
+
+    @property
+    def asked_are_finished(self) -> bool:
+        """Whether every choice that was asked for has its finish reason."""
+        return len(self._finish) >= self._expected
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of an answer has been delivered."""
+        return bool(self._messages)
+
+    @property
+    def envelope(self) -> dict[str, Any]:
+        """Upstream's fields beside choices and usage, each as it was said last."""
+        return self._envelope
+
+    def missing_finishes(self) -> list[dict[str, Any]]:
+        """Finish choices for an upstream that said it was done without saying why."""
+        found = []
+        for index in sorted(self._messages) or [0]:
+            if index not in self._finish:
+                calls = index in self._messages and self._messages[index].calls
+                reason = "tool_calls" if calls else "stop"
+                found.append({"index": index, "delta": {}, "finish_reason": reason})
+        return found
+
+    def last_finish(self) -> list[dict[str, Any]]:
+        """The finish choice that came last, to be said again where the bill is still to be put."""
+        index, reason = next(reversed(self._finish.items()))
+        return [{"index": index, "delta": {}, "finish_reason": reason}]
+
+    def completion(self) -> dict[str, Any]:
+        """The answer as if it had not been streamed."""
+        choices = []
+        for index in sorted(self._messages):
+            message = self._messages[index].whole()
+            choice = {"index": index, "message": message, "finish_reason": self._finish.get(index)}
+            choice["logprobs"] = self._logprobs.get(index)
+            choices.append(choice)
+        return {**self._envelope, "object": "chat.completion", "choices": choices}
+
+
+class _Message:
+    """The message of one choice. Texts are kept in pieces until they are asked for: adding to a text would copy it
+    each time."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, dict[str, Any]] = {}
+        self._fields: dict[str, Any] = {"role": "assistant", "content": None}
+        self._texts: dict[str, list[str]] = {}
+
+    def add(self, delta: dict[str, Any]) -> int:
+        """Adds what came; returns how many characters of text that is, roughly."""
+        chars = 0
+        for key, value in delta.items():
+            if type(value) is str and key != "role":
+                pieces = self._texts.get(key)
+                if pieces is None:
+                    pieces = self._texts[key] = []
+                pieces.append(value)
+                chars += len(value)
+            elif value is None or key == ANTHROPIC_EVENTS:
+                continue
+            elif key == "tool_calls":
+                _merge_calls(self.calls, value)
+                chars += len(str(value))
+            else:
+                self._texts.pop(key, None)
+                _merge(self._fields, {key: value})
+                chars += len(str(value))
+        return chars
+
+    def whole(self) -> dict[str, Any]:
+        message = {**self._fields, **{key: "".join(pieces) for key, pieces in self._texts.items()}}
+        if self.calls:
+            message["tool_calls"] = [_function_whole(self.calls[index]) for index in sorted(self.calls)]
+            message["content"] = message["content"] or None  # as a plain answer has it: some providers refuse ""
+        return message
+
+
+def _function_whole(call: dict[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    if function is None:
+        return call
+    arguments = function["arguments"]
+    whole = {**function, "arguments": "".join(arguments) if isinstance(arguments, list) else arguments}
+    return {**call, "function": whole}
+
+
+def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
+    for key, value in delta.items():
+        if value is None:
+            continue
+        if key == "thinking_blocks" and isinstance(value, list):
+            message[key] = _merge_thoughts(message.get(key) or [], value)
+        elif key in NUMBERED and isinstance(value, list):
+            message[key] = [*(message.get(key) or ()), *map(_without_number, value)]
+        elif isinstance(value, str) and isinstance(message.get(key), str) and key != "role":
+            message[key] += value
+        elif isinstance(value, list) and isinstance(message.get(key), list):
+            message[key] = message[key] + value
+        elif isinstance(value, dict) and isinstance(message.get(key), dict):
+            merged = dict(message[key])
+            _merge(merged, value)
+            message[key] = merged
+        else:
+            message[key] = value
+
+
+def _without_number(entry: Any) -> Any:
+    return {k: v for k, v in entry.items() if k != "index"} if isinstance(entry, dict) else entry
+
+
+def _merge_thoughts(blocks: list[Any], fragments: list[Any]) -> list[Any]:
+    """A thought comes in pieces, its signature last; the model takes it back only as it was, whole."""
+    merged = list(blocks)
+    for fragment in fragments:
+        if merged and _continues(merged[-1], fragment):
+            text = f"{merged[-1].get('thinking') or ''}{fragment.get('thinking') or ''}"
+            merged[-1] = {**merged[-1], **fragment, "thinking": text}
+        else:
+            merged.append(fragment)
+    return merged
+
+
+def _continues(block: Any, fragment: Any) -> bool:
+    if not isinstance(block, dict) or not isinstance(fragment, dict) or block.get("signature"):
+        return False
+    return block.get("type") == fragment.get("type") == "thinking"
+
+
+def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any]]) -> None:
+    for position, fragment in enumerate(fragments):
+        index = fragment.get("index")
+        index = index if isinstance(index, int) else position
+        call = calls.get(index)
+        if call is None:
+            call = calls[index] = {"id": "", "type": "function", "function": {"name": "", "arguments": []}}
+        for key, value in fragment.items():
+            if key == "function" and isinstance(value, dict):
+                function = call.setdefault("function", {"name": "", "arguments": []})
+                for name, text in value.items():
+                    if text is None:
+                        continue
+                    known = function.get(name)
+                    if name == "arguments" and isinstance(known, list) and isinstance(text, str):
+                        known.append(text)
+                        continue
+                    function[name] = known + text if isinstance(known, str) and isinstance(text, str) else text
+            elif key == "custom" and isinstance(value, dict):
+                call.pop("function", None)
+                _merge(call.setdefault("custom", {}), value)
+            elif key == "id":
+                call["id"] = value or call["id"]
+            elif key != "index" and value is not None:
+                call[key] = value
+
+
+def _merge_lists(target: dict[str, Any], more: dict[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, list):
+            target.setdefault(key, []).extend(value)

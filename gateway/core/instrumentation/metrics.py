@@ -1,0 +1,421 @@
+"""Counts of what happened, for `GET /metrics` (guarantee §9).
+
+Plain dicts and lists, written on the event loop's thread alone: counting takes a few microseconds a request and needs
+neither locks nor Prometheus' library, which `api/operations.py` loads with the first `GET /metrics`. No count names a
+tenant.
+"""
+
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from gateway.core.clock import SystemClock
+from gateway.core.errors import UpstreamError, UpstreamOverflow, UpstreamRefused
+from gateway.core.types.bill import CallCost, Purpose, usage_of
+from gateway.core.types.turn import LedgerEntry
+
+SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+OTHER = "other"
+REFUSED_ALL = (401, 403, 408, 429)
+"""Statuses by which an upstream refuses whatever it is asked now."""
+MAX_UNLISTED = 100
+"""Models that are no names of `model_list` but have a label of their own."""
+LONGEST_NAME = 128
+"""Characters of such a name."""
+MAX_REASONS = 50
+"""Of reasons for a fallback, and of kinds of warnings; there are about half as many."""
+MAX_RECENT = 100
+"""Requests whose windows are summed up for health."""
+ENDPOINTS = (
+    "/health/live",
+    "/health/ready",
+    "/metrics",
+    "/mcp",
+    "/v1/chat/completions",
+    "/v1/models",
+    "/api/v1/chat",
+    "/api/v1/chat/stream",
+)
+PAGE = "/ui"
+"""With all that is below it."""
+RELAYED = frozenset(
+    (
+        "audio",
+        "batches",
+        "completions",
+        "embeddings",
+        "files",
+        "fine_tuning",
+        "images",
+        "moderations",
+        "responses",
+        "uploads",
+        "vector_stores",
+    )
+)
+OF_THE_MOMENT = ("in_flight", "kept_bytes", "turns_running", "hooks_waiting", "planners_resting")
+"""Fields of `MetricCounts` that end with their process."""
+HELD = ("cache_bytes", "deployments_in_flight", "deployments_resting")
+"""Those of them that have labels."""
+CLOCK = SystemClock()
+METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
+
+
+class BucketHistogram:
+    """How often a value was within each of `bounds`, beyond them last."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Counts a value, such as a time in seconds."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def copy(self) -> "BucketHistogram":
+        """A copy."""
+        copied = BucketHistogram(self.bounds)
+        copied.counts, copied.total = self.counts.copy(), self.total
+        return copied
+
+
+@dataclass(slots=True)
+class MetricCounts:
+    """Everything counted since the process began; the keys are the labels' values in the order named."""
+
+    in_flight: int = 0
+    kept_bytes: int = 0
+    """Memory of conversations that are kept to go on with."""
+    recognised: int = 0
+    """Requests that began with the bytes of an earlier one."""
+    cache_bytes: Counter[tuple[str]] = field(default_factory=Counter)
+    """Memory of what else is kept in the process: search `indexes`, and the cache's `values` without Redis."""
+    cache_reads: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What was looked for: `paths` of conversations, search `indexes`, `documents`; and whether it was there: `hit`,
+    `miss`."""
+    turns_running: int = 0
+    hooks_waiting: int = 0
+    """Events that wait for their hooks."""
+    hooks_lost: int = 0
+    planners_resting: int = 0
+    """By planner and tenant."""
+    requests: Counter[tuple[str, str, str, str, str]] = field(default_factory=Counter)
+    """By endpoint, method, model, stream (`true` or `false`) and status; 499: the client left before an answer."""
+    durations: dict[tuple[str, str, str], BucketHistogram] = field(default_factory=dict)
+    """By endpoint, model and stream."""
+    first_chunks: dict[tuple[str], BucketHistogram] = field(default_factory=dict)
+    """By model."""
+    bills: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By model and the turn's status; a row of the ledger each."""
+    unpriced: Counter[tuple[str]] = field(default_factory=Counter)
+    """Bills whose model has no known price, by model."""
+    tokens: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """By model asked for, purpose (`primary`, `failed_try`, `planner`, `summarizer`, `embedder`, `guard`), and kind:
+    `prompt` or `completion`."""
+    costs: dict[tuple[str, str], Decimal] = field(default_factory=dict)
+    """USD, by model asked for and purpose."""
+    net_savings: dict[tuple[str], Decimal] = field(default_factory=dict)
+    """USD that requests cost less than without a gateway, by model: of those that did cost less."""
+    net_losses: dict[tuple[str], Decimal] = field(default_factory=dict)
+    """USD that they cost more, of the others."""
+    unmetered: Counter[tuple[str]] = field(default_factory=Counter)
+    """Bills of which nobody knows what they would have cost without a gateway, by model."""
+    upstream_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By model and code."""
+    retries: Counter[tuple[str]] = field(default_factory=Counter)
+    """Further tries by the code of the error before."""
+    other_models: Counter[tuple[str]] = field(default_factory=Counter)
+    """Models that were asked instead of another, by kind: `general`, `context_window`, `content_policy`."""
+    internal_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By purpose (`planner`, `summarizer`), outcome: `ok`, `cut`, `rubbish`, `cancelled`, else as `fallback_reason`."""
+    decisions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Bills by `planning_reason`, and whether a planner's plan was used (`true` or `false`)."""
+    fallbacks: Counter[tuple[str]] = field(default_factory=Counter)
+    """By `fallback_reason`."""
+    limited: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By whose it is (`all`, `key`, `user`, `model`, `project`), and what was used up: `budget` (refused),
+    `budget_soft` (warned), `requests`, `tokens`, `concurrent`."""
+    limits_down: int = 0
+    """How often budgets or limits could not be checked."""
+    summaries: Counter[tuple[str]] = field(default_factory=Counter)
+    """Summaries that plans asked for: `hit` (paid for by somebody else or before) or `miss`."""
+    citations: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What answers named that were to cite, by model: `found`, or `dropped`."""
+    window_shares: dict[tuple[str], BucketHistogram] = field(default_factory=dict)
+    """Shares of the model's window that prompts took, by model; none where a window is not known."""
+    messages_excluded: Counter[tuple[str]] = field(default_factory=Counter)
+    """Messages of conversations that requests did not forward, by model."""
+    warnings: Counter[tuple[str]] = field(default_factory=Counter)
+    """Warnings on bills, by kind: what stands before the colon."""
+    prefix_breaks: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Requests that did not begin with what the one before in their conversation forwarded, by model and reason."""
+    deployments_in_flight: Counter[tuple[str]] = field(default_factory=Counter)
+    """Calls under way, by the deployment's id."""
+    deployments_resting: Counter[tuple[str]] = field(default_factory=Counter)
+    """1 for a deployment that rests, else 0."""
+    deployment_failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What counts against a deployment, by its id and the error's code."""
+
+
+class WindowUse(NamedTuple):
+    """How a request used its model's window: tokens of its system messages, of its history, of workflow specifications,
+    and of all; their share of the window in per cent (None: it is not known)."""
+
+    system_prompt_tokens: int
+    history_tokens: int
+    workflow_spec_tokens: int
+    total_tokens: int
+    percent_of_window: float | None
+
+
+@dataclass(slots=True)
+class UpstreamTrouble:
+    """Errors of a model's upstream since its last answer, but for what it found wrong with a request. `code` is of the
+    latest."""
+
+    since: datetime
+    latest: datetime
+    code: str
+    errors: int = 1
+
+
+class GatewayMetrics:
+    """Counts requests, bills, calls and faults."""
+
+    def __init__(self, listed: Iterable[str], now: Callable[[], datetime] = CLOCK.now) -> None:
+        """`listed` are the names of `model_list`. Other names come from clients: they are counted under their own
+        name once an upstream has answered for them, and no more than `MAX_UNLISTED` of them."""
+        self._counts = MetricCounts()
+        self._labels = {name: name for name in listed}
+        self._most_labels = len(self._labels) + MAX_UNLISTED
+        self._now = now
+        self._recent: deque[WindowUse] = deque(maxlen=MAX_RECENT)
+        self._troubles: dict[str, UpstreamTrouble] = {}
+        self._last_troubles: dict[str, UpstreamTrouble] = {}
+
+    def began(self) -> None:
+        """A request has come."""
+        self._counts.in_flight += 1
+
+    def ended(self, method: str, path: str, status: int, seconds: float, facts: dict[str, object]) -> None:
+        """A request has its answer; `facts` are the edge's (`model`, `stream`, `citations`, `citations_dropped`), where
+        there are any."""
+        counts = self._counts
+        counts.in_flight -= 1
+        endpoint, model = endpoint_of(path), facts.get("model")
+        label = self._labels.get(model, OTHER) if isinstance(model, str) else ""
+        stream = "true" if facts.get("stream") else "false"
+        method = method if method in METHODS else OTHER
+        counts.requests[endpoint, method, label, stream, str(status)] += 1
+        key = (endpoint, label, stream)
+        for name, result in (("citations", "found"), ("citations_dropped", "dropped")):
+            if isinstance(many := facts.get(name), int):
+                counts.citations[label, result] += many
+        (counts.durations.get(key) or counts.durations.setdefault(key, BucketHistogram())).observe(seconds)
+
+    def first_chunk(self, model: str, seconds: float) -> None:
+        """A stream's first chunk is about to be sent, so long after its request came."""
+        chunks = self._counts.first_chunks
+        key = (self._labels.get(model, OTHER),)
+        (chunks.get(key) or chunks.setdefault(key, BucketHistogram())).observe(seconds)
+
+    def billed(self, entry: LedgerEntry) -> None:
+        """A request has its bill."""
+        if entry.status == "complete" and entry.model not in self._labels:
+            self._name(entry.model)
+        counts, label = self._counts, self._labels.get(entry.model, OTHER)
+        counts.bills[label, entry.status] += 1
+        if self._troubles and entry.status == "complete":
+            self._troubles.pop(label, None)
+        for call in entry.calls:
+            self._count_call(label, call)
+        counts.unpriced[(label,)] += any(call.total is None for call in entry.calls)
+        self._count_net(label, entry.figures.net_saving if entry.figures is not None else None)
+        used = entry.metadata.get("context_utilization")
+        if used is not None:
+            self._count_planning(used)
+            self._count_window(label, used)
+
+    def prefix_broken(self, model: str, reason: str) -> None:
+        """A request did not begin with what the one before in its conversation forwarded (guarantee §4 I7)."""
+        self._counts.prefix_breaks[self._labels.get(model, OTHER), reason] += 1
+
+    def windows(self) -> dict[str, Any]:
+        """How the latest requests, `MAX_RECENT` at most, used their windows: `average` and `max` of each figure of
+        `WindowUse`, null where nothing is known; and all warnings and breaks since the process began."""
+        counts, names = self._counts, WindowUse._fields
+        columns = zip(*self._recent, strict=True) if self._recent else [()] * len(names)
+        return {
+            "requests": len(self._recent),
+            **{name: _summed_up(values) for name, values in zip(names, columns, strict=True)},
+            "warnings": counts.warnings.total(),
+            "prompt_cache_breaks": counts.prefix_breaks.total(),
+        }
+
+    def amended(self, model: str, calls: Iterable[CallCost]) -> None:
+        """A bill has got further calls of internal models, after the answer."""
+        label = self._labels.get(model, OTHER)
+        for call in calls:
+            self._count_call(label, call)
+            if call.total:
+                self._count_net(label, -call.total)
+
+    def internal_call_ended(self, purpose: Purpose, outcome: str) -> None:
+        """Counts a call of an internal model by its outcome, also one that was not made for lack of budget."""
+        self._counts.internal_calls[purpose, outcome] += 1
+
+    def upstream_failed(self, model: str, error: Exception) -> None:
+        """An upstream gave an error instead of an answer; also one that the client never sees, because the request
+        could be mended. Anything else than an upstream's error is not counted."""
+        if isinstance(error, UpstreamError):
+            label, code = self._labels.get(model, OTHER), _code(error)
+            self._counts.upstream_errors[label, code] += 1
+            if _is_trouble(error):
+                self._note(label, code, self._now())
+
+    def limited(self, whose: str, what: str) -> None:
+        """A request has come to a budget or limit."""
+        self._counts.limited[whose, what] += 1
+
+    def limits_down(self) -> None:
+        """Budgets or limits could not be checked."""
+        self._counts.limits_down += 1
+
+    def retried(self, error: Exception) -> None:
+        """A call is tried again, after this error."""
+        self._counts.retries[(_code(error) if isinstance(error, UpstreamError) else OTHER,)] += 1
+
+    def fell_back(self, kind: str) -> None:
+        """Another model is asked instead."""
+        self._counts.other_models[(kind,)] += 1
+
+    def troubles(self) -> dict[str, UpstreamTrouble]:
+        """Models whose upstream has answered nothing since it gave an error, and what it gave."""
+        return {label: replace(each) for label, each in self._troubles.items()}
+
+    def last_troubles(self) -> dict[str, UpstreamTrouble]:
+        """The latest error of each model's upstream, also where answers followed."""
+        return {label: replace(each) for label, each in self._last_troubles.items()}
+
+    def label(self, model: str) -> str:
+        """What stands for a model: its name, or `other`."""
+        return self._labels.get(model, OTHER)
+
+    def snapshot(self) -> MetricCounts:
+        """A copy of the counts, for another thread."""
+        return MetricCounts(**{each.name: _copied(getattr(self._counts, each.name)) for each in fields(MetricCounts)})
+
+    def _note(self, label: str, code: str, now: datetime) -> None:
+        known = self._troubles.get(label)
+        if known is None:
+            known = self._troubles[label] = self._last_troubles[label] = UpstreamTrouble(now, now, code)
+        else:
+            known.latest, known.code, known.errors = now, code, known.errors + 1
+
+    def _name(self, model: str) -> None:
+        if len(self._labels) < self._most_labels and len(model) <= LONGEST_NAME and model.isprintable():
+            self._labels[model] = model
+
+    def _count_call(self, label: str, call: CallCost) -> None:
+        counts, purpose, usage = self._counts, call.purpose, usage_of(call.usage)
+        counts.tokens[label, purpose, "prompt"] += usage.prompt_tokens
+        counts.tokens[label, purpose, "completion"] += usage.completion_tokens
+        total = call.total
+        if total is not None:
+            counts.costs[label, purpose] = counts.costs.get((label, purpose), Decimal(0)) + total
+
+    def _count_net(self, label: str, net: Decimal | None) -> None:
+        counts = self._counts
+        if net is None:
+            counts.unmetered[(label,)] += 1
+        elif net:
+            sums = counts.net_savings if net > 0 else counts.net_losses
+            sums[(label,)] = sums.get((label,), Decimal(0)) + abs(net)
+
+    def _count_planning(self, used: dict[str, Any]) -> None:
+        """Counts what a bill says about planning. Its reasons are the gateway's own, so they are few."""
+        counts, reason, fallback = self._counts, used["planning_reason"], used["fallback_reason"]
+        if reason is not None:
+            counts.decisions[reason, "true" if used["llm_planning_used"] else "false"] += 1
+        if fallback is not None:
+            _count_few(counts.fallbacks, fallback)
+        for result, number in (("hit", used["cache_stats"]["hits"]), ("miss", used["cache_stats"]["misses"])):
+            if number:
+                counts.summaries[(result,)] += number
+
+    def _count_window(self, label: str, used: dict[str, Any]) -> None:
+        """Counts how a request used its window. Nothing is counted in mode `off` but warnings."""
+        counts, tokens, share = self._counts, used.get("tokens_used"), share_of_window(used)
+        for warning in used.get("warnings") or ():
+            _count_few(counts.warnings, warning.partition(":")[0])
+        if excluded := used.get("messages_excluded"):
+            counts.messages_excluded[(label,)] += excluded
+        if tokens is None:
+            return
+        if share is not None:
+            shares = counts.window_shares
+            (shares.get((label,)) or shares.setdefault((label,), BucketHistogram(SHARES))).observe(share)
+        parts, specs = used.get("breakdown") or {}, used.get("workflow_spec_tokens") or 0
+        percent = round(100 * share, 2) if share is not None else None
+        self._recent.append(WindowUse(parts.get("system", 0), parts.get("history", 0), specs, tokens, percent))
+
+
+def share_of_window(used: Mapping[str, Any]) -> float | None:
+    """Share of the model's window that a prompt took, by its bill's `context_utilization`; None where one of them is
+    not known."""
+    tokens, window = used.get("tokens_used"), used.get("context_window")
+    return tokens / window if tokens is not None and window else None
+
+
+def _summed_up(values: Iterable[float | None]) -> dict[str, float] | None:
+    known = [value for value in values if value is not None]
+    return {"average": round(sum(known) / len(known), 2), "max": max(known)} if known else None
+
+
+def _count_few(counter: Counter[tuple[str]], reason: str) -> None:
+    """Counts a reason, no more than `MAX_REASONS` of them under names of their own."""
+    known = (reason,) in counter or len(counter) < MAX_REASONS
+    counter[(reason if known else OTHER,)] += 1
+
+
+def _copied(counts: Any) -> Any:
+    """A number, a counter or histograms, as they are now."""
+    if isinstance(counts, dict) and any(isinstance(each, BucketHistogram) for each in counts.values()):
+        return {key: each.copy() for key, each in counts.items()}
+    return counts.copy() if isinstance(counts, dict) else counts
+
+
+def endpoint_of(path: str) -> str:
+    """The path with `{id}` for ids and names, so that labels are few."""
+    if path in ENDPOINTS:
+        return path
+    if path == PAGE or path.startswith(PAGE + "/"):
+        return PAGE
+    for endpoint in ENDPOINTS[4:]:
+        if path.startswith(endpoint + "/"):
+            return endpoint + "/{id}"
+    first = path[4:].partition("/")[0] if path.startswith("/v1/") else ""
+    return f"/v1/{first}" if first in RELAYED else OTHER
+
+
+def _is_trouble(error: UpstreamError) -> bool:
+    """Whether an error says something of the upstream, not of what it was asked."""
+    return not isinstance(error, UpstreamRefused) or error.status >= 500 or error.status in REFUSED_ALL
+
+
+def _code(error: UpstreamError) -> str:
+    """A label for the error. An upstream's own codes are not used: they are unbounded."""
+    if isinstance(error, UpstreamOverflow):
+        return "context_length_exceeded"
+    if isinstance(error, UpstreamRefused):
+        return f"upstream_{error.status}"
+    return type(error).code or OTHER

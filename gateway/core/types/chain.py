@@ -1,0 +1,319 @@
+"""Chains of messages: the digests by which a conversation is recognised in what a client sends (ADR 8).
+
+A `ChainDigest` names a chain by two digests: of all its messages, and of what was said in them (guarantee §3.2). Each
+is the hash of the digest before and the message, so that a turn costs the turn.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from gateway.core import jsons
+
+SIZE = 20
+SAID_FIELDS = ("tool_call_id", "name", "refusal", "function_call")
+ANSWER_FIELDS = ("content", "tool_calls", "refusal", "audio", "function_call")
+SAYING_ROLES = {"user": b"user\0", "assistant": b"assistant\0"}
+
+
+class ChainDigest(NamedTuple):
+    """A chain of messages. `path` and `said` are digests of 20 bytes, empty before the first message.
+
+    `plain` says that the chain is roles and texts without outer white space, and nothing beside them: whoever sends a
+    chain of the same `path` that is plain, too, has sent the very same messages.
+    """
+
+    path: bytes = b""
+    said: bytes = b""
+    plain: bool = True
+
+
+START = ChainDigest()
+
+
+class AnswerRun(NamedTuple):
+    """Answers next to each other: the digest of the chain before them, and their joined text."""
+
+    before: ChainDigest
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChainKey:
+    """What an answered request leaves for recognition (guarantee §3.2): keyed digests, each with its tenant and user.
+
+    `digest` is that of what was said, `calls` that of the ids of the answer's tool calls (empty without any). `whole`
+    is that of all messages, tool steps included, with that of everything attached behind it (nothing without any).
+    """
+
+    digest: bytes
+    calls: bytes = b""
+    whole: bytes = b""
+
+
+def content_text(content: Any) -> str | None:
+    """The text of a content that is nothing but text, else None; a string equals its text parts. Thoughts are not
+    said: clients of other APIs do not send them again."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(
+        isinstance(p, dict) and p.get("type") in ("text", "thinking") for p in content
+    ):
+        return "".join(str(p.get("text", "")) for p in content if p["type"] == "text")
+    return None
+
+
+def is_step(message: Mapping[str, Any]) -> bool:
+    """Whether a message is a tool call or a result, not something that was said."""
+    role = message.get("role")
+    return role in ("tool", "function") or bool(message.get("tool_calls") or message.get("function_call"))
+
+
+def is_said(message: Mapping[str, Any]) -> bool:
+    """Whether a message is a user's or a final answer: what guarantee §3.2 recognises a chain by."""
+    return message.get("role") in SAYING_ROLES and not is_step(message)
+
+
+def says_nothing(message: Mapping[str, Any], status: str) -> bool:
+    """Whether it is a partial answer that left nothing: no client sends it, so no chain holds it."""
+    return status == "partial" and not any(message.get(name) for name in ANSWER_FIELDS)
+
+
+def identity(message: Mapping[str, Any]) -> list[Any]:
+    """What makes a message the same as another (guarantee §3.1): outer white space is ignored, and so is what clients
+    drop: reasoning, annotations, empty fields."""
+    words = message.get("content")
+    text = words if type(words) is str else content_text(words)
+    content = text.strip() if text is not None else words
+    found: list[Any] = [message.get("role"), content or ""]
+    said: dict[str, Any] = {}
+    if len(message) > 2 or "content" not in message:  # which SDKs leave out beside calls
+        for call in message.get("tool_calls") or ():
+            function = call.get("function") or {}
+            found.append([call.get("id"), function.get("name"), function.get("arguments"), call.get("custom")])
+        for name in SAID_FIELDS:
+            if value := message.get(name):
+                said[name] = value
+        audio = message.get("audio")
+        if isinstance(audio, dict) and audio.get("id"):
+            said["audio"] = audio["id"]
+    found.append(said)
+    return found
+
+
+def message_digest(message: Mapping[str, Any]) -> str:
+    """Equal for messages that count as the same (guarantee §3.1)."""
+    words = message.get("content")
+    if type(words) is str and len(message) == 2 and "role" in message:  # as most are: the same, said shorter
+        return hashlib.sha256(jsons.canonical([message["role"], words.strip(), {}])).hexdigest()[:40]
+    return hashlib.sha256(jsons.canonical(identity(message))).hexdigest()[:40]
+
+
+def extended(
+    digest: ChainDigest,
+    message: Mapping[str, Any],
+    *,
+    status: str = "complete",
+    reworded: bool = False,
+    who: list[Any] | None = None,
+) -> ChainDigest:
+    """The digest after one more message.
+
+    Args:
+        reworded: another form of the message was forwarded, so that its words are not all there is of it.
+        who: the identity of the message, where that is known.
+    """
+    if says_nothing(message, status):
+        return digest
+    who = identity(message) if who is None else who
+    words = _plain_words(who)
+    path = _hash(digest.path, words if words is not None else jsons.canonical(who))
+    plain = digest.plain and not reworded and words is not None and is_bare(message)
+    if not is_said(message):
+        return ChainDigest(path, digest.said, plain=False)
+    return ChainDigest(path, path if digest.said == digest.path else _hash(digest.said, _said(who)), plain)
+
+
+def call_digest(digest: ChainDigest, message: Mapping[str, Any]) -> bytes:
+    """What was said up to an assistant's message with tool calls, which counts as an answer while it is the last."""
+    return _hash(digest.said, b"calls\0" + _said(identity(message)))
+
+
+def chain_digests(messages: Iterable[Mapping[str, Any]], digest: ChainDigest = START) -> list[ChainDigest]:
+    """The digests after each of these messages."""
+    found: list[ChainDigest] = []
+    run: AnswerRun | None = None
+    for message in messages:
+        digest, run = following(digest, run, message)
+        found.append(digest)
+    return found
+
+
+def following(
+    digest: ChainDigest,
+    run: AnswerRun | None,
+    message: Mapping[str, Any],
+    *,
+    status: str = "complete",
+    reworded: bool = False,
+) -> tuple[ChainDigest, AnswerRun | None]:
+    """The digest after one more message, and the run of answers that it belongs to.
+
+    Answers next to each other count as one: a prefill and its completion have the digest of the one message that is
+    stored of both (guarantee §3.4).
+    """
+    if len(message) == 3 and status == "complete" and not reworded and (step := _bare_step(message)) is not None:
+        return ChainDigest(_hash(digest.path, jsons.canonical(step)), digest.said, plain=False), None
+    who = identity(message)
+    text = _answer_text(message, who)
+    if text is None:
+        after = extended(digest, message, status=status, reworded=reworded, who=who)
+        return after, run if after == digest else None
+    if run is None:
+        return extended(digest, message, status=status, reworded=reworded, who=who), AnswerRun(digest, text)
+    run = AnswerRun(run.before, run.text + text)
+    return extended(run.before, {"role": "assistant", "content": run.text})._replace(plain=False), run
+
+
+def _bare_step(message: Mapping[str, Any]) -> list[Any] | None:
+    """The identity of a tool's result, or of calls without words, that are nothing but that; None for any other. It is
+    the same as `identity` says, said shorter."""
+    role, content = message.get("role"), message.get("content")
+    if role == "tool":
+        call = message.get("tool_call_id")
+        return ["tool", content.strip(), {"tool_call_id": call}] if type(content) is str and call else None
+    calls = message.get("tool_calls")
+    if role != "assistant" or content or not calls or "content" not in message:
+        return None
+    who: list[Any] = ["assistant", ""]
+    for call in calls:
+        function = call.get("function") or {}
+        who.append([call.get("id"), function.get("name"), function.get("arguments"), call.get("custom")])
+    who.append({})
+    return who
+
+
+def is_continued(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
+    """Whether a message is an answer that the next one goes on with."""
+    pair = messages[index : index + 2]
+    return len(pair) == 2 and all(_answer_text(each, identity(each)) is not None for each in pair)
+
+
+def plain_chain_digests(roles: Sequence[str], texts: Sequence[str], digest: ChainDigest = START) -> list[ChainDigest]:
+    """`chain_digests` for plain messages: the same, said shorter."""
+    sha = hashlib.sha256
+    path, plain = digest.path, digest.plain
+    found: list[ChainDigest] = []
+    adjacent = any(one == other == "assistant" for one, other in pairwise(roles))
+    if adjacent or digest.said != path or not set(roles) <= SAYING_ROLES.keys():
+        return chain_digests(({"role": role, "content": text} for role, text in zip(roles, texts, strict=True)), digest)
+    try:
+        for role, text in zip(roles, texts, strict=True):
+            words = text.strip()
+            plain = plain and len(words) == len(text)
+            path = sha(path + SAYING_ROLES[role] + words.encode()).digest()[:SIZE]
+            found.append(ChainDigest(path, path, plain))
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return chain_digests(({"role": role, "content": text} for role, text in zip(roles, texts, strict=True)), digest)
+    return found
+
+
+def is_bare(message: Mapping[str, Any]) -> bool:
+    """Whether it is a role and a text without outer white space, and nothing else."""
+    words = message.get("content")
+    return type(words) is str and len(message) == 2 and "role" in message and words == words.strip()
+
+
+def call_ids(message: Mapping[str, Any]) -> list[str]:
+    """The ids of a message's tool calls."""
+    return [str(call.get("id")) for call in message.get("tool_calls") or ()]
+
+
+@dataclass(frozen=True, slots=True)
+class ChainKeys:
+    """Makes the keyed digests of chains: without the secret nobody can tell their words. Chains are recognised for the
+    same tenant and the same `people` alone."""
+
+    secret: bytes
+    tenant: str
+    people: Sequence[str] = ()
+
+    def key(self, said: bytes, calls: Sequence[str] = (), whole: bytes = b"") -> ChainKey:
+        """The key of a chain that says so much.
+
+        Args:
+            calls: the ids of the tool calls that its last message makes.
+            whole: what `whole` gives for it.
+        """
+        keyed = self._keyed(b"calls", jsons.canonical(sorted(calls))) if calls else b""
+        return ChainKey(self._keyed(b"chain", said), keyed, whole)
+
+    def whole(self, path: bytes, attached: Sequence[str] = ()) -> bytes:
+        """The keyed digest of a chain with all its messages, and of what is attached to it, in whatever order."""
+        keyed = self._keyed(b"path", path)
+        return keyed + self._keyed(b"attached", jsons.canonical(sorted(attached))) if attached else keyed
+
+    def _keyed(self, kind: bytes, value: bytes) -> bytes:
+        who = jsons.canonical([self.tenant, list(self.people)])
+        return hmac.digest(self.secret, b"%b\0%b\0%b" % (kind, who, value), "sha256")[:SIZE]
+
+
+def joined(messages: Sequence[Mapping[str, Any]], between: str = "") -> dict[str, Any]:
+    """Answers that go on with each other as the one that is stored of them; `between` stands between their texts."""
+    return {"role": "assistant", "content": between.join(content_text(each.get("content")) or "" for each in messages)}
+
+
+def in_one_text(messages: Sequence[Mapping[str, Any]], between: str) -> Sequence[Mapping[str, Any]]:
+    """The messages with `between` the texts of an answer that has several, or is several messages, as clients send it
+    again that know one text alone; the same where no answer is like that."""
+    answers = [message.get("role") == "assistant" for message in messages]
+    lists = (is_answer and isinstance(m.get("content"), list) for m, is_answer in zip(messages, answers, strict=True))
+    if not any(lists) and not any(map(all, pairwise(answers))):
+        return messages
+    found: list[Mapping[str, Any]] = []
+    run: list[Mapping[str, Any]] = []
+    texts: list[str] = []
+    has_several = False
+    for message in (*messages, None):
+        if message is not None and message.get("role") == "assistant":
+            content = message.get("content")
+            if _answer_text(message, identity(message)) is not None:
+                run.append(message)
+                parts = [content] if isinstance(content, str) else [part.get("text") for part in content or ()]
+                texts += [text for text in parts if isinstance(text, str) and text]
+                continue
+        if len(texts) > 1:
+            run, has_several = [{"role": "assistant", "content": between.join(texts)}], True
+        found += run if message is None else [*run, message]
+        run, texts = [], []
+    return found if has_several else messages
+
+
+def _answer_text(message: Mapping[str, Any], who: list[Any]) -> str | None:
+    """The text of a final answer that says nothing but that; `who` is its identity."""
+    if who[0] != "assistant":
+        return None
+    return content_text(message.get("content")) if len(who) == 3 and not who[2] else None
+
+
+def _plain_words(who: list[Any]) -> bytes | None:
+    """A role and a text as one string of bytes; None if there is more to the message."""
+    if len(who) != 3 or who[2] or type(who[1]) is not str or who[0] not in SAYING_ROLES:
+        return None
+    try:
+        return SAYING_ROLES[who[0]] + who[1].encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which is not stored as it is
+        return None
+
+
+def _said(who: list[Any]) -> bytes:
+    """A message without its tool calls."""
+    words = _plain_words([who[0], who[1], who[-1]])
+    return words if words is not None else jsons.canonical([who[0], who[1], who[-1]])
+
+
+def _hash(before: bytes, more: bytes) -> bytes:
+    return hashlib.sha256(before + more).digest()[:SIZE]

@@ -1,0 +1,404 @@
+"""One exchange with a model: what is asked, of whom, and what came back."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal, Protocol
+
+from gateway.core.errors import ModelNotAllowed
+from gateway.core.names import shown
+from gateway.core.types.agents import RequestAgent
+from gateway.core.types.allowed import HeldAdmission
+from gateway.core.types.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
+from gateway.core.types.chain import ChainDigest
+from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.economy import OFF
+from gateway.core.types.entities import EntityMemoryOptions
+from gateway.core.types.keys import KeyPolicy, named_besides
+from gateway.core.types.memory import EXTRACTS
+from gateway.core.types.recall import Recall
+from gateway.core.types.turn import RequestClaim
+
+ANTHROPICS_KEY = "sk-ant-"
+"""How keys and tokens of Anthropic's begin, so that they are known as such wherever they stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCaller:
+    """Who asks: the tenant, and the client's own key if it may go upstream (guarantee §8). `key_id` names the key that
+    asks, and `project` what it is for; both None where they are not known. `roles` say what it may look at.
+    `anthropic_key` is the client's own for Anthropic, and goes nowhere else. `key` is what is known of a key of ours;
+    None for a client's own."""
+
+    tenant: str
+    client_key: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    key_id: str | None = None
+    project: str | None = None
+    roles: frozenset[str] = frozenset({"user"})
+    anthropic_key: str | None = field(default=None, repr=False)
+    key: KeyPolicy | None = None
+
+    @property
+    def user(self) -> str | None:
+        """Whom its token names as the user of its requests, whatever they say; None: they say it themselves."""
+        return None if self.key is None else self.key.user
+
+    def may_ask(self, model: str) -> bool:
+        """Whether its key lets it ask that model."""
+        return self.key is None or self.key.may_ask(model)
+
+    def check_model(self, model: str) -> None:
+        """
+        Raises:
+            ModelNotAllowed: its key names the models that it may ask, and this is none of them (guarantee §12.1).
+        """
+        if not self.may_ask(model):
+            text = f"This key may not ask the model {shown(model)}: it names those that it may."
+            raise ModelNotAllowed(text, param="model")
+
+    def check_models_of(self, fields: Mapping[str, Any]) -> None:
+        """The same of the models that a body names beside its own, for upstreams that may let them answer."""
+        if self.key is not None and self.key.models:
+            for name in named_besides(fields):
+                self.check_model(name)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What a past request is made again with, to be looked at: artifacts in full, by their content ids, and the plan
+    that is followed for all others; None: none was made."""
+
+    in_full: frozenset[str]
+    plan: ArtifactPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContextOptions:
+    """What a request says of its context (guarantee §2), defaults applied."""
+
+    mode: str
+    planning: str
+    goal: ContextGoal
+    max_input_tokens: int | None = None
+    dry_run: bool = False
+    models: Mapping[str, str] = field(default_factory=dict)
+    profile: str | None = None
+    """The mode of the prompt profile; `off`: none; None: as the messages call for."""
+    memory: str = EXTRACTS
+    """What stands for old turns: `extracts`, `summary` or `both` (guarantee §11.13)."""
+    whole: bool = False
+    """Nothing may be left out: what does not fit as it is, is refused."""
+    recall: Recall = False
+    """The model is to have the tool `recall` (guarantee §10.11); `auto`: once something is left out."""
+    cite: bool = False
+    """The model is to name what its statements rest on (guarantee §14.8); never in mode `off`."""
+    what_if: WhatIf | None = None
+    """Of a dry run that the page makes; no client can set it."""
+    clear_above: int | None = None
+    """Tokens above which a client's API wants room to be made. What cannot be made to fit them may be more, unlike
+    `max_input_tokens`."""
+    compacts: bool = False
+    """Its client wants to be told where such room was made, by what may stand for all before the answer."""
+    pauses: bool = False
+    """Then it wants to be told that alone: no model is asked."""
+    sent_elsewhere: bool = False
+    """Of a dry run: who asks sends the fitted messages to the model itself, so that they are kept as forwarded."""
+    economy: str = OFF
+    """Whether passes are made where they pay: `auto`, `observe` or `off` (guarantee §4 I7)."""
+    held_out: bool | None = None
+    """Whether the conversation goes direct, to be compared with those that are economised (false); None where none
+    does."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMessages:
+    """Messages that are roles and texts and nothing else, as most are."""
+
+    roles: list[str]
+    texts: list[str]
+    lengths: list[int]
+
+
+@dataclass(slots=True)
+class KnownMessages:
+    """What is known of a request's messages from an earlier one: that the first `count` of them were in it, as they
+    are here. `digests` are chain digests after each message that is no leading system message, as far as they are
+    known; once they have been computed, all of them. `source` is for whoever recognised the request."""
+
+    count: int = 0
+    digests: Sequence[ChainDigest] = ()
+    source: object = None
+
+
+def stays() -> bool:
+    """Of a client of which nothing is known: it is still there."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMark:
+    """Where a client wants a prompt's cache to end: behind a part of a message's content, or behind the message.
+
+    A client moves its marks from request to request, so that they are no part of what is said and stored.
+    """
+
+    message: int
+    part: int | None
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class NativeRequest:
+    """What a request says in its own API's words alone (ADR 27). `fields` go up untouched where the upstream speaks
+    that API, and nowhere else. `needs` are the paths of those without which the request makes no sense. `marks` are set
+    on its messages wherever a provider takes such marks. `hosted` are path and type of what only an upstream runs that
+    has it: tools, and their calls in earlier answers."""
+
+    protocol: Literal["responses", "anthropic"]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    marks: tuple[CacheMark, ...] = ()
+    hosted: tuple[tuple[str, str], ...] = ()
+
+    def without_hosted(self) -> "NativeRequest":
+        """The same for an upstream that runs no tools itself: it has those that a chat says."""
+        left_out = ("tools", "tool_choice", "mcp_servers")
+        return replace(self, fields={k: v for k, v in self.fields.items() if k not in left_out}, hosted=())
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A validated chat request. `forward` is the body without the gateway's own fields, `messages` apart; `size` are
+    the bytes of the whole body as it came; `agent` is who answers, where one is named; `pinned` are indexes of messages
+    that stay in every window; `memory` says which things are remembered, None where its memory of things is off (the
+    field `context.memory` is `options.memory`); `claim` says that it is to be answered once; `log_facts` are the fields
+    of its line in the log; `has_left` tells whether its client has closed the connection, and nobody else wants the
+    answer; `known` is what an earlier request tells of its messages. `api` names the API that it came by, None for chat
+    completions; `native` is what it says in that API's words alone,
+    `asked` what its answer repeats of it: that is stored with the answer."""
+
+    request_id: str
+    caller: RequestCaller
+    model: str
+    messages: tuple[dict[str, Any], ...]
+    forward: dict[str, Any]
+    conversation: ConversationRef
+    attachments: tuple[RequestAttachment, ...]
+    options: ContextOptions
+    store: bool
+    stream: bool
+    include_usage: bool
+    choices: int
+    metadata: dict[str, str] | None
+    arrived_at: datetime
+    started: float
+    size: int
+    plain: PlainMessages | None = None
+    agent: RequestAgent | None = None
+    pinned: frozenset[int] = frozenset()
+    memory: EntityMemoryOptions | None = None
+    claim: RequestClaim | None = None
+    log_facts: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    has_left: Callable[[], bool] = field(default=stays, repr=False, compare=False)
+    known: KnownMessages = field(default_factory=KnownMessages, repr=False, compare=False)
+    api: Literal["responses", "messages"] | None = None
+    native: NativeRequest | None = None
+    asked: Mapping[str, Any] | None = None
+    admissions: list[HeldAdmission] = field(default_factory=list, repr=False, compare=False)
+    """`admission`, once it is let in: a copy of a whole request for that alone is dear."""
+    patience: float | None = None
+    """Seconds from `started` that its client waits for an answer to begin, if it says so."""
+    fallbacks: bool = True
+    """Another model may answer where its own fails."""
+
+    @property
+    def admission(self) -> HeldAdmission | None:
+        """What it holds of budgets and limits, where any apply."""
+        return self.admissions[-1] if self.admissions else None
+
+    @property
+    def keeps_content(self) -> bool:
+        """Whether what its user and its model write is stored."""
+        return self.store and not self.is_proxied
+
+    @property
+    def is_worded(self) -> bool:
+        """Whether its messages are not forwarded as they are, since its agent reads them otherwise (§11.2)."""
+        return self.agent is not None and self.agent.changes_messages and self.options.mode != "off"
+
+    @property
+    def remembers(self) -> bool:
+        """Whether remembered things may stand beside its question (guarantee §11.14)."""
+        return self.memory is not None and self.options.mode != "off"
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether later requests may begin with its messages: it is stored, or it has tools, or goes on itself."""
+        tools = self.forward.get("tools") or self.forward.get("functions")
+        return self.store or bool(tools) or any(message["role"] == "assistant" for message in self.messages)
+
+    @property
+    def has_sections(self) -> bool:
+        """Whether its agent reads sections and none of the messages."""
+        return self.is_worded and self.agent is not None and self.agent.is_assembled
+
+    @property
+    def prefills(self) -> bool:
+        """Whether an assistant message at its end is the beginning of the answer (guarantee §3.4); for an agent with
+        sections it is what is delivered, unless the agent asks for that (§11.3)."""
+        return not self.has_sections or (self.agent is not None and self.agent.prefill)
+
+    @property
+    def is_proxied(self) -> bool:
+        """Whether it goes up as it came, and leaves its bill alone: in mode `off`, with no conversation named."""
+        return self.options.mode == "off" and self.conversation == ConversationRef()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is known of a model: prices by LiteLLM's names, exact; windows in tokens."""
+
+    name: str
+    max_input_tokens: int | None = None
+    max_output_tokens: int | None = None
+    context_window: int | None = None
+    prices: dict[str, Decimal] = field(default_factory=dict)
+    tokenizer: str | None = None
+    token_margin: float = 1.0
+    supports_pdf_input: bool = False
+    supports_prompt_caching: bool | None = None
+    """None: nothing is known of the model."""
+    mode: str | None = None
+    """The API that it is served by, by LiteLLM's names: `chat`, `responses` …; None: nobody says."""
+    window_is_configured: bool = False
+    """The operator named its window: what an upstream tells of it does not count."""
+    served_at: str = ""
+    """The address that was configured for it: one name may stand for other models elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDeployment:
+    """Where a model is served, with the key and parameters to use. `provider_model` goes in the body.
+
+    `protocol` names the adapter that calls it, `origin` who makes its answers: what is bound to one origin is of no
+    use to another. `options` are the operator's settings for litellm: credentials, regions, its knobs.
+    """
+
+    model: str
+    provider_model: str
+    route: str
+    api_base: str
+    api_key: str | None = field(repr=False)
+    operator_key: bool
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    connect_timeout: float = 10.0
+    first_byte_timeout: float = 600.0
+    idle_timeout: float = 120.0
+    protocol: Literal["openai", "litellm", "responses", "anthropic"] = "openai"
+    origin: str = "openai"
+    provider: str = "openai"
+    """By LiteLLM's names."""
+    has_responses: bool | None = None
+    """Whether it has an endpoint for responses; None: nobody says."""
+    query: str = ""
+    key_header: str = "authorization"
+    options: dict[str, Any] = field(default_factory=dict, repr=False)
+    id: str = ""
+    """Names its entry of `model_list`, the same on all replicas and without secrets; empty for none."""
+    max_answer_bytes: int = 64 * 2**20
+    """Of an answer that is not streamed."""
+
+    def url(self, path: str) -> str:
+        """The address of `path` beside the completions."""
+        return f"{self.api_base}/{path}{self.query}"
+
+    @property
+    def authorization(self) -> dict[str, str]:
+        """The header that carries the key, if there is one."""
+        if not self.api_key:
+            return {}
+        return {self.key_header: f"Bearer {self.api_key}" if self.key_header == "authorization" else self.api_key}
+
+
+@dataclass(frozen=True, slots=True)
+class JsonAnswer:
+    """A complete answer: the JSON body as upstream sent it, and the headers that are relayed."""
+
+    body: dict[str, Any]
+    headers: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file that a client keeps here (`own`) or with its upstream. `digest`: SHA-256 of its content in hex, where that
+    is known."""
+
+    name: str
+    media_type: str
+    content: bytes
+    own: bool = False
+    digest: str = ""
+
+
+class ChunkStream(Protocol):
+    """A streamed answer: headers first, then its chunks as upstream sent them."""
+
+    @property
+    def headers(self) -> dict[str, str]: ...
+
+    @property
+    def done(self) -> bool:
+        """Whether upstream said `[DONE]`."""
+        ...
+
+    def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """Chunks until upstream's `[DONE]`: those that came together, together.
+
+        Raises:
+            UpstreamInterrupted, UpstreamTimeout, UpstreamInvalidResponse: the stream did not end well.
+        """
+        ...
+
+    async def push(self, take: Callable[[list[dict[str, Any]]], bool]) -> None:
+        """Between two `batches`: gives chunks to `take` in the moment in which their bytes come, without a task that is
+        woken for each. Returns when `take` returned False, and when there is something that only `batches` can tell;
+        at once, if this stream cannot do so.
+
+        Raises: as `batches`, and what `take` raises.
+        """
+        ...
+
+
+class StreamAround:
+    """A `ChunkStream` around another: its head, and whether that is done. Chunks are not given in the moment in which
+    they come, unless a subclass says so."""
+
+    def __init__(self, opened: ChunkStream) -> None:
+        self._opened = opened
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of the stream within."""
+        return self._opened.headers
+
+    @property
+    def done(self) -> bool:
+        """Whether upstream said `[DONE]` in it."""
+        return self._opened.done
+
+    async def push(self, take: Callable[[list[dict[str, Any]]], bool]) -> None:
+        """See `ChunkStream.push`: `batches` tells all."""
+
+
+SIGNS: ContextVar[Callable[[bytes], None] | None] = ContextVar("gateway_signs", default=None)
+"""Told of what an upstream sends to say that it still works (comments, `ping`, empty lines), where somebody wants to
+know. It must not raise."""
+StreamOpener = AbstractAsyncContextManager[ChunkStream]
+
+Headers = list[tuple[bytes, bytes]]
+"""Names in lower case, values as they came."""

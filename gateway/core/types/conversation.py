@@ -1,0 +1,337 @@
+"""Conversations as the steps see them: messages with their reasoning, and where a request continues."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from gateway.core.types.artifacts import Artifact
+from gateway.core.types.chain import START, ChainDigest, ChainKey
+from gateway.core.types.economy import BranchCosts
+from gateway.core.types.entities import MemoryEntity
+from gateway.core.types.frames import PromptFrame
+from gateway.core.types.memory import SummarySegment
+from gateway.core.types.notes import FormNotes, RecalledNotes
+
+INSTRUCTION_ROLES = ("system", "developer")
+INLINE_MESSAGES = 1000
+"""Work on more messages than this is done in a thread: streams of other requests must not wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningStepRecord:
+    """One tool step of an assistant's answer: call, arguments, result and timing."""
+
+    step: int
+    tool: str
+    tool_call_id: str
+    arguments: str
+    result: Any = None
+    called_at: datetime | None = None
+    answered_at: datetime | None = None
+
+
+@dataclass(slots=True)  # frozen it would be four times as dear to make, for each message
+class TokenCounts:
+    """Tokens of a message by tokenizer. They are those of the very object `of`, the form in which the message is
+    forwarded again; of any other form they say nothing."""
+
+    of: dict[str, Any]
+    by: Mapping[str, int]
+
+
+@dataclass(slots=True)  # frozen it would be four times as dear to make, for each message
+class ConversationMessage:
+    """A message of a conversation.
+
+    `unproven`: it was brought along by a request that continued a conversation without anything to show for it (§3.2).
+
+    `body` is the OpenAI message as it was first sent. `rendered` is what was forwarded in its place, when that was
+    not the same (a block was put at its head), and `shown_in_full` names the artifacts that stand in it in full
+    (`Artifact.block_name`). `origin` is who made an answer, None where that is not known. `tokens` are the counts
+    that are kept with it, empty where there are none; None of a message that is not stored yet. `agent` is the id of
+    the agent that said it, None where none was named. `pinned`: it stays in every window (guarantee §11.12).
+    """
+
+    role: str
+    body: dict[str, Any]
+    sequence_number: int | None = None
+    message_id: str | None = None
+    status: str = "complete"
+    digest: str = ""
+    rendered: dict[str, Any] | None = None
+    shown_in_full: tuple[str, ...] = ()
+    created_at: datetime | None = None
+    origin: str | None = None
+    unproven: bool = False
+    tokens: TokenCounts | None = None
+    agent: str | None = None
+    pinned: bool = False
+    costs: str | None = None
+    """Of an answer, the branch's sums up to it (`BranchCosts.as_text`)."""
+
+    @property
+    def content(self) -> Any:
+        return self.body.get("content")
+
+    def forwarded_part(self, number: int) -> tuple[int, dict[str, Any]] | None:
+        """What its own part `number` went up as, with its index in `rendered`: a block and pages of PDFs are parts
+        before its own. None where it has no other form, or one without that part, such as an import may have."""
+        form = self.rendered.get("content") if self.rendered is not None else None
+        if not isinstance(form, list) or not isinstance(self.content, list):
+            return None
+        at = number + len(form) - len(self.content)
+        return (at, form[at]) if 0 <= at < len(form) and isinstance(form[at], dict) else None
+
+    @property
+    def parts_before(self) -> list[Any]:
+        """The parts of `rendered` before its own: a block and pages of PDFs. A text of its own is one part there."""
+        form = self.rendered.get("content") if self.rendered is not None else None
+        if not isinstance(form, list):
+            return []
+        return form[: max(0, len(form) - (len(self.content) if isinstance(self.content, list) else 1))]
+
+    @property
+    def is_stored_form(self) -> bool:
+        """Whether `body` is the very object that was read from the storage, and is what is forwarded."""
+        return self.tokens is not None and self.tokens.of is self.body
+
+    @property
+    def said_by(self) -> str:
+        """The name of who said it, on one line: the agent, else the message's own `name`; "" where none is known. A
+        line break in it could begin another's line."""
+        name = self.agent or self.body.get("name")
+        return " ".join(name.split()) if isinstance(name, str) else ""
+
+    @property
+    def speaker(self) -> str:
+        """Its role, with the name of who said it if there is one."""
+        return f"{self.role} {self.said_by}".rstrip()
+
+    def stored_as(self, message_id: str, created_at: datetime) -> "ConversationMessage":
+        """A new message under its id; by hand, since `dataclasses.replace` costs ten times as much."""
+        return ConversationMessage(
+            self.role,
+            self.body,
+            sequence_number=self.sequence_number,
+            message_id=message_id,
+            digest=self.digest,
+            created_at=created_at,
+            pinned=self.pinned,
+        )
+
+
+def new_message(body: dict[str, Any], number: int | None = None) -> ConversationMessage:
+    """A message as it arrived, not stored yet; `number` is its position in the conversation, where that is known. Its
+    digest is made with its row: most messages of a resend are not stored."""
+    return ConversationMessage(role=body["role"], body=body, sequence_number=number)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchPoint:
+    """Where a request of a replay goes on: behind the message `behind` (None: before the first), on a branch that does
+    not become the conversation's current one. `turn` and `request` say which of the replayed requests it is, the latter
+    from 0 on in its turn. Documents that were attached after `until` are not there yet."""
+
+    replay_id: str
+    behind: str | None
+    turn: int
+    request: int = 0
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationRef:
+    """How a request names its conversation; at most one of the two is set (an id outranks a session). `branch`: of a
+    replay, where in it the request goes on; None: where its messages say. `is_whole`: the client sends the whole of the
+    conversation with each request, and may say other things in the same session: then the session names the first.
+    `behind`: the completion behind whose answer it goes on, `at`: the message behind which it does, as the client has
+    compacted all before; each instead of all of these. `before`: it goes on in front of that message."""
+
+    conversation_id: str | None = None
+    session: str | None = None
+    branch: BranchPoint | None = None
+    is_whole: bool = False
+    behind: str | None = None
+    at: str | None = None
+    before: bool = False
+
+    @property
+    def is_point(self) -> bool:
+        """Whether it names a place in a conversation."""
+        return self.behind is not None or self.at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLookup:
+    """What is looked for in the stored conversations: the messages of a resend, without leading system messages and
+    without a prefill, and the chain digests after each of them.
+
+    `keys` are the digests by which guarantee §3.2 recognises a conversation that is not named, the first that is known
+    counts. `instructed`: system messages were sent, so that stored ones are not needed. `fits_as_sent`: nothing
+    needs to be read of a chain that is stored as it was sent. `maybe_delta`: there is no assistant message but one at
+    its end, a prefill or what is delivered to an agent; if nothing of it is stored, it is a delta.
+    """
+
+    bodies: Sequence[dict[str, Any]]
+    digests: Sequence[ChainDigest]
+    keys: tuple[ChainKey, ...] = ()
+    instructed: bool = False
+    fits_as_sent: bool = False
+    maybe_delta: bool = False
+
+    def said(self, index: int) -> bool:
+        """Whether a message adds to what was said."""
+        return self.digests[index].said != (self.digests[index - 1].said if index else b"")
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """Where a request continues: after the message `message_id`, which the first `kept` of the sent messages lead to.
+    `digest` is the chain's after it. `branch_restores`: what a client does not send comes back in this branch."""
+
+    message_id: str | None
+    digest: ChainDigest = START
+    kept: int = 0
+    branch_restores: bool = False
+
+    def holds_as_sent(self, lookup: HistoryLookup) -> bool:
+        """Whether the stored chain is the very messages that were sent."""
+        if not self.kept:
+            return self.message_id is None
+        sent = lookup.digests[self.kept - 1]
+        return self.digest.plain and sent.plain and self.digest.path == sent.path
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierMessages:
+    """Messages of a conversation that are older than those that were read for the window, oldest first: what is
+    recalled is sought in them, too, but none is forwarded. `turns`: how many turns began before the first of them.
+    `notes` are of them."""
+
+    messages: tuple[ConversationMessage, ...] = ()
+    turns: int = 0
+    notes: RecalledNotes = field(default_factory=RecalledNotes, compare=False)
+
+
+NOWHERE = ResumePoint(None)
+"""Before the first message."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConversation:
+    """What a request needs of a stored conversation: the point where it resumes, and the end of the path that leads
+    there, oldest message first. `instructions` are the system messages in force there, `segments` the summaries of
+    the path's old turns, oldest first, `older_kept` the system messages and the pinned ones before what was read of
+    it. `read` is False where the path was not needed. `frame` is what the model was sent of it before, where that is
+    something else. `notes` are those of the path."""
+
+    conversation_id: str
+    head_id: str | None
+    path: tuple[ConversationMessage, ...] = ()
+    instructions: tuple[dict[str, Any], ...] = ()
+    attachments: tuple[Artifact, ...] = ()
+    resume_point: ResumePoint = NOWHERE
+    read: bool = True
+    updated_at: datetime | None = None
+    frame: PromptFrame | None = None
+    notes: FormNotes = field(default_factory=FormNotes)
+    team_task: str | None = None
+    profile: str | None = None
+    segments: tuple[SummarySegment, ...] = ()
+    older_kept: tuple[ConversationMessage, ...] = ()
+    retention_days: float | None = None
+    """The fewest that the keys say with which it was made or continued."""
+
+    @property
+    def unread(self) -> int:
+        """How many messages of the path are older than what was read."""
+        return (self.path[0].sequence_number or 0) if self.path else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationHistory:
+    """The conversation of one request, rebuilt (guarantee §3).
+
+    `messages` are all but the leading system messages, oldest first: `stored` of them are known already, the rest are
+    new. Where the stored ones were not needed it holds the new ones alone. The new ones hang on `parent_id`; `at_head`
+    says that this was the conversation's latest message.
+
+    `base` is the digest of the messages before the new ones as the client sent them; `digests` are those after each
+    new one. `stored_base` is the digest of the same messages as they are stored, if it differs, else None. `unproven`:
+    the conversation was recognised, and nothing shows that it is the client's own (guarantee §3.2);
+    `unsent_attachments` are those of its chain, which are not forwarded then.
+
+    `as_sent`: it is what the client sent and nothing else. `restored_ids` are the stored messages that the client did
+    not send (None: all of them), `restored_count` is how many of them are in `messages`. `branch_restores`: what was
+    restored comes back in this branch from now on.
+    `frame` is what the model was sent of it before, where that is something else (guarantee §4 I7).
+
+    `unread` messages are older than the stored message `read_from`, the first that was read; `earlier` are those of
+    them in which something to be recalled is sought, None if nobody has read them. `notes` are those of the stored
+    path, `segments` the summaries of its old turns, oldest first. `older_kept` are system and pinned messages among
+    the unread, each result behind the message with its call. `things` are what the current question names of what
+    is remembered (guarantee §11). `spoken` is where the current message has what was said, as start and end in its
+    first text, if an agent reads it in sections: the words around it are those of the sections.
+    `unrecognised`: no later request of its client will be known to go on with it; `planned`: a planner was asked at an
+    earlier step of its current turn, as its tool loop alone tells (guarantee §5).
+    """
+
+    conversation_id: str | None
+    created: bool
+    instructions: tuple[dict[str, Any], ...]
+    messages: tuple[ConversationMessage, ...]
+    stored: int = 0
+    parent_id: str | None = None
+    at_head: bool = True
+    session: str | None = None
+    attachments: tuple[Artifact, ...] = ()
+    unsent_attachments: tuple[Artifact, ...] = ()
+    restored_count: int = 0
+    unread: int = 0
+    base: ChainDigest = START
+    digests: tuple[ChainDigest, ...] = ()
+    stored_base: ChainDigest | None = None
+    unproven: bool = False
+    as_sent: bool = False
+    restored_ids: frozenset[str] | None = None
+    branch_restores: bool = False
+    frame: PromptFrame | None = None
+    read_from: str | None = None
+    earlier: EarlierMessages | None = None
+    notes: FormNotes = field(default_factory=FormNotes)
+    team_task: str | None = None
+    profile: str | None = None
+    segments: tuple[SummarySegment, ...] = ()
+    older_kept: tuple[ConversationMessage, ...] = ()
+    things: tuple[MemoryEntity, ...] = ()
+    spoken: tuple[int, int] | None = None
+    unrecognised: bool = False
+    planned: bool = False
+    used_at: datetime | None = None
+    """When a model was last asked anything in it; None where that is not known."""
+    costs: BranchCosts | None = None
+    """What its branch has cost until now, where that is known."""
+
+    @property
+    def new_messages(self) -> tuple[ConversationMessage, ...]:
+        return self.messages[self.stored :]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Everything that may enter the model's window for one request, in the words of the project's
+    description.
+
+    `current` is the index of the message that begins the current turn; `placed` artifacts are inside messages,
+    `restored` ones are tool results forwarded as text, `artifacts` are the attached ones."""
+
+    conversation_history: tuple[ConversationMessage, ...]
+    current: int
+    placed: tuple[Artifact, ...] = ()
+    restored: tuple[Artifact, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+
+    def all_artifacts(self) -> tuple[Artifact, ...]:
+        """Artifacts of historical messages and of the current steps, then the attached ones."""
+        return self.placed + self.restored + self.artifacts

@@ -1,0 +1,484 @@
+"""Items of a conversation, as OpenAI's Conversations API shows stored chat messages.
+
+A message of the assistant can be several items: its thoughts, its text, its tool calls. Their ids are made of the
+message's own, so that they stay the same, whatever else of the message is deleted.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gateway.core import jsons
+from gateway.core.ids import content_digest
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.tool_steps import text_of
+from gateway.core.types.typed_tools import (
+    LOCAL_SHELL,
+    OUTPUT,
+    PATCH,
+    SHELL,
+    TYPED,
+    TYPED_CALLS,
+    is_hosted_shell,
+    result_item,
+    status_of,
+    typed_item,
+)
+
+Part = dict[str, Any]
+
+
+def input_parts(content: Any) -> list[Part]:
+    """What a user, system message or tool said, as parts of an item."""
+    if isinstance(content, str):
+        return [{"type": "input_text", "text": content}]
+    return [_input_part(part) for part in content or ()]
+
+
+def output_parts(body: dict[str, Any]) -> list[Part]:
+    """What an assistant's message says: its text with annotations, its refusal; no thoughts that stand among texts."""
+    content = body.get("content")
+    audio = body.get("audio")
+    if not content and isinstance(audio, dict) and isinstance(audio.get("transcript"), str):
+        content = audio["transcript"]
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    said = content if isinstance(content, list) else []
+    parts = [_output_part(part) for part in said if not (isinstance(part, dict) and part.get("type") == "thinking")]
+    if isinstance(body.get("refusal"), str):
+        parts.append({"type": "refusal", "refusal": body["refusal"]})
+    text = next((part for part in parts if part.get("type") == "output_text"), None)
+    if text is not None and isinstance(body.get("annotations"), list):
+        text["annotations"] = [flat_annotation(annotation) for annotation in body["annotations"]]
+    return parts
+
+
+def _input_part(part: Any) -> Part:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "text":
+        return {"type": "input_text", **_rest(part, "type", ANTHROPIC_BLOCK)}
+    if kind == "image_url":
+        image = part["image_url"] if isinstance(part.get("image_url"), dict) else {"url": part.get("image_url")}
+        shown = {"type": "input_image", "image_url": image.get("url"), "detail": image.get("detail") or "auto"}
+        return {**shown, **_rest(part, "type", "image_url")}
+    if kind == "input_image" and named_picture(part) is not None:
+        return {"detail": "auto", **_rest(part)}
+    if kind == "file" and isinstance(part.get("file"), dict):
+        return {"type": "input_file", **part["file"], **_rest(part, "type", "file", ANTHROPIC_BLOCK)}
+    if kind == ANTHROPIC_BLOCK and isinstance(part.get(ANTHROPIC_BLOCK), dict):
+        return {"type": "input_text", "text": f"({part[ANTHROPIC_BLOCK].get('type')})"}
+    return part if isinstance(part, dict) else {"type": "input_text", "text": str(part)}
+
+
+def _output_part(part: Any) -> Part:
+    if isinstance(part, dict) and part.get("type") in ("text", "output_text"):
+        return {"annotations": [], "logprobs": [], **part, "type": "output_text"}
+    return part if isinstance(part, dict) else {"type": "output_text", "text": str(part), "annotations": []}
+
+
+def flat_annotation(annotation: Any) -> Any:
+    """A citation as items have it: its fields beside its type."""
+    cited = annotation.get("url_citation") if isinstance(annotation, dict) else None
+    return {"type": "url_citation", **cited} if isinstance(cited, dict) else annotation
+
+
+def _rest(part: Part, *names: str) -> Part:
+    """What else a part says, such as where a provider's cache is to break."""
+    return {name: value for name, value in part.items() if name not in names and value is not None}
+
+
+Item = dict[str, Any]
+ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS = "native_block", "native_blocks"
+"""The type of a part that holds a block of Anthropic's as it came, under the same name; and the field of a message that
+holds all of an answer's."""
+BREAKPOINT = "cache_control"
+"""The field of a message, a part or a tool up to which a prompt is cached. It moves on, and is no part of what is said
+(guarantee §4 I7)."""
+ANTHROPIC_EVENTS = "native_events"
+"""The field of a delta with events of Anthropic's that a chat has no words for. It is for a stream's client alone: what
+they bring stands in `native_blocks`, too, which is kept."""
+FUNCTION, CUSTOM = "function_call", "custom_tool_call"
+PREFIXES = {FUNCTION: "fc", CUSTOM: "ctc", LOCAL_SHELL: "lsh", SHELL: "sh", PATCH: "apc"}
+"""How the ids of calls begin; those of their results have one letter more."""
+ITEM_ID = re.compile(rf"(msg|rs|(?:{'|'.join(PREFIXES.values())})o?)_(sys)?([0-9A-Za-z-]{{1,60}})(_[0-9a-f]{{12}})?")
+INSTRUCTION_PREFIX = "msg_sys"
+SIGNED = "thinking_blocks"
+"""The field with thoughts that their provider signed."""
+BOUND = "thinking_bound"
+"""The field of a stored answer with the digest of what its signed thoughts are bound to (guarantee §10.10). It is the
+gateway's own: no model and no client gets it."""
+THOUGHTS = frozenset(
+    {
+        *("reasoning_content", "reasoning", "reasoning_details", "reasoning_items", "thinking_blocks"),
+        *("thought_signature", "provider_specific_fields", "encrypted_content", "output_items", ANTHROPIC_BLOCKS),
+        BOUND,
+    }
+)
+ITEM_ORDER = "item_order"
+"""The field of an answer with its items in the order in which they were made, where its other fields do not tell it:
+messages as they are, all else by its type, calls with their ids, too. What else these say is in the other fields."""
+OF_RESPONSES = frozenset({"reasoning_items", "output_items", "phase", ITEM_ORDER})
+"""Fields of an assistant's message that only an upstream that speaks Responses takes back."""
+PROVIDER_FIELDS = THOUGHTS | OF_RESPONSES | {"extra_content"}
+"""Fields of assistant messages and tool calls that only the provider that made them understands (guarantee §1)."""
+WORDS = frozenset({"content", "refusal", "annotations", "audio"})
+OWN_CALLS = tuple(PREFIXES)
+"""Calls that the client answers, but for shells in a container."""
+BETWEEN = "\n\n"
+"""Between texts that are items of their own, or parts of a summary."""
+OF_MESSAGE = frozenset(("type", "role", "status", "content", "phase"))
+OF_CALL = frozenset(("type", "status", "call_id"))
+IN_CALL = ("name", "namespace", "arguments", "input", "action", "operation", "environment")
+"""Fields of items that a chat's message tells in words of its own."""
+
+
+NO_CALLS: Mapping[str, str] = {}
+
+
+def items_of(message: ConversationMessage, calls: Mapping[str, str] = NO_CALLS) -> list[Item]:
+    """The items that a stored message is, at least one; each `pinned` where it is.
+
+    Args:
+        calls: those that a tool's message may answer, as `call_kinds` has them.
+    """
+    items = _items_of(message, calls)
+    return [{**item, "pinned": True} for item in items] if message.pinned else items
+
+
+def _items_of(message: ConversationMessage, calls: Mapping[str, str]) -> list[Item]:
+    status = "incomplete" if message.status == "partial" else "completed"
+    stem = (message.message_id or "").removeprefix("msg_")
+    if message.role in ("tool", "function"):
+        return [_output(message.body, stem, status, calls)]
+    if message.role == "assistant":
+        items = _answer(message, stem, status)
+        return items if message.agent is None else [{**item, "agent": message.agent} for item in items]
+    return [_said(message, status, input_parts(message.content))]
+
+
+def instruction_items(conversation_id: str, instructions: Sequence[dict[str, Any]]) -> list[Item]:
+    """The system messages in force, which stand before the first message. Their ids come from what they say."""
+    found: list[Item] = []
+    for body in instructions:
+        identity = jsons.canonical([conversation_id, body]).decode()
+        times = sum(body == other for other in instructions[: len(found)])
+        item_id = INSTRUCTION_PREFIX + content_digest(f"{identity}{times}")[:32]
+        found += items_of(ConversationMessage(role=str(body.get("role")), body=body, message_id=item_id))
+    return found
+
+
+def message_id_of(item_id: str) -> str | None:
+    """The stored message that an item belongs to; None if no item can have that id."""
+    parts = ITEM_ID.fullmatch(item_id)
+    return f"msg_{parts.group(3)}" if parts and not parts.group(2) else None
+
+
+def call_kinds(message: ConversationMessage) -> dict[str, str]:
+    """The types of a message's calls as items, by their ids; without those of functions."""
+    found = {str(call.get("id")): call_kind(call) for call in message.body.get("tool_calls") or ()}
+    return {call_id: kind for call_id, kind in found.items() if kind != FUNCTION}
+
+
+def call_kind(call: Mapping[str, Any]) -> str:
+    """The type of the item that a call is."""
+    if isinstance(call.get("custom"), dict):
+        return CUSTOM
+    typed = call.get(TYPED)
+    return typed if isinstance(typed, str) and typed in TYPED_CALLS else FUNCTION
+
+
+def is_own_call(item: Mapping[str, Any]) -> bool:
+    """Whether an item is a call that the client answers."""
+    return item.get("type") in OWN_CALLS and not is_hosted_shell(item)
+
+
+def answered_kind(item_id: str) -> str:
+    """The type of the call to which the item of a result of that id belongs."""
+    prefix = item_id.partition("_")[0].removesuffix("o")
+    return next((kind for kind, known in PREFIXES.items() if known == prefix), FUNCTION)
+
+
+def without(message: ConversationMessage, item_id: str) -> ConversationMessage | None:
+    """The message without one of its items; None if that leaves nothing of it."""
+    others = [item for item in items_of(message) if item["id"] != item_id]
+    if message.role != "assistant" or not others:
+        return None
+    body = message.body
+    if item_id.startswith("msg_"):
+        number = [each["id"] for each in items_of(message) if each["type"] == "message"].index(item_id)
+        body = _without_words(body, number)
+    elif item_id.startswith("rs_"):
+        body = {name: value for name, value in body.items() if name not in THOUGHTS}
+    else:
+        kept = [call for call, made in _calls(body, item_id) if made != item_id]
+        body = {name: value for name, value in body.items() if name not in ("tool_calls", "function_call")}
+        if kept:
+            body["tool_calls"] = kept
+    return replace(message, body=body, rendered=None)
+
+
+def called(message: ConversationMessage, item_id: str) -> str | None:
+    """The id by which a tool call, or its result, is known to the model; None for other items."""
+    items = items_of(message)
+    found = next((item for item in items if item["id"] == item_id or len(items) == 1), {})
+    return found.get("call_id")
+
+
+def _said(message: ConversationMessage, status: str, parts: list[Any]) -> Item:
+    item = {"id": message.message_id, "type": "message", "status": status, "role": message.role, "content": parts}
+    more = {name: said for name in ("name", "phase") if isinstance(said := message.body.get(name), str)}
+    return {**item, **more}
+
+
+def _answer(message: ConversationMessage, stem: str, status: str) -> list[Item]:
+    body = message.body
+    items = _thoughts(body, stem, status)
+    parts = output_parts(body)
+    calls = [_call(call, item_id, status) for call, item_id in _calls(body, stem)]
+    said = [_said(message, status, parts)] if _says_something(parts) or not (calls or items) else []
+
+    def apart(entry: Item, number: int) -> Item:
+        own = {"id": numbered_id(stem, number, "msg_"), "type": "message", "status": status}
+        return {**entry, **own, "content": output_parts({"content": entry["content"]})}
+
+    return ordered(body, items, said, calls, apart)
+
+
+def _kind(item: Item) -> str:
+    return str(item.get("type") or "message")
+
+
+def _says_something(parts: Sequence[Part]) -> bool:
+    return any(part.get("text") or part.get("type") != "output_text" for part in parts)
+
+
+def item_order(items: Sequence[Item]) -> list[Item]:
+    """The `item_order` of an answer of these items; empty where its message tells it without: thoughts, hosted
+    calls, one message of one text or refusal, calls."""
+    found: list[Item] = []
+    exact, last = True, 0
+    for item in items:
+        kind = _kind(item)
+        if kind == "message":
+            if not _says_something(output_parts({"content": item.get("content")})):
+                continue
+            entry, place = {"role": "assistant", **_rest(item, "pinned", "agent")}, 2
+            is_simple = entry.keys() <= OF_MESSAGE and (isinstance(item["content"], str) or len(item["content"]) == 1)
+            is_simple = is_simple and last < 2
+        elif is_own_call(item):
+            entry, place = _rest(item, *IN_CALL, "pinned", "agent"), 3
+            is_simple = entry.keys() <= OF_CALL
+        else:
+            where = {"environment": item["environment"]} if kind == SHELL else {}
+            entry, place, is_simple = {"type": kind, **where}, int(kind != "reasoning"), True
+        exact, last = exact and is_simple and place >= last, place
+        found.append(entry)
+    return [] if exact else found
+
+
+def ordered(
+    body: Item, kept: Sequence[Any], said: list[Item], calls: list[Item], apart: Callable[[Item, int], Item]
+) -> list[Any]:
+    """The items of an answer in the order in which they were made, as far as its message still says them.
+
+    Args:
+        kept: its thoughts and hosted calls; what holds a place alone, as it is not shown, is {}.
+        said: the message that all of its words are; it stands where the messages do of which the words were changed.
+        calls: its calls.
+        apart: makes an item of an entry for a message, and its number among them.
+    """
+    order = _order_of(body)
+    messages = [entry for entry in order if _kind(entry) == "message"]
+    if messages and _tells(messages, body):
+        said = [apart(entry, number) for number, entry in enumerate(messages)]
+    others, calls = list(kept), list(calls)
+    are_all = len(calls) == sum(map(is_own_call, order))
+    found: list[Any] = []
+    for entry in order:
+        kind = _kind(entry)
+        if kind == "message":
+            found += said[:1]
+            said = said[1:]
+        elif is_own_call(entry):
+            fits = (n for n, call in enumerate(calls) if are_all or call["call_id"] == entry.get("call_id"))
+            found += [{**entry, **calls.pop(n)} for n in [*fits][:1]]
+        else:
+            fits = (n for n, each in enumerate(others) if each.get("type") == kind)
+            found += [others.pop(n) for n in [*fits][:1]]
+    return [*filter(None, [*others, *found]), *said, *calls]
+
+
+def said_apart(body: Item) -> list[Item]:
+    """An answer of several messages as clients send it again that know no more than their texts: each by itself, with
+    the calls behind the last. Empty where it is one message, or says more than texts."""
+    messages = [entry for entry in _order_of(body) if _kind(entry) == "message"]
+    if len(messages) < 2 or not _tells(messages, body):
+        return []
+    texts, refused = _spoken(messages)
+    if refused or not all(texts):
+        return []
+    rest = {name: value for name, value in body.items() if name != ITEM_ORDER}
+    return [*({"role": "assistant", "content": text} for text in texts[:-1]), {**rest, "content": texts[-1]}]
+
+
+def _order_of(body: Item) -> list[Item]:
+    """The `item_order` of an answer, as it may come from a client."""
+    order = body.get(ITEM_ORDER)
+    found = [_rest(each, "index") for each in order if isinstance(each, dict)] if isinstance(order, list) else []
+    return [each for each in found if _kind(each) != "message" or isinstance(each.get("content"), str | list)]
+
+
+def _tells(messages: Sequence[Item], body: Item) -> bool:
+    """Whether these messages are what an answer says: it may have been changed."""
+    texts, refusals = _spoken(messages)
+    said, refused = _spoken([{"content": output_parts(body)}])
+    return refusals == refused and _is_joined("".join(said), texts)
+
+
+def _is_joined(said: str, texts: Sequence[str]) -> bool:
+    """Whether a text is these texts one after the other, wherever there is `BETWEEN` between them."""
+    ends = {0}
+    for text in filter(None, texts):
+        starts = ends | {end + len(BETWEEN) for end in ends if end and said.startswith(BETWEEN, end)}
+        ends = {start + len(text) for start in starts if said.startswith(text, start)}
+    return len(said) in ends
+
+
+def _spoken(messages: Sequence[Item]) -> tuple[list[str], str]:
+    """The text of each message, and all that is refused in them."""
+    parts = [output_parts({"content": each.get("content")}) for each in messages]
+    texts = ["".join(str(p.get("text") or "") for p in each if p.get("type") == "output_text") for each in parts]
+    return texts, "".join(str(p.get("refusal") or "") for each in parts for p in each if p.get("type") == "refusal")
+
+
+def _without_words(body: Item, number: int) -> Item:
+    """An answer without one of its messages."""
+    found = {name: value for name, value in body.items() if name not in WORDS} | {"content": None}
+    order = _order_of(body)
+    messages = [entry for entry in order if _kind(entry) == "message"]
+    found.pop(ITEM_ORDER, None)
+    if not messages or not _tells(messages, body):
+        return found
+    gone, left = messages[number], [*messages[:number], *messages[number + 1 :]]
+    texts, refused = _spoken(left)
+    cited = [each for part in output_parts({"content": gone["content"]}) for each in part.get("annotations") or ()]
+    kept = [each for each in body.get("annotations") or () if flat_annotation(each) not in cited]
+    more = {"refusal": refused, "annotations": kept, ITEM_ORDER: [e for e in order if e is not gone]}
+    return {**found, "content": BETWEEN.join(filter(None, texts)) or None, **{k: v for k, v in more.items() if v}}
+
+
+def _thoughts(body: dict[str, Any], stem: str, status: str) -> list[Item]:
+    """The reasoning of a message, and the hosted calls that stand among it, in their order. What is sealed in it is for
+    the model alone."""
+    kept = [item for name in ("reasoning_items", "output_items") for item in body.get(name) or ()]
+    if not kept:
+        text = body.get("reasoning_content") or body.get("reasoning")
+        content = [{"type": "reasoning_text", "text": text}]
+        kept = [{"type": "reasoning", "content": content}] if isinstance(text, str) and text else []
+    items: list[Item] = []
+    number = 0
+    for each in kept:
+        if not isinstance(each, dict) or not isinstance(each.get("type"), str):
+            continue
+        if each["type"] != "reasoning":
+            items.append(each)
+            continue
+        item = {"id": numbered_id(stem, number), "type": "reasoning", "summary": each.get("summary") or []}
+        said = {"content": each["content"]} if each.get("content") else {}
+        items.append({**item, **said, "status": status})
+        number += 1
+    return items
+
+
+def numbered_id(stem: str, number: int, prefix: str = "rs_") -> str:
+    """The id of an answer's reasoning item of that number, from 0 on; with another prefix that of its messages."""
+    return f"{prefix}{stem}" if number == 0 else f"{prefix}{stem}_{content_digest(str(number))[:12]}"
+
+
+def call_item_id(stem: str, call_id: str, before: int, kind: str) -> str:
+    """The id of the item of a tool call of that type; `before`: how many calls before it in its message have its id."""
+    mark = content_digest(f"{call_id}\n{before}")[:12]
+    return f"{PREFIXES[kind]}_{stem}_{mark}"
+
+
+def _calls(body: dict[str, Any], stem: str) -> list[tuple[dict[str, Any], str]]:
+    """The tool calls of a message with the ids of their items, which do not depend on each other's places.
+
+    Args:
+        stem: what the ids of the message's items have in common, or one of those ids.
+    """
+    parts = ITEM_ID.fullmatch(stem)
+    stem = parts.group(3) if parts else stem
+    calls: list[dict[str, Any]] = [call for call in body.get("tool_calls") or () if isinstance(call, dict)]
+    if isinstance(body.get("function_call"), dict):  # as calls were made before there were tools
+        calls.append({"id": body["function_call"].get("name"), "function": body["function_call"]})
+    found: list[tuple[dict[str, Any], str]] = []
+    seen: list[str] = []
+    for call in calls:
+        call_id = str(call.get("id"))
+        found.append((call, call_item_id(stem, call_id, seen.count(call_id), call_kind(call))))
+        seen.append(call_id)
+    return found
+
+
+def _call(call: dict[str, Any], item_id: str, status: str) -> Item:
+    kind, custom, function = call_kind(call), call.get("custom") or {}, call.get("function") or {}
+    shared = {"id": item_id, "call_id": str(call.get("id")), "status": status_of(kind, status)}
+    if kind in TYPED_CALLS:
+        return {**shared, **typed_item(kind, function.get("arguments"))}
+    if kind == CUSTOM:
+        return {**shared, "type": kind, "name": custom.get("name"), "input": custom.get("input", "")}
+    return {**shared, "type": kind, "name": function.get("name"), "arguments": function.get("arguments", "")}
+
+
+def _output(body: dict[str, Any], stem: str, status: str, calls: Mapping[str, str]) -> Item:
+    call_id = str(body.get("tool_call_id") or body.get("name"))
+    content, kind = body.get("content"), calls.get(call_id, FUNCTION)
+    output = {"output": content if isinstance(content, str) else input_parts(content)}
+    if kind in TYPED_CALLS:
+        output = result_item(kind, text_of(content))
+    shared = {"id": f"{PREFIXES[kind]}o_{stem}", "type": kind + OUTPUT, "call_id": call_id}
+    return {**shared, "status": status, **output}
+
+
+PDF_START = "JVBERi"
+"""`%PDF` in base64."""
+PDF_NAMES = ("application/pdf", ".pdf")
+
+
+def pdf_data(part: dict[str, Any]) -> str | None:
+    """The data of a `file` part that holds a PDF itself; None of any other part."""
+    file = part.get("file") if part.get("type") == "file" else None
+    data = file.get("file_data") if isinstance(file, dict) else None
+    if not isinstance(data, str) or not isinstance(file, dict):
+        return None
+    header, comma, _ = data[:200].partition(",")
+    start = len(header) + 1 if data.startswith("data:") and comma else 0
+    named = f"{header[5:].partition(';')[0] if start else ''} {file.get('filename') or ''}".lower()
+    return data if data.startswith(PDF_START, start) or any(name in named for name in PDF_NAMES) else None
+
+
+def named_file(part: dict[str, Any]) -> str | None:
+    """The id by which a `file` part names a file; None of a part that holds its file, and of any other."""
+    file = part.get("file") if part.get("type") == "file" else None
+    if not isinstance(file, dict) or isinstance(file.get("file_data"), str):
+        return None
+    return file["file_id"] if isinstance(file.get("file_id"), str) else None
+
+
+def part_at(messages: Sequence[dict[str, Any]], message: int, number: int) -> dict[str, Any]:
+    """A part of a message's content; empty where there is none."""
+    content = messages[message].get("content") if message < len(messages) else None
+    part = content[number] if isinstance(content, list) and number < len(content) else None
+    return part if isinstance(part, dict) else {}
+
+
+def named_picture(part: dict[str, Any]) -> str | None:
+    """The id by which a picture names a file; None of one that holds it or names an address, and of any other part.
+
+    OpenAI's chats have no words for that, so that the part is the one of Responses: `input_image` with `file_id`.
+    """
+    if part.get("type") != "input_image" or part.get("image_url") is not None:
+        return None
+    return part["file_id"] if isinstance(part.get("file_id"), str) else None

@@ -1,0 +1,116 @@
+"""Turns of a stored conversation as they are looked at again: what was said, who was asked, and what it took."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.frames import PromptFrame
+from gateway.core.types.records import RequestSpending
+from gateway.core.types.turn import StoredCompletion
+
+
+@dataclass(frozen=True, slots=True)
+class PathMessage:
+    """A message of a branch with the request that stored it. `choice` is the number of an answer, None of what a client
+    sent; `instructions` is the digest of the system messages in force."""
+
+    message: ConversationMessage
+    request_id: str
+    choice: int | None
+    instructions: str | None
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether a model answered this here; else its client brought it."""
+        return self.choice is not None
+
+    @property
+    def committed_at(self) -> datetime | None:
+        """When an answer was committed; of what a client sent, when its request arrived."""
+        return self.message.created_at
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationPath:
+    """A branch from its first message on, with the system messages that its messages name by their digests.
+    `forgotten_at`: when an item of the conversation was last deleted."""
+
+    conversation_id: str
+    messages: tuple[PathMessage, ...]
+    instructions: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
+    forgotten_at: datetime | None = None
+
+    def instructions_of(self, message: PathMessage) -> tuple[dict[str, Any], ...]:
+        """The system messages in force at a message."""
+        return self.instructions.get(message.instructions or "", ())
+
+
+@dataclass(frozen=True, slots=True)
+class PastRequest:
+    """A request of a past turn: the messages that it brought, and the answer (None: there is none on the branch).
+    `before` is how many messages of the branch stand before those that it brought."""
+
+    request_id: str
+    before: int
+    brought: tuple[PathMessage, ...]
+    answer: PathMessage | None
+
+
+@dataclass(frozen=True, slots=True)
+class PastTurn:
+    """A turn of a branch; `number` counts from 1."""
+
+    number: int
+    requests: tuple[PastRequest, ...]
+
+    @property
+    def messages(self) -> tuple[PathMessage, ...]:
+        """All of it, in order."""
+        found: list[PathMessage] = []
+        for request in self.requests:
+            found += request.brought
+            found += [request.answer] if request.answer is not None else []
+        return tuple(found)
+
+    @property
+    def answered(self) -> tuple[PastRequest, ...]:
+        """The requests that a model answered here."""
+        return tuple(request for request in self.requests if request.answer is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class PastBill:
+    """What is stored of a request beside its messages: bill, plan, and the sums of its cost."""
+
+    completion: StoredCompletion
+    spent: RequestSpending
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDetails:
+    """What is looked up of one turn: the bills of its requests by their ids, and what each model had been sent of the
+    branch by then where the messages do not say it."""
+
+    bills: Mapping[str, PastBill]
+    frames: Mapping[str, PromptFrame | None]
+
+
+INSTRUCTION, MEMORY = "instruction", "memory"
+"""Names of forwarded messages that are no messages of the branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessages:
+    """What a request forwarded, rebuilt from what is stored. `reason` says why it is not exact, or why it cannot be
+    told at all (`messages` is None). `names` are the ids of the messages; `INSTRUCTION` of a system message that stands
+    apart from the branch, `MEMORY` of the memory message."""
+
+    messages: list[dict[str, Any]] | None
+    reason: str | None = None
+    names: tuple[str | None, ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        return self.reason is None

@@ -1,0 +1,401 @@
+"""Places in the text of a document: pages, sheets, slides, files, lines (guarantee §14.2).
+
+Readers mark a place by a line of its own, such as `[page 12]`. The text is all that is stored, so a place can be told
+of any stretch of it, at any time.
+
+| marker | what follows |
+|---|---|
+| `[page 12]`, `[slide 3]`, `[chapter 4]`, `[cell 5]` | that part of the document |
+| `[sheet Sales A4:F500]` | one line for each row, row 4 first, values of the columns A to F |
+| `[table customers]` | rows of a database's table |
+| `[file docs/a.txt]` | a file in an archive, or an attachment of a mail; other markers may follow in it |
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+KINDS = ("page", "slide", "chapter", "cell", "sheet", "table", "file")
+NAME_CHARS = 200
+"""Characters of a name in a marker at most."""
+MARKER = re.compile(rf"^\[({'|'.join(KINDS)}) ([^\]\n]{{1,{NAME_CHARS + 40}}})\]$", re.MULTILINE)
+BEGINS = re.compile(rf"\n\[(?:{'|'.join(KINDS)}) ")
+"""How a marker begins that is not at the beginning of a text. It is far faster to look for."""
+SHEET = re.compile(r"(.+) ([A-Z]{1,3})(\d+):([A-Z]{1,3})(\d+)\Z")
+NUMBERS_NAMED = re.compile(r"(page|slide|chapter|cell)s? (\d{1,7})(?:-(\d{1,7}))?\Z")
+LINES_NAMED = re.compile(r"lines? (\d{1,9})(?:-(\d{1,9}))?\Z")
+CELLS_NAMED = re.compile(r"(?:'((?:[^']|'')+)'|([^!']+))![A-Z]{1,3}(\d{1,7})(?::[A-Z]{1,3}(\d{1,7}))?\Z")
+NUMBERED = frozenset({"page", "slide", "chapter", "cell"})
+GAP = re.compile(r"^\[…(?: line (\d{1,9}))?\]$", re.MULTILINE)
+"""The line between two stretches of an excerpt: `[…]`, or `[… line 350]` where the number of the line below it is known
+(`models.regions`)."""
+Span = tuple[int, int]
+NOTE_START, LEFT_OUT_START, NOTE_END = "(Note: ", "(Not read: ", ")"
+NOTES = re.compile(r"(?:\n\((?:Note|Not read): [^\n]*\))+\s*\Z")
+NOTES_CHARS = 4000
+"""Characters at the end of a text in which its notes stand."""
+NO_TEXT = re.compile(r"\bPages? ([\d, -]+) holds? no text")
+COUNTED_CHARS = 20_000
+"""Characters of which the lines are counted at once; those of the last of them are looked for one by one."""
+PLAIN_NAME = re.compile(r"\w+\Z")
+
+
+def is_marked(text: str) -> bool:
+    """Whether places are marked in a text."""
+    first = BEGINS.search(text)
+    return MARKER.match(text) is not None or (first is not None and MARKER.search(text, first.start()) is not None)
+
+
+def after_markers(text: str, start: int, end: int) -> int:
+    """Where a stretch begins that stands below its markers."""
+    while (found := MARKER.match(text, start, end)) is not None:
+        start = found.end()
+        while start < end and text[start] in "\r\n":
+            start += 1
+    return start
+
+
+def marker(kind: str, name: str) -> str:
+    """The line that marks a place. What a marker cannot hold of a name is left out."""
+    plain = " ".join(name.replace("[", "(").replace("]", ")").split())
+    return f"[{kind} {plain[:NAME_CHARS] or '?'}]"
+
+
+def plain_lines(text: str) -> str:
+    """A document's own text, of which no line looks like the mark of a place: only readers mark places."""
+    return MARKER.sub(lambda found: f" {found[0]}", text) if "[" in text else text
+
+
+def sheet_marker(name: str, first_row: int, last_column: str, last_row: int, first_column: str = "A") -> str:
+    """The line above the rows `first_row` to `last_row` of a sheet."""
+    plain = marker("sheet", name)[1:-1]
+    return f"[{plain} {first_column}{first_row}:{last_column}{last_row}]"
+
+
+def gap(line: int | None = None) -> str:
+    """The line that stands for what an excerpt leaves out, above the line of that number."""
+    return "[…]" if line is None else f"[… line {line}]"
+
+
+class _PlaceGap(NamedTuple):
+    start: int
+    end: int
+    line: int | None
+
+
+class _CountedStretch(NamedTuple):
+    """A stretch without gaps, and the number of its first line; None if nobody knows it."""
+
+    start: int
+    end: int
+    line: int | None
+
+
+class PlaceSection(NamedTuple):
+    """Characters `start` to `end` of a text from one marker to the next one, of which `body` is the first below the
+    marker. `kind` and `name` are the marker's; `file` is the name of the file that it is in."""
+
+    kind: str
+    name: str
+    file: str
+    start: int
+    body: int
+    end: int
+
+
+class _MarkedStretch(NamedTuple):
+    start: int
+    end: int
+    kind: str
+    name: str
+
+
+def _markers(text: str) -> Iterator[re.Match[str]]:
+    """All markers. Looked for by how they begin, a long text takes a tenth of the time."""
+    if first := MARKER.match(text):
+        yield first
+    for begins in BEGINS.finditer(text):
+        if found := MARKER.match(text, begins.start() + 1):
+            yield found
+
+
+class TextPlaces:
+    """The places of one text; finding the markers is one pass over it. `excerpt`: what is left out of it is told by
+    lines `GAP`; lines below one are counted where it says the first one's number."""
+
+    def __init__(self, text: str, *, excerpt: bool = False) -> None:
+        self._text = text
+        self._marked = [_MarkedStretch(m.start(), m.end(), m[1], m[2]) for m in _markers(text)]
+        self._starts = [each.start for each in self._marked]
+        files = (number if each.kind == "file" else -1 for number, each in enumerate(self._marked))
+        self._file_of = list(accumulate(files, max))
+        found = GAP.finditer(text) if excerpt else ()
+        self._gaps = [_PlaceGap(m.start(), m.end(), int(m[1]) if m[1] else None) for m in found]
+        self._gap_starts = [each.start for each in self._gaps]
+
+    def of(self, start: int, end: int) -> str:
+        """The place of the characters `start` to `end`: `page 12`, `pages 12-13`, `Sales!A4:F19`, `file a.txt, lines
+        3-9`, `lines 120-131`; "" for the only line of a text without marks."""
+        start, end = self._between_gaps(start, end)
+        first = bisect_right(self._starts, start) - 1
+        last = max(first, bisect_right(self._starts, max(start, end - 1)) - 1)
+        if 0 <= first < last and self._is_empty_file(first):
+            first += 1
+        file = self._file_of[first] if first >= 0 else -1
+        inner = self._inner(first, last, start, end)
+        return ", ".join(each for each in (f"file {self._marked[file].name}" if file >= 0 else "", inner) if each)
+
+    def find(self, place: str) -> list[Span]:
+        """The stretches of a place as `of` words it, in order; none if the text has no such place. Files may share a
+        name, and an excerpt may have several parts of a place."""
+        if not place.startswith("file "):
+            return self._within(place, [range(len(self._marked))], 0)
+        files = self._files(place.removeprefix("file "))
+        if not files:
+            return []
+        inner = place.removeprefix(f"file {self._marked[files[0][0]].name}").removeprefix(", ")
+        if not inner:
+            return [(self._marked[low].start, self._end_of(high - 1)) for low, high in files]
+        return self._within(inner, [range(low, high) for low, high in files], None)
+
+    def sections(self) -> Iterator[PlaceSection]:
+        """What stands between two markers, in order; what stands before the first one has no kind."""
+        if self._end_of(-1) > 0:
+            yield PlaceSection("", "", "", 0, 0, self._end_of(-1))
+        for number, each in enumerate(self._marked):
+            file = self._file_of[number]
+            named = self._marked[file].name if file >= 0 else ""
+            yield PlaceSection(each.kind, each.name, named, each.start, each.end + 1, self._end_of(number))
+
+    def lines_of(self, section: PlaceSection, first: int, last: int) -> list[Span]:
+        """The lines `first` to `last` of a section, as far as they are there: rows of a sheet by their numbers, else
+        lines below a file's marker, or those of a text before its first one."""
+        if section.kind in ("", "file"):
+            return self._lines_named(self._counted_below(section.body, section.end), first, last, whole=False)
+        sheet = SHEET.match(section.name) if section.kind == "sheet" else None
+        if sheet is None:
+            return []
+        counted = list(self._counted(section.body, section.end, int(sheet[3])))
+        return self._lines_named(counted, first, min(last, int(sheet[5])), whole=False)
+
+    def without_gaps(self, start: int, end: int) -> Iterator[Span]:
+        """A stretch without the lines that stand for what is left out."""
+        for each in self._counted(start, end):
+            if self._text[each.start : each.end].strip():
+                yield each.start, each.end
+
+    def _within(self, place: str, among: Sequence[range], origin: int | None) -> list[Span]:
+        """A place in these stretches of markers; lines are counted from `origin`, None: from below the first marker of
+        each."""
+        found: list[Span] = []
+        for numbers in among:
+            if named := NUMBERS_NAMED.match(place):
+                found += self._numbered(named[1], int(named[2]), int(named[3] or named[2]), numbers)
+            elif named := LINES_NAMED.match(place):
+                begin = origin if origin is not None else self._marked[numbers.start].end + 1
+                counted = self._counted_below(begin, self._end_of_lines(begin))
+                found += self._lines_named(counted, int(named[1]), int(named[2] or named[1]))
+            elif named := CELLS_NAMED.match(place):
+                name = named[1].replace("''", "'") if named[1] else named[2]
+                found += self._cells(name, int(named[3]), int(named[4] or named[3]), numbers)
+            else:
+                whole = (n for n in numbers if f"{self._marked[n].kind} {self._marked[n].name}" == place)
+                found += [(self._marked[n].start, self._end_of(n)) for n in whole]
+        return found
+
+    def _files(self, wanted: str) -> list[tuple[int, int]]:
+        """The numbers of a file's markers, from its own on, of each file of that name; the longest that fits counts."""
+        files = [number for number, each in enumerate(self._marked) if each.kind == "file"]
+        names = {self._marked[number].name for number in files}
+        name = max((n for n in names if wanted == n or wanted.startswith(f"{n}, ")), key=len, default=None)
+        ends = [*files[1:], len(self._marked)]
+        return [(low, high) for low, high in zip(files, ends, strict=True) if self._marked[low].name == name]
+
+    def _numbered(self, kind: str, first: int, last: int, among: range) -> list[Span]:
+        """From the marker of one number to the end of another's section."""
+        begin: int | None = None
+        until: int | None = None
+        for number in among:
+            each = self._marked[number]
+            value = int(each.name) if each.kind == kind and each.name.isdecimal() else None
+            if value is None:
+                continue
+            if begin is None:
+                begin = number if value == first else None
+            elif value > last or value < first:
+                break
+            if begin is not None and value == last:
+                until = number
+        return [] if begin is None or until is None else [(self._marked[begin].start, self._end_of(until))]
+
+    def _end_of_lines(self, origin: int) -> int:
+        number = bisect_right(self._starts, origin)
+        return self._starts[number] if number < len(self._starts) else len(self._text)
+
+    def _lines_named(
+        self, counted: Sequence[_CountedStretch], first: int, last: int, *, whole: bool = True
+    ) -> list[Span]:
+        """The lines `first` to `last` of a stretch. `whole`: where nothing is left out, all of them or none."""
+        found: list[Span] = []
+        for each in counted:
+            top = max(first, each.line or 0)
+            if each.line is None or not 1 <= first <= top <= last:
+                continue
+            end = each.end
+            while end > each.start and self._text[end - 1].isspace():
+                end -= 1
+            begin = self._below(each.start, end, top - each.line)
+            bottom = self._below(begin, end, last - top) if begin is not None else None
+            if begin is None or (bottom is None and whole and not self._gaps):
+                continue
+            until = self._text.find("\n", bottom, end) if bottom is not None else -1
+            found.append((begin, until if until >= 0 else end))
+        return found
+
+    def _below(self, at: int, end: int, lines: int) -> int | None:
+        """Where the line begins that is so many below that at `at`; None if it is not there. Many are counted at once:
+        a line of a long text is a million below its first one."""
+        while lines > 0 and at < end:
+            until = min(end, at + COUNTED_CHARS)
+            here = self._text.count("\n", at, until)
+            if here < lines:
+                lines, at = lines - here, until
+                continue
+            for _ in range(lines):
+                at = self._text.find("\n", at, until) + 1
+            return at
+        return at if not lines else None
+
+    def _cells(self, name: str, top: int, bottom: int, among: range) -> list[Span]:
+        """The rows `top` to `bottom` of a sheet."""
+        found: list[Span] = []
+        for number in among:
+            each = self._marked[number]
+            sheet = SHEET.match(each.name) if each.kind == "sheet" else None
+            if sheet and sheet[1] == name and int(sheet[3]) <= top <= bottom <= int(sheet[5]):
+                counted = list(self._counted(each.end + 1, self._end_of(number), int(sheet[3])))
+                found += self._lines_named(counted, top, bottom)
+        return found
+
+    def _counted_below(self, origin: int, end: int) -> list[_CountedStretch]:
+        """What stands from `origin` on, where a text begins, or what is below a file's marker."""
+        return list(self._counted(origin, end, self._first_line(origin)))
+
+    def _first_line(self, origin: int) -> int | None:
+        """The number of the line at `origin`, where a text or what is below a file's marker begins: not 1 where the
+        marker was carried below a gap."""
+        number = bisect_right(self._gap_starts, origin) - 1
+        if number < 0 or self._gaps[number].end >= origin:
+            return 1
+        below = self._gaps[number].end + 1
+        return self._gaps[number].line if after_markers(self._text, below, origin) >= origin else 1
+
+    def _counted(self, start: int, end: int, line: int | None = None) -> Iterator[_CountedStretch]:
+        """A stretch cut at gaps; `line` is the number of its first line."""
+        low, high = bisect_right(self._gap_starts, start - 1), bisect_right(self._gap_starts, end - 1)
+        for each in self._gaps[low:high]:
+            yield _CountedStretch(start, each.start, line)
+            start, line = each.end + 1, each.line
+        yield _CountedStretch(min(start, end), end, line)
+
+    def _between_gaps(self, start: int, end: int) -> Span:
+        """A stretch without gaps at its ends."""
+        if not self._gaps:
+            return start, end
+        found = list(self.without_gaps(start, end))
+        return (found[0][0], found[-1][1]) if found else (start, end)
+
+    def _is_empty_file(self, number: int) -> bool:
+        """Whether it is a file that begins with a marker, such as that of its first page."""
+        here, after = self._marked[number], self._marked[number + 1]
+        return here.kind == "file" != after.kind and not self._text[here.end : after.start].strip()
+
+    def _inner(self, first: int, last: int, start: int, end: int) -> str:
+        if first < 0:
+            return self._lines(0, start, end)
+        begin, until = self._marked[first], self._marked[last]
+        if begin.kind == "file":
+            return self._lines(begin.end + 1, start, end)
+        if begin.kind == "sheet":
+            return self._range(begin, start, min(end, self._end_of(first)))
+        if begin.kind in NUMBERED and until.kind == begin.kind and until.name != begin.name:
+            return f"{begin.kind}s {begin.name}-{until.name}"
+        return f"{begin.kind} {begin.name}"
+
+    def _end_of(self, number: int) -> int:
+        return self._starts[number + 1] if number + 1 < len(self._starts) else len(self._text)
+
+    def _range(self, begin: _MarkedStretch, start: int, end: int) -> str:
+        """The cells of a stretch of a sheet."""
+        found = SHEET.match(begin.name)
+        if found is None:
+            return f"sheet {begin.name}"
+        name, left, top, right, bottom = found.groups()
+        quoted = name if PLAIN_NAME.match(name) else "'" + name.replace("'", "''") + "'"
+        low, high = self._rows(begin.end + 1, *self._between_gaps(start, end))
+        return f"{quoted}!{left}{min(int(top) + low, int(bottom))}:{right}{min(int(top) + high, int(bottom))}"
+
+    def _rows(self, origin: int, start: int, end: int) -> tuple[int, int]:
+        """Numbers of the first and the last line of a stretch, from 0, counted from `origin`."""
+        start = max(start, origin)
+        stretch = self._text[start:end].rstrip()
+        start += len(stretch) - len(stretch := stretch.lstrip("\n")) if stretch.startswith("\n") else 0
+        low = self._text.count("\n", origin, start)
+        return low, low + stretch.count("\n")
+
+    def _lines(self, origin: int, start: int, end: int) -> str:
+        begin, _, line = self._counted_below(origin, end)[-1]
+        if line is None or start < begin > origin:
+            return ""
+        low, high = self._rows(begin, start, end)
+        low, high = low + line, high + line
+        if low == high:
+            return f"line {low}" if low > 1 or self._text.find("\n", begin) >= 0 else ""
+        return f"lines {low}-{high}"
+
+
+def page_list(numbers: Sequence[int]) -> str:
+    """Numbers for a sentence, neighbours joined: `3, 7-9`."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def named_pages(numbers: Sequence[int]) -> str:
+    """`page 7`, `pages 3, 7-9`."""
+    return f"page{'s' if len(numbers) > 1 else ''} {page_list(numbers)}"
+
+
+def notes_of(text: str) -> str:
+    """What the reader of a document has noted behind its text; "" if nothing."""
+    return " ".join(line.partition(": ")[2].removesuffix(NOTE_END) for line in _note_lines(text))
+
+
+def _note_lines(text: str) -> list[str]:
+    end = text[-NOTES_CHARS:]
+    found = NOTES.search(end) if text.rstrip().endswith(NOTE_END) else None
+    return found[0].strip().split("\n") if found else []
+
+
+def pages_without_text(text: str) -> str:
+    """The pages of a PDF that its reader has told to hold no text, such as `3, 7-9`; "" if there are none."""
+    found = NO_TEXT.search(notes_of(text))
+    return found[1] if found else ""
+
+
+def left_out_of(text: str) -> str:
+    """What a document's reader has told that it left out, as sentences; "" if it read everything."""
+    starts, ends = len(LEFT_OUT_START), len(NOTE_END)
+    return " ".join(line[starts:-ends] for line in _note_lines(text) if line.startswith(LEFT_OUT_START))
+
+
+def no_text_note(numbers: Sequence[int], why: str = "") -> str:
+    """What is told of pages without text."""
+    some, hold = ("Pages", "hold") if len(numbers) > 1 else ("Page", "holds")
+    return f"{some} {page_list(numbers)} {hold} no text{why}."

@@ -1,0 +1,109 @@
+"""Queries, the texts that are searched, their passages with scores, and the vectors of an embedding model."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy
+
+Vector = bytes
+"""A vector of length 1 as little-endian float16: the same whether it was just made or kept."""
+
+
+class EmbeddingFault(Exception):
+    """An embedding model gave no usable vectors, or cannot be run; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextEmbeddings:
+    """One vector for each text, in order; `usage` as the model reported it in OpenAI's names, None if it did not."""
+
+    vectors: list[Vector]
+    usage: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingTariff:
+    """How calls of a paid model are billed: its route (`Deployment.route`), its prices by LiteLLM's names, and a
+    counter of tokens for calls that report none."""
+
+    route: str
+    prices: Mapping[str, Decimal]
+    count: Callable[[Sequence[str]], int]
+
+
+def packed(rows: "numpy.ndarray[Any, Any]") -> list[Vector]:
+    """Normalises the rows of a matrix.
+
+    Raises:
+        EmbeddingFault: a row has no direction, because it holds NaN, infinity or only zeros.
+    """
+    import numpy
+
+    lengths = numpy.linalg.norm(rows.astype(numpy.float64), axis=1, keepdims=True)
+    if not (numpy.isfinite(lengths).all() and (lengths > 0).all()):
+        raise EmbeddingFault("A vector has no direction.")
+    return [row.tobytes() for row in (rows / lengths).astype("<f2")]
+
+
+def similarities(question: Vector, vectors: Sequence[Vector]) -> list[float]:
+    """The cosine of each vector with the question's; -1 for vectors of another length, which another model made."""
+    import numpy
+
+    target = numpy.frombuffer(question, "<f2").astype(numpy.float32)
+    found = [-1.0] * len(vectors)
+    same = [at for at, vector in enumerate(vectors) if len(vector) == len(question)]
+    if same:
+        rows = numpy.frombuffer(b"".join(vectors[at] for at in same), "<f2").reshape(len(same), -1)
+        for at, cosine in zip(same, rows.astype(numpy.float32) @ target, strict=True):
+            found[at] = float(cosine)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RelevanceQuery:
+    """`question` is the current user message. `recent` are the messages just before it, latest last, to which pronouns
+    refer. `searches` are further queries, which together never outweigh the question (guarantee §5)."""
+
+    question: str
+    recent: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, unsafe_hash=True)  # frozen it would be four times as dear to make, for each passage
+class SearchedSource:
+    """A text that is searched: an artifact, or one message of an old turn.
+
+    `label` is searched along with each passage: a tool's name with the arguments of its call, a document's title, a
+    speaker. `number` is the index of its message in the conversation; attached documents come last. `excerpt_of` is the
+    digest of the large document of which it is parts (`models.regions`); "" if it is none. `named` are the lines of it
+    that the question names; None: it is to be looked which.
+    """
+
+    content: str
+    kind: Literal["artifact", "turn"]
+    label: str = ""
+    historical: bool = False
+    number: int = 0
+    excerpt_of: str = ""
+    named: tuple[tuple[int, int], ...] | None = None
+
+
+@dataclass(slots=True, unsafe_hash=True)  # frozen it would be four times as dear to make, for each passage
+class RankedPassage:
+    """Characters `start` to `end` of a source's content. Scores of one call are comparable; 0 means irrelevant.
+    `heading` must stand above the passage for it to be understood: a table's first row, the headings of its section.
+    `called`: the query asks for it by itself, not merely rather than for others."""
+
+    start: int
+    end: int
+    score: float
+    heading: str = ""
+    called: bool = True
+
+
+Relevance = Callable[[RelevanceQuery, Sequence[SearchedSource]], list[list[RankedPassage]]]
+"""Scores passages by their relevance to a query: for each source all its passages in document order, without overlap;
+only white space is in none."""

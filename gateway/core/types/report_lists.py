@@ -1,0 +1,195 @@
+"""Lists of conversations and of requests as pages and commands show them, newest first (guarantee §13.9)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Generic, Literal, Self, TypeVar
+
+from gateway.core.types.turn import TurnStatus
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+CHAT = "chat"
+"""What the endpoint of chat completions is called where one is asked for or shown; their rows name none."""
+MAX_ID_CHARS = 64
+T = TypeVar("T")
+C = TypeVar("C")
+Direction = Literal["older", "newer"]
+
+
+@dataclass(frozen=True, slots=True)
+class ListPosition:
+    """A place in a list: a time, and an id among those of the same time."""
+
+    time: datetime
+    id: str
+
+    def __str__(self) -> str:
+        """As it stands in an address: microseconds since 1970 and the id, with a dot between them."""
+        return f"{(self.time - EPOCH) // timedelta(microseconds=1)}.{self.id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """
+        Raises:
+            ValueError: the text is no position.
+        """
+        number, dot, name = text.partition(".")
+        if not (dot and name and name.isprintable() and len(name) <= MAX_ID_CHARS):
+            raise ValueError("no position in a list")
+        if not (number.isascii() and number.isdigit() and len(number) <= len("253402300799999999")):
+            raise ValueError("no position in a list")
+        try:
+            return cls(EPOCH + timedelta(microseconds=int(number)), name)
+        except OverflowError:
+            raise ValueError("no position in a list") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ListPart(Generic[C]):
+    """Which rows of a list: those with what `having` says, from `since` on and before `until` (both in UTC), at most
+    `limit`: the newest, or those next to `at` that are older or newer."""
+
+    having: C
+    since: datetime | None = None
+    until: datetime | None = None
+    at: ListPosition | None = None
+    direction: Direction = "older"
+    limit: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage(Generic[T]):
+    """What was found, the newest first. `older`: from where the older ones follow; `newer`: the same; None where none
+    do. Newer ones of the newest part are yet to come, so there `newer` is None."""
+
+    found: tuple[T, ...]
+    older: ListPosition | None
+    newer: ListPosition | None
+
+
+def rows_of(part: ListPart[Any], found: Sequence[T], place: Callable[[T], ListPosition]) -> ListPage[T]:
+    """A part of a list out of what was read of it.
+
+    Args:
+        found: in the order of the reading, one more than `part.limit` where there are more.
+    """
+    more, shown = len(found) > part.limit, list(found[: part.limit])
+    if part.direction == "newer":
+        shown.reverse()
+    if not shown:
+        return ListPage((), None, None)
+    first, last = place(shown[0]), place(shown[-1])
+    if part.direction == "newer":
+        return ListPage(tuple(shown), last, first if more else None)
+    return ListPage(tuple(shown), last if more else None, first if part.at is not None else None)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSums:
+    """What the requests of a conversation took. `cost` is of the calls that have a price: with `unpriced` requests that
+    had others, it is the least that was paid. Requests that an older version wrote are in no sums until they are
+    added (guarantee §13.1). `net_saving`: how much less the `metered` ones cost than without a gateway, below 0 where
+    they cost more."""
+
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: Decimal
+    planning_cost: Decimal
+    unpriced: int
+    estimated: int
+    metered: int = 0
+    net_saving: Decimal = Decimal(0)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a cost to tell of; else nothing that was asked has a price."""
+        return bool(self.cost) or self.unpriced < self.requests
+
+
+NO_SUMS = KeptSums(0, 0, 0, Decimal(0), Decimal(0), 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationChoice:
+    """Which conversations. `tenant` None: of all tenants. `id`: an id or how one begins. `user`, `model`: of the latest
+    request. `text`: a part of how the first question begins, in whichever case."""
+
+    tenant: str | None = None
+    id: str | None = None
+    session: str | None = None
+    user: str | None = None
+    model: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationLine:
+    """A conversation in a list. `question`: how its first user message begins; "" where an item of it was deleted, None
+    where there is none, or an older version wrote it. `user`, `model`: of its latest request."""
+
+    id: str
+    tenant: str
+    sessions: tuple[str, ...]
+    question: str | None
+    user: str | None
+    model: str | None
+    created_at: datetime
+    updated_at: datetime
+    sums: KeptSums
+
+    @property
+    def position(self) -> ListPosition:
+        return ListPosition(self.updated_at, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestChoice:
+    """Which requests. `tenant` None: of all tenants. `endpoint`: as the ledger names it, or `chat`."""
+
+    tenant: str | None = None
+    model: str | None = None
+    user: str | None = None
+    agent: str | None = None
+    conversation: str | None = None
+    status: TurnStatus | None = None
+    endpoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLine:
+    """A request in a list: what its row of the ledger says without its calls. `cost` is None as soon as one call has no
+    price; `known_cost` is of those that have one. `known_cost`, `planning_cost`, `saved`, `cached_tokens` and
+    `cache_write_tokens` are None where an older version wrote the row, until it is added to the sums (`counted`).
+    `direct_cost` and `net_saving` are None where nobody knows what it would have cost without a gateway."""
+
+    id: str
+    completion_id: str | None
+    tenant: str
+    conversation_id: str | None
+    model: str
+    status: TurnStatus
+    stream: bool
+    error_code: str | None
+    created_at: datetime
+    user: str | None
+    agent: str | None
+    endpoint: str | None
+    project: str | None
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int | None
+    cache_write_tokens: int | None
+    cost: Decimal | None
+    known_cost: Decimal | None
+    planning_cost: Decimal | None
+    saved: Decimal | None
+    direct_cost: Decimal | None
+    net_saving: Decimal | None
+    estimated: bool
+    counted: bool
+
+    @property
+    def position(self) -> ListPosition:
+        return ListPosition(self.created_at, self.id)

@@ -1,0 +1,383 @@
+"""What may be forwarded, and what was selected for the window, before it is worded."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from gateway.core.types.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.entities import MemoryEntity
+from gateway.core.types.frames import PromptFrame
+from gateway.core.types.memory import MemoryMessage, PinnedMessage, SummarySegment
+from gateway.core.types.notes import RecalledNotes
+from gateway.core.types.repeats import NO_REPEATS, RepeatedDocuments
+
+SYSTEM_INDEX = -1
+"""Index of leading system messages, which are not in `WindowInputs.messages`."""
+LAST_EARLIER = -2
+"""Index of the last message before those that can be forwarded."""
+MEMORY_INDEX = -(2**40)
+"""Index of the memory message, which is none of the conversation's own."""
+
+
+def first_forwarded(frame: PromptFrame | None, messages: Sequence[ConversationMessage]) -> int:
+    """Index of the first message of the window as it was forwarded before."""
+    if frame is None or frame.first is None:
+        return 0
+    return next((i for i, message in enumerate(messages) if message.message_id == frame.first), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPages:
+    """Pages of a PDF that go up as those pages alone, behind the block (guarantee §14.13).
+
+    Attributes:
+        artifact: the PDF as text.
+        numbers: of the pages, from 1, in order.
+        part: the `file` part that names them.
+    """
+
+    artifact: Artifact
+    numbers: tuple[int, ...]
+    part: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowInputs:
+    """All that a request's context can be made of.
+
+    Attributes:
+        instructions: leading system messages, which are always forwarded.
+        messages: the conversation, oldest first, from which an unbroken run is forwarded.
+        current: index of the message that begins the current turn.
+        placed: artifacts inside `messages`: tool results, files, and documents within user messages.
+        restored: earlier tool results that this request gets as text; they can only be shown in a block.
+        attached: attached documents; they can only be shown in a block.
+        question: the current user message's own words.
+        frame: what was forwarded of the conversation before, where that differs from `messages` (guarantee §4 I7).
+        earlier: messages before `messages`; they can be recalled, not forwarded. The last of them has the index
+            `LAST_EARLIER`, the one before it one less.
+        recallable: artifacts inside `earlier`.
+        recalled: what is known of `earlier`, and is to be known of it later.
+        pages: pages of PDFs that go up beside the current message's block; none where that is fixed.
+        cites: the model is asked to cite, in the current message's block (guarantee §14.8); never where that is fixed.
+        turns_before: number of turns that began before the first of all these messages.
+        pinned: the pinned messages, oldest first, which are in any window (guarantee §11.12).
+        segments: the summaries of old turns, oldest first; `segments_first`: before passages that may be of use.
+        things: remembered things that the question names, to be shown in its block (guarantee §11.14); none where the
+            block of the current turn is fixed.
+        repeats: the documents that came more than once.
+        earliest: index of the first message that may be forwarded: what is before it stays out.
+        moves: the window as it was forwarded before begins earlier than that, so that turns leave it now.
+    """
+
+    instructions: tuple[dict[str, Any], ...]
+    messages: tuple[ConversationMessage, ...]
+    current: int
+    placed: tuple[Artifact, ...] = ()
+    restored: tuple[Artifact, ...] = ()
+    attached: tuple[Artifact, ...] = ()
+    question: str = ""
+    frame: PromptFrame | None = None
+    earlier: tuple[ConversationMessage, ...] = ()
+    recallable: tuple[Artifact, ...] = ()
+    turns_before: int = 0
+    pinned: tuple[PinnedMessage, ...] = ()
+    segments: tuple[SummarySegment, ...] = ()
+    things: tuple[MemoryEntity, ...] = ()
+    segments_first: bool = False
+    cites: bool = False
+    recalled: RecalledNotes = field(default_factory=RecalledNotes)
+    pages: tuple[ShownPages, ...] = ()
+    repeats: RepeatedDocuments = NO_REPEATS
+    earliest: int = 0
+    moves: bool = False
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """The artifacts that can be in the window in full."""
+        return self.placed + self.restored + self.attached
+
+    @property
+    def searched(self) -> tuple[Artifact, ...]:
+        """The artifacts of which passages can be in the window. Pinned ones are in it in full."""
+        found = self.artifacts + self.recallable
+        return tuple(a for a in found if not a.pinned) if self.pinned else found
+
+    @property
+    def fresh(self) -> list[Artifact]:
+        """The documents and results of the current turn that came with this request: the model has not seen them."""
+        new = {i for i, message in enumerate(self.messages) if i >= self.current and message.message_id is None}
+        apart = self.attached if self.current in new else ()
+        return [a for a in self.placed if a.place.message in new] + [a for a in apart if not a.historical]
+
+    @property
+    def pinned_contents(self) -> frozenset[str]:
+        """The contents that any window has in full, whichever artifact asks for them."""
+        if not self.pinned:
+            return frozenset()
+        return frozenset(a.content_id for a in (*self.artifacts, *self.recallable) if a.pinned)
+
+    @property
+    def indexed(self) -> Iterator[tuple[int, ConversationMessage]]:
+        """`earlier` and `messages` with their indexes."""
+        first = LAST_EARLIER + 1 - len(self.earlier)
+        return chain(enumerate(self.earlier, first), enumerate(self.messages))
+
+    def segments_before(self, first: int) -> tuple[SummarySegment, ...]:
+        """The summaries of which no turn is in a window that begins with the message at `first`."""
+        if not self.segments:
+            return ()
+        numbers = (message.sequence_number for message in self.messages[first:])
+        number = next((each for each in numbers if each is not None), None)  # a system message of now has none
+        return self.segments if number is None else tuple(each for each in self.segments if each.last < number)
+
+    @property
+    def frozen_first(self) -> int:
+        """Index of the first message of the window as it was forwarded before, without the turns that leave it now."""
+        return max(self.earliest, first_forwarded(self.frame, self.messages))
+
+    @property
+    def has_memory_due(self) -> bool:
+        """Whether the window as it was forwarded before lacks something pinned, so that all has to be decided anew; or
+        whether it is the first one of a conversation that begins before it, and there is something to say of that. What
+        leaves a window that moves is in its new memory message in any case."""
+        if not (self.pinned or self.segments):
+            return False
+        frame, first = self.frame, first_forwarded(self.frame, self.messages)
+        held = frame.memory.pinned if frame is not None and frame.memory is not None else ()
+        if any(each.is_outside(first, self.left) and each.message_id not in held for each in self.pinned):
+            return True
+        if frame is None:
+            return not self.moves and bool(self.segments_before(first))
+        return any(self._is_reduced(artifact, frame) for artifact in self.placed if artifact.pinned)
+
+    def stands_reduced(self, artifact: Artifact) -> bool:
+        """Whether its message stands in the window without all of it, as it was forwarded before."""
+        index = artifact.place.message or 0
+        if self.frame is None or self.messages[index].rendered is None:
+            return False
+        said = bool(self.repeats.as_same) and self.repeats.said_same(artifact)
+        return said or self._is_reduced(artifact, self.frame)
+
+    def _is_reduced(self, artifact: Artifact, frame: PromptFrame) -> bool:
+        """Whether its message was forwarded with a part of it alone."""
+        decided = frame.decisions.get(self.messages[artifact.place.message or 0].message_id or "", ())
+        full = ProcessingStrategy.INCLUDE_FULL.value
+        return any(each.artifact_id == artifact.content_id and each.strategy != full for each in decided)
+
+    @property
+    def has_block(self) -> bool:
+        """Whether an earlier step forwarded the message that begins the current turn with a block, or otherwise not as
+        the client sent it."""
+        return bool(self.messages) and self.messages[self.current].rendered is not None
+
+    @property
+    def may_have_memory(self) -> bool:
+        """Whether there is anything that a memory message could hold (guarantee §11.12, §11.13)."""
+        return bool(self.pinned or self.segments or (self.frame is not None and self.frame.memory is not None))
+
+    @property
+    def is_block_fixed(self) -> bool:
+        """Whether the first step of the current turn has decided on its block, or that there is none (guarantee §4 I6).
+        Documents and results that lose their place in an older block can still get one."""
+        begun = bool(self.messages) and self.messages[self.current].message_id is not None
+        return self.has_block or (begun and not (self.restored or self.attached))
+
+    @property
+    def left(self) -> frozenset[int]:
+        """Indexes of messages whose tool steps left their turn while it was the current one. They stay out (guarantee
+        §4 I2)."""
+        if self.frame is None or not self.frame.left_out:
+            return frozenset()
+        return frozenset(i for i, message in enumerate(self.messages) if message.message_id in self.frame.left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanToFollow:
+    """A planner's plan, ready to be followed (guarantee §5).
+
+    Attributes:
+        plan: decisions by priority, for artifacts of this request only. Artifacts that it does not name get the
+            heuristic's decision.
+        summaries: summaries by artifact id, each shorter than its artifact.
+        trusted: whether the plan is followed without the guards of guarantee §5 (`context.trust_planner`).
+    """
+
+    plan: ArtifactPlan
+    summaries: Mapping[str, str] = field(default_factory=dict)
+    trusted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactRendering:
+    """How one artifact is shown.
+
+    Attributes:
+        text: the whole content, possibly compacted (`include_full`), or the summary (`summarize`).
+        spans: the passages shown, as characters of the content (`rag_extract`, or beside a summary).
+        headings: for each span the text it needs above it: a table's first row, its section's headings; else "".
+        focus: what the summary was made for; "" if for nothing in particular.
+        same_as: nothing of it is shown, but that it is the same document as this, which stands elsewhere in the window.
+    """
+
+    artifact: Artifact
+    strategy: ProcessingStrategy
+    text: str = ""
+    spans: tuple[tuple[int, int], ...] = ()
+    headings: tuple[str, ...] = ()
+    focus: str = ""
+    same_as: str = ""
+
+    @property
+    def shown_chars(self) -> int:
+        return len(self.text) + self.extract_chars
+
+    @property
+    def extract_chars(self) -> int:
+        """Characters of the passages."""
+        return sum(end - start for start, end in self.spans)
+
+
+HEAD = re.compile(r"\[[^\[\]\n]{1,60}\] ")
+
+
+def head_of(text: str) -> str:
+    """The bracketed beginning of a message, in chat logs mostly its time; "" if it has none."""
+    found = HEAD.match(text)
+    return found[0] if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class OldExcerpt:
+    """A quotation of one message outside the window.
+
+    Attributes:
+        turn: number of its turn, from 1.
+        speaker: the message's role, with its `name` if it has one.
+        text: the whole message; `spans` are the characters quoted.
+        follows: whether nothing was left out between the previous excerpt and this one.
+    """
+
+    turn: int
+    speaker: str
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    follows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledExcerpts:
+    """Excerpts of old turns, shown in the block. `artifact` is all old turns outside the window as one artifact; `more`
+    says that something was left out after the last excerpt."""
+
+    artifact: Artifact
+    excerpts: tuple[OldExcerpt, ...]
+    more: bool = False
+
+    @property
+    def shown_chars(self) -> int:
+        return sum(end - start for excerpt in self.excerpts for start, end in excerpt.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSelection:
+    """What the window holds: an unbroken run of messages, and how their artifacts are shown.
+
+    Attributes:
+        first: index of the first message of the run.
+        left_out: messages after `first` that are not forwarded: old tool steps of the current turn.
+        renderings: by artifact id; an artifact without one is forwarded as the client sent it.
+        recalled: ids of artifacts shown in the block because their message is outside the window.
+        turns: excerpts of old turns for the block.
+        frozen: messages keep the form in which they were forwarded before, with their blocks.
+        quoted: ids of artifacts shown in the block beside a frozen window, wherever their message is.
+        keeps_block: the message that begins the current turn keeps its block, even if not `frozen` (guarantee §4 I6).
+        keeps_memory: the memory message stays as it was forwarded before.
+        segments: how many summaries of old turns may be shown, the latest.
+        same: ids of documents that are not shown, since the same document stands elsewhere in the window.
+    """
+
+    first: int = 0
+    left_out: frozenset[int] = frozenset()
+    renderings: dict[str, ArtifactRendering] = field(default_factory=dict)
+    recalled: frozenset[str] = frozenset()
+    turns: RecalledExcerpts | None = None
+    frozen: bool = True
+    quoted: frozenset[str] = frozenset()
+    keeps_block: bool = False
+    keeps_memory: bool = False
+    segments: int = 0
+    same: frozenset[str] = frozenset()
+
+    def has(self, index: int | None) -> bool:
+        """Whether the message at that index is forwarded; None is none."""
+        return index is not None and index >= self.first and index not in self.left_out
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedMessages:
+    """The messages that go upstream.
+
+    Attributes:
+        indexes: for each message its index in `WindowInputs.messages`; `SYSTEM_INDEX` for leading system messages,
+            `MEMORY_INDEX` for the memory message.
+        block: the text put at the head of the current user message; "" without one.
+        rendered: the current user message with that block.
+        pages: the parts behind the block that are pages of PDFs.
+        shown_in_full: `Artifact.block_name` of each artifact that the block shows in full, in its order.
+        memory: the memory message, where there is one.
+        things: the remembered things that the block names.
+    """
+
+    messages: list[dict[str, Any]]
+    indexes: list[int]
+    block: str = ""
+    rendered: dict[str, Any] | None = None
+    shown_in_full: tuple[str, ...] = ()
+    memory: MemoryMessage | None = None
+    pages: tuple[dict[str, Any], ...] = ()
+    things: tuple[MemoryEntity, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FullPrompt:
+    """Everything that may be forwarded: what was forwarded before as it was, all since in full. Planning is decided on
+    it (guarantee §5).
+
+    Attributes:
+        tokens: an estimate if that is surely below every limit that matters; else the exact count if within the budget;
+            else a number between the budget and the exact count.
+        new_pass: everything has to be decided anew: it is over the budget, or lacks something pinned.
+    """
+
+    selection: WindowSelection
+    forwarded: ForwardedMessages
+    tokens: int
+    new_pass: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWindow:
+    """A selection that fits, as it will be sent.
+
+    Attributes:
+        tokens: the prompt's tokens, the sum of `breakdown`.
+        exact: the budget was held against them; else it is certain by other means that they fit.
+        estimated: they are not a count with the model's own tokenizer (guarantee §6).
+        new_pass: something had to leave, so that one pass decided everything anew (guarantee §4 I7).
+        moved: the oldest turns left (`WindowInputs.moves`), and what is behind them stays as it was.
+        guarded: ids of artifacts that the plan excludes and that are shown all the same (guarantee §5).
+    """
+
+    selection: WindowSelection
+    forwarded: ForwardedMessages
+    tokens: int
+    exact: bool
+    breakdown: dict[str, int]
+    new_pass: bool = False
+    moved: bool = False
+    guarded: frozenset[str] = frozenset()
+    estimated: bool = False

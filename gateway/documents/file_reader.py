@@ -1,0 +1,348 @@
+"""Reads the `file` parts of messages; texts that take long to read are kept in the cache, by tenant and content."""
+
+import asyncio
+import base64
+from collections.abc import Container, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from operator import eq, is_
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+from gateway.core import jsons
+from gateway.core.config.documents_settings import DocumentSettings
+from gateway.core.errors import InvalidRequest, NotFound
+from gateway.core.ports import CacheBackend
+from gateway.core.ports.documents import FileStore
+from gateway.core.tasks import offload_if
+from gateway.core.types.artifacts import cache_group
+from gateway.core.types.chat import RequestCaller
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.document_kinds import document_digest
+from gateway.core.types.items import named_picture
+from gateway.core.types.tool_steps import RESULT_ROLES
+from gateway.documents.document import DocumentFile, DocumentOwner, Reading, ReadOptions, UnreadableDocument
+from gateway.documents.kinds import is_slow
+from gateway.documents.kinds import read as read_document
+from gateway.documents.process import DocumentReader, Progress
+from gateway.documents.recognize import inline_file, stored_document
+
+FilePlace = tuple[int, int]
+"""Indexes of a message and of a part of its content."""
+Known = dict[tuple[str, str], Reading]
+"""What a request has read, by the way and by the document's digest."""
+HOLDERS = ("user", *RESULT_ROLES)
+"""Roles whose messages may hold documents."""
+VERSION = 4
+"""Raised whenever readings of older versions are of no use: the cache may hold some."""
+DEFAULTS = DocumentSettings()
+DELETED = "(This document was deleted.)"
+"""The text of a file that is not there any more."""
+INLINE_CHARS = 100_000
+INLINE_FILES = 100
+"""More than this is read in a thread, since it takes milliseconds for which other requests would wait."""
+BEFORE_OCR = 0.2
+"""Of the work on a PDF of which pictures of text may have to be recognized."""
+
+
+class ArrivedMessages(NamedTuple):
+    """Which messages came with a request: those from index `first` on. `sent` are all of it as it came."""
+
+    first: int
+    sent: Sequence[dict[str, Any]]
+
+
+class FileReader:
+    """Texts of documents by (message, part). `hits` and `misses` count the texts that were looked for in the cache."""
+
+    def __init__(
+        self, cache: CacheBackend, ttl: float, settings: DocumentSettings = DEFAULTS, store: FileStore | None = None
+    ) -> None:
+        """`store`: where files are kept here, if they are."""
+        options = ReadOptions(settings.ocr == "auto", settings.ocr_languages, settings.seconds)
+        self.documents = DocumentReader(settings.seconds, options, settings.memory_bytes)
+        self.store = store
+        self._cache = cache
+        self._ttl = ttl
+        self.hits = self.misses = 0
+        self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def read(
+        self,
+        messages: Sequence[ConversationMessage],
+        arrived: ArrivedMessages,
+        caller: RequestCaller,
+        *,
+        decode_pdf: bool,
+        keep: bool,
+        natively: Container[FilePlace] = (),
+        known: Known | None = None,
+    ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
+        """The texts of all documents that are not to be forwarded as they are, and the digests of contents of which the
+        cache keeps something.
+
+        Args:
+            arrived: what came with this request, so that an error can name the part.
+            keep: whether texts may outlive the request (`store`).
+            natively: PDFs that are forwarded as they are, although others are read.
+            known: what this request has read already, and will have.
+
+        Raises:
+            InvalidRequest: a part of this request is no readable document; names it. Of a stored one the text says so
+                instead: its client did not send it now, and the conversation must go on.
+            NotFound: a part of this request names a file that is not there, where files are kept here; names it.
+        """
+        parts = dict(_file_parts(messages))
+        if not parts:
+            return {}, ()
+        texts: dict[FilePlace, str] = {}
+        slow: dict[FilePlace, DocumentFile] = {}
+
+        def reported(place: FilePlace) -> AbstractContextManager[None]:
+            index, number = place
+            part = messages[index].body["content"][number]
+            return _unreadable_reported(place, part, arrived.sent if index >= arrived.first else None, texts)
+
+        def read_quick() -> None:
+            for place, file in parts.items():
+                with reported(place):
+                    document = inline_file(file, decode_pdf=decode_pdf and place not in natively)
+                    if document is not None and is_slow(document):
+                        slow[place] = document
+                    elif document is not None:
+                        texts[place] = read_document(document).told
+
+        chars = sum(len(str(file.get("file_data") or "")) for file in parts.values())
+        await offload_if(chars > INLINE_CHARS or len(parts) > INLINE_FILES, read_quick)
+        kept: dict[str, None] = {}
+        for place, file_id in self._own(parts, caller):
+            if place in natively:
+                continue
+            with reported(place):
+                texts[place], digest = await self._own_text(file_id, caller, keep=keep, known=known)
+                kept |= dict.fromkeys((digest, file_id) if keep else ())
+        for place, document in slow.items():
+            with reported(place):
+                texts[place], digest = await self._told(document, DocumentOwner(caller.tenant, keeps=keep), known)
+                kept |= {digest: None} if keep else {}
+        return texts, tuple(kept)
+
+    async def pdf(self, data: dict[str, Any], owner: DocumentOwner, known: Known) -> tuple[Reading | None, str]:
+        """The pages of a `file` part's PDF that a model reads itself, and the digest under which the cache keeps it;
+        None if it cannot be read: then the provider will say so."""
+        try:
+            size = len(str(data.get("file_data") or ""))
+            document = await offload_if(size > INLINE_CHARS, lambda: inline_file(data, decode_pdf=True))
+            return (None, "") if document is None else await self._reading(document, owner, known)
+        except UnreadableDocument:
+            return None, ""
+
+    async def own_pdf(self, file_id: str, caller: RequestCaller, *, keep: bool) -> tuple[dict[str, Any] | None, str]:
+        """A PDF that is kept here, as a `file` part holds one, and its digest; None if the file is anything else, or is
+        not there any more. It has the name that it was uploaded with, whatever a part calls it: it stays equal.
+
+        Raises:
+            StorageUnavailable: it cannot be read now.
+        """
+        if self.store is None or not self.store.keeps(caller):
+            return None, ""
+        read = await self._cache.get(_named(file_id, caller.tenant)) if keep else None
+        if read is not None and not read.startswith(b"pdf:"):
+            return None, ""
+        try:
+            found = await self.store.fetch(file_id, caller)
+        except NotFound:
+            return None, ""
+        if not found.content.startswith(b"%PDF"):
+            return None, ""
+        data = (await asyncio.to_thread(base64.b64encode, found.content)).decode("ascii")
+        return {"filename": found.name, "file_data": f"data:application/pdf;base64,{data}"}, document_digest(
+            "pdf", found.digest
+        )
+
+    async def _told(self, document: DocumentFile, owner: DocumentOwner, known: Known | None) -> tuple[str, str]:
+        """What the document says, with the notes on it; and its digest."""
+        reading, digest = await self.best(document, owner, known)
+        return reading.told, digest
+
+    async def best(
+        self, document: DocumentFile, owner: DocumentOwner, known: Known | None = None, progress: Progress | None = None
+    ) -> tuple[Reading, str]:
+        """What the document says, its pictures of text too, and its digest.
+
+        Raises:
+            UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`.
+        """
+        may_recognize = self.documents.options.ocr and document.kind == "pdf"
+        first = _part_of(progress, 0.0, BEFORE_OCR) if may_recognize else progress
+        reading, digest = await self._reading(document, owner, known, progress=first)
+        if reading.empty and self.documents.options.ocr:
+            rest = _part_of(progress, BEFORE_OCR, 1 - BEFORE_OCR)
+            reading, digest = await self._reading(document, owner, known, ocr=True, progress=rest)
+        return reading, digest
+
+    def _own(self, parts: dict[FilePlace, dict[str, Any]], caller: RequestCaller) -> list[tuple[FilePlace, str]]:
+        """The parts that name files which are kept here: no upstream knows their ids."""
+        if self.store is None or not self.store.keeps(caller):
+            return []
+        named = ((place, file) for place, file in parts.items() if not isinstance(file.get("file_data"), str))
+        return [(place, file["file_id"]) for place, file in named if isinstance(file.get("file_id"), str)]
+
+    async def _own_text(
+        self, file_id: str, caller: RequestCaller, *, keep: bool, known: Known | None
+    ) -> tuple[str, str]:
+        """The text of a file that is kept here, from the cache if it is there, and the digest of the document. Messages
+        keep the id alone: what was read of a file goes with the file (`cache_group` of its id, and of its digest)."""
+        named = _named(file_id, caller.tenant)
+        digest = await self._cache.get(named) if keep else None
+        if self.store is None:
+            raise NotFound("There is no such file for this key.")
+        if digest is not None and (text := await self._kept_text(digest.decode(), caller.tenant)) is not None:
+            await self.store.check(file_id, caller)  # another process may have deleted it, or its time is over
+            return text, digest.decode()
+        file = await self.store.fetch(file_id, caller)
+        document = await asyncio.to_thread(stored_document, file.name, file.media_type, file.content)
+        if keep:
+            return await self.read_and_keep(document, file_id, caller.tenant, known)
+        return await self._told(document, DocumentOwner(caller.tenant, keeps=False), known)
+
+    async def read_and_keep(
+        self,
+        document: DocumentFile,
+        file_id: str,
+        tenant: str,
+        known: Known | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[str, str]:
+        """The text of a file that is kept here, and the digest of the document. Both are kept where questions look.
+
+        Raises:
+            UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`.
+        """
+        owner = DocumentOwner(tenant, keeps=True)
+        reading, digest = await self.best(document, owner, known, progress)
+        await self._cache.set(_named(file_id, tenant), digest.encode(), self._ttl, group=cache_group(tenant, file_id))
+        return reading.told, digest
+
+    async def _kept_text(self, digest: str, tenant: str) -> str | None:
+        """The text that the cache keeps of a document; None if it does not keep all of it."""
+        found = _reading_of(await self._cache.get(self._key(digest, tenant, ocr=False)))
+        if found is not None and found.empty and self.documents.options.ocr:
+            found = _reading_of(await self._cache.get(self._key(digest, tenant, ocr=True)))
+        self.hits += found is not None
+        return found.told if found is not None else None
+
+    async def _reading(
+        self,
+        document: DocumentFile,
+        owner: DocumentOwner,
+        known: Known | None,
+        *,
+        ocr: bool = False,
+        progress: Progress | None = None,
+    ) -> tuple[Reading, str]:
+        """What the document says, from the cache if it is there, and its digest."""
+        digest = await offload_if(len(document.raw) >= INLINE_CHARS, lambda: document.digest)
+        way = self._way(ocr=ocr)
+        found = known.get((way, digest)) if known is not None else None
+        if found is None:
+            options = replace(self.documents.options, ocr=ocr)
+            if owner.keeps:
+                found = await self._kept_reading(document, digest, owner.tenant, options, progress)
+            else:
+                found = await self.documents.read(document, owner.tenant, options, progress)
+        if known is not None:
+            known[way, digest] = found
+        return found, digest
+
+    async def _kept_reading(
+        self, document: DocumentFile, digest: str, tenant: str, options: ReadOptions, progress: Progress | None
+    ) -> Reading:
+        """From the cache, or read and put there: once, however many ask for it at once."""
+        key = self._key(digest, tenant, ocr=options.ocr)
+        async with self._alone.setdefault(key, asyncio.Lock()):
+            found = _reading_of(await self._cache.get(key))
+            self.hits += found is not None
+            self.misses += found is None
+            if found is None:
+                found = await self.documents.read(document, tenant, options, progress)
+                raw = jsons.dumps(found.as_json())
+                await self._cache.set(key, raw, self._ttl, group=cache_group(tenant, digest))
+            return found
+
+    def _way(self, *, ocr: bool) -> str:
+        return f"{VERSION}:{self.documents.options.ocr_languages if ocr else ''}"
+
+    def _key(self, digest: str, tenant: str, *, ocr: bool) -> str:
+        return f"document:{self._way(ocr=ocr)}:{tenant}:{digest}"
+
+
+def _named(file_id: str, tenant: str) -> str:
+    """Under which the cache keeps the digest of the document that a file kept here is."""
+    return f"file:{tenant}:{file_id}"
+
+
+def _part_of(progress: Progress | None, start: float, share: float) -> Progress | None:
+    """Is told of a part of the work."""
+    return (lambda done: progress(start + share * done)) if progress is not None else None
+
+
+def _reading_of(raw: bytes | None) -> Reading | None:
+    """What the cache keeps; None also if that is damaged."""
+    try:
+        return Reading.from_json(jsons.loads(raw)) if raw is not None else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def has_files(messages: Sequence[ConversationMessage]) -> bool:
+    """Whether any user message or tool result has a `file` part."""
+    return next(_file_parts(messages), None) is not None
+
+
+def has_named_pictures(messages: Sequence[ConversationMessage]) -> bool:
+    """Whether any message names a picture by the id of a file."""
+    contents = (message.body.get("content") for message in messages)
+    lists = (content for content in contents if type(content) is list)
+    return any(isinstance(part, dict) and named_picture(part) is not None for parts in lists for part in parts)
+
+
+def _file_parts(messages: Sequence[ConversationMessage]) -> Iterator[tuple[FilePlace, dict[str, Any]]]:
+    """What the `file` parts of user messages and tool results hold."""
+    for index, message in enumerate(messages):
+        content = message.body.get("content") if message.role in HOLDERS else None
+        if type(content) is list:
+            for number, part in enumerate(content):
+                if isinstance(part, dict) and part.get("type") == "file":
+                    yield (index, number), part.get("file") or {}
+
+
+def place_of(part: dict[str, Any], sent: Sequence[dict[str, Any]], field: str) -> str:
+    """The path of a part's field in the messages that a client sent; `messages` alone where none has it as it is."""
+    for is_it in (is_, eq):
+        for index in reversed(range(len(sent))):
+            content = sent[index].get("content")
+            for number, each in enumerate(content if type(content) is list else ()):
+                if is_it(each, part):
+                    return f"messages[{index}].content[{number}]{field}"
+    return "messages"
+
+
+@contextmanager
+def _unreadable_reported(
+    place: FilePlace, part: dict[str, Any], sent: Sequence[dict[str, Any]] | None, texts: dict[FilePlace, str]
+) -> Iterator[None]:
+    """Reports an unreadable document: as the client's error, or, where it was not sent now, as its text."""
+    try:
+        yield
+    except NotFound as error:
+        if sent is None:
+            texts[place] = DELETED
+            return
+        raise NotFound(error.message, param=place_of(part, sent, ".file.file_id"), code=error.code) from error
+    except UnreadableDocument as error:
+        if sent is None:
+            texts[place] = f"(This document cannot be read: {error}.)"
+            return
+        where = place_of(part, sent, ".file")
+        raise InvalidRequest(f"The document in {where} cannot be read: {error}.", param=where) from error

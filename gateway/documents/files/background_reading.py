@@ -1,0 +1,142 @@
+"""Reads uploaded files behind the answer, so that the first question finds their text (guarantee §14.5).
+
+One at a time in this process, one of each tenant by turns. What another process was reading when it died, or nobody has
+read yet, is read by whoever looks next: at its start, and with each upkeep.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from gateway.core.errors import FileNotFound, GatewayError, StorageUnavailable
+from gateway.core.fair_queue import ByTurns
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.tasks import BackgroundTasks
+from gateway.core.types.artifacts import cache_group
+from gateway.core.types.document_kinds import document_digest
+from gateway.core.types.files import FAILED, PROCESSED, UPLOADED, FileRecord
+from gateway.documents.document import DocumentFile, UnreadableDocument
+from gateway.documents.file_reader import FileReader
+from gateway.documents.files.store import FileService
+from gateway.documents.recognize import stored_document
+from gateway.storage.files.rows import FileRows
+
+log = get_logger("gateway.documents.files.background_reading")
+WAITING = 1000
+"""Files that wait here at most; others are found once these were read."""
+NOTED_SECONDS = 1.0
+"""Between two notes of how far a file is read."""
+ALMOST = 0.99
+"""The most that is told of a file that is not wholly read."""
+MAX_DETAILS = 300
+Read = Callable[[str, str], Awaitable[None]]
+
+
+class ReadingFiles:
+    """`add` tells of a file that is to be read."""
+
+    def __init__(self, rows: FileRows, noted_seconds: float = NOTED_SECONDS) -> None:
+        self._rows = rows
+        self._noted_seconds = noted_seconds
+        self._waiting = ByTurns[str]()
+        self._looks = True
+        self._woken = asyncio.Event()
+        self._tasks = BackgroundTasks()
+
+    def add(self, tenant: str, file_id: str) -> None:
+        """An uploaded file is to be read."""
+        if len(self._waiting) < WAITING:
+            self._waiting.add(tenant, file_id)
+        else:
+            self._looks = True
+        self._woken.set()
+
+    def look(self) -> None:
+        """Lets it look for files that nobody has read."""
+        self._looks = True
+        self._woken.set()
+
+    def start(self, files: FileService, reader: FileReader) -> None:
+        """Reads from now on, first what was left behind."""
+        self._tasks.start(self._run(partial(self._read, files, reader)))
+
+    async def close(self) -> None:
+        """Ends it. What is not read by now is read after the next start, or when it is asked about."""
+        await self._tasks.cancel()
+
+    async def _run(self, read: Read) -> None:
+        while True:
+            try:
+                await self._read_all(read)
+            except GatewayError as error:
+                log.warning("file_reading_postponed", reason=error.message)
+            except Exception as fault:  # noqa: BLE001 - one file must not end the reading of all others
+                log.fault("file_reading_failed", fault)
+            if not self._waiting:
+                await self._woken.wait()
+            self._woken.clear()
+
+    async def _read_all(self, read: Read) -> None:
+        while self._waiting or self._looks:
+            if not self._waiting:
+                self._looks = False
+                left = await self._rows.unread()
+                random.shuffle(left)  # other processes that start now look, too
+                for named in left:
+                    self._waiting.add(*named)
+                continue
+            await read(*self._waiting.take())
+
+    async def _read(self, files: FileService, reader: FileReader, tenant: str, file_id: str) -> None:
+        """Reads one file, unless it is gone or was read meanwhile."""
+        try:
+            if (await files.find(tenant, file_id)).status != UPLOADED:
+                return
+            record, content = await files.whole(tenant, file_id)
+        except FileNotFound:
+            return
+        status, details, groups = await self._outcome(reader, tenant, record, content)
+        progress = 1.0 if status == PROCESSED else None
+        if not await self._rows.note_reading(tenant, file_id, status, details, progress):
+            await self._rows.forget_read(*groups)  # it was deleted meanwhile
+        log.info("file_read", file=file_id, status=status)
+
+    async def _outcome(
+        self, reader: FileReader, tenant: str, record: FileRecord, content: bytes
+    ) -> tuple[str, str | None, tuple[str, ...]]:
+        """Status, its details, and the groups of what the cache keeps now."""
+        own = cache_group(tenant, record.id)
+        try:
+            document = await asyncio.to_thread(stored_document, record.name, record.media_type, content)
+        except UnreadableDocument:  # it is none
+            return PROCESSED, None, (own,)
+        groups = (own, cache_group(tenant, document_digest(document.kind, record.digest.hex())))
+        try:
+            await self._noted(reader, tenant, record.id, document)
+        except UnreadableDocument as error:
+            told = str(error).replace("\x00", "")[:MAX_DETAILS]
+            return FAILED, f"The file cannot be read: {told}.", groups
+        return PROCESSED, None, groups
+
+    async def _noted(self, reader: FileReader, tenant: str, file_id: str, document: DocumentFile) -> None:
+        """Reads and keeps what the document says; how far it is stands in its row meanwhile."""
+        done = noted = 0.0
+
+        def tell(fraction: float) -> None:
+            nonlocal done
+            done = max(done, min(fraction, ALMOST))
+
+        work = asyncio.ensure_future(reader.read_and_keep(document, file_id, tenant, progress=tell))
+        try:
+            while not (await asyncio.wait({work}, timeout=self._noted_seconds))[0]:
+                if done > noted:
+                    noted = done
+                    with contextlib.suppress(StorageUnavailable):
+                        await self._rows.note_reading(tenant, file_id, UPLOADED, None, round(noted, 3))
+        finally:
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work})
+        work.result()

@@ -1,0 +1,194 @@
+"""Where files are kept and who is served them here, as the settings say."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from gateway.core.config.settings import Settings
+from gateway.core.errors import ModelNotFound, StorageUnavailable
+from gateway.core.ports import Clock
+from gateway.core.ports.documents import ContentStore
+from gateway.core.types.chat import ModelDeployment, RequestCaller
+from gateway.documents.files.store import Added, FileService, added_unread
+from gateway.storage.database.engine import DatabaseTransactions, sqlite_file
+from gateway.storage.encryption.vault import open_vault
+from gateway.storage.files.chunks import DatabaseContents
+from gateway.storage.files.rows import FileRows
+from gateway.upstream.routing.router import ConfiguredRouter
+
+# Contents of files in a folder (adapter of `ports.documents.ContentStore`): one for each tenant, for owners alone.
+
+PIECE = 2**20
+LISTED = 1000
+OWN_FILE, OWN_FOLDER = 0o600, 0o700
+
+
+class DiskContents:
+    """Replicas need the same folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
+        """Keeps them (`ports.documents.ContentStore`). Under its name stands a whole content alone."""
+        path = self._folder / name
+        part = path.with_name(f"{path.name}.part")
+        try:
+            file = await asyncio.to_thread(_begin, part)
+            try:
+                async for piece in pieces:
+                    await asyncio.to_thread(_write, file, piece)
+                await asyncio.to_thread(os.fsync, file)
+            finally:
+                os.close(file)
+            await asyncio.to_thread(_finish, part, path)
+        except OSError as error:
+            raise StorageUnavailable(f"The file cannot be kept: {error.strerror}.") from error
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+
+    async def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
+        """The content (`ports.documents.ContentStore`)."""
+        try:
+            file = await asyncio.to_thread(os.open, self._folder / name, os.O_RDONLY)
+            try:
+                os.lseek(file, start, os.SEEK_SET)
+                while piece := await asyncio.to_thread(os.read, file, PIECE):
+                    yield piece
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise StorageUnavailable("The content of the file cannot be read.") from error
+
+    async def delete(self, *names: str) -> None:
+        """Deletes them (`ports.documents.ContentStore`)."""
+        try:
+            for name in names:
+                await asyncio.to_thread((self._folder / name).unlink, missing_ok=True)
+        except OSError as error:
+            raise StorageUnavailable("The content of the file cannot be deleted.") from error
+
+    async def names(self) -> AsyncIterator[list[str]]:
+        """What is kept, in batches (`ports.documents.ContentStore`); what was never finished, too."""
+        found = await asyncio.to_thread(self._list)
+        for start in range(0, len(found), LISTED):
+            yield found[start : start + LISTED]
+
+    def _list(self) -> list[str]:
+        return sorted(f"{path.parent.name}/{path.name}" for path in self._folder.glob("*/obj_*"))
+
+
+def _begin(part: Path) -> int:
+    part.parent.mkdir(mode=OWN_FOLDER, parents=True, exist_ok=True)
+    return os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWN_FILE)
+
+
+def _write(file: int, piece: bytes) -> None:
+    left = memoryview(piece)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def _finish(part: Path, path: Path) -> None:
+    """The name is on the disk as well, once this returns."""
+    part.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+FOLDER = "files"
+BELIEVED_SECONDS = 600.0
+"""How long an upstream is taken to have no files before one is sent there again."""
+
+
+def open_stores(settings: Settings, transactions: DatabaseTransactions, client: Any) -> dict[str, ContentStore]:
+    """All stores that contents of files can be in, as far as the settings name them."""
+    folder = folder_of(settings)
+    stores: dict[str, ContentStore] = {"database": DatabaseContents(transactions)}
+    if folder is not None:
+        stores["disk"] = DiskContents(folder)
+    if settings.files.s3.bucket:
+        from gateway.upstream.s3 import S3Contents
+
+        stores["s3"] = S3Contents(settings.files.s3, client)
+    return stores
+
+
+def open_files(
+    settings: Settings,
+    transactions: DatabaseTransactions,
+    rows: FileRows,
+    clock: Clock,
+    client: Any,
+    added: Added = added_unread,
+) -> FileService:
+    """The store of files; `client` speaks HTTP to a bucket. What other stores than the current
+    one hold can still be read, where they are known. `added` is told of each file that is to be read."""
+    kept, stores = settings.files, open_stores(settings, transactions, client)
+    return FileService(rows, stores, store_of(settings), kept, clock, open_vault(settings.storage), added)
+
+
+def store_of(settings: Settings) -> str:
+    """The store of new contents: `disk`, `database` or `s3`."""
+    if settings.files.store != "auto":
+        return settings.files.store
+    return "disk" if folder_of(settings) is not None else "database"
+
+
+def folder_of(settings: Settings) -> Path | None:
+    """The folder of `disk`; None: nobody named one, and there is no file that it could be beside."""
+    if settings.files.path:
+        return Path(settings.files.path)
+    if (database := sqlite_file(settings.storage.url)) is not None:
+        return database.parent / FOLDER
+    return Path(FOLDER).absolute() if settings.files.store == "disk" else None
+
+
+class FilesHere:
+    """Whose files are kept here (`Serves`). With `files.serve: auto` those of clients with a key of ours, and of all
+    whose default upstream keeps none or does not exist; not where `server.relay` names files. Files of an operator's
+    account at the upstream are nobody's to read, so they stay out of reach (guarantee §1)."""
+
+    def __init__(self, settings: Settings, router: ConfiguredRouter, clock: Clock) -> None:
+        self._mode = "off" if settings.files.serve == "auto" and are_relayed(settings) else settings.files.serve
+        self._router = router
+        self._clock = clock
+        self._without: dict[str, float] = {}
+        """Addresses of upstreams that have no files, and until when this is believed."""
+
+    def __call__(self, caller: RequestCaller) -> bool:
+        if self._mode != "auto":
+            return self._mode == "on"
+        upstream = self._upstream(caller)
+        return upstream is None or self._clock.monotonic() < self._without.get(upstream.api_base, 0.0)
+
+    def may(self, caller: RequestCaller) -> bool:
+        upstream = self._upstream(caller) if self._mode == "auto" else None
+        return upstream is not None and not upstream.operator_key
+
+    def keeps_none(self, caller: RequestCaller) -> None:
+        upstream = self._upstream(caller)
+        if upstream is not None:
+            self._without[upstream.api_base] = self._clock.monotonic() + BELIEVED_SECONDS
+
+    def _upstream(self, caller: RequestCaller) -> ModelDeployment | None:
+        """The default upstream, where the caller's files might be kept."""
+        if caller.key is not None:
+            return None
+        try:
+            return self._router.default("", caller)
+        except ModelNotFound:
+            return None
+
+
+def are_relayed(settings: Settings) -> bool:
+    """Whether `server.relay` names files."""
+    paths = (each.rpartition(" ")[2].strip("/").removeprefix("v1/") for each in settings.server.relay)
+    return any(each.partition("/")[0] == "files" for each in paths)

@@ -1,0 +1,78 @@
+"""Contents as they leave the gateway: sealed in pieces where `storage.encryption_key` is set (guarantee §12.11)."""
+
+import hashlib
+from collections.abc import AsyncIterator
+
+from gateway.core.errors import ContentUnreadable
+from gateway.core.ids import new_id
+from gateway.core.types.files import SEALED
+from gateway.storage.encryption.vault import SEALED_MORE, KeyVault
+
+PIECE = 2**20
+LENGTH = 4
+"""Bytes that say how long the sealed piece behind them is."""
+
+
+def object_name(tenant: str, vault: KeyVault | None) -> str:
+    """A new name for a content of this tenant's, which says under which key it is (`ContentPlace.sealed_under`)."""
+    folder = hashlib.sha256(tenant.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    key = vault.current if vault is not None else None
+    return f"{folder}/{new_id('obj_')}{f'.{key}{SEALED}' if key is not None else ''}"
+
+
+async def sealed(pieces: AsyncIterator[bytes], name: str, vault: KeyVault) -> AsyncIterator[bytes]:
+    """Each piece is bound to the content, its number, and whether it is the last: none can be taken out or moved."""
+    buffer, number = bytearray(), 0
+    async for piece in pieces:
+        buffer += piece
+        while len(buffer) > PIECE:
+            yield _framed(vault, bytes(buffer[:PIECE]), _bound(name, number, is_last=False))
+            del buffer[:PIECE]
+            number += 1
+    yield _framed(vault, bytes(buffer), _bound(name, number, is_last=True))
+
+
+def start_of(number: int) -> int:
+    """Where the piece with that number begins in a sealed content: all but the last are of one size."""
+    return number * (LENGTH + PIECE + SEALED_MORE)
+
+
+async def opened(
+    pieces: AsyncIterator[bytes], name: str, vault: KeyVault | None, number: int = 0
+) -> AsyncIterator[bytes]:
+    """
+    Args:
+        pieces: the sealed content from the piece with this number on.
+
+    Raises:
+        ContentUnreadable: a piece is under a key that is not here, was changed, or is missing.
+    """
+    buffer, ended = bytearray(), False
+    async for piece in pieces:
+        buffer += piece
+        while len(buffer) >= LENGTH and len(buffer) >= LENGTH + (size := int.from_bytes(buffer[:LENGTH], "big")):
+            value = bytes(buffer[LENGTH : LENGTH + size])
+            del buffer[: LENGTH + size]
+            found = _open(vault, value, _bound(name, number, is_last=False))
+            if found is None and not ended:
+                found = _open(vault, value, _bound(name, number, is_last=True))
+                ended = found is not None
+            if found is None:
+                raise ContentUnreadable("A file's content cannot be decrypted: its key is missing, or it was changed.")
+            number += 1
+            yield found
+    if not ended or buffer:
+        raise ContentUnreadable("A file's content cannot be decrypted: it was cut.")
+
+
+def _bound(name: str, number: int, *, is_last: bool) -> str:
+    return f"file {name} {number} {'last' if is_last else 'more'}"
+
+
+def _framed(vault: KeyVault, piece: bytes, bound: str) -> bytes:
+    value = vault.seal_bytes(piece, bound)
+    return len(value).to_bytes(LENGTH, "big") + value
+
+
+def _open(vault: KeyVault | None, value: bytes, bound: str) -> bytes | None:
+    return vault.open_bytes(value, bound) if vault is not None else None

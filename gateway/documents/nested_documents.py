@@ -1,0 +1,124 @@
+"""Files inside of files: members of archives and attachments of mails, within one set of bounds (guarantee §14.9)."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from gateway.core.types.document_kinds import KINDS
+from gateway.core.types.places import marker, plain_lines
+from gateway.documents.archive_members import kind_of
+from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
+from gateway.documents.sandbox_worker import tell_nothing
+
+MAX_UNPACKED = 512 * 2**20
+"""Bytes of all files inside of one."""
+MAX_DEPTH = 3
+"""Archives and mails in one another."""
+NAMED = 5
+"""Files of which a note tells the names, for each reason."""
+NAME_IN_NOTE = 80
+
+
+@dataclass(slots=True)
+class NestBudget:
+    """What reading all that one file holds may still take: bytes unpacked, files, bytes of text."""
+
+    unpacked: int = MAX_UNPACKED
+    members: int = 50_000
+    text: int = 48 * 2**20
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+
+class NestedPlace:
+    """Where in the nest a file stands, and what is left of the bounds for all of them."""
+
+    def __init__(self, options: ReadOptions, budget: NestBudget | None = None, path: str = "", depth: int = 0) -> None:
+        self.options = options
+        self.budget = budget or NestBudget()
+        self._path = path
+        self._depth = depth
+
+    def leave_out(self, why: str, name: str) -> None:
+        """Keeps for the note that a file was not read."""
+        self.budget.counts[why] += 1
+        names = self.budget.left_out.setdefault(why, [])
+        if len(names) < NAMED:
+            names.append(" ".join(f"{self._path}{name}".split())[-NAME_IN_NOTE:])
+
+    def notes(self) -> tuple[str, ...]:
+        """What was left out and why, as sentences, and what the readers of members noted."""
+        reasons = []
+        for why, count in self.budget.counts.most_common():
+            names = ", ".join(self.budget.left_out[why])
+            reasons.append(f"{count} {why} ({names}{', …' if count > NAMED else ''})")
+        total = sum(self.budget.counts.values())
+        first = f"{total} {'file was' if total == 1 else 'files were'} left out: {'; '.join(reasons)}."
+        return (*((LeftOut(first),) if total else ()), *self.budget.notes)
+
+    def can_take(self, name: str) -> bool:
+        """Whether the bounds allow one more file; it counts as one."""
+        if self.budget.members <= 0:
+            self.leave_out("beyond the most files that are read", name)
+        elif self.budget.text <= 0:
+            self.leave_out("beyond the longest text that is read", name)
+        elif self.budget.unpacked <= 0:
+            self.leave_out("beyond the most bytes that are unpacked", name)
+        else:
+            self.budget.members -= 1
+            return True
+        return False
+
+    def member(self, name: str, raw: bytes, media_type: str = "") -> str:
+        """A file's marker and its text; "" if it has none that can be read, which the notes tell."""
+        try:
+            with tell_nothing():
+                text = self._text(name, raw, media_type)
+        except UnreadableDocument as error:
+            self.leave_out(f"not readable, since {error}", name)
+            return ""
+        except RecursionError:
+            self.leave_out("not readable, since it is nested too deep", name)
+            return ""
+        if text is None:
+            self.leave_out("without text", name)
+            return ""
+        marked = f"{marker('file', self._path + name)}\n{text}"
+        return self._within(marked, name)
+
+    def _within(self, text: str, name: str) -> str:
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        if size > self.budget.text:
+            self.leave_out("cut at the longest text that is read", name)
+            text = text.encode("utf-8", "replace")[: self.budget.text].decode("utf-8", "ignore")
+        self.budget.text -= size
+        return text
+
+    def _text(self, name: str, raw: bytes, media_type: str) -> str | None:
+        kind = kind_of(name, raw, media_type)
+        if kind is None:
+            return None
+        module = import_module(f"gateway.documents.{KINDS[kind].reader}")
+        if hasattr(module, "read_nested"):
+            if self._depth + 1 >= MAX_DEPTH:
+                raise UnreadableDocument("it stands too deep in other files")
+            inner = NestedPlace(self.options, self.budget, f"{self._path}{name}/", self._depth + 1)
+            return str(module.read_nested(raw, inner))
+        reading = module.read(raw, self.options)
+        named = name[-NAME_IN_NOTE:]
+        self.budget.notes.extend(type(note)(f"{named}: {note}") for note in reading.notes[:NAMED])
+        del self.budget.notes[4 * NAMED :]
+        return plain_lines(reading.text) if kind == "text" else str(reading.text)
+
+
+def reading_of(read_nested: Callable[[bytes, NestedPlace], str], raw: bytes, options: ReadOptions) -> Reading:
+    """What a file that holds others says, with all bounds still to take.
+
+    Raises:
+        UnreadableDocument: see the reader.
+    """
+    nesting = NestedPlace(options, NestBudget(unpacked=unpackable(len(raw), MAX_UNPACKED)))
+    text = read_nested(raw, nesting)
+    return Reading(text, nesting.notes())

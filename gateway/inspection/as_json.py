@@ -1,0 +1,211 @@
+"""What is explained, as JSON-ready values. Texts that somebody wrote are cut to `MAX_CHARS`, and say so."""
+
+from dataclasses import asdict
+from typing import Any
+
+from gateway.inspection.artifacts import ExplainedArtifact
+from gateway.inspection.bill import ExplainedBill, ExplainedCall
+from gateway.inspection.conversation import BranchRun, ExplainedConversation, ExplainedTurn
+from gateway.inspection.lines import text_of_message
+from gateway.inspection.messages import MessageChange, counted
+from gateway.inspection.prefix import PrefixDivergence
+from gateway.inspection.request import ExplainedRequest
+from gateway.inspection.window import WindowBar
+
+MAX_CHARS = 20_000
+"""Of one text."""
+WHY = (
+    "strategy",
+    "goal",
+    "planning_reason",
+    "fallback_reason",
+    "llm_planning_used",
+    "economics",
+    "profile",
+    "warnings",
+)
+"""Fields of a bill that say how a context came to be."""
+Json = dict[str, Any]
+
+
+def conversation_json(found: ExplainedConversation) -> Json:
+    """A page of a conversation's turns, its branches and sums. Costs are USD, as everywhere: of the calls that have a
+    price."""
+    outline = found.outline
+    return {
+        "object": "conversation.explanation",
+        "conversation": {"id": outline.conversation_id},
+        "tenant": outline.tenant,
+        "session": outline.session,
+        "created_at": int(outline.created_at.timestamp()),
+        "updated_at": int(outline.updated_at.timestamp()),
+        "forgotten_at": int(outline.forgotten_at.timestamp()) if outline.forgotten_at else None,
+        "sums": asdict(outline.sums),
+        "branch": found.branch_id,
+        "is_current": found.is_current,
+        "turns_in_all": found.turns,
+        "turns": [turn_json(turn) for turn in found.page],
+        "branches": [_run(each) for each in found.branches],
+        "summaries": [{"turns": [s.first_turn, s.last_turn], "text": s.text} for s in outline.segments],
+        "pinned": sorted(outline.pinned),
+    }
+
+
+def turn_json(turn: ExplainedTurn) -> Json:
+    """A turn without its messages."""
+    return {
+        "number": turn.number,
+        "id": turn.message_id,
+        "question": turn.question,
+        "status": turn.status,
+        "created_at": int(turn.created_at.timestamp()) if turn.created_at else None,
+        "request_ids": list(turn.request_ids),
+        "agents": list(turn.agents),
+        "models": list(turn.models),
+        "window": bar_json(turn.bar),
+        **{("planning_cost" if name == "planning" else name): value for name, value in asdict(turn.sums).items()},
+        "pinned": turn.pinned,
+    }
+
+
+def bar_json(bar: WindowBar | None) -> Json | None:
+    """A window in tokens; None where none was counted."""
+    if bar is None:
+        return None
+    return {
+        "context_window": bar.window,
+        "budget_tokens": bar.budget,
+        "tokens": bar.tokens,
+        "estimated": bar.estimated,
+        "parts": dict(bar.parts),
+        "cached_tokens": bar.reported_cached,
+        "cache_write_tokens": bar.written,
+        "left": {
+            "messages": bar.left.messages,
+            "artifacts_reduced": len(bar.left.reduced),
+            "artifacts_excluded": len(bar.left.excluded),
+            "chars": bar.left.chars,
+            "by": bar.left.by,
+        },
+    }
+
+
+def _run(run: BranchRun) -> Json:
+    return {**asdict(run), "statuses": list(run.statuses)}
+
+
+def request_json(found: ExplainedRequest) -> Json:
+    """A request with all that is known of it."""
+    entry = found.entry
+    return {
+        "object": "request.explanation",
+        "request_id": entry.request_id,
+        "completion_id": entry.completion_id,
+        "conversation": {"id": entry.conversation_id} if entry.conversation_id else None,
+        "tenant": entry.tenant,
+        "turn": found.number,
+        "model": entry.model,
+        "agent": entry.metadata.get("agent"),
+        "status": entry.status,
+        "error_code": entry.error_code,
+        "created_at": int(entry.created_at.timestamp()),
+        "routing_path": entry.metadata.get("routing_path"),
+        "why": {name: found.used.get(name) for name in WHY if found.used.get(name) is not None},
+        "window": bar_json(found.bar),
+        "reason": found.reason,
+        "sent_is_exact": found.sent.is_exact,
+        "sent_reason": found.sent.reason,
+        "messages": [_change(each) for each in found.changes] if found.changes is not None else None,
+        "messages_by_change": dict(counted(found.changes or ())),
+        "artifacts": [_artifact(each) for each in found.artifacts],
+        "plan": found.plan,
+        "planner_prompt": found.planner_prompt,
+        "prefix": _divergence(found.divergence),
+        "prefix_is_comparable": found.is_comparable,
+        "previous_request_id": found.previous_request_id,
+        "bill": bill_json(found.bill),
+        "timings_ms": dict(found.timings),
+    }
+
+
+def _change(each: MessageChange) -> Json:
+    lines = each.lines
+    return {
+        "change": each.change,
+        "from": each.origin,
+        "role": each.role,
+        "id": each.message_id,
+        "agent": each.agent,
+        "before_chars": each.before_chars,
+        "after_chars": each.after_chars,
+        "text": cut(text_of_message(each.before or each.after or {})),
+        "diff": [[line.kind, cut(line.text), line.count] for line in lines.lines] if lines is not None else None,
+        "diff_is_whole": lines.is_whole if lines is not None else None,
+    }
+
+
+def _artifact(each: ExplainedArtifact) -> Json:
+    return {
+        **each.record,
+        "planned": each.planned,
+        "rank": each.rank,
+        "title": each.title,
+        "message_id": each.message_id,
+        "passages": [list(span) for span in each.passages.spans],
+        "passages_are_of": None if each.original is None else "compacted" if each.is_compacted else "original",
+        "original_is_gone": each.reason,
+        "shown": cut(each.shown.text) if each.shown is not None else None,
+    }
+
+
+def _divergence(found: PrefixDivergence | None) -> Json | None:
+    if found is None:
+        return None
+    return {
+        "previous_request_id": found.previous_request_id,
+        "index": found.index,
+        "message_id": found.message_id,
+        "why": found.why,
+        "before": cut(text_of_message(found.before or {})),
+        "after": cut(text_of_message(found.after)) if found.after is not None else None,
+        "lost_tokens": found.lost_tokens,
+        "kept_tokens": found.kept_tokens,
+        "cached_tokens": found.cached_tokens,
+        "cost": found.cost,
+        "input_rate": found.input_rate,
+        "cached_rate": found.cached_rate,
+        "cached_rate_is_todays": found.is_todays_rate,
+        "estimated": True,
+    }
+
+
+def bill_json(bill: ExplainedBill) -> Json:
+    """The arithmetic of a bill; all figures are exact."""
+    return {
+        "calls": [_call(call) for call in bill.calls],
+        "cost": asdict(bill.cost),
+        "balances": bill.balances,
+        "differences": [[each.figure, each.stored, each.found] for each in bill.differences],
+        "direct_cost": bill.direct_cost,
+        "net_saving": bill.net_saving,
+        "realised_saving": bill.realised_saving,
+    }
+
+
+def _call(call: ExplainedCall) -> Json:
+    return {
+        "purpose": call.purpose,
+        "model": call.model,
+        "usage": dict(call.usage),
+        "prompt": [asdict(line) for line in call.prompt],
+        "prompt_cost": call.prompt_cost,
+        "completion": [asdict(line) for line in call.completion],
+        "completion_cost": call.completion_cost,
+        "total": call.total,
+        "estimated": call.estimated,
+    }
+
+
+def cut(text: str, most: int = MAX_CHARS) -> str:
+    """The text, or its beginning with how much more there is."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"

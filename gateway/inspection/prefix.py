@@ -1,0 +1,140 @@
+"""Where what a request forwarded stopped beginning as the request before it, and what that cost in prompt cache.
+
+A provider's prompt cache serves the beginning of a prompt that it has seen (guarantee §4 I7). From the first message
+that differs on, all that the request before had forwarded is paid for anew.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from gateway.billing.cost import rounded
+from gateway.billing.ledger_verification import repriced
+from gateway.core import jsons
+from gateway.core.types.bill import usage_of
+from gateway.core.types.past_turns import INSTRUCTION, MEMORY, SentMessages
+from gateway.core.types.turn import LedgerEntry
+from gateway.core.types.usage import cache_tokens
+
+SYSTEM_CHANGED, WINDOW_MOVED, MEMORY_CHANGED, REWORDED = (
+    "system_messages_changed",
+    "window_moved",
+    "memory_changed",
+    "message_reworded",
+)
+"""Why a prefix ends: the client's system messages are others; something left the window; the memory message is another;
+a message was forwarded in another form."""
+INPUT, CACHED = "input_cost_per_token", "cache_read_input_token_cost"
+Json = dict[str, Any]
+Prices = Callable[[], Mapping[str, Decimal]]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixDivergence:
+    """The first message (`index` from 0) that is not what the request before forwarded there.
+
+    Attributes:
+        before, after: that message then and now; None where one request ended.
+        message_id: of the message now; None where it is none of the conversation's.
+        lost_tokens: of the request before, from that message on, as its share of the characters: an estimate.
+        kept_tokens: what both begin with, likewise.
+        cached_tokens: what the provider did report as read from its cache.
+        cost: USD more for these at the full input price than at the cached one; None where a price is not known.
+        input_rate, cached_rate: USD per token. `is_todays_rate`: the cached one is not on either bill, but configured
+            now.
+    """
+
+    previous_request_id: str
+    index: int
+    why: str
+    before: Json | None
+    after: Json | None
+    message_id: str | None
+    lost_tokens: int
+    kept_tokens: int
+    cached_tokens: int
+    cost: Decimal | None
+    input_rate: Decimal | None
+    cached_rate: Decimal | None
+    is_todays_rate: bool = False
+
+
+def divergence(
+    previous: tuple[LedgerEntry, SentMessages],
+    current: tuple[LedgerEntry, SentMessages],
+    prices: Prices | None = None,
+) -> PrefixDivergence | None:
+    """Where the current request's messages do not begin with those of the previous one; None where they do, or where
+    one of them is not known exactly.
+
+    Args:
+        prices: gives the model's prices today, for what is on neither bill.
+    """
+    (entry_before, sent_before), (entry, sent) = previous, current
+    old, new = sent_before.messages, sent.messages
+    if old is None or new is None or not (sent_before.is_exact and sent.is_exact):
+        return None
+    index = next((i for i, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), len(new))
+    if index >= len(old):
+        return None
+    kept, lost = _tokens(entry_before, old, index)
+    cached = cache_tokens(_primary_usage(entry))[0]
+    rate = _rate(INPUT, entry, entry_before)
+    cheaper = _rate(CACHED, entry, entry_before)
+    todays = cheaper is None and prices is not None
+    if cheaper is None and prices is not None:
+        cheaper = prices().get(CACHED)
+    return PrefixDivergence(
+        entry_before.request_id,
+        index,
+        _why(sent_before, sent, index),
+        old[index],
+        new[index] if index < len(new) else None,
+        _name(sent, index),
+        lost,
+        kept,
+        cached,
+        rounded((rate - cheaper) * lost) if rate is not None and cheaper is not None else None,
+        rate,
+        cheaper,
+        todays and cheaper is not None,
+    )
+
+
+def _why(before: SentMessages, after: SentMessages, index: int) -> str:
+    names = (before.names[index], after.names[index] if index < len(after.names) else None)
+    if INSTRUCTION in names:
+        return SYSTEM_CHANGED
+    if MEMORY in names:
+        return MEMORY_CHANGED
+    return REWORDED if names[0] == names[1] else WINDOW_MOVED
+
+
+def _name(sent: SentMessages, index: int) -> str | None:
+    name = sent.names[index] if index < len(sent.names) else None
+    return None if name in (INSTRUCTION, MEMORY) else name
+
+
+def _tokens(entry: LedgerEntry, messages: list[Json], index: int) -> tuple[int, int]:
+    """Tokens of the prompt before and from a message on, by their shares of the bytes; tools, which stand in front, and
+    the like are in the first."""
+    sizes = [len(jsons.dumps(message)) for message in messages]
+    prompt = usage_of(_primary_usage(entry)).prompt_tokens
+    breakdown = (entry.metadata.get("context_utilization") or {}).get("breakdown") or {}
+    tools = min(prompt, int(breakdown.get("tools") or 0))
+    lost = round((prompt - tools) * sum(sizes[index:]) / max(1, sum(sizes)))
+    return prompt - lost, lost
+
+
+def _primary_usage(entry: LedgerEntry) -> Mapping[str, Any]:
+    return next((call.usage for call in entry.calls if call.purpose == "primary"), {})
+
+
+def _rate(name: str, *entries: LedgerEntry) -> Decimal | None:
+    """A rate that is stored with the primary model's call of one of these."""
+    for entry in entries:
+        for call in entry.calls:
+            if call.purpose == "primary" and name in repriced(call).rates:
+                return Decimal(repriced(call).rates[name])
+    return None

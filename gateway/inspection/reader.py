@@ -1,0 +1,146 @@
+"""Reads what is explained: a page of a conversation, a request by its id."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gateway.core.ports.documents import LargeTexts
+from gateway.core.tasks import offload_if
+from gateway.core.types.artifacts import Artifact
+from gateway.core.types.conversation import INLINE_MESSAGES
+from gateway.core.types.outline import ConversationOutline
+from gateway.core.types.past_turns import ConversationPath, PastRequest, PastTurn
+from gateway.core.types.turn import LedgerEntry
+from gateway.inspection.conversation import ExplainedConversation, branch_of, explained_conversation
+from gateway.inspection.past_turns import in_turns, turns_of
+from gateway.inspection.request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, RequestBehind, StoredRequest
+from gateway.storage.conversations.outline import OutlineReader
+
+PAGE = 100
+"""Turns of one page."""
+MAX_BEFORE = 8
+"""Requests before one that are looked at for the last of the same model."""
+
+
+class ExplanationReader:
+    """Reads for pages and commands. `tenant` is whose rows may be seen; None: everybody's."""
+
+    def __init__(self, outlines: OutlineReader, large: LargeTexts) -> None:
+        self._outlines = outlines
+        self._large = large
+
+    async def conversation(
+        self, tenant: str | None, conversation_id: str, *, branch: str | None = None, page: int | None = None
+    ) -> ExplainedConversation:
+        """A page of `PAGE` turns of a branch.
+
+        Args:
+            branch: the branch's last message; None: the current branch.
+            page: from 1; None: the last one. Beyond the last it has no turns.
+
+        Raises:
+            ConversationNotFound: there is none of that id to be seen.
+            StorageUnavailable: the storage cannot be reached.
+        """
+        outline = await self._outlines.outline(tenant, conversation_id)
+        is_long = len(outline.messages) >= INLINE_MESSAGES
+        path, turns = await offload_if(is_long, _branch, outline, branch)
+        number = page if page is not None else max(1, -(-len(turns) // PAGE))
+        shown = turns[(number - 1) * PAGE : number * PAGE]
+        requests = list(dict.fromkeys(each.request_id for turn in shown for each in turn.requests))
+        said = [str(each.message.message_id) for turn in shown for each in turn.messages if each.message.role == "user"]
+        found = await self._outlines.page(outline, requests, said)
+        first = (number - 1) * PAGE + 1
+        return await offload_if(is_long, explained_conversation, outline, path, len(turns), shown, found, first)
+
+    async def request(self, tenant: str | None, request_id: str) -> StoredRequest:
+        """A request by `req_…` or `chatcmpl-…`.
+
+        Raises:
+            NotFound: there is none of that id to be seen.
+            StorageUnavailable: the storage cannot be reached.
+        """
+        completion, branch = await self._outlines.request(tenant, request_id)
+        entry = completion.ledger
+        stored = StoredRequest(completion)
+        if branch is None:
+            return replace(stored, reason=_why_nothing(entry))
+        is_long = len(branch.messages) >= INLINE_MESSAGES
+        path, turn, request, before = await offload_if(is_long, _found, branch, entry.request_id)
+        if request is None:
+            return replace(stored, reason=NO_MESSAGES)
+        stored = replace(stored, path=path, request=request, number=turn)
+        bills, named = await self._outlines.details(entry, path, [each.request_id for each in before], _names(entry))
+        attached = await self._with_texts(entry.tenant, path, request, named)
+        behind = _behind(entry, before, bills)
+        asked = [(request, entry), *([(behind[0], behind[1])] if behind is not None else [])]
+        frames = await self._outlines.frames(path, [_answer(*each) for each in asked if each[0].answer is not None])
+        if request.answer is None:
+            return replace(stored, attached=tuple(attached))
+        found = RequestBehind(*behind, frames[1]) if behind is not None else None
+        return replace(stored, frame=frames[0], before=found, attached=tuple(attached))
+
+    async def _with_texts(
+        self, tenant: str, path: ConversationPath, request: PastRequest, attached: Sequence[Artifact]
+    ) -> Sequence[Artifact]:
+        """Documents, of which large ones have as their text what the request's question needs of them, as then."""
+        if not any(each.is_excerpt for each in attached):
+            return attached
+        from gateway.retrieval.stored.read import question_in, read_for  # it loads numpy, which few pages need
+
+        said = (*path.messages[: request.before], *request.brought)
+        question, recent = question_in([each.message for each in said])
+        return await read_for(attached, self._large, tenant, question, recent)
+
+
+def _why_nothing(entry: LedgerEntry) -> str:
+    """Why there is no branch of a request."""
+    if entry.conversation_id is not None:
+        return DELETED
+    return RELAYED if entry.metadata.get("managed") is False else NOT_STORED
+
+
+def _answer(request: PastRequest, entry: LedgerEntry) -> tuple[str, str, object]:
+    answer = request.answer
+    assert answer is not None
+    return entry.window_model, str(answer.message.message_id), answer.committed_at
+
+
+def _branch(outline: ConversationOutline, last: str | None) -> tuple[ConversationPath, list[PastTurn]]:
+    path = branch_of(outline, last)
+    return path, turns_of(path)
+
+
+def _found(
+    path: ConversationPath, request_id: str
+) -> tuple[ConversationPath, int | None, PastRequest | None, list[PastRequest]]:
+    """The branch with its turns whole; the number of the request's turn, the request, and the answered ones before it,
+    the latest first, `MAX_BEFORE` at most."""
+    path = in_turns(path)
+    turns = turns_of(path)
+    for turn in reversed(turns):
+        for request in reversed(turn.requests):
+            if request.request_id == request_id:
+                before = [each for one in turns for each in one.answered if each.before < request.before]
+                return path, turn.number, request, before[-MAX_BEFORE:][::-1]
+    return path, None, None, []
+
+
+def _behind(
+    entry: LedgerEntry, before: Sequence[PastRequest], bills: Sequence[LedgerEntry]
+) -> tuple[PastRequest, LedgerEntry] | None:
+    """The latest of these requests that asked the same model and was committed before this one arrived."""
+    by_id = {bill.request_id: bill for bill in bills}
+    for each in before:
+        bill, answer = by_id.get(each.request_id), each.answer
+        if bill is None or bill.model != entry.model or answer is None or answer.committed_at is None:
+            continue
+        if answer.committed_at <= entry.created_at:
+            return each, bill
+    return None
+
+
+def _names(entry: LedgerEntry) -> list[str]:
+    """The content ids of the artifacts that a bill names."""
+    used = entry.metadata.get("context_utilization") or {}
+    records = used.get("artifacts_processed") or ()
+    return list(dict.fromkeys(str(each.get("artifact_id", "")).partition("-")[0] for each in records))

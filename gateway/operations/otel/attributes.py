@@ -1,0 +1,179 @@
+"""What spans and metrics say, by OpenTelemetry's conventions for HTTP and generative AI: figures, names and ids only.
+
+The conventions: opentelemetry.io, "Semantic conventions for generative client AI spans", 1.41. What they have no name
+for stands below `gateway.`.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.core.errors import GatewayError, UpstreamOverflow, UpstreamRefused
+from gateway.core.types.bill import CallCost
+from gateway.core.types.chat import ModelDeployment
+from gateway.core.types.turn import LedgerEntry
+from gateway.core.types.usage import READ, WRITTEN, told
+
+Attributes = dict[str, Any]
+PROVIDERS = {
+    "anthropic": "anthropic",
+    "azure": "azure.ai.openai",
+    "azure_ai": "azure.ai.inference",
+    "bedrock": "aws.bedrock",
+    "cohere": "cohere",
+    "cohere_chat": "cohere",
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "vertex_ai": "gcp.vertex_ai",
+    "watsonx": "ibm.watsonx.ai",
+    "xai": "x_ai",
+}
+"""The conventions' names of providers that LiteLLM calls otherwise."""
+PORTS = {"http": 80, "https": 443}
+FIGURES = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
+OUTPUT_TYPES = {"json_object": "json", "json_schema": "json", "text": "text"}
+OPERATIONS = {"embeddings": "embeddings", "completions": "text_completion"}
+"""Relayed calls that the conventions have an operation for, by the first segment of their path."""
+LONGEST = 128
+"""Characters of a name that an upstream gives."""
+CANCELLED = "cancelled"
+"""`error.type` of a call that was given up: its client left, or it took too long."""
+
+
+def provider_of(deployment: ModelDeployment) -> str:
+    """`gen_ai.provider.name`."""
+    provider = deployment.origin.partition(" ")[0]
+    return PROVIDERS.get(provider, provider)
+
+
+def of_server(deployment: ModelDeployment) -> Attributes:
+    """Where a deployment is served; empty where only its library knows."""
+    parts = urlsplit(deployment.api_base)
+    if not parts.hostname:
+        return {}
+    return {"server.address": parts.hostname, "server.port": parts.port or PORTS.get(parts.scheme, 0)}
+
+
+def of_request(deployment: ModelDeployment, body: Mapping[str, Any], operation: str = "chat") -> Attributes:
+    """What is known of a call of a model when it begins."""
+    found: Attributes = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": provider_of(deployment),
+        "gen_ai.request.model": deployment.provider_model,
+        "gateway.model": deployment.model,
+        **of_server(deployment),
+    }
+    if body.get("stream"):
+        found["gen_ai.request.stream"] = True
+    for name in FIGURES:
+        if _is_number(body.get(name)):
+            found[f"gen_ai.request.{name}"] = body[name]
+    most = body.get("max_completion_tokens") or body.get("max_tokens")
+    if _is_number(most):
+        found["gen_ai.request.max_tokens"] = most
+    choices = body.get("n")
+    if _is_number(choices) and choices != 1:
+        found["gen_ai.request.choice.count"] = choices
+    wanted = body.get("response_format")
+    kind = OUTPUT_TYPES.get(str(wanted.get("type"))) if isinstance(wanted, Mapping) else None
+    return found if kind is None else {**found, "gen_ai.output.type": kind}
+
+
+def of_answer(answer: Mapping[str, Any]) -> Attributes:
+    """What an answer, or what came of one, tells: `id`, `model`, `usage`, and the finish reason of each choice."""
+    found: Attributes = {}
+    for field in ("id", "model"):
+        if isinstance(answer.get(field), str):
+            found[f"gen_ai.response.{field}"] = answer[field][:LONGEST]
+    choices = [each for each in answer.get("choices") or () if isinstance(each, Mapping)]
+    if reasons := [str(each["finish_reason"])[:LONGEST] for each in choices if each.get("finish_reason")]:
+        found["gen_ai.response.finish_reasons"] = reasons
+    return found | of_usage(answer.get("usage"))
+
+
+def of_usage(usage: object) -> Attributes:
+    """Tokens as upstream reported them, or as the gateway counted."""
+    if not isinstance(usage, Mapping):
+        return {}
+    completion = _mapping(usage.get("completion_tokens_details"))
+    figures = {
+        "input_tokens": usage.get("prompt_tokens"),
+        "output_tokens": usage.get("completion_tokens"),
+        "cache_read.input_tokens": max(told(usage, READ), default=None),
+        "cache_creation.input_tokens": max(told(usage, WRITTEN), default=None),
+        "reasoning.output_tokens": completion.get("reasoning_tokens"),
+    }
+    return {f"gen_ai.usage.{name}": figure for name, figure in figures.items() if _is_number(figure)}
+
+
+def of_cost(call: CallCost) -> Attributes:
+    """What a call cost, for who shows it beside the call; nothing where its price is unknown."""
+    return {} if call.total is None else {"gen_ai.usage.cost": float(call.total)}
+
+
+def of_bill(entry: LedgerEntry) -> Attributes:
+    """What a bill tells of its request: the decisions about its context, and its sums. Costs are USD; of an unknown
+    price there is none."""
+    bill = entry.metadata
+    used, cost = _mapping(bill.get("context_utilization")), _mapping(bill.get("cost"))
+    found: Attributes = {"gateway.request_id": entry.request_id, "gateway.status": entry.status}
+    told = {
+        "gateway.completion_id": entry.completion_id,
+        "gateway.agent": entry.agent,
+        "gateway.context.strategy": used.get("strategy"),
+        "gateway.context.goal": used.get("goal"),
+        "gateway.context.planned": used.get("llm_planning_used"),
+        "gateway.context.planning_reason": used.get("planning_reason"),
+        "gateway.context.fallback_reason": used.get("fallback_reason"),
+        "gateway.context.budget_tokens": used.get("budget_tokens"),
+        "gateway.context.tokens_used": used.get("tokens_used"),
+        "gateway.context.utilization": used.get("utilization"),
+        "gateway.context.messages_included": used.get("messages_included"),
+        "gateway.context.messages_excluded": used.get("messages_excluded"),
+        "gateway.context.warnings": list(used.get("warnings") or ()) or None,
+        "gateway.cost.total": _usd(cost.get("total_cost")),
+        "gateway.cost.planning": _usd(cost.get("planning_cost")),
+        "gateway.cost.estimated": cost.get("estimated"),
+    }
+    listed = used.get("artifacts_processed") or ()
+    decided = Counter(str(each.get("strategy")) for each in listed if not each.get("standing"))
+    told |= {f"gateway.context.artifacts.{strategy}": number for strategy, number in decided.items()}
+    if standing := _mapping(used.get("artifacts_standing")).get("count"):
+        told["gateway.context.artifacts.standing"] = standing
+    return found | of_session(entry) | {name: value for name, value in told.items() if value is not None}
+
+
+def of_session(entry: LedgerEntry) -> Attributes:
+    """Conversation and user, by the conventions' names and by those that Langfuse groups by."""
+    found: Attributes = {}
+    if entry.conversation_id:
+        found |= {"gen_ai.conversation.id": entry.conversation_id, "session.id": entry.conversation_id}
+    return {**found, "user.id": entry.end_user} if entry.end_user else found
+
+
+def error_type(error: BaseException) -> str:
+    """`error.type`: few values, and nothing that a client or an upstream wrote."""
+    if isinstance(error, UpstreamOverflow):
+        return "context_length_exceeded"
+    if isinstance(error, UpstreamRefused):
+        return str(error.status)
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return CANCELLED
+    if isinstance(error, GatewayError):
+        return type(error).code or type(error).__name__
+    return type(error).__name__
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _usd(cost: object) -> float | None:
+    return float(cost) if isinstance(cost, Decimal | float | int) else None

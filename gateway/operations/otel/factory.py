@@ -1,0 +1,92 @@
+"""What the application wires: OpenTelemetry where it is configured, else nothing at all (guarantee §13.5)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gateway.core.config.files import ConfigurationError
+from gateway.core.config.telemetry import TelemetrySettings
+from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
+from gateway.core.ports import Spans, Upstream
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.openai.passthrough import PassthroughClient
+
+if TYPE_CHECKING:
+    from gateway.operations.otel.wiring import OpenTelemetry
+
+App = Callable[..., Awaitable[None]]
+"""An ASGI application."""
+EXTRA = "context-gateway[telemetry]"
+
+
+class NoTelemetry:
+    """Nothing is configured: every part that could be watched stays as it is."""
+
+    def metrics(self, listed: Iterable[str], now: Callable[[], datetime]) -> GatewayMetrics:
+        """The plain counts."""
+        return GatewayMetrics(listed, now)
+
+    def upstream(self, upstream: Upstream) -> Upstream:
+        """The same."""
+        return upstream
+
+    def http(self, pool: ConnectionPool) -> HttpUpstream:
+        """The plain one."""
+        return HttpUpstream(pool)
+
+    def passthrough(self, pool: ConnectionPool) -> PassthroughClient:
+        """The plain one."""
+        return PassthroughClient(pool)
+
+    def app(self, app: App) -> App:
+        """The same."""
+        return app
+
+    @property
+    def spans(self) -> Spans:
+        """Steps are not marked."""
+        return nullcontext
+
+    def start(self, snapshot: Callable[[], MetricCounts]) -> None:
+        """There is nothing to start."""
+
+    async def close(self) -> None:
+        """There is nothing to export."""
+
+
+def open_telemetry(settings: TelemetrySettings) -> "NoTelemetry | OpenTelemetry":
+    """OpenTelemetry as configured; it connects to nothing yet.
+
+    Raises:
+        ConfigurationError: it is configured, and its packages are not installed.
+    """
+    if not settings.is_on:
+        return NoTelemetry()
+    with _installed():
+        from gateway.operations.otel.wiring import OpenTelemetry
+    return OpenTelemetry(settings)
+
+
+async def reach_collector(settings: TelemetrySettings) -> str | None:
+    """What is wrong with the collector, or None; for `gateway check`.
+
+    Raises:
+        ConfigurationError: as `open_telemetry`.
+    """
+    with _installed():
+        from gateway.operations.otel.sdk import reach
+    return await asyncio.to_thread(reach, settings)
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
+        text = f"needs a package that is not installed ({error.name}): install {EXTRA}"
+        raise ConfigurationError(f"telemetry.otlp_endpoint: {text}") from None

@@ -1,0 +1,147 @@
+"""OpenTelemetry's SDK: where spans and metrics go, in threads of its own, and what it may say about that in the log.
+
+What waits for a collector is bounded by the SDK (2,048 spans); what does not fit is lost. Its further settings are read
+by the SDK itself under their standard names, such as `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_BSP_MAX_QUEUE_SIZE`.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.metrics import Meter, NoOpMeterProvider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import NoOpTracerProvider, Tracer
+
+from gateway import __version__
+from gateway.core.config.telemetry import TelemetrySettings
+from gateway.core.ids import new_id
+from gateway.core.instrumentation.lines import masked
+from gateway.core.instrumentation.logs import get_logger
+
+log = get_logger("gateway.operations.otel")
+NAME = "gateway"
+"""Of the instrumentation scope."""
+QUIET_SECONDS = 60.0
+"""Between two lines of the log about what could not be exported."""
+REACH_SECONDS = 3.0
+"""How long `gateway check` waits for a collector."""
+MAX_REASON = 300
+"""Characters of a reason in the log."""
+LIBRARY = "opentelemetry"
+"""The logger above all of the SDK's."""
+
+
+class OtelProviders:
+    """The providers of tracers and meters of this process.
+
+    Several workers export each its own: `service.instance.id` tells them apart, and a collector adds up.
+    """
+
+    def __init__(self, settings: TelemetrySettings) -> None:
+        endpoint, headers = settings.otlp_endpoint or "", dict(settings.header_fields)
+        resource = Resource.create(
+            {
+                "service.name": settings.service_name,
+                "service.version": __version__,
+                "service.instance.id": new_id("gw_"),
+            }
+        )
+        self._shutdowns: list[Callable[[], object]] = []
+        self.tracer: Tracer = NoOpTracerProvider().get_tracer(NAME)
+        self.meter: Meter = NoOpMeterProvider().get_meter(NAME)
+        if settings.traces:
+            ratio = settings.sample_ratio
+            sampler = None if ratio is None else ParentBased(TraceIdRatioBased(ratio))
+            traces = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
+            spans = OTLPSpanExporter(f"{endpoint}/v1/traces", headers=headers)
+            traces.add_span_processor(BatchSpanProcessor(spans))
+            self.tracer = traces.get_tracer(NAME, __version__)
+            self._shutdowns.append(traces.shutdown)
+        if settings.metrics:
+            figures = OTLPMetricExporter(f"{endpoint}/v1/metrics", headers=headers)
+            reader = PeriodicExportingMetricReader(figures, export_interval_millis=1000 * settings.metric_interval)
+            meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+            self.meter = meters.get_meter(NAME, __version__)
+            self._shutdowns.append(meters.shutdown)
+
+    def close(self, seconds: float) -> bool:
+        """Exports what is left; returns whether that was done within so many seconds."""
+        running = [threading.Thread(target=_at_the_end(each), daemon=True) for each in self._shutdowns]
+        for thread in running:
+            thread.start()
+        end = time.monotonic() + seconds
+        for thread in running:
+            thread.join(max(0.0, end - time.monotonic()))
+        return not any(thread.is_alive() for thread in running)
+
+
+def reach(settings: TelemetrySettings) -> str | None:
+    """Exports nothing once; what is wrong with that, or None."""
+    endpoint, headers = settings.otlp_endpoint or "", dict(settings.header_fields)
+    told = _LoggedOnce()
+    logger = logging.getLogger(LIBRARY)
+    logger.handlers[:], logger.propagate = [told], False
+    if settings.traces:
+        spans = OTLPSpanExporter(f"{endpoint}/v1/traces", headers=headers, timeout=REACH_SECONDS)
+        done = spans.export([]) is SpanExportResult.SUCCESS
+    else:
+        figures = OTLPMetricExporter(f"{endpoint}/v1/metrics", headers=headers, timeout=REACH_SECONDS)
+        done = figures.export(MetricsData([])) is MetricExportResult.SUCCESS
+    return None if done else masked(told.last)[:MAX_REASON]
+
+
+class _LoggedOnce(logging.Handler):
+    """Keeps what was logged last."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.last = "not reached"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps it."""
+        self.last = record.getMessage()
+
+
+class QuietLog(logging.Handler):
+    """Takes what the SDK logs: a collector that is down is told once a minute, in one line."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(logging.WARNING)
+        self._monotonic = monotonic
+        self._next = 0.0
+        self._untold = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes the line, or counts what was not told."""
+        now = self._monotonic()
+        if now < self._next:
+            self._untold += 1
+            return
+        self._next = now + QUIET_SECONDS
+        untold, self._untold = self._untold, 0
+        log.warning("telemetry_not_exported", reason=masked(record.getMessage())[:MAX_REASON], untold=untold)
+
+
+def quieten() -> None:
+    """From now on the SDK's own lines go through a `QuietLog`."""
+    logger = logging.getLogger(LIBRARY)
+    logger.handlers[:] = [QuietLog()]
+    logger.propagate = False
+
+
+def _at_the_end(shutdown: Callable[[], object]) -> Callable[[], None]:
+    def run() -> None:
+        try:
+            shutdown()
+        except Exception as fault:  # noqa: BLE001 - the process ends, with or without what was left to export
+            log.fault("telemetry_failed", fault)
+
+    return run

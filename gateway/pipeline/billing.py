@@ -1,0 +1,315 @@
+"""From what was attempted to the bill (guarantee §6). `bill` is pure; `UsageCount` counts what upstream did not
+report, and learns from what it did."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from gateway.billing.cost import price_call, price_internal, total_cost, usage_together
+from gateway.billing.economics import as_realised
+from gateway.billing.economy.rates import LIFETIME
+from gateway.billing.economy.sums import metered
+from gateway.billing.metadata import add_bill, add_planning, begun, extended_usage, response_metadata
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.window.counting import MEDIA, REPLY_TOKENS
+from gateway.core import jsons
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.names import near_miss
+from gateway.core.tasks import BackgroundTasks
+from gateway.core.types.bill import (
+    FAILED_TRY,
+    OF_MODELS,
+    CallCost,
+    ContextUtilizationMetadata,
+    ResponseMetadata,
+    usage_of,
+)
+from gateway.core.types.calibration import PromptReport
+from gateway.core.types.chat import ModelFacts
+from gateway.core.types.economy import OFF, BranchCosts, EconomyNote
+from gateway.core.types.omitted_records import OmittedRecords
+from gateway.core.types.usage import cache_tokens, is_figure
+from gateway.pipeline.stages import (
+    AttemptedRequest,
+    PreparedRequest,
+    RequestRun,
+    SettledRequest,
+    UpstreamOutcome,
+    answer_fields,
+)
+
+Json = dict[str, Any]
+LEFT_OUT = "hosted_tool_left_out"
+UNKNOWN_FIELD = "unknown_field"
+MAX_NAME = 80
+"""Characters of a field's name in a warning."""
+log = get_logger("gateway.pipeline.billing")
+BY_FALLBACK = "answered_by_fallback"
+"""The warning of a bill that another model was asked than the one that the request names."""
+
+
+Priced = tuple[Json, CallCost]
+"""The usage of a call, and the call with what it costs."""
+
+
+def bill(
+    attempted: AttemptedRequest, primary: Priced | None, now: float, unlisted: OmittedRecords | None = None
+) -> SettledRequest:
+    """The bill of a request.
+
+    Args:
+        primary: the last call to the primary model: neither a recall round nor a failed try that was retried.
+        now: on the monotonic clock, in seconds.
+        unlisted: what need not stand in the stored bill (ADR 19).
+    """
+    answering = [*((call.usage, call) for call in attempted.paid), *([primary] if primary is not None else ())]
+    usages = [usage for usage, _ in answering]
+    calls = (*attempted.failed, *(call for _, call in answering), *map(price_internal, attempted.internal))
+    sums = total_cost(calls)
+    known, costs = metadata_of(attempted, now), None
+    add_bill(known, calls, sums)
+    prepared = attempted.prepared
+    used, context = known.context_utilization, prepared.context
+    if used is not None and context is not None and usages:
+        used.economics = as_realised(used.economics, context.left_out, usages[0], prepared.facts.prices)
+    if used is not None:
+        known.economics, costs = _meter(prepared, usages, calls, sums[0].total_cost)
+    metadata = response_metadata(known, unlisted)
+    usage = extended_usage(usage_together(usages), calls, sums)
+    return SettledRequest(attempted, known, metadata, jsons.dumps(metadata), calls, usage, sums[0].total_cost, costs)
+
+
+def _meter(
+    prepared: PreparedRequest, usages: Sequence[Json], calls: Sequence[CallCost], billed: Decimal | None
+) -> tuple[Json | None, BranchCosts | None]:
+    """What the client's own request would have cost beside what was billed (guarantee §6), where that says something,
+    and the sums of its branch; None where that is switched off, or a price is unknown. What another gateway asks with
+    the messages that it gets here is not known."""
+    context, options = prepared.context, prepared.request.options
+    if context is None or billed is None or options.sent_elsewhere or OFF in (options.mode, options.economy):
+        return None, None
+    note, history = context.economy, prepared.history
+    try:
+        told, costs = metered(
+            note or EconomyNote(options.economy),
+            history.costs if history is not None else None,
+            model=prepared.request.model,
+            usage=usages[0] if usages else {},
+            prices=prepared.facts.prices,
+            primary=_without_rounds(calls),
+            billed=billed,
+            counted=context.fitted.tokens,
+            left=context.left_out,
+            rewritten=context.fitted.new_pass or (note is not None and note.passed is not None),
+            idle=_is_idle(prepared),
+        )
+    except Exception as fault:  # noqa: BLE001 - it costs the meter, not the answer that was paid for
+        log.fault("economy_failed", fault, request_id=prepared.request.request_id)
+        return None, None
+    if note is None:  # there is nothing that could leave for economy
+        told.pop("estimated_saving", None)
+    if options.held_out is not None and not options.dry_run:
+        told["holdout"] = options.held_out
+    is_planned = any(call.purpose not in OF_MODELS for call in calls)
+    says_something = is_planned or note is not None or context.left_out is not None or options.held_out is not None
+    return told if says_something else None, costs
+
+
+def _is_idle(prepared: PreparedRequest) -> bool:
+    """Whether nobody used the conversation for so long that its provider's prompt cache may have expired."""
+    used_at = prepared.history.used_at if prepared.history is not None else None
+    return used_at is not None and prepared.request.arrived_at - used_at > LIFETIME
+
+
+def _without_rounds(calls: Sequence[CallCost]) -> Decimal:
+    """What the primary model would have been paid by a client that asks it directly: it has no rounds of `recall`
+    between the first prompt and the last answer (guarantee §10.11)."""
+    answering = [call for call in calls if call.purpose == "primary"]
+    paid = [call.total for call in calls if call.purpose == FAILED_TRY]
+    if answering:
+        paid += [answering[0].prompt_cost, answering[-1].completion_cost]
+    return sum((cost for cost in paid if cost is not None), Decimal(0))
+
+
+def first_fields(attempted: AttemptedRequest, now: float) -> Json:
+    """The fields of a stream's first chunk: ids, plan and budget."""
+    known = metadata_of(attempted, now)
+    add_planning(known, attempted.internal)
+    return answer_fields(begun(response_metadata(known)), known)
+
+
+def metadata_of(attempted: AttemptedRequest, now: float) -> ResponseMetadata:
+    """What is to be told of a request, without usage and cost."""
+    prepared = attempted.prepared
+    request, context, sent_at = prepared.request, prepared.context, attempted.sent_at
+    timings = {name: round(1000 * seconds, 3) for name, seconds in attempted.timings.items()}
+    timings["upstream"] = round(1000 * (now - sent_at), 3) if sent_at is not None else 0.0
+    timings["total"] = round(1000 * (now - request.started), 3)
+    used = context.utilization if context is not None else None
+    if used is None or request.options.mode == "off":
+        strategy = used.strategy if used is not None else "passthrough"
+        used = ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
+    used = replace(used, warnings=list(dict.fromkeys((*used.warnings, *warnings_of(attempted)))))
+    if prepared.recall is not None:
+        used.recall = prepared.recall.as_json(len(attempted.paid))
+    return ResponseMetadata(
+        request_id=request.request_id,
+        conversation_id=prepared.conversation_id,
+        upstream_id=attempted.upstream_id,
+        model=prepared.asked.model,
+        routing_path=attempted.route,
+        usage=None,
+        cost=None,
+        context_utilization=used,
+        timings_ms={"rebuild": 0.0, "plan": 0.0, **timings},
+        agent=request.agent.as_json() if request.agent is not None else None,
+    )
+
+
+def warnings_of(attempted: AttemptedRequest) -> list[str]:
+    """The warnings of a bill that are not about the request's context."""
+    prepared, found = attempted.prepared, list(attempted.warnings)
+    for admission in prepared.request.admissions[-1:]:
+        found += admission.warnings
+    if prepared.is_instead:
+        found.append(BY_FALLBACK)
+    found += [f"{LEFT_OUT}: {kind} (upstream.hosted_tools)" for kind in _without_hosted(prepared)]
+    return found + [f"{UNKNOWN_FIELD}: {name} (did you mean {meant}?)" for name, meant in _near_misses(prepared)]
+
+
+def _near_misses(prepared: PreparedRequest) -> list[tuple[str, str]]:
+    """Fields that went up untouched and look like the gateway's own, each with the one that it looks like."""
+    native = prepared.asked.native
+    names = dict.fromkeys((*prepared.asked.forward, *(native.fields if native is not None else ())))
+    return [(name[:MAX_NAME], meant) for name in names if (meant := near_miss(name)) is not None]
+
+
+def _without_hosted(prepared: PreparedRequest) -> list[str]:
+    """The types of the request's hosted tools and calls that its upstream has not."""
+    native, asked = prepared.request.native, prepared.asked.native
+    if native is None or asked is None or (native.hosted and native.protocol == prepared.wire.deployment.protocol):
+        return []
+    return [kind for _, kind in asked.hosted]
+
+
+class UsageCount:
+    """Prices calls of the primary model by what upstream reported, else by what is counted here; counts are calibrated
+    by reports."""
+
+    def __init__(self, counters: CounterRegistry) -> None:
+        self._counters = counters
+        self._tasks = BackgroundTasks()
+
+    async def priced(self, run: RequestRun, outcome: UpstreamOutcome) -> Priced:
+        """The request's last call of the primary model, priced as its deployment charges."""
+        usage, estimated = await self._usage(run, outcome)
+        tier, prepared = (outcome.completion or run.said.completion or {}).get("service_tier"), run.prepared
+        known = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
+        prices = prepared.facts.prices
+        return usage, price_call("primary", prepared.wire.deployment.route, known, prices, estimated=estimated)
+
+    async def of_failure(self, run: RequestRun) -> CallCost:
+        """The same of a call that failed and may have been charged, while another follows."""
+        return replace((await self.priced(run, run.said))[1], purpose=FAILED_TRY)
+
+    async def _usage(self, run: RequestRun, outcome: UpstreamOutcome) -> tuple[Json, bool]:
+        """The usage, and whether it was counted here because upstream did not report it."""
+        if not outcome.charged:
+            return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
+        reported = outcome.usage or {}
+        prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
+        answered = is_figure(completion) and (completion or not says(run.said))
+        if is_figure(prompt) and prompt and answered:
+            self._learn(run.prepared, prompt, cached=sum(cache_tokens(reported)))
+            return reported, False
+        said = run.said.completion or {}
+        # It loads a vocabulary at first, and an answer may be long: streams of other requests must not wait for that.
+        return await asyncio.to_thread(self._counted, run.prepared, said, reported), True
+
+    def _counted(self, prepared: PreparedRequest, said: Json, reported: Json) -> Json:
+        """Usage with what upstream did not report counted here; nothing of a prompt, or of an answer that says
+        something, is no report."""
+        prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
+        if not (is_figure(prompt) and prompt):
+            prompt = self.prompt_tokens(prepared)
+        if not (is_figure(completion) and completion):
+            counter = self._counters.counter(prepared.facts)
+            messages = [choice.get("message") or {} for choice in said.get("choices", ())]
+            completion = sum(max(0, counter.message(message) - counter.message({})) for message in messages)
+        total = usage_of({"prompt_tokens": prompt, "completion_tokens": completion}).total_tokens
+        return {**reported, "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
+
+    def prompt_tokens(self, prepared: PreparedRequest) -> int:
+        """Tokens of what is forwarded, as the gateway counts them."""
+        counter, context = self._counters.counter(prepared.facts), prepared.context
+        further = prepared.surplus + sum(counter.message(message) for message in prepared.rounds)
+        if context is not None and context.fitted.exact:
+            return context.fitted.tokens + further
+        tools = counter.tools(prepared.request.forward)
+        return REPLY_TOKENS + tools + further + sum(counter.message(message) for message in prepared.messages)
+
+    def learn_refusal(self, prepared: PreparedRequest) -> None:
+        """Learns that a prompt has more tokens than the budget, however few were counted: upstream refused it twice.
+        Errors often name no figures, or those of prompt and answer together."""
+        if prepared.refused_budget is not None and prepared.refused_budget.tokens is not None:
+            self._learn(prepared, prepared.refused_budget.tokens + 1, cached=0)
+
+    def _learn(self, prepared: PreparedRequest, reported: int, *, cached: int) -> None:
+        """Calibrates by prompts that were counted exactly and hold text alone: pictures are counted by formulas. More
+        than was counted cannot be without the cached tokens, where the model's own tokenizer counted."""
+        context, budget = prepared.context, prepared.budget.tokens
+        if prepared.surplus:  # what was sent is not what was counted
+            return
+        if context is None or budget is None or prepared.rounds or context.utilization.cleared:
+            return
+        messages, counting, forward = prepared.messages, context.counting, prepared.request.forward
+        has_tools = any(forward.get(name) for name in ("tools", "functions", "response_format"))
+        if not context.fitted.exact:
+            is_plain = not (has_tools or cached or prepared.refused_budget)
+            if is_plain and self._counters.takes_small(prepared.facts, context.fitted.forwarded.messages):
+                report = PromptReport(0, reported, budget, prepared.budget.context_window, messages=len(messages))
+                self._tasks.start(self._learn_small(prepared.facts, report, messages))
+            return
+        if counting is None or any(map(_has_media, messages)):
+            return
+        calls = sum(len(message.get("tool_calls") or ()) for message in messages)
+        number = len(messages)
+        tokens = context.fitted.tokens - counting.added_per_message * number
+        counted = round(tokens / counting.margin) + counting.saved_per_call * calls
+        report = PromptReport(
+            counted,
+            reported,
+            budget,
+            prepared.budget.context_window,
+            cached=cached > 0 and not (counting.is_own and reported + cached > counted),
+            refused=prepared.refused_budget is not None,
+            messages=number,
+            calls=calls,
+            has_tools=has_tools,
+        )
+        self._counters.learn(prepared.facts, report)
+
+    async def _learn_small(self, facts: ModelFacts, report: PromptReport, messages: list[Json]) -> None:
+        """Calibrates by a small prompt that surely fitted, so that nobody has counted it. Nothing waits for that: it
+        shows what upstream adds to each message, for prompts that are to come."""
+
+        def counted() -> int:
+            counter = self._counters.counter(facts)
+            return REPLY_TOKENS + sum(counter.plain(message) or 0 for message in messages)
+
+        report = replace(report, counted=await asyncio.to_thread(counted))
+        if not report.is_large:
+            self._counters.learn(facts, report)
+
+
+def says(outcome: UpstreamOutcome) -> bool:
+    """Whether an answer has anything in it."""
+    messages = [choice["message"] for choice in outcome.answers]
+    return any(value for message in messages for name, value in message.items() if name != "role")
+
+
+def _has_media(message: Json) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(isinstance(p, dict) and p.get("type") in MEDIA for p in content)

@@ -1,0 +1,400 @@
+"""What an agent reads in place of the messages: the sections that its assembler words (guarantee §11.2, §11.3)."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.context.gather import INLINE_CHARS
+from gateway.context.report import BuiltContext
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.window.budget import PromptBudget
+from gateway.context.window.counting import REPLY_TOKENS
+from gateway.conversations.markers import parts_beside_text, without_markers
+from gateway.core.config.settings import ContextSettings
+from gateway.core.errors import ContextLengthExceeded, InvalidRequest
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.tasks import offload_if
+from gateway.core.types.agents import (
+    ASSISTANT,
+    PERSON,
+    AssemblerInput,
+    AssemblerOutput,
+    PromptContextMessage,
+    RequestAgent,
+    system_body,
+)
+from gateway.core.types.chain import is_step
+from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory, ConversationMessage, new_message
+from gateway.core.types.tool_steps import RESULT_ROLES, text_of
+from gateway.pipeline.features.agents.assemblers import AssemblerRegistry, plain
+from gateway.pipeline.hooks import ReadAs, RequestFeature
+from gateway.pipeline.stages import PreparedRequest
+
+# What is delivered to an agent: the current message, and the window of what was said before it (guarantee §11.3,
+# §11.4).
+
+SECTION = re.compile(r"^[ \t]*\[(?:SYSTEM|TEAM_TASK|CONTEXT|MESSAGE)\][ \t]*$\n?", re.IGNORECASE | re.MULTILINE)
+"""Lines that an agent could take for the beginning of a section."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDelivery:
+    """What an agent gets of a conversation.
+
+    `instructions` are the client's system messages, wherever they stand. `context` are messages before the current one,
+    the oldest first; `parts` are what the current one holds beside text; `steps` are the tool steps after it, and a
+    prefill.
+    """
+
+    instructions: tuple[dict[str, Any], ...]
+    context: tuple[PromptContextMessage, ...]
+    text: str
+    parts: tuple[dict[str, Any], ...]
+    steps: tuple[ConversationMessage, ...]
+    is_empty: bool
+
+    def documents(self, min_chars: int) -> list[dict[str, Any]]:
+        """Parts of the current message of which a document may be reduced: its files, and its text where that is
+        longer than so many characters."""
+        text = [{"type": "text", "text": self.text}] if len(self.text) > min_chars else []
+        return [*text, *(part for part in self.parts if part.get("type") == "file")]
+
+
+def deliver(history: ConversationHistory, window: int, *, prefills: bool = False) -> AgentDelivery:
+    """The latest message, whoever said it, as many as `window` of those before it that say something, and what is
+    pinned before it.
+
+    Args:
+        prefills: an assistant message at the end of the request is the beginning of the answer.
+    """
+    said = [message for message in history.messages if message.role not in INSTRUCTION_ROLES]
+    inside = tuple(m.body for m in (*history.older_kept, *history.messages) if m.role in INSTRUCTION_ROLES)
+    at = _current(said, prefilled=prefills and bool(history.new_messages))
+    current = said[at] if at is not None else None
+    older = [message for message in history.older_kept if message.pinned and message.role not in INSTRUCTION_ROLES]
+    before = [*older, *said[:at]] if at is not None else []
+    context = _window(before, window)
+    text = without_markers(text_of(current.content)) if current is not None else ""
+    if current is not None and current.role == "assistant":
+        context = without_repeat(context, current.message_id, speaker(current), text)
+    return AgentDelivery(
+        instructions=(*history.instructions, *inside),
+        context=context,
+        text=text,
+        parts=parts_beside_text(current),
+        steps=tuple(said[at + 1 :]) if at is not None else (),
+        is_empty=current is None,
+    )
+
+
+def speaker(message: ConversationMessage) -> str:
+    """The name of who said it, else who speaks in that role."""
+    return message.said_by or (ASSISTANT if message.role == "assistant" else PERSON)
+
+
+def without_repeat(
+    context: tuple[PromptContextMessage, ...], message_id: str | None, name: str, text: str
+) -> tuple[PromptContextMessage, ...]:
+    """The context of an agent's message without that very message at its end: the same id, else the same speaker and
+    words. What people say is never taken for a repeat.
+
+    Args:
+        message_id, name, text: of the current message, which an agent said.
+    """
+    if not context:
+        return context
+    last = context[-1]
+    is_same = last.message_id is not None and last.message_id == message_id
+    return context[:-1] if is_same or (last.speaker == name and last.content == text) else context
+
+
+def _current(said: Sequence[ConversationMessage], *, prefilled: bool) -> int | None:
+    """The index of the latest message that is no tool step, and no prefill of the request."""
+    at = len(said) - 1
+    if prefilled and at > 0 and said[at].role == "assistant" and not is_step(said[at].body):
+        at -= 1  # the request brings the beginning of the answer
+    while at >= 0 and (said[at].role in RESULT_ROLES or is_step(said[at].body)):
+        at -= 1
+    return at if at >= 0 else None
+
+
+def _window(before: Iterable[ConversationMessage], window: int) -> tuple[PromptContextMessage, ...]:
+    """The latest messages that say something; tool results only where they are pinned."""
+    found: list[PromptContextMessage] = []
+    count = 0
+    for message in reversed(list(before)):
+        is_result = message.role in RESULT_ROLES
+        if not message.pinned and (count >= window or is_result):
+            continue
+        text = SECTION.sub("", without_markers(text_of(message.content)))
+        if text.strip():
+            name = message.role if is_result else speaker(message)
+            found.append(PromptContextMessage(name, text, message.message_id, message.pinned))
+            count += 1
+    return tuple(reversed(found))
+
+
+log = get_logger("gateway.pipeline.features.agents")
+FILE_LABEL = 150
+"""Tokens that are kept free for the label of a file that is read as text, which may be longer than the file."""
+MIN_KEPT_BYTES = 64
+"""Of a message that is cut: with less of it an agent could not tell what it is about."""
+LEFT_OUT = "\n\n[{} bytes of this message left out]\n\n"
+UNKNOWN_TYPE, FAILED, CUT = "agent_type_unknown", "agent_assembler_failed", "agent_message_cut"
+
+
+@dataclass(frozen=True, slots=True)
+class SectionRoom:
+    """How many tokens the sections may take.
+
+    Attributes:
+        count: the tokens of one message.
+        around: tokens of tools and of the reply's beginning.
+        budget: of the whole prompt.
+    """
+
+    count: Callable[[dict[str, Any]], int]
+    around: int
+    budget: PromptBudget
+
+    def total(self, messages: list[dict[str, Any]]) -> int:
+        """Tokens of a prompt of these messages."""
+        return self.around + sum(map(self.count, messages))
+
+    def fits(self, messages: list[dict[str, Any]], spare: int) -> bool:
+        """Whether these messages are within the budget and leave so much, tools and schema included."""
+        return self.budget.tokens is None or self.total(messages) + spare <= self.budget.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ForAgent:
+    """A conversation as an agent reads it. `excluded`: how many messages stand in none of its sections."""
+
+    history: ConversationHistory
+    excluded: int
+    warnings: tuple[str, ...] = ()
+
+    def reported(self, built: BuiltContext) -> BuiltContext:
+        """The context that was made of it, with what the bill says of the sections. Nothing of it is frozen: the next
+        agent reads other sections."""
+        used = built.utilization
+        used.strategy = "simple" if used.strategy == "passthrough" else used.strategy
+        used.messages_excluded += self.excluded
+        used.warnings += self.warnings
+        return replace(built, material=None, counting=None, is_worded=True)
+
+
+class AgentSections:
+    """Words conversations for agents that read anything but the messages as they are."""
+
+    def __init__(self, counters: CounterRegistry, settings: ContextSettings) -> None:
+        self._counters = counters
+        self._settings = settings
+        self._assemblers = AssemblerRegistry()
+
+    def build(self) -> RequestFeature:
+        """Builds the feature."""
+        return RequestFeature(on_inputs=self._worded)
+
+    async def _worded(
+        self, prepared: PreparedRequest, history: ConversationHistory, budget: PromptBudget
+    ) -> ReadAs | None:
+        request, agent = prepared.request, prepared.request.agent
+        if agent is None or not request.is_worded:
+            return None
+        counter = self._counters.counter(prepared.facts)
+        around = REPLY_TOKENS + counter.tools(request.forward) if agent.is_assembled else 0
+        room = SectionRoom(counter.message, around, budget)
+        made = await offload_if(
+            request.size >= INLINE_CHARS, for_agent, history, agent, self._assemblers, self._settings, room
+        )
+        return ReadAs(made.history, made.reported if agent.is_assembled else None)
+
+
+def for_agent(
+    history: ConversationHistory,
+    agent: RequestAgent,
+    assemblers: AssemblerRegistry,
+    settings: ContextSettings,
+    room: SectionRoom,
+) -> ForAgent:
+    """The conversation in the words of the agent's assembler; of one of type `chat`, with its instruction. While that
+    does not fit, the oldest context leaves that is not pinned. A current message that alone exceeds the bytes is cut.
+
+    Raises:
+        InvalidRequest: there is nothing to deliver.
+        ContextLengthExceeded: what is pinned has no room, or the instruction and the team task exceed the bytes.
+    """
+    if not agent.is_assembled:
+        return ForAgent(with_instruction(history, agent), 0)
+    window = settings.agent_window if agent.window is None else agent.window
+    delivery = deliver(history, window, prefills=agent.prefill)
+    words = _SectionWriter(agent, assemblers, delivery, history.team_task, settings.agent_max_bytes)
+    made = words.with_context(len(words.free))
+    if delivery.is_empty and not made.prompt:
+        raise InvalidRequest("There is no message to deliver.", param="messages", code="missing_required_parameter")
+    kept = len(words.free) - made.dropped
+    spare = FILE_LABEL * sum(part.get("type") == "file" for part in delivery.parts)
+
+    def fits(made: AssemblerOutput) -> bool:
+        return words.excess(made) <= 0 and room.fits(_messages(delivery, made), spare)
+
+    if kept and not fits(made):
+        kept = _most(kept, lambda count: fits(words.with_context(count)))
+        made = words.with_context(kept)
+    if words.excess(made) > 0:
+        made = words.cut(made)
+        delivery = words.delivery
+    pinned = len(delivery.context) - len(words.free)
+    if pinned or words.excess(made) > 0:
+        words.check_kept(made, room, settings.document_min_chars)
+    instructions = (*delivery.instructions, *_system(made))
+    prompt = new_message(_prompt(delivery, made), 0)
+    shown = replace(history, instructions=instructions, messages=(prompt, *_new(delivery.steps)), stored=0)
+    as_read = replace(shown, restored_count=0, unread=0, read_from=None, earlier=None, frame=None)
+    as_read = replace(as_read, segments=(), older_kept=(), spoken=_spoken(delivery, made))
+    excluded = len(history.messages) + history.unread - kept - pinned - 1 - len(delivery.steps)
+    return ForAgent(as_read, max(0, excluded), words.warnings)
+
+
+def with_instruction(history: ConversationHistory, agent: RequestAgent) -> ConversationHistory:
+    """The conversation with the agent's own instruction behind the system messages. It is not stored with it."""
+    given = AssemblerInput((), "", None, agent.instruction, agent.instruction_file_text, 0)
+    body = system_body(given)
+    own = ({"role": "system", "content": body},) if body else ()
+    return replace(history, instructions=(*history.instructions, *own))
+
+
+class _SectionWriter:
+    """An agent's assembler at work. One of a third party that fails costs its wording, never the answer."""
+
+    def __init__(
+        self,
+        agent: RequestAgent,
+        assemblers: AssemblerRegistry,
+        delivery: AgentDelivery,
+        team_task: str | None,
+        max_bytes: int,
+    ) -> None:
+        self.delivery = delivery
+        self.free = [number for number, message in enumerate(delivery.context) if not message.pinned]
+        self.warnings: tuple[str, ...] = ()
+        self._agent, self._team_task, self._max_bytes = agent, team_task, max_bytes
+        self._assembler = assemblers.of(agent.agent_type)
+        if self._assembler is None:
+            log.warning("unknown_agent_type", type=agent.agent_type, used="plain")
+            self._assembler, self.warnings = plain, (UNKNOWN_TYPE,)
+
+    def excess(self, made: AssemblerOutput) -> int:
+        """By how many bytes the sections are over those that they may take."""
+        return len((made.system_flag or "").encode()) + len(made.prompt.encode()) - self._max_bytes
+
+    def cut(self, made: AssemblerOutput) -> AssemblerOutput:
+        """The sections without any context that may leave, and with as much of the current message as has room."""
+        text = shortened(self.delivery.text, len(self.delivery.text.encode()) - self.excess(made))
+        if text is None:
+            return made
+        self.delivery = replace(self.delivery, text=text)
+        self.warnings = (*self.warnings, CUT)
+        return self.with_context(0)
+
+    def with_context(self, count: int) -> AssemblerOutput:
+        """The sections with the latest `count` messages of the context, and those pinned."""
+        gone = frozenset(self.free[: len(self.free) - count])
+        context = tuple(message for number, message in enumerate(self.delivery.context) if number not in gone)
+        given = AssemblerInput(
+            context_messages=context,
+            current_message=self.delivery.text,
+            team_task=self._team_task,
+            system_instruction=self._agent.instruction,
+            instruction_file_text=self._agent.instruction_file_text,
+            max_bytes=self._max_bytes,
+        )
+        try:
+            return _checked((self._assembler or plain)(given))
+        except Exception as fault:  # noqa: BLE001 - code of others may fail in any way
+            log.fault("assembler_failed", fault, type=self._agent.agent_type, used="plain")
+            self._assembler, self.warnings = plain, (*self.warnings, FAILED)
+            return plain(given)
+
+    def check_kept(self, made: AssemblerOutput, room: SectionRoom, document_min_chars: int) -> None:
+        """Nothing is cut of the sections but the current message; tool steps behind it are reduced.
+
+        Raises:
+            ContextLengthExceeded: the sections have no room although nothing is left of the context but what is pinned.
+        """
+        messages = _messages(replace(self.delivery, steps=()), made)
+        said = self.delivery.documents(document_min_chars)
+        total = room.total(messages)
+        least = total - (room.count({"role": "user", "content": said}) if said else 0)
+        if (room.budget.tokens is None or least <= room.budget.tokens) and self.excess(made) <= 0:
+            return
+        pinned = "\n".join(f"{each.speaker}: {each.content}" for each in self.delivery.context if each.pinned)
+        system = [*self.delivery.instructions, *_system(made)]
+        taken = (sum(map(room.count, system)), room.count({"role": "user", "content": pinned}))
+        sizes = f"System messages take {taken[0]} tokens, pinned messages {taken[1]}, all else {total - sum(taken)}"
+        limits = f"their budget is {room.budget.tokens} tokens and {self._max_bytes} bytes"
+        raise ContextLengthExceeded(f"{room.budget.overflow(total)} {sizes}; {limits}.", param="messages")
+
+
+def shortened(text: str, room: int) -> str | None:
+    """The beginning and the end of a text, with a label between them that says how much is left out: `room` bytes at
+    most. None where that is too little to be of use."""
+    raw = text.encode()
+    half = (room - len(LEFT_OUT.format(len(raw)))) // 2
+    if half * 2 < MIN_KEPT_BYTES:
+        return None
+    head, tail = raw[:half].decode(errors="ignore"), raw[-half:].decode(errors="ignore")
+    return head + LEFT_OUT.format(len(raw) - len(head.encode()) - len(tail.encode())) + tail
+
+
+def _checked(made: AssemblerOutput) -> AssemblerOutput:
+    """
+    Raises:
+        TypeError: it is not what an assembler gives.
+    """
+    texts = isinstance(made.prompt, str) and isinstance(made.system_flag, str | None)
+    if not (isinstance(made, AssemblerOutput) and texts):
+        raise TypeError("an assembler gives an AssemblerOutput of texts")
+    return made
+
+
+def _most(known: int, fits: Callable[[int], bool]) -> int:
+    """The largest number below `known` that fits; 0 if none does."""
+    low, high = 0, known - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def _messages(delivery: AgentDelivery, made: AssemblerOutput) -> list[dict[str, Any]]:
+    steps = (step.body for step in delivery.steps)
+    return [*delivery.instructions, *_system(made), _prompt(delivery, made), *steps]
+
+
+def _system(made: AssemblerOutput) -> tuple[dict[str, Any], ...]:
+    return ({"role": "system", "content": made.system_flag},) if made.system_flag else ()
+
+
+def _prompt(delivery: AgentDelivery, made: AssemblerOutput) -> dict[str, Any]:
+    if not delivery.parts:
+        return {"role": "user", "content": made.prompt}
+    text = ({"type": "text", "text": made.prompt},) if made.prompt else ()
+    return {"role": "user", "content": [*text, *delivery.parts]}
+
+
+def _spoken(delivery: AgentDelivery, made: AssemblerOutput) -> tuple[int, int]:
+    """Where the prompt has the current message, the last time; nowhere if an assembler words that anew. Documents are
+    in there alone: what is pinned in the context stays, and the message's first paragraph is not that of the prompt."""
+    at = made.prompt.rfind(delivery.text)
+    return (at, at + len(delivery.text)) if at >= 0 else (0, 0)
+
+
+def _new(steps: tuple[ConversationMessage, ...]) -> tuple[ConversationMessage, ...]:
+    """The steps as messages that are not stored: they follow a prompt that is not."""
+    found = tuple(new_message(step.body, number) for number, step in enumerate(steps, 1))
+    for message, step in zip(found, steps, strict=True):
+        message.pinned = step.pinned
+    return found

@@ -1,0 +1,82 @@
+"""Holds what a provider read from its cache against what it was sent before (guarantee §6.11)."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gateway.billing.economy.broken import MIN_CACHED_TOKENS, broke_at, fell_short, sent_prompt
+from gateway.billing.economy.rates import cache_lifetime
+from gateway.core import jsons
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.tasks import offload_if
+from gateway.core.types.economy import BranchCosts, SentPrompt
+from gateway.core.types.usage import READ, WRITTEN, figure, told
+from gateway.pipeline.hooks import RequestFeature
+from gateway.pipeline.stages import PreparedRequest, SettledRequest
+
+log = get_logger("gateway.pipeline.features.cache_breaks")
+MAX_KEPT = 4096
+"""Conversations whose latest prompt this process knows, whatever branch it was of."""
+LARGE_BYTES = 2**20
+"""The digests of a larger body are made in a thread."""
+
+
+class CacheBreaks:
+    """Knows what was forwarded last: of conversations that this process answered, and else of the branch that goes on,
+    as its latest answer says."""
+
+    def __init__(self) -> None:
+        self._latest: OrderedDict[str, tuple[str, SentPrompt]] = OrderedDict()
+
+    def build(self) -> RequestFeature:
+        """Builds the feature."""
+        return RequestFeature(on_bill=self._told)
+
+    async def _told(self, settled: SettledRequest) -> SettledRequest:
+        prepared, costs = settled.attempted.prepared, settled.costs
+        usage = next((call.usage for call in settled.calls if call.purpose == "primary"), {})
+        reads = told(usage, READ)
+        if costs is None or not reads or settled.attempted.outcome.status == "failed":
+            return settled
+        try:
+            is_large = prepared.request.size >= LARGE_BYTES
+            sent = await offload_if(is_large, _sent, prepared, usage)
+            before = self._before(prepared)
+            if prepared.conversation_id is not None:
+                self._latest[prepared.conversation_id] = prepared.request.model, sent
+                self._latest.move_to_end(prepared.conversation_id)
+                while len(self._latest) > MAX_KEPT:
+                    self._latest.popitem(last=False)
+        except Exception as fault:  # noqa: BLE001 - it costs what is told of the cache, not the answer
+            log.fault("cache_break_not_told", fault, request_id=prepared.request.request_id)
+            return settled
+        settled = replace(settled, costs=replace(costs, sent=sent))
+        if before is None or not fell_short(before[1].kept, sum(reads)):
+            return settled
+        at = broke_at(before[1], sent, is_same_model=before[0] == prepared.request.model)
+        cache = {"broke_at": at, "promised_tokens": before[1].kept, "cached_tokens": sum(reads)}
+        metadata = {**settled.metadata, "cache": cache}
+        return replace(settled, metadata=metadata, document=jsons.dumps(metadata))
+
+    def _before(self, prepared: PreparedRequest) -> tuple[str, SentPrompt] | None:
+        """The model and the prompt of the request before, of the conversation's latest or else of its branch."""
+        known = self._latest.get(prepared.conversation_id or "")
+        of_branch: BranchCosts | None = prepared.history.costs if prepared.history is not None else None
+        if of_branch is None or of_branch.sent is None:
+            return known
+        if known is not None and known[1].at >= of_branch.sent.at:
+            return known
+        return of_branch.model, of_branch.sent
+
+
+def _sent(prepared: PreparedRequest, usage: Mapping[str, Any]) -> SentPrompt:
+    """What a request forwarded, and how much of it its provider has now."""
+    request = prepared.request
+    native = request.native.fields.get("tools") if request.native is not None else None
+    tools = native or request.forward.get("tools") or request.forward.get("functions") or ()
+    sent = sent_prompt(prepared.wire.deployment.route, tools, prepared.messages)
+    written, prompt = told(usage, WRITTEN), figure(usage, "prompt_tokens")
+    kept = sum(told(usage, READ)) + sum(written) if written else prompt if prompt >= MIN_CACHED_TOKENS else 0
+    lifetime = cache_lifetime(request, prepared.facts.prices).total_seconds()
+    return replace(sent, at=int(request.arrived_at.timestamp()), lifetime=int(lifetime), kept=kept)

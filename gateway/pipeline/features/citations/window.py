@@ -1,0 +1,312 @@
+"""What an answer cites of what its model was sent (guarantee §14.8)."""
+
+import asyncio
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from gateway.context.assembly.block import ShownSpan, in_place_of, items_in, stretches
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.types.artifacts import Artifact, ProcessingStrategy
+from gateway.core.types.places import TextPlaces
+from gateway.core.types.tool_steps import RESULT_ROLES, text_of
+from gateway.core.types.window import ArtifactRendering, ForwardedMessages, PackedWindow, WindowInputs
+from gateway.pipeline.hooks import RequestFeature
+from gateway.pipeline.stages import SettledRequest
+
+# What an answer cites, read out of its text. What names no artifact that the model was sent, or no place of it, is
+# none: nothing is made up (guarantee §14.8).
+
+CITED = re.compile(r"\[(art_[0-9a-f]{16}(?:-\d{1,4})?|step_\d{1,4}:[^\[\],\n]{1,120})(?:, ([^\[\]\n]{1,300}))?\]")
+"""`[art_0123456789abcdef]`, or with a place: `[art_0123456789abcdef, page 12]`; or `[step_2:weather]` for a result of a
+tool step of the turn."""
+PASSAGE_CHARS = 500
+"""Characters of a passage at most."""
+MAX_PASSAGES = 8
+"""Passages of one citation at most."""
+STATEMENT_CHARS = 300
+"""Characters before a citation that may be what rests on it."""
+WORD = re.compile(r"\w{2,40}")
+EQUAL = 1e-9
+MAX_CITATIONS = 200
+"""Different citations of one answer at most: each costs a look at its artifact's places."""
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SentArtifact:
+    """An artifact of which the model was sent the characters `spans` of the content.
+
+    Attributes:
+        summarized: it was sent a summary of it, in other words.
+        original: the content is the original one, so that its characters can be told.
+        excerpt: the content is parts of a large document (`models.regions`).
+    """
+
+    artifact_id: str
+    source: str
+    title: str | None
+    content: str
+    spans: Sequence[Span]
+    summarized: bool = False
+    original: bool = True
+    excerpt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCitations:
+    """The citations of an answer in its order, each once, as JSON-ready values; how many others were dropped."""
+
+    found: list[dict[str, Any]]
+    dropped: int
+
+
+def citations_of(answer: str, sent: Callable[[str], Sequence[SentArtifact]]) -> AnswerCitations:
+    """The citations in a text.
+
+    Args:
+        sent: the artifacts of an id, or of a tool's name in a step, that stood in what was forwarded. Calls at once of
+            one tool share a name: it stands for the results of all.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    places: dict[str, TextPlaces] = {}
+    dropped = 0
+    named: dict[tuple[str, str], set[str]] = {}
+    begin = 0
+    for match in CITED.finditer(answer):
+        said = _words(answer[max(begin, match.start() - STATEMENT_CHARS) : match.start()])
+        named.setdefault((match[1], (match[2] or "").strip()), set()).update(said)
+        begin = match.end() if said else begin
+    for number, ((name, place), said) in enumerate(named.items()):
+        before = len(found)
+        known = False
+        for artifact in sent(name) if number < MAX_CITATIONS else ():
+            key = (artifact.artifact_id, place)
+            known = known or key in found
+            if key in found:
+                continue
+            if place and artifact.artifact_id not in places:
+                places[artifact.artifact_id] = TextPlaces(artifact.content, excerpt=artifact.excerpt)
+            within = places[artifact.artifact_id].find(place) if place else [(0, len(artifact.content))]
+            citation = _citation(artifact, place, within, said) if within else None
+            if citation is not None:
+                found[key] = citation
+        dropped += len(found) == before and not known
+    return AnswerCitations(list(found.values()), dropped)
+
+
+def _words(statement: str) -> set[str]:
+    """The words that a statement may share with what it rests on: those of its last sentences."""
+    return set(WORD.findall(statement.lower()))
+
+
+def _citation(artifact: SentArtifact, place: str, within: Sequence[Span], said: Set[str]) -> dict[str, Any] | None:
+    """None if the model was sent nothing of that place.
+
+    Args:
+        said: words of what is said to rest on it.
+    """
+    passages = []
+    for begin, until in ((max(s, low), min(e, high)) for s, e in artifact.spans for low, high in within):
+        if begin >= until or not artifact.content[begin:until].strip():
+            continue
+        begin, until = _around(artifact.content, begin, until, said)
+        at = (begin, until) if artifact.original else (None, None)
+        passages.append({"start": at[0], "end": at[1], "text": artifact.content[begin:until]})
+        if len(passages) == MAX_PASSAGES:
+            break
+    if not passages and not artifact.summarized:
+        return None
+    return {
+        "artifact_id": artifact.artifact_id,
+        "source": artifact.source,
+        "title": artifact.title,
+        "place": place or None,
+        "passages": passages,
+    }
+
+
+def _around(content: str, begin: int, until: int, said: Set[str]) -> Span:
+    """The stretch of at most `PASSAGE_CHARS` that has most of the words, rare ones before others; the first one where
+    none is there. It begins with a line, or with a word, if one begins near."""
+    if until - begin <= PASSAGE_CHARS or not said:
+        return begin, min(until, begin + PASSAGE_CHARS)
+    found = [(m.start(), m[0].lower()) for m in WORD.finditer(content, begin, until) if m[0].lower() in said]
+    worth = {word: 1 / count for word, count in Counter(word for _, word in found).items()}
+    best, score, first = (begin, begin), 0.0, 0
+    inside: Counter[str] = Counter()
+    value = 0.0
+    for last, (at, word) in enumerate(found):
+        value += 0 if inside[word] else worth[word]
+        inside[word] += 1
+        while at + len(word) - found[first][0] > PASSAGE_CHARS:
+            gone = found[first][1]
+            inside[gone] -= 1
+            value -= 0 if inside[gone] else worth[gone]
+            first += 1
+        if value > score + EQUAL:
+            best, score = (found[first][0], found[last][0] + len(word)), value
+    spare = PASSAGE_CHARS - (best[1] - best[0])
+    start = max(begin, min(best[0] - spare // 2, until - PASSAGE_CHARS))
+    line, gap = content.find("\n", start, best[0]), content.find(" ", start, best[0])
+    start = start if start == begin else line + 1 if line >= 0 else gap + 1 if gap >= 0 else start
+    return start, min(until, start + PASSAGE_CHARS)
+
+
+log = get_logger("gateway.pipeline.features.citations")
+Json = dict[str, Any]
+
+
+def build() -> RequestFeature:
+    """Builds the feature."""
+    return RequestFeature(on_bill=_with_citations)
+
+
+async def _with_citations(settled: SettledRequest) -> SettledRequest:
+    """Adds what an answer cites, and how many of the names in it were dropped (`models.turn.CITED`), also of one that
+    broke off. A fault of ours costs the citations, never the answer."""
+    prepared, outcome = settled.attempted.prepared, settled.attempted.outcome
+    request, built = prepared.request, prepared.context
+    if not request.options.cite or outcome.status == "failed":
+        return settled
+    found: Json = {"citations": [], "citations_dropped": 0}
+    if built is not None and built.material is not None:
+        window = partial(_CitableWindow, built.material, built.fitted, prepared.rounds)
+        try:
+            found = await asyncio.to_thread(_cited, outcome.completion or {}, window, several=request.choices > 1)
+        except Exception as fault:  # noqa: BLE001 - whatever is wrong with citations, the answer is given
+            log.fault("citations_failed", fault, request_id=request.request_id)
+    request.log_facts["citations"] = len(found["citations"])
+    request.log_facts["citations_dropped"] = found["citations_dropped"]
+    return replace(settled, cited=found)
+
+
+def _cited(completion: Mapping[str, Any], window_of: Callable[[], "_CitableWindow"], *, several: bool) -> Json:
+    """The citations in the texts of an answer, as JSON-ready values.
+
+    Args:
+        several: several answers were asked for: each citation says in which it stands.
+    """
+    window = window_of()
+    found: list[Json] = []
+    dropped = 0
+    for number, choice in enumerate(completion.get("choices") or ()):
+        message = choice.get("message")
+        text = text_of(message.get("content")) if isinstance(message, dict) else ""
+        of_choice = {"choice": choice.get("index", number)} if several else {}
+        here = citations_of(text, window.sent)
+        found += [{**citation, **of_choice} for citation in here.found]
+        dropped += here.dropped
+    return {"citations": found, "citations_dropped": dropped}
+
+
+class _CitableWindow:
+    """What was forwarded, by the names by which it can be cited."""
+
+    def __init__(self, material: WindowInputs, fitted: PackedWindow, rounds: Sequence[Json]) -> None:
+        self._material, self._fitted = material, fitted
+        forwarded: ForwardedMessages = fitted.forwarded
+        pairs = zip(forwarded.indexes, forwarded.messages, strict=True)
+        self._forms = {index: body for index, body in pairs if index >= 0}
+        changed = [body for index, body in self._forms.items() if body is not material.messages[index].body]
+        self._items: dict[str, list[ShownSpan]] = defaultdict(list)
+        for body in (*changed, *rounds):
+            for content_id, shown in items_in(text_of(body.get("content"))):
+                self._items[content_id].append(shown)
+        self._named: dict[str, list[Artifact]] = defaultdict(list)
+        self._alike: dict[str, list[Artifact]] = defaultdict(list)
+        for artifact in (*material.artifacts, *material.recallable):
+            self._named[artifact.artifact_id].append(artifact)
+            self._alike[artifact.content_id].append(artifact)
+            if artifact.source.startswith("step_"):
+                self._named[artifact.source].append(artifact)
+        self._found: dict[str, SentArtifact | None] = {}
+
+    def sent(self, name: str) -> list[SentArtifact]:
+        """What was sent of the artifacts of that name."""
+        found = []
+        for artifact in self._named.get(name, ()):
+            if artifact.artifact_id not in self._found:
+                self._found[artifact.artifact_id] = self._sent(artifact)
+            if (sent := self._found[artifact.artifact_id]) is not None:
+                found.append(sent)
+        return found
+
+    def _sent(self, artifact: Artifact) -> SentArtifact | None:
+        """None if nothing of it was sent. Where its content stands more than once, the fullest counts."""
+        alike = self._alike[artifact.content_id]
+        shown = [*(each for one in alike for each in self._shown(one)), *self._items.get(artifact.content_id, ())]
+        spans: set[tuple[int, int]] = set()
+        summarized = False
+        for each in shown:
+            if each.whole or each.spans:
+                spans.update([(0, len(artifact.content))] if each.whole else each.spans)
+            elif each.text and (found := stretches(each.text, artifact.content)):
+                spans.update(found)
+            elif each.text and each.full:  # compacted: other characters, the same content
+                return SentArtifact(
+                    artifact.artifact_id, artifact.source, artifact.title, each.text, _all(each.text), original=False
+                )
+            summarized = summarized or each.summarized
+        if not spans and not summarized:
+            return None
+        merged = _merged(sorted(spans))
+        sent = SentArtifact(artifact.artifact_id, artifact.source, artifact.title, artifact.content, merged, summarized)
+        return replace(sent, original=False, excerpt=True) if artifact.is_excerpt else sent
+
+    def _shown(self, artifact: Artifact) -> Iterator[ShownSpan]:
+        """As this request words it, in the block or in its message; else as its message went up."""
+        selection, index, name = self._fitted.selection, artifact.place.message, artifact.artifact_id
+        rendering = selection.renderings.get(name)
+        is_quoted = name in selection.quoted
+        in_block = is_quoted or index is None or (name in selection.recalled and index not in self._forms)
+        is_worded = rendering is not None and (in_block or index in self._forms)
+        if rendering is not None and is_worded:
+            yield _shown(rendering, artifact)
+        if is_quoted or not is_worded:
+            yield from self._in_message(artifact)
+
+    def _in_message(self, artifact: Artifact) -> Iterator[ShownSpan]:
+        """As it stands in its own message, which went up as it came or as an earlier request worded it."""
+        body = self._forms.get(artifact.place.message) if artifact.place.message is not None else None
+        if body is None:
+            return
+        text = text_of(body.get("content"))
+        if artifact.content.strip() in text:
+            yield ShownSpan(whole=True)
+        elif (shown := in_place_of(text, artifact.content_id)) is not None:
+            yield shown
+        elif body["role"] in RESULT_ROLES:
+            yield ShownSpan(text, full=True)
+
+
+def _shown(rendering: ArtifactRendering, artifact: Artifact) -> ShownSpan:
+    if rendering.strategy is ProcessingStrategy.EXCLUDE:
+        return ShownSpan()
+    is_full = rendering.strategy is ProcessingStrategy.INCLUDE_FULL
+    if is_full:
+        return ShownSpan(whole=True) if rendering.text == artifact.content else ShownSpan(rendering.text, full=True)
+    summarized = rendering.strategy is ProcessingStrategy.SUMMARIZE
+    if rendering.artifact.content == artifact.content:
+        return ShownSpan(spans=rendering.spans, summarized=summarized)
+    pieces = [rendering.artifact.content[start:end] for start, end in rendering.spans]
+    return ShownSpan("\n".join(pieces), summarized=summarized)  # of a compacted content: what stands in the original
+
+
+def _all(text: str) -> tuple[tuple[int, int], ...]:
+    return ((0, len(text)),)
+
+
+def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans in order, those that overlap joined."""
+    merged: list[tuple[int, int]] = []
+    for start, end in spans:
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged

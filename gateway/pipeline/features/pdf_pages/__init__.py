@@ -1,0 +1,17 @@
+"""Pages of PDFs that matter to a question and hold pictures go up as those pages alone (guarantee §14.13)."""
+
+from functools import partial
+
+from gateway.context.hooks import ContextHooks
+from gateway.pipeline.features.pdf_pages.choosing import shown_pages
+from gateway.pipeline.features.pdf_pages.cutting import PageCutter
+from gateway.pipeline.features.pdf_pages.kept import with_kept_pages
+
+__all__ = ["PageCutter", "build"]
+
+
+def build(cutter: PageCutter) -> ContextHooks:
+    """Builds the feature."""
+    return ContextHooks(
+        on_forwarded=partial(with_kept_pages, cutter=cutter), on_proposal=partial(shown_pages, cutter=cutter)
+    )

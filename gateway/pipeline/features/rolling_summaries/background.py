@@ -1,0 +1,306 @@
+"""Summarizes old turns behind an answer, and puts what that cost on the answered turn's bill (guarantee §11.13)."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+
+from gateway.billing.cost import price_internal
+from gateway.billing.metadata import amended, amended_once
+from gateway.core.config.settings import MemorySettings
+from gateway.core.errors import StorageUnavailable
+from gateway.core.ids import content_digest, new_id
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.ports import ClaimingCache
+from gateway.core.tasks import BackgroundTasks
+from gateway.core.types.bill import CallCost, InternalCall
+from gateway.core.types.chat import ChatRequest, KnownMessages, ModelDeployment
+from gateway.core.types.internal import InternalModelFailed
+from gateway.core.types.memory import EXTRACTS, NewSegment, OldMessage, SummarySegment, UncoveredPath
+from gateway.core.types.tool_steps import turn_starts
+from gateway.pipeline.features.rolling_summaries.summarizer import PROMPT_VERSION, OldTurns, TurnSummarizer, TurnSummary
+from gateway.pipeline.hooks import RequestFeature
+from gateway.pipeline.stages import PreparedRequest
+from gateway.storage.store import ConversationStore
+
+# When old turns are summarized, and which: pure functions of measured facts (guarantee §11.13).
+
+BYTES_PER_TOKEN = 4
+"""Stored bytes that take a token in a window, about: messages that nobody has counted for the model that is asked."""
+SUMMARY_SHARE = 8
+"""Tokens of turns for each token of their summary: ten windows of a chat are told in little more than one."""
+MIN_TOKENS, MAX_TOKENS = 80, 700
+"""What a segment may take; the most is what the summary of an artifact may."""
+UNKNOWN_BUDGET = 16_000
+"""Tokens of a model whose window nobody knows, where `max_turns` makes summaries due."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryFacts:
+    """What is known of an answered request and its conversation. `overhead` are tokens of system messages and tools.
+    `turns` and `tokens` are those that no summary covers, the current turn among them; None: not read yet. `is_shown`:
+    the window has the latest summary, if there is one, and can have the next."""
+
+    memory: str
+    mode: str = "auto"
+    stored: bool = True
+    has_sections: bool = False
+    tokens_used: int | None = None
+    budget: int | None = None
+    overhead: int = 0
+    turns: int | None = None
+    tokens: int = 0
+    is_shown: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryDue:
+    """Whether a summary is due, and why. `unread`: the storage has to be read to tell."""
+
+    use: bool
+    reason: str
+
+    @property
+    def may_be(self) -> bool:
+        return self.use or self.reason == UNREAD
+
+
+UNREAD = "unread"
+
+
+def should_summarize(facts: SummaryFacts, settings: MemorySettings) -> SummaryDue:
+    """The first row that holds of the table in docs/rolling-summary.md. The window has to be full by what the request
+    took, and to be filled again by turns that have no summary: a full window of covered turns calls for none."""
+    if facts.memory == EXTRACTS:
+        return SummaryDue(False, EXTRACTS)
+    if facts.mode != "auto":
+        return SummaryDue(False, "mode")
+    if not facts.stored:
+        return SummaryDue(False, "not_stored")
+    if facts.has_sections:
+        return SummaryDue(False, "agent_sections")
+    if not facts.is_shown:
+        return SummaryDue(False, "not_shown")
+    full = settings.threshold * facts.budget if facts.budget else None
+    is_full = full is not None and (facts.tokens_used or 0) >= full
+    if not is_full and settings.max_turns is None:
+        return SummaryDue(False, "room")
+    if facts.turns is None:
+        return SummaryDue(False, UNREAD)
+    if facts.turns < 2:
+        return SummaryDue(False, "no_old_turns")
+    if settings.max_turns is not None and facts.turns >= settings.threshold * settings.max_turns:
+        return SummaryDue(True, "max_turns")
+    if not is_full or full is None:
+        return SummaryDue(False, "room")
+    return SummaryDue(True, "window") if facts.overhead + facts.tokens >= full else SummaryDue(False, "covered")
+
+
+def tokens_of(messages: Sequence[OldMessage]) -> int:
+    """About how many tokens they take in a window, tool results and documents reduced."""
+    return sum(message.weight for message in messages) // BYTES_PER_TOKEN
+
+
+def turns_of(messages: Sequence[OldMessage]) -> list[tuple[OldMessage, ...]]:
+    """The messages by turns (`turn_starts`); whatever is before the first belongs to it."""
+    begins = turn_starts(message.role for message in messages)
+    cuts = [0, *begins[1:], len(messages)]
+    return [tuple(messages[start:end]) for start, end in pairwise(cuts)]
+
+
+def oldest_turns(
+    turns: Sequence[Sequence[OldMessage]], budget: int | None, settings: MemorySettings
+) -> list[OldMessage]:
+    """The messages that the next segment covers: of the oldest share of the turns as many as take that share of the
+    budget, at least one turn, and never the latest."""
+    most = settings.oldest_share * (budget or UNKNOWN_BUDGET)
+    found: list[OldMessage] = []
+    for turn in turns[: min(len(turns) - 1, max(1, int(settings.oldest_share * len(turns))))]:
+        if found and tokens_of([*found, *turn]) > most:
+            break
+        found += turn
+    return found
+
+
+def summary_tokens(messages: Sequence[OldMessage]) -> int:
+    """What the summary of these messages may take."""
+    return max(MIN_TOKENS, min(MAX_TOKENS, tokens_of(messages) // SUMMARY_SHARE))
+
+
+log = get_logger("gateway.pipeline.features.rolling_summaries")
+REST_SECONDS = 600.0
+"""How long a conversation rests whose summary could not be made: nobody pays for more of the same."""
+CLAIM_SECONDS = 120.0
+"""How long a process that has died keeps others from a conversation: longer than a summary takes."""
+PAUSES = (1.0, 5.0, 20.0)
+"""Seconds between the tries to store a bill that the storage does not take."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummarySubject:
+    """An answered request whose conversation may get a summary."""
+
+    request: ChatRequest
+    deployment: ModelDeployment
+    conversation_id: str
+    facts: SummaryFacts
+
+    @property
+    def tenant(self) -> str:
+        return self.request.caller.tenant
+
+
+class RollingSummaries:
+    """Works behind answers: nobody waits for it, and whatever fails here costs a summary, never an answer."""
+
+    def __init__(
+        self,
+        store: ConversationStore,
+        summarizer: TurnSummarizer,
+        cache: ClaimingCache,
+        settings: MemorySettings,
+        metrics: GatewayMetrics,
+    ) -> None:
+        self._store = store
+        self._summarizer = summarizer
+        self._cache = cache
+        self._settings = settings
+        self._metrics = metrics
+        self._tasks = BackgroundTasks()
+        self._pauses: tuple[float, ...] = PAUSES
+
+    def build(self) -> RequestFeature:
+        """Builds the feature."""
+        return RequestFeature(on_settled=self.after)
+
+    def after(self, prepared: PreparedRequest) -> None:
+        """Begins a summary behind an answer that is stored, where one is due as far as the request itself tells."""
+        if prepared.context is None or prepared.request.options.memory == EXTRACTS:
+            return
+        facts = facts_of(prepared)
+        if prepared.conversation_id and should_summarize(facts, self._settings).may_be:
+            request = replace(prepared.request, messages=(), forward={}, attachments=(), plain=None)
+            request = replace(request, known=KnownMessages())  # what was sent is not kept meanwhile
+            subject = SummarySubject(request, prepared.wire.deployment, prepared.conversation_id, facts)
+            self._tasks.start(self._run(subject))
+
+    async def close(self, seconds: float) -> None:
+        """Waits for the summaries under way; after so many seconds they are given up, and what was asked is billed."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._tasks.finish()
+        except TimeoutError:
+            self._pauses = ()
+            await self._tasks.cancel()
+
+    async def _run(self, subject: SummarySubject) -> None:
+        try:
+            await self._claimed(subject)
+        except StorageUnavailable:
+            log.warning("summary_not_stored", conversation_id=subject.conversation_id)
+        except Exception as fault:  # noqa: BLE001 - a fault in an optional part costs quality, never the answer
+            log.fault("summary_failed", fault, conversation_id=subject.conversation_id)
+
+    async def _claimed(self, subject: SummarySubject) -> None:
+        """One at a time for each conversation, across processes where they share a cache."""
+        name = content_digest(f"{subject.tenant}\0{subject.conversation_id}")
+        rest, claim, owner = f"summary_rest:{name}", f"summary_claim:{name}", new_id("")
+        resting, mine = await self._cache.get_or_claim(rest, claim, owner, CLAIM_SECONDS)
+        if resting is not None or not mine:
+            return
+        try:
+            if not await self._summarized(subject):
+                await self._cache.set(rest, b"1", REST_SECONDS)
+        finally:
+            await self._cache.release(claim, owner)
+
+    async def _summarized(self, subject: SummarySubject) -> bool:
+        """Makes and stores a summary if one is due. False if it could not be made."""
+        request, conversation_id = subject.request, subject.conversation_id
+        self._store.check_writable()
+        found = await self._store.uncovered(subject.tenant, conversation_id, request.request_id)
+        if found is None:
+            return True
+        turns = turns_of(found.messages)
+        facts = replace(subject.facts, turns=len(turns), tokens=tokens_of(found.messages))
+        due = should_summarize(facts, self._settings)
+        covered = oldest_turns(turns, facts.budget, self._settings) if due.use else []
+        if not covered:
+            return True
+        messages = await self._store.messages(conversation_id, [each.message_id for each in covered])
+        spent: list[InternalCall] = []
+        new = None
+        try:
+            asked = OldTurns(request, subject.deployment, messages, summary_tokens(covered))
+            made = await self._summarizer.summarize(asked, spent)
+            new = _new_segment(made, covered, found)
+        except InternalModelFailed as failed:
+            log.warning("summary_not_made", conversation_id=conversation_id, reason=str(failed))
+        finally:
+            if spent or new is not None:  # also where this is given up, as the process ends
+                await asyncio.shield(self._tasks.start(self._record(subject, new, spent, due.reason)))
+        return new is not None
+
+    async def _record(
+        self, subject: SummarySubject, new: NewSegment | None, spent: Sequence[InternalCall], reason: str
+    ) -> None:
+        """The segment and its bill, in one transaction; again, if the storage does not take them at once."""
+        calls = tuple(map(price_internal, spent))
+        names = {"request_id": subject.request.request_id, "conversation_id": subject.conversation_id}
+        try:
+            stored = await self._stored(subject, new, calls)
+        except (StorageUnavailable, asyncio.CancelledError):
+            log.warning("bill_not_recorded", **names, cost=[call.total for call in calls])
+            raise
+        self._metrics.amended(subject.request.model, calls)
+        if new is not None:
+            log.info("summary_made", **names, reason=reason, stored=stored, last=new.segment.last)
+
+    async def _stored(self, subject: SummarySubject, new: NewSegment | None, calls: tuple[CallCost, ...]) -> bool:
+        names = (subject.tenant, subject.conversation_id, subject.request.request_id)
+        amend = partial(amended, further=calls)
+        for pause in self._pauses:
+            try:
+                return await self._store.add_summary(*names, new, amend)
+            except StorageUnavailable:
+                amend = partial(amended_once, further=calls)
+                await asyncio.sleep(pause)
+        return await self._store.add_summary(*names, new, amend)
+
+
+def facts_of(prepared: PreparedRequest) -> SummaryFacts:
+    """What an answered request tells, without a look into the storage."""
+    options, used = prepared.request.options, prepared.context.utilization if prepared.context else None
+    breakdown = (used.breakdown if used else None) or {}
+    return SummaryFacts(
+        options.memory,
+        options.mode,
+        stored=prepared.request.keeps_content and prepared.conversation_id is not None,
+        has_sections=prepared.request.has_sections,
+        tokens_used=used.tokens_used if used else None,
+        budget=used.budget_tokens if used else None,
+        overhead=breakdown.get("system", 0) + breakdown.get("tools", 0),
+        is_shown=_is_shown(prepared),
+    )
+
+
+def _is_shown(prepared: PreparedRequest) -> bool:
+    """Whether the latest summary that the request knew of is in its window. Who has not shown that the conversation is
+    theirs gets none (guarantee §3.2), so none is made for them."""
+    built, history = prepared.context, prepared.history
+    if history is None or history.unproven:
+        return False
+    segments = history.segments
+    memory = built.fitted.forwarded.memory if built is not None else None
+    return not segments or (memory is not None and segments[-1].segment_id in memory.segments)
+
+
+def _new_segment(made: TurnSummary, covered: Sequence[OldMessage], found: UncoveredPath) -> NewSegment:
+    first, last, before = covered[0], covered[-1], found.turns_before
+    turns = (before + 1, before + len(turns_of(covered)))
+    segment = SummarySegment(
+        new_id("sum_"), first.number, last.number, last.message_id, made.text, *turns, made.size_chars
+    )
+    return NewSegment(segment, found, PROMPT_VERSION)

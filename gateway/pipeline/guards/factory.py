@@ -1,0 +1,55 @@
+"""What the application wires: guards and masking where they are configured, else nothing at all."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from gateway.core.config.settings import Settings
+from gateway.core.ports import Clock, Embedder, Upstream
+from gateway.pipeline.hooks import RequestFeature
+from gateway.upstream.openai.passthrough import PassthroughClient
+
+if TYPE_CHECKING:
+    from gateway.pipeline.guards.wiring import GuardWiring
+
+
+class NoGuards:
+    """Nothing is configured: every part by which a body goes to a model stays as it is."""
+
+    def build(self) -> RequestFeature:
+        """Builds a feature that does nothing."""
+        return RequestFeature()
+
+    def upstream(self, upstream: Upstream) -> Upstream:
+        """The same."""
+        return upstream
+
+    def embedder(self, embedder: Embedder | None) -> Embedder | None:
+        """The same."""
+        return embedder
+
+    def passthrough(self, upstream: PassthroughClient) -> PassthroughClient:
+        """The same."""
+        return upstream
+
+
+def open_guards(settings: Settings, secret: Callable[[], Awaitable[bytes]], clock: Clock) -> "NoGuards | GuardWiring":
+    """Guards and masking as configured; loaded where they are.
+
+    Raises:
+        ConfigurationError: a guard or a rule cannot be used.
+    """
+    if not guards_are_on(settings):
+        return NoGuards()
+    from gateway.pipeline.guards.wiring import GuardWiring
+
+    return GuardWiring(settings, secret, clock)
+
+
+def guards_are_on(settings: Settings) -> bool:
+    """Whether anything looks at calls of models."""
+    return bool(settings.guards) or settings.masking.enabled
+
+
+def refuses_files(settings: Settings) -> bool:
+    """Whether no file goes to a model, since nothing can be masked in it."""
+    return settings.masking.enabled and settings.masking.on_unreadable == "refuse"

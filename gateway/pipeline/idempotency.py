@@ -1,0 +1,227 @@
+"""Requests with an `Idempotency-Key` are answered once, however often they are sent (ADR 9).
+
+Within a process a second request waits for an event; other processes are seen in the storage. No transaction is open
+while a request waits.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from types import TracebackType
+from typing import Literal
+
+from gateway.core.errors import AnswerNotKept, IdempotencyKeyInUse, IdempotencyKeyMismatch, StorageUnavailable
+from gateway.core.ids import new_id
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.ports import Clock
+from gateway.core.tasks import BackgroundTasks
+from gateway.core.types.chat import ChatRequest
+from gateway.core.types.turn import ClaimRecord, RequestClaim, RequestIdentity, StoredCompletion
+from gateway.storage.claims import ClaimStore
+from gateway.storage.store import ConversationStore
+
+log = get_logger("gateway.pipeline.idempotency")
+ALIVE_FOR = timedelta(seconds=30)
+"""How long a process counts as alive after each heartbeat. The claims of a dead process are free."""
+HEARTBEAT_SECONDS = 10.0
+"""A third of `ALIVE_FOR`: two heartbeats may be lost."""
+MAX_UNRELEASED = 10_000
+"""Claims kept for a later release while the storage is down. Those beyond it expire with their process."""
+
+Decision = Literal["run", "replay", "in_use", "mismatch"]
+
+
+def decide(identity: RequestIdentity, record: ClaimRecord | None) -> Decision:
+    """What happens to a request, given what the storage knows of its key."""
+    if record is None or not record.valid:
+        return "run"
+    if record.body != identity.body:
+        return "mismatch"
+    return "replay" if record.state == "done" else "in_use"
+
+
+@dataclass(slots=True, eq=False)
+class _RunningKey:
+    """A key at work in this process.
+
+    `claim` is set once the request runs, `admitted` once that is decided. `answered`: the request is over, and its
+    claim is being committed or released. `over`: that is done as well.
+    """
+
+    claim: RequestClaim | None = None
+    answered: bool = False
+    admitted: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True)
+class RunPermit:
+    """The right to run a request. Its claim goes to the commit; leaving the context frees the key otherwise."""
+
+    claim: RequestClaim
+    _end: "partial[None]" = field(repr=False)
+
+    def __enter__(self) -> "RunPermit":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+
+class IdempotencyGate:
+    """Decides for each request with a key whether it runs or gets an earlier answer."""
+
+    def __init__(self, claims: ClaimStore, store: ConversationStore, clock: Clock, hours: float) -> None:
+        """
+        Args:
+            hours: how long a key counts after its request was answered.
+        """
+        self._claims = claims
+        self._store = store
+        self._clock = clock
+        self._kept = timedelta(hours=hours)
+        self._process = new_id("proc_")
+        self._alive_until: datetime | None = None
+        self._running: dict[tuple[str, bytes], _RunningKey] = {}
+        self._held: set[RequestClaim] = set()
+        self._unreleased: deque[RequestClaim] = deque(maxlen=MAX_UNRELEASED)
+        self._tasks = BackgroundTasks()
+
+    async def admit(self, identity: RequestIdentity, request: ChatRequest) -> RunPermit | StoredCompletion:
+        """A permit to run the request, or the answer that it was given before.
+
+        Raises:
+            IdempotencyKeyInUse: a request with this key is being answered.
+            IdempotencyKeyMismatch: the key was used with another request.
+            AnswerNotKept: the request was answered, and the answer is not stored.
+            StorageUnavailable: whether the key was used cannot be known.
+        """
+        while (other := self._running.get(identity.place)) is not None:
+            await (other.over if other.answered else other.admitted).wait()
+            if other.claim is not None and not other.answered:
+                raise IdempotencyKeyInUse if other.claim.identity.body == identity.body else IdempotencyKeyMismatch
+        entry = self._running[identity.place] = _RunningKey()
+        try:
+            await self._release_late()  # the storage may be back, and with it the client of a claim kept meanwhile
+            claim = RequestClaim(identity, request.request_id, self._process, request.arrived_at, self._kept)
+            return await self._admit(claim, entry)
+        except BaseException:
+            self._leave(identity, entry)
+            raise
+
+    async def _admit(self, claim: RequestClaim, entry: _RunningKey) -> RunPermit | StoredCompletion:
+        """The same for the only request with this key at work in this process."""
+        identity = claim.identity
+        record = await (self._take(claim) if self._claims.shared else self._claims.find(identity))
+        match decide(identity, record):
+            case "in_use":
+                raise IdempotencyKeyInUse
+            case "mismatch":
+                raise IdempotencyKeyMismatch
+            case "replay" if record is not None:
+                stored = await self._store.find_completion(identity.tenant, record.request_id)
+                if stored is None or not stored.whole:
+                    raise AnswerNotKept
+                self._leave(identity, entry)
+                return stored
+        entry.claim = claim
+        entry.admitted.set()
+        return RunPermit(claim, partial(self._end, claim, entry))
+
+    async def _take(self, claim: RequestClaim) -> ClaimRecord | None:
+        """Takes the claim in the storage; returns None, or the record of whoever has it. If the client leaves
+        meanwhile, a claim that was taken is released again."""
+        now = self._clock.now()
+        due = self._alive_until is None or self._alive_until - now < ALIVE_FOR - timedelta(seconds=HEARTBEAT_SECONDS)
+        alive_until = now + ALIVE_FOR if due else None
+        task = asyncio.ensure_future(self._claims.take(claim, alive_until=alive_until))
+        try:
+            record = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(partial(self._taken_for_nobody, claim))
+            raise
+        self._alive_until = alive_until or self._alive_until
+        if record is None:
+            claim.shared = True
+            self._held.add(claim)
+        return record
+
+    def _taken_for_nobody(self, claim: RequestClaim, task: "asyncio.Task[ClaimRecord | None]") -> None:
+        if not task.cancelled() and task.exception() is None and task.result() is None:
+            self._tasks.start(self._release(claim, None))
+
+    def _end(self, claim: RequestClaim, entry: _RunningKey) -> None:
+        """The request is over. A commit that has begun runs to its end, even if the client has left."""
+        entry.answered = True
+        if claim.settling is not None and not claim.settling.done():
+            claim.settling.add_done_callback(lambda _: self._close(claim, entry))
+        else:
+            self._close(claim, entry)
+
+    def _close(self, claim: RequestClaim, entry: _RunningKey) -> None:
+        if claim.settled:
+            self._held.discard(claim)
+            self._leave(claim.identity, entry)
+        else:
+            self._tasks.start(self._release(claim, entry))
+
+    async def _release(self, claim: RequestClaim, entry: _RunningKey | None) -> None:
+        try:
+            await self._claims.release(claim)
+        except StorageUnavailable:
+            self._unreleased.append(claim)
+        except Exception as fault:  # noqa: BLE001 - waiting requests must go on; the row expires by itself
+            log.fault("claim_not_released", fault, request_id=claim.request_id)
+        finally:
+            self._held.discard(claim)
+            if entry is not None:
+                self._leave(claim.identity, entry)
+
+    def _leave(self, identity: RequestIdentity, entry: _RunningKey) -> None:
+        if self._running.get(identity.place) is entry:
+            del self._running[identity.place]
+        entry.admitted.set()
+        entry.over.set()
+
+    async def keep(self) -> None:
+        """Sends heartbeats until it is cancelled; after a fault it goes on with the next."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            try:
+                await self.beat()
+            except StorageUnavailable as error:
+                log.warning("claims_not_confirmed", reason=error.message)
+            except Exception as fault:  # noqa: BLE001 - the claims of all other requests must not end with it
+                log.fault("beat_failed", fault)
+
+    async def beat(self) -> None:
+        """Records that this process is alive while it holds claims, and releases what it could not release before.
+
+        Raises:
+            StorageUnavailable: nothing was recorded; other processes may take the claims after `ALIVE_FOR`.
+        """
+        if self._held:
+            until = self._clock.now() + ALIVE_FOR
+            await self._claims.beat(self._process, until)
+            self._alive_until = until
+        await self._release_late()
+
+    async def _release_late(self) -> None:
+        while self._unreleased:
+            claim = self._unreleased.popleft()
+            try:
+                await self._claims.release(claim)
+            except BaseException:
+                self._unreleased.append(claim)
+                raise
+
+    async def drain(self, seconds: float) -> None:
+        """Waits at shutdown for claims that are being released."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._tasks.finish()

@@ -1,0 +1,87 @@
+"""Makes the indexes of large documents in the background (guarantee §14.7): one at a time in this process, those of
+tenants by turns, and each by one process alone. What is made is stored in parts, so that whoever comes next goes on
+there."""
+
+import asyncio
+
+from gateway.core.errors import StorageUnavailable
+from gateway.core.ids import new_id
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.types.large import IndexClaim
+from gateway.storage.large.documents import LargeDocuments
+
+log = get_logger("gateway.pipeline.indexing")
+LOOK_SECONDS = 30.0
+"""How often to look for documents whose process has died, or that another version has left."""
+
+
+class DocumentIndexing:
+    """Runs until it is cancelled; `wake` tells that there is something to do."""
+
+    def __init__(self, texts: LargeDocuments, seconds: float = LOOK_SECONDS) -> None:
+        self._texts = texts
+        self._seconds = seconds
+        self._woken = asyncio.Event()
+        self._holder = new_id("index_")
+        self._served: set[str] = set()
+        """Tenants that had their turn since all others had."""
+
+    def wake(self) -> None:
+        """A large document was stored."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Whatever goes wrong, it tries again next time."""
+        while True:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            self._woken.clear()
+            try:
+                while await self._index_one():
+                    pass
+            except StorageUnavailable as error:
+                log.warning("indexing_postponed", reason=error.message)
+            except Exception as fault:  # noqa: BLE001 - one document must not end the indexing of all others
+                log.fault("indexing_failed", fault)
+
+    async def _index_one(self) -> bool:
+        claim = await self._texts.claim(self._holder, self._served)
+        if claim is None:
+            self._served.clear()
+            return False
+        if claim.tenant in self._served:  # nobody else has anything to be done
+            self._served.clear()
+        self._served.add(claim.tenant)
+        try:
+            await self._indexed(claim)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._texts.give_up(claim, failed=False))
+            raise
+        return True
+
+    async def _indexed(self, claim: IndexClaim) -> None:
+        from gateway.retrieval.stored.placed import packed_places
+        from gateway.retrieval.stored.postings import PLACES, SEGMENT_REGIONS
+        from gateway.retrieval.stored.process import IndexFailed, SegmentMaker
+
+        names = {"digest": claim.digest[:16], "regions": claim.regions}
+        with SegmentMaker() as maker:
+            current: IndexClaim | None = claim
+            while current is not None and current.indexed < current.regions:
+                regions = await self._texts.unindexed(current, SEGMENT_REGIONS)
+                if not regions:
+                    return  # it was deleted
+                try:
+                    data = await asyncio.to_thread(maker.make, [each.text for each in regions])
+                except IndexFailed:
+                    log.warning("document_not_indexed", **names, indexed=current.indexed)
+                    await self._texts.give_up(current, failed=True)
+                    return
+                segment = current.indexed // SEGMENT_REGIONS
+                data.append((PLACES, await asyncio.to_thread(packed_places, regions)))
+                current = await self._texts.add_segment(current, segment, len(regions), data)
+        if current is not None:
+            log.info("document_indexed", **names)

@@ -1,0 +1,37 @@
+"""What other packages give to the pipeline."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from gateway.context.manager import ContextManager
+from gateway.context.planning.loops import ToolLoops
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.core.instrumentation.hooks import TelemetryHooks
+from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.ports import Clock, Spans, Upstream
+from gateway.core.ports.documents import FileStore
+from gateway.pipeline.hooks import NO_FEATURES, FeatureHooks
+from gateway.pipeline.unstored_frames import UnstoredFrames
+from gateway.storage.store import ConversationStore
+from gateway.upstream.routing.router import ConfiguredRouter
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineParts:
+    """All that a process has one of."""
+
+    router: ConfiguredRouter
+    upstream: Upstream
+    store: ConversationStore
+    files: FileStore
+    context: ContextManager
+    counters: CounterRegistry
+    clock: Clock
+    metrics: GatewayMetrics
+    hooks: TelemetryHooks
+    frames: UnstoredFrames | None = None
+    """What models were sent of conversations that are not stored."""
+    loops: ToolLoops | None = None
+    """What is known of tool loops whose clients are not recognised."""
+    spans: Spans = nullcontext
+    features: FeatureHooks = NO_FEATURES

@@ -1,0 +1,328 @@
+"""Bills of relayed calls: read off what flowed by, behind the answer (guarantee §13.8).
+
+Nothing here can delay or fail a call: its bill is made and written by a task of its own, and waits in memory while the
+storage is away.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from gateway.billing.cost import ledger_figures, total_cost
+from gateway.billing.metadata import response_metadata
+from gateway.billing.passthrough import (
+    ENDPOINTS,
+    WRITES_NOTHING,
+    chat_usage,
+    input_tokens,
+    most_price,
+    most_usage,
+    price_relayed,
+    units_of,
+)
+from gateway.billing.quota.costs import prompt_at_most
+from gateway.context.tokens.counter import TiktokenCounter
+from gateway.conversations.matching import end_user_of
+from gateway.core.errors import StorageReadOnly, StorageUnavailable
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.tasks import BackgroundTasks, offload_if
+from gateway.core.types.allowed import HeldAdmission, picousd
+from gateway.core.types.bill import CallCost, ResponseMetadata, usage_of
+from gateway.core.types.calibration import MESSAGE_TOKENS
+from gateway.core.types.chat import ModelDeployment, ModelFacts, RequestCaller
+from gateway.core.types.turn import LedgerEntry, TurnCommit, TurnStatus
+from gateway.pipeline.commits import TurnCommits, named
+from gateway.pipeline.open_calls import BYTES_PER_TOKEN, OpenCalls, priced_prompt
+from gateway.pipeline.parts import PipelineParts
+from gateway.upstream.openai.body_sampler import BodySample, UnpackingSample
+from gateway.upstream.openai.passthrough_usage import PassthroughRequest, PassthroughUsage, asked, texts, told
+
+log = get_logger("gateway.pipeline.passthrough_bills")
+LARGE_BODY = 2**15
+"""Bytes from which bodies are read in a thread; of a stream, however long, the last event is read."""
+TOGETHER = 0.1
+"""Seconds for which a bill waits for others: a transaction of its own is dearer than all else that it takes."""
+MAX_OVER = 500
+"""Calls that wait for their bill with all that is kept of their bodies; of further ones nothing is kept of requests."""
+LONG_TEXT = 10_000
+"""Characters from which tokens are estimated by samples."""
+MODEL_CHARS = 256
+LONGEST_OUTPUT = 4096
+"""Tokens that a model writes of which nothing is known, where a call names no limit."""
+UNKNOWN = "unknown"
+"""Stands for the model of a call that names none which could be read."""
+WRITES_TEXT = ("completions",)
+"""APIs whose output can be counted where it is not reported."""
+
+
+@dataclass(slots=True)
+class MeteredCall:
+    """A call that asked a model, as far as it has come. Times are those of the monotonic clock, in seconds."""
+
+    request_id: str
+    caller: RequestCaller
+    path: str
+    """Below `/v1/`, one of `ENDPOINTS`."""
+    models_in_address: Callable[[], list[str]]
+    deployment: ModelDeployment
+    arrived_at: datetime
+    started: float
+    request: BodySample
+    is_form: bool
+    answer: UnpackingSample | None = None
+    """None until it begins."""
+    stream: bool = False
+    ended_at: float = 0.0
+    error_code: str | None = None
+    status: TurnStatus = "failed"
+    sent_at: float = 0.0
+    admission: HeldAdmission | None = None
+    """What it holds of budgets and limits, where any apply."""
+
+
+class RelayedBills:
+    """Makes and writes them."""
+
+    def __init__(self, parts: PipelineParts, open_calls: OpenCalls) -> None:
+        self.clock = parts.clock
+        self._parts = parts
+        self._tasks = BackgroundTasks()
+        self._commits = TurnCommits(parts.store, parts.metrics, parts.hooks)
+        self._open = open_calls
+        self._over: list[MeteredCall] = []
+        self._billing: asyncio.Task[None] | None = None
+        self._draining = asyncio.Event()
+
+    async def begin(self, call: MeteredCall, size: int) -> None:
+        """Writes down that a model is about to be asked, with a body of so many bytes.
+
+        Raises:
+            StorageReadOnly: no bill could be kept.
+        """
+        model = call.deployment.model or UNKNOWN
+        facts = self._parts.router.facts(model, call.deployment)
+        about = {
+            "tenant": call.caller.tenant,
+            "model": model[:MODEL_CHARS],
+            "endpoint": ENDPOINTS[call.path],
+            "route": [model, call.deployment.route],
+            "key_id": call.caller.key_id,
+            "project": call.caller.project,
+            "stream": False,
+            **dict.fromkeys(("conversation_id", "completion_id", "end_user", "agent")),
+        }
+        prompt = priced_prompt(call.deployment.route, size // BYTES_PER_TOKEN, facts.prices)
+        try:
+            await self._open.open(call.request_id, call.arrived_at, about, [prompt])
+        except StorageReadOnly:
+            raise
+        except StorageUnavailable:
+            return  # its bill waits in memory
+
+    def left(self, call: MeteredCall) -> None:
+        """The call ended without anything to bill."""
+        self._open.close(call.request_id)
+
+    def check_writable(self) -> None:
+        """
+        Raises:
+            StorageReadOnly: no bill could be kept.
+        """
+        self._parts.store.check_writable()
+
+    async def most(
+        self, path: str, deployment: ModelDeployment, model: str, fields: dict[str, Any], sizes: tuple[int, int]
+    ) -> tuple[int | None, int]:
+        """Picodollars (None: nobody knows) and tokens that a call may take at the most, by what its body tells.
+
+        Args:
+            sizes: bytes of the body, and of files in it.
+        """
+        facts = self._parts.router.facts(model or UNKNOWN, _served(deployment, model or UNKNOWN))
+        count = partial(_at_most, self._parts.counters.counter(facts))
+        longest = facts.max_output_tokens or LONGEST_OUTPUT
+        usage = await asyncio.to_thread(most_usage, path, fields, sizes, count, longest)
+        price = most_price(path, usage, facts.prices)
+        is_text = ENDPOINTS[path] in (*WRITES_NOTHING, *WRITES_TEXT)
+        tokens = usage["prompt_tokens"] + usage["completion_tokens"] if is_text else 0
+        return None if price is None else picousd(price), tokens
+
+    def add(self, call: MeteredCall) -> None:
+        """Bills a call that is over. Those that end within `TOGETHER` seconds share a transaction."""
+        if len(self._over) >= MAX_OVER:
+            call.request = BodySample()
+        self._over.append(call)
+        if self._billing is None or self._billing.done():
+            self._billing = self._tasks.start(self._bill())
+
+    async def drain(self, seconds: float) -> None:
+        """Waits at shutdown for what is still being recorded; what the storage does not take by then goes to the
+        log."""
+        self._draining.set()
+        await self._commits.drain(seconds, self._tasks)
+        for call in self._over:
+            log.warning("bill_not_recorded", request_id=call.request_id)
+
+    async def _bill(self) -> None:
+        """Makes the bills of all calls that are over, after which nothing is kept of their bodies."""
+        while self._over:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TOGETHER):
+                    await self._draining.wait()
+            for _ in range(len(self._over)):
+                call = self._over[0]
+                try:
+                    entry = await self._entry(call)
+                    self._tasks.start(self._write(entry, call.admission))
+                except Exception as fault:  # noqa: BLE001 - whatever is wrong with a body, the call was answered
+                    log.fault("bill_not_recorded", fault, request_id=call.request_id)
+                    if call.admission is not None:
+                        call.admission.closed()
+                finally:
+                    del self._over[0], call
+
+    async def _write(self, entry: LedgerEntry, admission: HeldAdmission | None) -> None:
+        try:
+            await self._commits.commit(TurnCommit(entry), admission)
+        except Exception as fault:  # noqa: BLE001 - nobody waits for it
+            log.fault("bill_not_recorded", fault, **named(entry))
+            if admission is not None:
+                admission.closed()
+            self._parts.metrics.billed(entry)
+
+    async def _entry(self, call: MeteredCall) -> LedgerEntry:
+        large = call.request.size > LARGE_BODY or (not call.stream and _size(call.answer) > LARGE_BODY)
+        request, answer = await offload_if(large, _read, call)
+        model = _model(call, request, answer)
+        deployment = _served(call.deployment, model)
+        facts = self._parts.router.facts(model, deployment)
+        usage = chat_usage(call.path, answer.usage) if answer.usage is not None else None
+        counted = usage is None
+        if usage is None:  # it may load a vocabulary, and texts may be long: streams of others must not wait for that
+            usage = await asyncio.to_thread(self._counted, call, request, answer, facts)
+        if "service_tier" in answer.named:
+            usage["service_tier"] = answer.named["service_tier"]
+        if counted or "input_cost_per_token" not in facts.prices:
+            units = units_of(call.path, request.fields)
+            usage = {**usage, "units": units} if units and "units" not in usage else usage
+        cost = price_relayed(call.path, deployment.route, usage, facts.prices, estimated=counted)
+        return _entry(call, request, answer, model, deployment, cost)
+
+    def _counted(
+        self, call: MeteredCall, request: PassthroughRequest, answer: PassthroughUsage, facts: ModelFacts
+    ) -> dict[str, Any]:
+        """Tokens as the gateway counts them; None where it cannot."""
+        count = partial(_count, self._parts.counters.counter(facts))
+        prompt = input_tokens(call.path, request.fields, count) if request.is_whole else None
+        endpoint, completion = ENDPOINTS[call.path], None
+        if endpoint in WRITES_TEXT and not answer.is_pending:
+            completion = _written(call, count)
+        if prompt is None and completion is None:
+            return {}
+        usage = {"prompt_tokens": prompt, "completion_tokens": completion}
+        return usage if endpoint not in WRITES_NOTHING else {"prompt_tokens": prompt}
+
+
+def _count(counter: TiktokenCounter, text: str) -> int:
+    if len(text) < LONG_TEXT:
+        return counter.text(text)
+    return max(0, counter.estimate_texts([text], [len(text)])[0] - counter.with_margin(MESSAGE_TOKENS))
+
+
+def _at_most(counter: TiktokenCounter, text: str) -> int:
+    return prompt_at_most(_count(counter, text), exact=False)
+
+
+def _written(call: MeteredCall, count: Callable[[str], int]) -> int | None:
+    """Tokens of what was delivered."""
+    if call.answer is None:
+        return 0
+    if not call.answer.readable:
+        return None
+    found = texts(call.answer.glimpse, stream=call.stream)
+    if found is None:
+        return 0 if call.status != "complete" else None
+    said, times = found
+    return int(Decimal(count("".join(said))) * Decimal(times))
+
+
+def _read(call: MeteredCall) -> tuple[PassthroughRequest, PassthroughUsage]:
+    answer = call.answer
+    request = asked(call.request, form=call.is_form)
+    return request, told(
+        answer.glimpse, stream=call.stream
+    ) if answer is not None and answer.readable else PassthroughUsage()
+
+
+def _size(answer: UnpackingSample | None) -> int:
+    return answer.glimpse.size if answer is not None else 0
+
+
+def _model(call: MeteredCall, request: PassthroughRequest, answer: PassthroughUsage) -> str:
+    name = (
+        call.deployment.model
+        or request.model
+        or next(iter(call.models_in_address()), None)
+        or answer.named.get("model")
+        or UNKNOWN
+    )
+    return name[:MODEL_CHARS].encode("utf-8", "replace").decode()
+
+
+def _served(deployment: ModelDeployment, model: str) -> ModelDeployment:
+    """Where the model was asked: the default upstream is chosen before the name of a model is read."""
+    if deployment.model:
+        return deployment
+    return replace(deployment, model=model, provider_model=model, route=f"{deployment.route}{model}")
+
+
+def _entry(
+    call: MeteredCall,
+    request: PassthroughRequest,
+    answer: PassthroughUsage,
+    model: str,
+    deployment: ModelDeployment,
+    cost: CallCost,
+) -> LedgerEntry:
+    calls = (cost,)
+    sums = total_cost(calls)[0]
+    upstream = round(1000 * (call.ended_at - call.sent_at), 3)
+    timings = {"rebuild": 0.0, "plan": 0.0, "upstream": upstream}
+    timings["total"] = round(1000 * (call.ended_at - call.started), 3)
+    known = ResponseMetadata(
+        request_id=call.request_id,
+        conversation_id=None,
+        upstream_id=answer.named.get("id"),
+        model=model,
+        routing_path=[model, deployment.route],
+        usage=usage_of(cost.usage),
+        cost=sums,
+        context_utilization=None,
+        timings_ms=timings,
+    )
+    endpoint = ENDPOINTS[call.path]
+    metadata = {**response_metadata(known), "context_utilization": None, "managed": False, "endpoint": endpoint}
+    status: TurnStatus = "complete" if answer.is_ended else call.status
+    return LedgerEntry(
+        request_id=call.request_id,
+        tenant=call.caller.tenant,
+        conversation_id=None,
+        completion_id=None,
+        model=model,
+        status=status,
+        stream=call.stream,
+        created_at=call.arrived_at,
+        metadata=metadata,
+        calls=calls,
+        error_code=None if status == "complete" else call.error_code,
+        end_user=end_user_of(request.fields, call.caller),
+        endpoint=endpoint,
+        key_id=call.caller.key_id,
+        project=call.caller.project,
+        figures=ledger_figures(metadata, calls),
+    )

@@ -1,0 +1,163 @@
+"""What goes upstream of a prepared request: its messages as the deployment takes them, and the whole body.
+
+Signed thoughts depend on what stands before them: where that has changed, they leave (guarantee §10.10). An answer is
+stored with the digest of the prompt that its thoughts were made under. They are forwarded as long as the same stands
+before them: whatever changes it, be it a window that moves, a result that is reduced, other tools or another model. Of
+thoughts that come from a client and were never stored, only the client knows that; they stay as long as nothing before
+them is changed here.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from gateway.context.assembly.body import has_blocks, request_body, with_output_limit, without_items
+from gateway.context.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
+from gateway.context.assembly.hosted_files import with_own_files
+from gateway.context.assembly.translated import as_upstream_takes
+from gateway.core.formats.anthropic.binding import (
+    PromptDigest,
+    is_enabled,
+    is_signed,
+    lacks_thoughts,
+    without_thinking,
+    without_thoughts,
+)
+from gateway.core.types.chat import ChatRequest
+from gateway.core.types.items import BOUND, OF_RESPONSES, SIGNED
+from gateway.core.types.provider_facts import PROTOCOLS
+from gateway.core.types.recall import without_recall
+from gateway.core.types.upstream import CallScope, UpstreamRequest
+from gateway.pipeline.stages import PreparedRequest
+
+Json = dict[str, Any]
+
+
+class GoingUp(NamedTuple):
+    """What is forwarded in the words of its deployment's protocol, without marks for caches. `native` is what only that
+    says, where it is the request's own; `said` are the messages with the items that other APIs have no words for."""
+
+    messages: list[Json]
+    forward: Json
+    native: Json | None
+    said: list[Json]
+
+
+def upstream_request(prepared: PreparedRequest, headers: dict[str, str], scope: CallScope) -> UpstreamRequest:
+    """What goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
+    request, recall, context = prepared.request, prepared.recall, prepared.context
+    deployment, facts, budget = prepared.wire.deployment, prepared.facts, prepared.budget
+    messages, forward, native, _ = as_it_goes_up(prepared)
+    is_managed = context is not None and request.options.mode != "off"
+    if context is not None and is_managed:
+        if wants_breakpoints(deployment, facts):
+            goes_on = bool(prepared.conversation_id or any(message["role"] == "assistant" for message in messages))
+            own = request.native.fields if request.native is not None else {}
+            translated = PROTOCOLS[deployment.protocol].as_anthropics
+            messages = with_breakpoints(messages, {**forward, **own}, goes_on=goes_on, translated=translated)
+        forward = with_output_limit(
+            forward,
+            deployment,
+            facts,
+            window=budget.context_window,
+            prompt=context.fitted.tokens + (recall.tokens if recall is not None else 0) + prepared.surplus,
+            reserved=budget.reserved_output,
+            refitted=prepared.refused_budget is not None,
+        )
+    body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=prepared.wire.asks_usage)
+    if is_managed:
+        body, native = with_possible_thinking(body, native)
+    return UpstreamRequest(body, native, headers, scope)
+
+
+def as_it_goes_up(prepared: PreparedRequest) -> GoingUp:
+    """What is forwarded, as its upstream takes it. The same each time."""
+    request, messages, forward = prepared.request, prepared.messages, prepared.request.forward
+    recall, deployment, context = prepared.recall, prepared.wire.deployment, prepared.context
+    if recall is not None:
+        messages, forward = [*messages, *recall.messages], without_recall(forward) if recall.closed else forward
+    own = context.own if context is not None else prepared.own
+    if own.files or own.pictures:
+        messages = with_own_files(messages, own)
+    as_sent, native = context is None or context.is_as_sent, None
+    fields = set[str]().union(*messages)
+    if request.native is not None or (not as_sent and has_blocks(messages, fields)):
+        tokens = context.fitted.tokens if context is not None else None
+        messages, forward, native, cleared = as_upstream_takes(messages, forward, request, deployment, tokens)
+        if context is not None:
+            context.utilization.without(cleared)
+    said = bound_messages(prepared, messages) if SIGNED in fields or BOUND in fields else messages
+    apart = not PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(OF_RESPONSES)
+    return GoingUp(without_items(said, request) if apart else said, forward, native, said)
+
+
+def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json]:
+    """What is forwarded, as it goes up: without thoughts that do not belong where they stand, and without what says
+    where they do."""
+    if prepared.context is None or not any(map(is_signed, messages)):
+        return [_unmarked(message) if BOUND in message else message for message in messages]
+    as_told = _as_told(prepared)
+    prefix, kept = _prefix(prepared), []
+    for message in messages:
+        if is_signed(message):
+            bound = message.get(BOUND)
+            here = prefix.digest
+            stays = here == bound if bound is not None else here in as_told
+            if not stays:
+                message = without_thoughts(message)
+        if BOUND in message:
+            message = _unmarked(message)
+        prefix.add(message)
+        kept.append(message)
+    return kept
+
+
+def _unmarked(message: Json) -> Json:
+    return {name: value for name, value in message.items() if name != BOUND}
+
+
+def with_binding(answer: Json, prepared: PreparedRequest, said: Iterable[Json]) -> Json:
+    """An answer as it is stored: with the digest of what its thoughts are bound to.
+
+    Args:
+        said: the messages that it answers, as they went up.
+    """
+    if not is_signed(answer):
+        return answer
+    prefix = _prefix(prepared)
+    for message in said:
+        prefix.add(message)
+    return {**answer, BOUND: prefix.digest}
+
+
+def with_possible_thinking(body: Json, native: Json | None) -> tuple[Json, Json | None]:
+    """A body, and what stands beside it in words of its own API, with thinking left out where the provider would refuse
+    it: in the middle of a tool loop whose last step has no thought, as it left, or as another model took that step."""
+    asked = [fields.get("thinking") for fields in (body, native or {})]
+    if not (any(map(is_enabled, asked)) and lacks_thoughts(body["messages"])):
+        return body, native
+    return without_thinking(body), without_thinking(native) if native is not None else None
+
+
+def _as_told(prepared: PreparedRequest) -> set[str]:
+    """The digests before thoughts of which it is not known what they are bound to, where all stands as it was told."""
+    history, request = prepared.history, prepared.request
+    if history is not None and history.unread:
+        return set()
+    told: Iterable[Json] = request.messages
+    if history is not None and history.messages:
+        told = (*history.instructions, *(message.body for message in history.messages))
+    prefix, found = _prefix(prepared), set()
+    for message in told:
+        if is_signed(message):
+            found.add(prefix.digest)
+        prefix.add(message)
+    return found
+
+
+def _prefix(prepared: PreparedRequest) -> PromptDigest:
+    return PromptDigest(prepared.wire.deployment.provider_model, _tools(prepared.request))
+
+
+def _tools(request: ChatRequest) -> list[Any]:
+    own = request.native.fields.get("tools") if request.native is not None else None
+    return [*(request.forward.get("tools") or ()), *(own if isinstance(own, list) else ())]

@@ -1,0 +1,288 @@
+"""A message in the form in which it was forwarded, as ranges of what its client sends again (ADR 12).
+
+A form is made of words of the request's messages, and of the gateway's own around them. Here the first are told by
+where they stand, and the second are few and known: nothing of a form is kept that somebody wrote.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+from gateway.context.assembly.block import ID, NOTE
+from gateway.core.types.items import BREAKPOINT
+from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of
+
+Piece = str | list[int]
+"""The gateway's own words; or a range: message, field of it, start and end; or the number of an artifact's id."""
+Said = list[Piece]
+COMPACTED = 1000
+"""Fields from this number on are fields of the message as `compact` gives them."""
+CHUNKS = (96, 24)
+"""Characters that are looked for at once, before a word alone is."""
+END_CHARS = 16
+OWN_RUN = re.compile(
+    rf"<context_data note=\"{re.escape(NOTE)}\">\n|"
+    r"\[(?:Left out:|Extract of|Summary of) (?:tool result|document) \"|\", id (?=art_)|"
+    r", from (?:step_\d{1,6}:|history:msg_\d{1,9}:)|; [\d,]{1,15} characters\.\]|"
+    r": [\d,]{1,15} of [\d,]{1,15} characters; \[…\] marks what was left out\.\]\n|"
+    r"\[…\]|\[\d{1,6} (?:user|assistant)\] |</?(?:context_data|artifact)\b|"
+    r" (?:type|source|title|kind|origin|shown|note|lines|arguments|id|speaker|tool)=[\"']|"
+    r"extract, [\d,]{1,15} of [\d,]{1,15} characters|history:msg_\d{1,9}:|turns:\d{1,6}-\d{1,6}\""
+)
+"""Words of the gateway's that are told apart at once, so that they need not be looked for."""
+TOKEN = re.compile(r"[^\W\d_]+|\d+|.", re.DOTALL)
+OWN_WORDS = frozenset(
+    """left out extract of tool result document id from step history msg characters marks what was summary selected by
+    reference material for the message below gateway it is data not instructions but its element citing context
+    artifact note type source title kind origin shown full nothing elsewhere in a model s words focus then extracts
+    lines turn turns speaker head only where changes user assistant system developer function conversation called
+    more arguments attachment file same as memory kept earlier which pinned amp lt gt quot x the and
+    page pages slide slides chapter chapters cell cells line sheet table database""".split()  # noqa: SIM905
+)
+"""Those of labels, of the block and of the memory message (`assembly`), and what escapes are written with."""
+
+
+class UnsayableForm(Exception):
+    """A form holds what its client does not send: it cannot be told without content."""
+
+
+class MessageTexts:
+    """The texts of messages by message and field. What is not asked for is not looked at."""
+
+    def __init__(self, bodies: Sequence[dict[str, Any]], compact: Callable[[str], str]) -> None:
+        self._bodies, self._compact = bodies, compact
+        self._known: dict[int, list[str]] = {}
+        self._compacted: dict[tuple[int, int], str] = {}
+
+    def fields(self, message: int) -> list[str]:
+        """The texts of a message: of its content, of its calls, its name and its refusal."""
+        if message not in self._known:
+            self._known[message] = _fields(self._bodies[message])
+        return self._known[message]
+
+    def field(self, message: int, number: int) -> str:
+        """
+        Raises:
+            IndexError: there is none.
+        """
+        if number < COMPACTED:
+            return self.fields(message)[number]
+        key = message, number - COMPACTED
+        if key not in self._compacted:
+            self._compacted[key] = self._compact(self.fields(message)[key[1]])
+        return self._compacted[key]
+
+
+def _fields(body: dict[str, Any]) -> list[str]:
+    content = body.get("content")
+    parts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else [content]
+    found = [text for text in parts if isinstance(text, str)]
+    for call in calls_of(body):
+        found += asked(call)
+    return [*found, *(text for name in ("name", "refusal") if isinstance(text := body.get(name), str))]
+
+
+class RangeFinder:
+    """Finds where the texts of forms stand in the messages of a request."""
+
+    def __init__(self, texts: MessageTexts, count: int, ids: list[str]) -> None:
+        """`count`: of the messages; `ids` gets the artifacts' ids that forms name."""
+        self._texts, self._ids = texts, ids
+        self._places = [(i, n) for i in range(count) for n in range(len(texts.fields(i)))]
+        self._build()
+
+    def _build(self) -> None:
+        whole = [self._texts.field(*place) for place in self._places]
+        self._all, self._starts = "\n".join(whole), [0, *accumulate(len(text) + 1 for text in whole)]
+
+    def with_compacted(self) -> None:
+        """Also looks in what compaction makes of texts, where that is another."""
+        known = set(self._places)
+        more = [(i, n + COMPACTED) for i, n in self._places if n < COMPACTED]
+        field = self._texts.field
+        changed = [(i, n) for i, n in more if field(i, n) != field(i, n - COMPACTED)]
+        self._places += [place for place in changed if place not in known]
+        self._build()
+
+    def said(self, text: str, own: int | None = None) -> Said:
+        """A text as pieces.
+
+        Args:
+            own: the message that it is a form of, which is looked at first.
+
+        Raises:
+            Unsayable: a word of it stands in no message, and is none of the gateway's.
+        """
+        pieces: Said = []
+        at, last = 0, 0
+        first = next((s for s, place in zip(self._starts, self._places, strict=False) if place[0] == own), 0)
+        while at < len(text):
+            if (name := ID.match(text, at)) is not None:
+                if name[0] not in self._ids:
+                    self._ids.append(name[0])
+                pieces.append([self._ids.index(name[0])])
+                at = name.end()
+                continue
+            if (run := OWN_RUN.match(text, at)) is not None:
+                _put(pieces, run[0])
+                at = run.end()
+                continue
+            token = TOKEN.match(text, at)
+            assert token is not None
+            found = self._range(text, at, token[0], (last, first))
+            if found is not None:
+                number, start, end = found
+                _add(pieces, [*self._places[number], start, end])
+                last = self._starts[number] + end
+                at += end - start
+                continue
+            if token[0][0].isalpha() and token[0].lower() not in OWN_WORDS:
+                raise UnsayableForm(token[0])
+            _put(pieces, token[0])
+            at = token.end()
+        return pieces
+
+    def _range(self, text: str, at: int, token: str, near: tuple[int, ...]) -> tuple[int, int, int] | None:
+        """Where what stands in a text from `at` on stands in a message, as far as that goes:
+        the number of the place, and start and end in it."""
+        is_own = not token[0].isalpha() or token.lower() in OWN_WORDS
+        sizes = [size for size in CHUNKS if at + size <= len(text)]
+        line = text.find("\n", at)
+        if at < line < at + CHUNKS[-1]:
+            sizes.append(line + 1 - at)
+        if not (is_own and len(token) == 1 and not token.isdigit()):
+            sizes.append(len(token))
+        for size in sizes:
+            chunk = text[at : at + size]
+            for start in (*near, 0):
+                where = self._all.find(chunk, start)
+                if where >= 0 and (found := self._extended(text, at, where, size)) is not None:
+                    return found
+                if start == 0:
+                    break
+        return None
+
+    def _extended(self, text: str, at: int, where: int, size: int) -> tuple[int, int, int] | None:
+        number = bisect_right(self._starts, where) - 1
+        start, end = where - self._starts[number], self._starts[number + 1] - 1
+        size = min(size, end - where)
+        if size <= 0:
+            return None
+        step = size
+        while step:
+            more = size + step
+            if where + more <= end and text[at : at + more] == self._all[where : where + more]:
+                size, step = more, step * 2
+            else:
+                step //= 2
+        return number, start, start + size
+
+
+def _put(pieces: Said, words: str) -> None:
+    if pieces and isinstance(pieces[-1], str):
+        pieces[-1] += words
+    else:
+        pieces.append(words)
+
+
+def _add(pieces: Said, found: list[int]) -> None:
+    last = pieces[-1] if pieces else None
+    if isinstance(last, list) and len(last) == 4 and last[:2] == found[:2] and last[3] == found[2]:
+        last[3] = found[3]
+    else:
+        pieces.append(found)
+
+
+def text_said(pieces: Said, texts: MessageTexts, ids: Sequence[str]) -> str:
+    """The text that such pieces are.
+
+    Raises:
+        IndexError, TypeError, ValueError: they are not of these messages.
+    """
+    found = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            found.append(piece)
+        elif len(piece) == 1:
+            found.append(ids[piece[0]])
+        else:
+            message, number, start, end = piece
+            text = texts.field(message, number)
+            if not 0 <= start <= end <= len(text):
+                raise ValueError("no such range")
+            found.append(text[start:end])
+    return "".join(found)
+
+
+def plain_parts(content: Any) -> list[Any]:
+    """A content as its parts, without breakpoints of prompt caches, which move on (guarantee §4 I7)."""
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    return [
+        {k: v for k, v in part.items() if k != BREAKPOINT} if isinstance(part, dict) and BREAKPOINT in part else part
+        for part in parts
+    ]
+
+
+def parts_said(form: dict[str, Any], body: dict[str, Any], finder: RangeFinder, own: int | None) -> list[Any]:
+    """A form's content: the numbers of parts that the message itself has, and texts as pieces, each with the number of
+    the part that it stands for (-1: it is a new one).
+
+    Raises:
+        Unsayable: it has something else.
+    """
+    if {k: v for k, v in form.items() if k != "content"} != {k: v for k, v in body.items() if k != "content"}:
+        raise UnsayableForm("fields")
+    before, found = plain_parts(body.get("content")), list[Any]()
+    for part in plain_parts(form.get("content")):
+        if part in before:
+            found.append(before.index(part))
+            continue
+        if not (isinstance(part, dict) and isinstance(part.get("text"), str)):
+            raise UnsayableForm("part")
+        rest = {k: v for k, v in part.items() if k != "text"}
+        base = -1
+        if rest != {"type": "text"} or (body.get("role") not in RESULT_ROLES and not isinstance(form["content"], str)):
+            same = (n for n, own_part in enumerate(before) if _is_text_of(own_part, rest))
+            base = next((n for n in same if _share_an_end(before[n]["text"], part["text"])), -1)
+        if base < 0 and rest != {"type": "text"}:
+            raise UnsayableForm("part")
+        found.append([base, finder.said(part["text"], own)])
+    return found
+
+
+def _share_an_end(one: str, other: str) -> bool:
+    """Whether one may be the other with something in it reduced."""
+    return one[:END_CHARS] == other[:END_CHARS] or one[-END_CHARS:] == other[-END_CHARS:]
+
+
+def _is_text_of(part: Any, rest: dict[str, Any]) -> bool:
+    return isinstance(part, dict) and "text" in part and {k: v for k, v in part.items() if k != "text"} == rest
+
+
+def form_said(parts: list[Any], body: dict[str, Any], texts: MessageTexts, ids: Sequence[str]) -> dict[str, Any]:
+    """The form that such parts are of a message as its client sends it now.
+
+    Raises:
+        IndexError, KeyError, TypeError, ValueError: they are not of this message.
+    """
+    content = body.get("content")
+    own = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    marks = [p[BREAKPOINT] for p in own if isinstance(p, dict) and p.get("type") == "text" and p.get(BREAKPOINT)]
+    found: list[Any] = []
+    for part in parts:
+        if isinstance(part, int):
+            found.append(own[part])
+            continue
+        base, pieces = part
+        text = text_said(pieces, texts, ids)
+        if base >= 0:
+            found.append({**own[base], "text": text})
+        else:
+            is_result = body.get("role") in RESULT_ROLES
+            found.append({"type": "text", "text": text, **({BREAKPOINT: marks[-1]} if is_result and marks else {})})
+    is_text = len(found) == 1 and found[0].keys() == {"type", "text"} and found[0]["type"] == "text"
+    if is_text and (body.get("role") in RESULT_ROLES or isinstance(content, str)):
+        return {**body, "content": found[0]["text"]}
+    return {**body, "content": found}

@@ -1,0 +1,244 @@
+"""Runs turns of a conversation anew, one after another, each by the way of any request (guarantee §11.18).
+
+Nothing that is stored is changed: the answers are a branch. Each turn is committed with its place in the replay, so
+that whoever goes on begins behind the last finished one.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.core.errors import ConversationNotFound, GatewayError, StorageUnavailable
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.tasks import BackgroundTasks
+from gateway.core.types.chat import ChatRequest
+from gateway.core.types.conversation import BranchPoint
+from gateway.core.types.past_turns import PathMessage
+from gateway.core.types.replays import (
+    ReplayBegun,
+    ReplayedRequest,
+    ReplayEvent,
+    ReplayRun,
+    ReplayText,
+    ReplayTurnEnd,
+    TurnToReplay,
+)
+from gateway.core.types.tool_steps import RESULT_ROLES, calls_of
+from gateway.core.types.turn import LedgerEntry, StoredCompletion
+from gateway.pipeline.limited import LimitedPipeline
+from gateway.pipeline.replayed_requests import answered_calls
+from gateway.pipeline.stages import not_paused
+from gateway.pipeline.streaming import Chunks
+from gateway.storage.conversations.path import PastTurns
+from gateway.storage.conversations.replays import ReplayStore
+from gateway.storage.store import ConversationStore
+
+log = get_logger("gateway.pipeline.replay")
+HOLD_SECONDS = 20.0
+"""Between two signs of life of whoever is at work on a replay."""
+Json = dict[str, Any]
+Emit = Callable[[ReplayEvent], Awaitable[None]]
+Make = Callable[[ReplayedRequest, Sequence[Json], BranchPoint], ChatRequest]
+"""Makes the chat request that asks an agent or model, with these messages, on that branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayWork:
+    """What is to be done: `turns` are all of the replay, `make` makes requests, `given` are results of tools that the
+    client brings, by the ids of calls."""
+
+    tenant: str
+    replay: ReplayRun
+    turns: Sequence[TurnToReplay]
+    make: Make
+    emit: Emit
+    given: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _ReplayState:
+    """Where a replay stands: behind `at`. `open_calls` are those of the message `at`; `used` are the calls of the same
+    request that were answered already."""
+
+    at: str | None
+    open_calls: list[Json] = field(default_factory=list)
+    used: list[Json] = field(default_factory=list)
+    begun: bool = False
+    requests: list[LedgerEntry] = field(default_factory=list)
+    message: Json | None = None
+
+
+class TurnReplayer:
+    """Runs replays. It holds nothing between them."""
+
+    def __init__(
+        self, pipeline: LimitedPipeline, store: ConversationStore, replays: ReplayStore, past: PastTurns
+    ) -> None:
+        self._pipeline = pipeline
+        self._store = store
+        self._replays = replays
+        self._past = past
+        self._tasks = BackgroundTasks()
+
+    async def run(self, work: ReplayWork) -> bool:
+        """Goes on behind the last finished turn. Returns whether all are done; else a tool is needed.
+
+        Raises:
+            GatewayError: a turn failed; nothing was emitted if that was before the first model began to answer.
+        """
+        replay = work.replay
+        async with self._held(replay.replay_id):
+            state, number, first = await self._resumed(work)
+            for turn in work.turns[number:]:
+                try:
+                    done = await self._turn(work, turn, first, state)
+                except GatewayError:
+                    if state.begun:
+                        await work.emit(ReplayTurnEnd(turn.number, "failed", tuple(state.requests)))
+                    raise
+                if not done:
+                    return False
+                first = 0
+        return True
+
+    async def estimate(self, requests: Sequence[ChatRequest]) -> list[Json]:
+        """What each of these requests would cost; no primary model is called."""
+        return [not_paused(await self._pipeline.dry_run(request)) for request in requests]
+
+    def forget(self, replay_id: str) -> None:
+        """Forgets a replay, if nothing is done of it; its caller need not wait."""
+        self._tasks.start(self._noted(self._replays.drop(replay_id), replay_id))
+
+    async def close(self) -> None:
+        """Waits for what is still to be noted."""
+        await self._tasks.finish()
+
+    async def _resumed(self, work: ReplayWork) -> tuple[_ReplayState, int, int]:
+        """Where it goes on: the state, the index of the turn, and of the request in it."""
+        replay = work.replay
+        if replay.at_id is None or replay.turn is None or replay.request is None:
+            return _ReplayState(work.turns[0].before if work.turns else None), 0, 0
+        index = replay.turn - replay.from_turn
+        path = await self._past.path(work.tenant, replay.conversation_id, replay.at_id)
+        state = _ReplayState(replay.at_id)
+        state.open_calls, state.used = _calls_under_way(path.messages)
+        if state.open_calls:
+            return state, index, replay.request
+        is_last = replay.request + 1 >= len(work.turns[index].asks)
+        return (state, index + 1, 0) if is_last else (state, index, replay.request + 1)
+
+    async def _turn(self, work: ReplayWork, turn: TurnToReplay, first: int, state: _ReplayState) -> bool:
+        """Makes the requests of a turn again, from number `first` on. Returns whether all of them were answered."""
+        state.requests = []
+        for number, ask in enumerate(turn.asks[first:], first):
+            missing = await self._ask(work, turn, number, ask, state)
+            if missing:
+                done = tuple(state.requests)
+                await work.emit(ReplayTurnEnd(turn.number, "needs_tool", done, state.message, tuple(missing)))
+                return False
+        await work.emit(ReplayTurnEnd(turn.number, "complete", tuple(state.requests), state.message))
+        return True
+
+    async def _ask(
+        self, work: ReplayWork, turn: TurnToReplay, number: int, ask: ReplayedRequest, state: _ReplayState
+    ) -> list[Json]:
+        """Asks until there is an answer without calls. Returns the calls that nobody can answer here."""
+        messages = list(ask.messages)
+        while True:
+            if state.open_calls:
+                results, missing = answered_calls(state.open_calls, turn.results, state.used, work.given)
+                if missing:
+                    if not state.begun:
+                        state.begun = True
+                        await work.emit(ReplayBegun())
+                    return missing
+                state.used += state.open_calls
+                messages = results
+            branch = BranchPoint(work.replay.replay_id, state.at, turn.number, number, ask.until)
+            await self._send(work, work.make(ask, messages, branch), turn.number, state)
+            if not state.open_calls:
+                state.used = []
+                return []
+
+    async def _send(self, work: ReplayWork, request: ChatRequest, turn: int, state: _ReplayState) -> None:
+        """Sends one request and takes in what was stored of it."""
+        answer = not_paused(await self._pipeline.stream(request))
+        try:
+            if not state.begun:
+                state.begun = True
+                await work.emit(ReplayBegun())
+            await answer.send_to(_ReplayReceiver(work.emit, turn))
+        finally:
+            await answer.aclose()
+        stored = await self._store.find_completion(work.tenant, request.request_id)
+        message = _message(stored)
+        if stored is None or message is None:  # deleted meanwhile: the bill stays
+            raise ConversationNotFound("The conversation was deleted.", param="conversation_id")
+        replay = await self._replays.find(work.tenant, work.replay.conversation_id, work.replay.replay_id)
+        state.at, state.message, state.open_calls = replay.at_id, message, calls_of(message)
+        state.requests.append(stored.ledger)
+
+    @asynccontextmanager
+    async def _held(self, replay_id: str) -> AsyncIterator[None]:
+        """Holds the replay, which the caller has taken, until the end of the block. Whoever is told of its end may go
+        on with it at once."""
+        holding = asyncio.ensure_future(self._hold(replay_id))
+        try:
+            yield
+        finally:
+            holding.cancel()
+            await self._tasks.finished(self._noted(self._replays.release(replay_id), replay_id))
+
+    async def _hold(self, replay_id: str) -> None:
+        while True:
+            await asyncio.sleep(HOLD_SECONDS)
+            with contextlib.suppress(StorageUnavailable):
+                await self._replays.hold(replay_id)
+
+    async def _noted(self, note: Coroutine[Any, Any, None], replay_id: str) -> None:
+        try:
+            await note
+        except StorageUnavailable:
+            log.warning("replay_not_released", replay_id=replay_id)  # its time is over soon
+
+
+class _ReplayReceiver:
+    """Takes a streamed answer (adapter of `turn.streaming.Receiver`) and tells its text."""
+
+    writes_at_once = False
+
+    def __init__(self, emit: Emit, turn: int) -> None:
+        self._emit = emit
+        self._turn = turn
+
+    async def send(self, chunks: Chunks) -> None:
+        pieces = [
+            choice["delta"].get("content") for chunk in chunks for choice in chunk["choices"] if "delta" in choice
+        ]
+        text = "".join(piece for piece in pieces if isinstance(piece, str))
+        if text:
+            await self._emit(ReplayText(self._turn, text))
+
+    def write(self, chunks: Chunks) -> bool:
+        raise NotImplementedError("it is told that nothing is written at once")
+
+
+def _message(stored: StoredCompletion | None) -> Json | None:
+    choices = (stored.completion or {}).get("choices") if stored is not None else None
+    message = choices[0].get("message") if choices else None
+    return message if isinstance(message, dict) else None
+
+
+def _calls_under_way(messages: Sequence[PathMessage]) -> tuple[list[Json], list[Json]]:
+    """The calls of the last message, and those of the steps right before it, which were answered."""
+    bodies = [each.message.body for each in messages]
+    open_calls = calls_of(bodies[-1]) if bodies else []
+    used: list[Json] = []
+    for body in reversed(bodies[:-1]):
+        if body.get("role") not in RESULT_ROLES and not calls_of(body):
+            break
+        used += calls_of(body)
+    return open_calls, used

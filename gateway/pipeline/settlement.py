@@ -1,0 +1,320 @@
+"""Settles requests: their bill is made, turn and bill are committed, and those are told that learn from them. Whatever
+happens, there is a bill (guarantee §6)."""
+
+import asyncio
+from array import array
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from threading import Lock
+from typing import Any
+
+from gateway.billing.cost import estimated_cost, price_internal, total_cost
+from gateway.billing.metadata import add_bill, figures, response_metadata, with_plan
+from gateway.context.window.budget import output_limit
+from gateway.core import jsons
+from gateway.core.errors import GatewayError, InternalError, StorageUnavailable
+from gateway.core.formats.stream_record import StreamRecord
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.tasks import BackgroundTasks, offload_if
+from gateway.core.types.bill import anonymous
+from gateway.core.types.conversation import INSTRUCTION_ROLES
+from gateway.core.types.economy import COLD
+from gateway.core.types.items import BREAKPOINT
+from gateway.core.types.turn import TurnCommit
+from gateway.core.types.window import MEMORY_INDEX
+from gateway.inspection.prefix import MEMORY_CHANGED, REWORDED, SYSTEM_CHANGED, WINDOW_MOVED
+from gateway.pipeline.billing import UsageCount, bill, metadata_of, says
+from gateway.pipeline.commits import TurnCommits
+from gateway.pipeline.open_calls import OpenCalls
+from gateway.pipeline.parts import PipelineParts
+from gateway.pipeline.ranges import plain_parts
+from gateway.pipeline.running import RunningTurns
+from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, RequestRun, SettledRequest, UpstreamOutcome
+from gateway.pipeline.stored_turn import CHAIN_BYTES, TurnRecorder, plan_of, unlisted_in
+
+log = get_logger("gateway.pipeline.settlement")
+PAUSED = GatewayError("compaction")
+"""Why a request has no answer whose client wants to know first that room was made."""
+BRANCHED = "branched"
+"""The client has changed an earlier message, or goes on from one."""
+MARK = f'"{BREAKPOINT}"'.encode()
+MAX_KEPT = 2**20
+"""Digests, of 8 bytes each, that are kept; then those of conversations that were not asked for longest are dropped."""
+MAX_ENDS = 64
+"""Messages, the latest, behind which the request before may have ended."""
+
+
+class RequestSettlement:
+    """Accounts for requests and commits them."""
+
+    def __init__(self, *, parts: PipelineParts, match: str) -> None:
+        """`match`: by what conversations are recognised (`conversation.match`)."""
+        self.clock = parts.clock
+        self.metrics = parts.metrics
+        self.open_calls = OpenCalls(parts.store, parts.clock)
+        self.running = RunningTurns()
+        self.usage = UsageCount(parts.counters)
+        self._recorder = TurnRecorder(parts.store, match, parts.frames, parts.loops)
+        self._commits = TurnCommits(parts.store, parts.metrics, parts.hooks, parts.spans)
+        self._hooks = parts.features
+        self._tasks = BackgroundTasks()
+        self._prefixes = PromptPrefixes()
+        self._settling: dict[str, RequestRun] = {}
+
+    async def settle(self, run: RequestRun, outcome: UpstreamOutcome) -> SettledRequest:
+        """Makes the bill, and commits turn and bill in one transaction.
+
+        Raises:
+            StorageUnavailable: the turn could not be stored: the client must not be told that it was.
+        """
+        request_id = run.asked.request_id
+        self._settling[request_id] = run
+        try:
+            settled = await self._billed(run, outcome)
+            commit = await self._recorder.commit_of(settled)
+            run.commits()  # from here on it runs to its end, whoever leaves
+            await self._tasks.finished(self._written(run, commit, settled))
+            await self._learn(settled.attempted)
+            return settled
+        finally:
+            self._settling.pop(request_id, None)
+
+    async def _billed(self, run: RequestRun, outcome: UpstreamOutcome) -> SettledRequest:
+        attempted, request = run.attempted(outcome), run.prepared.request
+        primary = await self.usage.priced(run, outcome) if attempted.is_called else None
+        if primary is not None:
+            run.wrote(int(primary[0]["completion_tokens"]))
+        unlisted = await unlisted_in(run.prepared)
+        settled = bill(attempted, primary, self.clock.monotonic(), unlisted)
+        request.log_facts.update(figures(settled.known))
+        for hook in self._hooks.on_bill:
+            settled = await hook(settled)
+        return settled
+
+    async def _written(self, run: RequestRun, commit: TurnCommit, settled: SettledRequest) -> None:
+        try:
+            await self._commits.commit(commit, run.prepared.request.admission, "turn_not_stored")
+            await self._recorder.keep(settled)
+        except StorageUnavailable:
+            raise
+        except Exception:  # the answer cannot be stored as it is; its bill still can
+            run.commits(now=False)
+            raise
+        finally:
+            if run.is_committing:
+                self.running.leave(run)
+
+    async def _learn(self, attempted: AttemptedRequest) -> None:
+        if attempted.outcome.status == "failed":
+            return
+        prepared = attempted.prepared
+        reason = await offload_if(prepared.request.size >= CHAIN_BYTES, self._prefixes.broken, prepared)
+        if reason is not None:
+            self.metrics.prefix_broken(prepared.asked.model, reason)
+
+    @asynccontextmanager
+    async def recording_failure(self, run: RequestRun, record: StreamRecord | None = None) -> AsyncIterator[None]:
+        """Records what a request cost, and what was delivered of it, if the body fails or is cancelled.
+
+        Args:
+            record: of a stream, what was delivered so far.
+        """
+        try:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            self.abandon(run, record)
+            raise
+        except GatewayError as error:
+            recorded = self._may_record(run) and await self._failure_recorded(run, record, error)
+            if recorded and run.prepared.conversation_id:
+                error.headers = {**error.headers, "x-conversation-id": run.prepared.conversation_id}
+            raise
+        except Exception as error:  # a fault of our own must not lose the bill, nor show its insides
+            log.fault("exchange_failed", error, request_id=run.asked.request_id)
+            fault = InternalError("The gateway failed to answer this request.")
+            if self._may_record(run):
+                await self._failure_recorded(run, record, fault)
+            raise fault from error
+
+    def abandon(self, run: RequestRun, record: StreamRecord | None = None) -> None:
+        """Records a request whose client has left; does nothing once it is settled."""
+        if self._may_record(run):
+            self._tasks.start(self._record_failure(run, record, None))
+
+    async def paused(self, run: RequestRun) -> None:
+        """Records what a request cost for which no model is asked, as room was made for it."""
+        if self._may_record(run):
+            await self._failure_recorded(run, None, PAUSED)
+
+    def _may_record(self, run: RequestRun) -> bool:
+        """Whether the caller is to record the failure. What leaves no bill gives back what it held."""
+        if not run.has_cost and not run.is_committing:
+            self.running.leave(run)
+            if run.asked.admission is not None:
+                run.asked.admission.closed()
+            if run.opened:
+                self.open_calls.close(run.asked.request_id)
+        return run.gives_up()
+
+    async def _failure_recorded(self, run: RequestRun, record: StreamRecord | None, error: GatewayError) -> bool:
+        """`_record_failure`, to its end: nobody else does it if the client leaves meanwhile."""
+        return await self._tasks.finished(self._record_failure(run, record, error))
+
+    async def _record_failure(self, run: RequestRun, record: StreamRecord | None, error: GatewayError | None) -> bool:
+        """Records a turn that did not end well: `partial` if something was delivered, else `failed`. Returns whether it
+        could be stored."""
+        code = error.code if error else "client_disconnected"
+        if error is not None:
+            self.metrics.upstream_failed(run.prepared.request.model, error)
+        said, failed = run.said, UpstreamOutcome.failed(code, error, is_out=run.attempted().is_out)
+        usage = failed.usage or said.usage or next(iter(run.reported), None)
+        failed = replace(failed, usage=usage, charged=failed.charged or says(said))
+        outcome = failed
+        if record is not None and record.begun and run.is_delivered:
+            told = error.body()["error"] if error is not None else None
+            outcome = replace(failed, status="partial", completion=record.completion(), error=told)
+        try:
+            for each in (outcome, failed):
+                try:
+                    await self.settle(run, each)
+                    return each is outcome
+                except StorageUnavailable:
+                    log.warning("turn_not_stored", request_id=run.asked.request_id, status=each.status)
+                    break
+                except Exception as fault:  # noqa: BLE001 - whatever is wrong with the answer, the bill is kept
+                    log.fault("turn_not_kept", fault, request_id=run.asked.request_id)
+                    run.turn_to(replace(run.prepared, context=None))
+        finally:
+            self.running.leave(run)
+            if not run.is_committing and run.asked.admission is not None:
+                run.asked.admission.closed()
+        return False
+
+    async def estimate(self, run: RequestRun, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        """The answer to a dry run: the messages that would go up, the bill of internal models, and the least and most
+        that the primary call would cost."""
+        prepared = run.prepared
+        if prepared.history is None or prepared.history.created:
+            prepared = replace(prepared, conversation_id=None)
+        request, facts = prepared.request, prepared.facts
+        most = output_limit(request.forward)[1] or facts.max_output_tokens
+        most = most * request.choices if most else None
+        # It loads a vocabulary at first, and a prompt may be long: streams of other requests must not wait for that.
+        prompt = await asyncio.to_thread(self.usage.prompt_tokens, prepared)
+        tier = request.forward.get("service_tier")
+        costs = estimated_cost(facts.prices, prompt, most, tier if isinstance(tier, str) else None)
+        attempted = run.attempted(prepared=prepared)
+        calls, known = tuple(map(price_internal, attempted.internal)), metadata_of(attempted, self.clock.monotonic())
+        add_bill(known, calls, total_cost(calls))
+        return {
+            "object": "context.dry_run",
+            "model": prepared.asked.model,
+            "messages": messages,
+            "response_metadata": with_plan(response_metadata(known), plan_of(prepared)),
+            "estimated_cost": costs,
+            "prompt_tokens": prompt,
+        }
+
+    async def bill_dry_run(self, run: RequestRun) -> None:
+        """Records the bill of a dry run's internal models, and why they were asked; nothing else is kept of it
+        (guarantee §5) but, for messages that are sent elsewhere, their frame."""
+        context = run.prepared.context
+        if run.internal and context is not None:
+            records = [anonymous(record) for record in context.utilization.artifacts_processed]
+            context = replace(context, utilization=replace(context.utilization, artifacts_processed=records))
+            run.turn_to(replace(run.prepared, context=context, conversation_id=None))
+            await self.settle(run, UpstreamOutcome("complete"))
+        elif run.asked.options.sent_elsewhere:
+            await self._recorder.keep_frame(run.prepared)
+
+    async def drain(self, seconds: float) -> None:
+        """Waits at shutdown for what is still being recorded. Bills that the storage does not take by then go to the
+        log."""
+        writing = await self._commits.drain(seconds, self._tasks)
+        await self.open_calls.drain(seconds)
+        for request_id in self._settling.keys() - writing:  # it was still being counted
+            model = self._settling[request_id].prepared.request.model
+            log.warning("bill_not_recorded", request_id=request_id, model=model)
+
+
+class PromptPrefixes:
+    """Tells requests that do not begin with what the one before in their conversation forwarded: from there on a
+    provider's prompt cache is of no use to them (guarantee §4 I7).
+
+    What this process forwarded last of each conversation to each model, as a digest of each message and all before
+    it; the digests are of this process alone."""
+
+    def __init__(self, most: int = MAX_KEPT) -> None:
+        self._most, self._kept = most, 0
+        self._sent: OrderedDict[tuple[Hashable, ...], array[int]] = OrderedDict()
+        self._lock = Lock()
+
+    def broken(self, prepared: PreparedRequest) -> str | None:
+        """Why a request does not begin with what the one before it forwarded; None if it does, or nothing is known of
+        one. A request that ends earlier than that, and is the same so far, breaks nothing; nor does a pass after the
+        provider's cache has expired."""
+        names = _names(prepared)
+        if not names:
+            return None
+        messages = prepared.messages
+        sent = array("q", digests(messages))
+        with self._lock:
+            before = next((found for name in names if (found := self._sent.get(name)) is not None), array("q"))
+            self._kept += len(sent) - len(self._sent.pop(names[0], ()))
+            self._sent[names[0]] = sent
+            while self._kept > self._most and len(self._sent) > 1:
+                self._kept -= len(self._sent.popitem(last=False)[1])
+        pairs = zip(before, sent, strict=False)
+        index = next((number for number, (one, other) in enumerate(pairs) if one != other), None)
+        economy = prepared.context.economy if prepared.context is not None else None
+        is_free = economy is not None and economy.passed == COLD
+        return None if index is None or is_free else _why(prepared, messages, index)
+
+
+def _names(prepared: PreparedRequest) -> list[tuple[Hashable, ...]]:
+    """What a request's messages are kept under, and then what those of the one before may be: of a conversation that is
+    not stored, where in what its client sends it ended. Chats that have no answer yet may be anybody's."""
+    asked = prepared.asked
+    if prepared.conversation_id is not None:
+        return [(prepared.conversation_id, prepared.request.model)]
+    if asked.options.mode == "off" or asked.options.dry_run:
+        return []
+    said = [message for message in asked.messages if message["role"] not in INSTRUCTION_ROLES]
+    first = next((index for index, message in enumerate(said) if message["role"] == "assistant"), len(said))
+    ends = digests(said)[first:][-MAX_ENDS:]
+    return [(asked.caller.tenant, prepared.request.model, end) for end in reversed(ends)]
+
+
+def digests(messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Of each message with all before it. Breakpoints of prompt caches, which move on, are no part of a message."""
+    found, last = [], 0
+    for message in messages:
+        try:
+            said: Hashable = hash(frozenset(message.items()))  # texts know their hashes
+        except TypeError:  # parts or calls
+            said = _nested(message)
+        last = hash((last, said))
+        found.append(last)
+    return found
+
+
+def _nested(message: Mapping[str, Any]) -> bytes:
+    raw = jsons.canonical(message)
+    if MARK not in raw:
+        return raw
+    plain = {name: value for name, value in message.items() if name != BREAKPOINT}
+    return jsons.canonical({**plain, "content": plain_parts(message.get("content"))})
+
+
+def _why(prepared: PreparedRequest, messages: Sequence[Mapping[str, Any]], index: int) -> str:
+    """The reason, by the first message that is another."""
+    context, history = prepared.context, prepared.history
+    if messages[index]["role"] in INSTRUCTION_ROLES:
+        return SYSTEM_CHANGED
+    if context is not None and context.material is not None and context.fitted.new_pass:
+        if context.fitted.forwarded.indexes[index] == MEMORY_INDEX:
+            return MEMORY_CHANGED
+        return WINDOW_MOVED if context.fitted.selection.first != context.material.frozen_first else REWORDED
+    return REWORDED if history is None or history.at_head else BRANCHED

@@ -1,0 +1,430 @@
+"""The stages of a request: prepared, attempted, settled (ADR 33).
+
+A stage is a frozen value: nobody writes into what another has made. What grows while a request runs, as its client may
+leave and its process may end at any moment, stands in its `RequestRun`, which is only added to.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import partial
+from typing import Any, TypeVar
+
+from gateway.billing.metadata import in_answer, with_citations
+from gateway.context.assembly.hosted_files import NO_OWN_FILES, OwnFiles
+from gateway.context.planner import PlanResult
+from gateway.context.report import BuiltContext
+from gateway.context.window.budget import PromptBudget
+from gateway.conversations.frames import without_provider_fields
+from gateway.core import jsons
+from gateway.core.errors import GatewayError
+from gateway.core.formats.stream_record import StreamRecord
+from gateway.core.ids import new_id
+from gateway.core.types.bill import FAILED_TRY, CallCost, InternalCall, ResponseMetadata
+from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts
+from gateway.core.types.conversation import ConversationHistory
+from gateway.core.types.economy import BranchCosts
+from gateway.core.types.entities import NotedThings
+from gateway.core.types.frames import KeptFrame
+from gateway.core.types.recall import RecallRounds
+from gateway.core.types.routing import RoutingCandidates
+from gateway.core.types.turn import TurnStatus
+from gateway.core.types.upstream import CallScope
+from gateway.upstream.routing.fallbacks import Kind
+
+T = TypeVar("T")
+WHO_ANSWERED = "x-gateway-model"
+"""The header that names the model that answered instead of another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request is asked.
+
+    Attributes:
+        model: the name that it is asked by; it may be another than the request's.
+        chosen: the one of the candidates that is asked.
+        number: how many targets the request has turned to before.
+        origin: of the first of them, once it is another.
+        kind: why another model is to answer than the one before; None: it is the same.
+    """
+
+    model: str
+    candidates: RoutingCandidates
+    chosen: ModelDeployment
+    number: int = 0
+    origin: str | None = None
+    kind: Kind | None = None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is of another origin than the first: thoughts that are bound to that stay behind."""
+        return self.origin is not None and self.chosen.origin != self.origin
+
+
+@dataclass(frozen=True, slots=True)
+class TargetWire:
+    """How a target is spoken to: `deployment` is the chosen one as it speaks the request's API, `fallback` the same by
+    chat completions, should it turn out not to. `asks_usage`: it takes `stream_options`, as far as is known."""
+
+    deployment: ModelDeployment
+    fallback: ModelDeployment | None = None
+    asks_usage: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A request that is ready to be sent to one target.
+
+    `history` and `context` are None where a request is only passed on. `history` is also None when the request
+    continues nothing stored and will not be stored. Both are None until preparation has filled them.
+    """
+
+    asked: ChatRequest
+    """The request as it came: `request` is what became of it for the target."""
+    request: ChatRequest
+    target: Target
+    wire: TargetWire
+    facts: ModelFacts
+    budget: PromptBudget
+    history: ConversationHistory | None = None
+    context: BuiltContext | None = None
+    own: OwnFiles = NO_OWN_FILES
+    """Files kept here that go up in the place of their ids, where there is no `context` to say so."""
+    recall: RecallRounds | None = None
+    """The rounds in which its model reads what is left out, where it has the tool for it."""
+    kept_frame: KeptFrame | None = None
+    """What its model was sent before, where its conversation is not stored."""
+    refused_budget: PromptBudget | None = None
+    """The budget of a first prompt that upstream refused as too long; the request was then fitted once more."""
+    surplus: int = 0
+    """By how many tokens features make the prompt longer than its count, as by masking; negative if shorter."""
+    conversation_id: str | None = None
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """What is forwarded."""
+        found = self.context.fitted.forwarded.messages if self.context else list(self.request.messages)
+        return without_provider_fields(found) if self.target.is_foreign else found
+
+    @property
+    def rounds(self) -> tuple[dict[str, Any], ...]:
+        """What stands behind them in a call that follows rounds of the tool `recall`."""
+        return self.recall.messages if self.recall is not None else ()
+
+    @property
+    def plan(self) -> PlanResult | None:
+        """What a planner was asked for: no planner is asked twice."""
+        return self.context.plan if self.context is not None else None
+
+    @property
+    def is_instead(self) -> bool:
+        """Whether another model is asked than the one that the request names."""
+        return self.request.model != self.asked.model
+
+    def headers(self, answer: dict[str, str]) -> dict[str, str]:
+        """The headers of an answer, with who gave it where that is not whom the request names."""
+        return {**answer, WHO_ANSWERED: self.request.model} if self.is_instead else answer
+
+
+@dataclass(frozen=True, slots=True)
+class PausedRequest:
+    """Room was made for a request, and its client wants to know that before its model is asked. `at` is the stored
+    message behind which it goes on."""
+
+    request: ChatRequest
+    at: str | None
+
+
+def not_paused(result: T | PausedRequest) -> T:
+    """What came of a request that asks for no pauses."""
+    if isinstance(result, PausedRequest):
+        raise TypeError("a request that asks for no pauses was paused")
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """One try of the primary model, mended refusals included.
+
+    Attributes:
+        route: of the deployment that was asked.
+        began_at: on the monotonic clock, in seconds.
+        cost: once it is accounted for: of a failed one that was followed by another, and of a round of `recall`.
+        error: how it failed.
+        is_over: it is accounted for; `cost` is None where it was free.
+    """
+
+    target: Target
+    route: str
+    began_at: float
+    cost: CallCost | None = None
+    error: GatewayError | None = None
+    is_over: bool = False
+
+    @property
+    def is_round(self) -> bool:
+        """Whether it was answered, and the model was to be asked again."""
+        return self.cost is not None and self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamOutcome:
+    """The model's answer as OpenAI shapes it, and usage as upstream reported it (None if it did not). `charged`: the
+    provider may charge for the call."""
+
+    status: TurnStatus
+    completion: dict[str, Any] | None = None
+    usage: dict[str, Any] | None = None
+    error_code: str | None = None
+    charged: bool = True
+    error: dict[str, Any] | None = None
+    """The error that its client was told, where it broke off by one."""
+
+    @classmethod
+    def of(cls, answer: JsonAnswer) -> "UpstreamOutcome":
+        """The outcome of an answer that is not streamed."""
+        usage = answer.body.get("usage")
+        return cls("complete", answer.body, usage if isinstance(usage, dict) else None)
+
+    @classmethod
+    def failed(cls, code: str | None, error: GatewayError | None, *, is_out: bool) -> "UpstreamOutcome":
+        """The outcome of a call that gave its client nothing. `error` None: the client has left. `is_out`: see
+        `AttemptedRequest.is_out`."""
+        if error is None:
+            return cls("failed", error_code=code, charged=is_out)
+        return cls("failed", usage=error.usage, error_code=code, charged=is_out and error.may_be_charged)
+
+    @classmethod
+    def of_stream(
+        cls, record: StreamRecord, status: TurnStatus = "complete", error: str | None = None
+    ) -> "UpstreamOutcome":
+        """The outcome of what a stream delivered. Usage that is reported before the end counts only part of it."""
+        whole = status == "complete" or record.asked_are_finished
+        return cls(status, record.completion(), record.usage if whole else None, error)
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        """The choices that have a message."""
+        choices = (self.completion or {}).get("choices") or ()
+        return [choice for choice in choices if isinstance(choice.get("message"), dict)]
+
+
+SO_FAR = UpstreamOutcome("partial")
+"""Of a request that is still being answered."""
+SILENT = partial(UpstreamOutcome, "failed")
+"""Of a call that has said nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptedRequest:
+    """A request, all that was asked for it, and what came of it: what its bill is made of.
+
+    Attributes:
+        failed: what calls cost that another followed, each priced as its own deployment charges: tries that failed, and
+            rounds at a target that was then left.
+        paid: the rounds that are over, each priced.
+        internal: calls of internal models in their order. They are billed whatever becomes of the request.
+        route: the name that was asked for, and all that were asked, in their order.
+    """
+
+    prepared: PreparedRequest
+    completion_id: str
+    attempts: tuple[FailedAttempt, ...]
+    failed: tuple[CallCost, ...]
+    paid: tuple[CallCost, ...]
+    internal: tuple[InternalCall, ...]
+    route: list[str]
+    outcome: UpstreamOutcome
+    upstream_id: str | None
+    warnings: tuple[str, ...]
+    timings: dict[str, float]
+
+    @property
+    def is_called(self) -> bool:
+        """Whether the last call to the primary model is still to be priced: it was begun, and is neither a finished
+        recall round nor a failed try that was followed."""
+        return bool(self.attempts) and not self.attempts[-1].is_over
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the provider may charge for the last call: it is still running, or it failed and its cost is not
+        booked yet."""
+        error = self.attempts[-1].error if self.attempts else None
+        return self.is_called and (error is None or error.may_be_charged)
+
+    @property
+    def sent_at(self) -> float | None:
+        """When the model was asked for the last answer: its first try."""
+        found, is_over = None, True
+        for each in self.attempts:
+            found = each.began_at if is_over else found
+            is_over = each.is_round
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class SettledRequest:
+    """The bill of a request.
+
+    `metadata` is `response_metadata` as it is stored, `document` the same as JSON, `known` the same as it was computed;
+    `usage` has OpenAI's fields and the cost; `total` is in USD, None if a price is unknown; `cited` what its answer
+    cites, and how many names were dropped (`models.turn.CITED`), where that was asked for: content, no ledger has it.
+    """
+
+    attempted: AttemptedRequest
+    known: ResponseMetadata
+    metadata: dict[str, Any]
+    document: bytes
+    calls: tuple[CallCost, ...]
+    usage: dict[str, Any]
+    total: Decimal | None
+    costs: BranchCosts | None = None
+    """What its branch has cost with it."""
+    cited: dict[str, Any] | None = None
+    things: NotedThings | None = None
+    """What is to be remembered of its turn."""
+
+    def fields(self) -> dict[str, Any]:
+        """The top-level fields that an answer or a finish chunk gets."""
+        told = with_citations(in_answer(self.metadata), self.cited)
+        document = self.document if told is self.metadata else jsons.dumps(told)
+        return answer_fields(jsons.Fragment(document), self.known)
+
+
+def answer_fields(metadata: Any, known: ResponseMetadata) -> dict[str, Any]:
+    """The fields of an answer beside OpenAI's, around its `response_metadata`."""
+    conversation = {"conversation": {"id": known.conversation_id}} if known.conversation_id else {}
+    return {"response_metadata": metadata, **conversation, **({"agent": known.agent} if known.agent else {})}
+
+
+class RequestRun:
+    """What has happened to one request so far. It is only added to, so that a bill can be made of it at any moment."""
+
+    def __init__(self, opened: PreparedRequest) -> None:
+        self.asked = opened.asked
+        self.prepared = opened
+        """The request as it was prepared last."""
+        self.completion_id = new_id("chatcmpl-")
+        self.internal: list[InternalCall] = []
+        self.asking: list[InternalCall] = []
+        """Calls of internal models that were begun, each as its prompt alone."""
+        self.warnings: list[str] = []
+        """What calls of models have to say, such as that a guard failed."""
+        self.reported: list[dict[str, Any]] = []
+        """The usage of the last call, where its answer has come whole and is still looked at."""
+        self.timings: dict[str, float] = {}
+        self.opened: tuple[Any, ...] = ()
+        """Which calls the storage knows of, should this process die."""
+        self.upstream_id: str | None = None
+        self.written = 0
+        """Tokens of its answer, once they are known."""
+        self.is_delivered = False
+        """Something of a streamed answer has gone to the client."""
+        self.is_committing = False
+        """Its commit is under way: it runs to its end, whoever leaves."""
+        self._is_given_up = False
+        self._attempts: list[FailedAttempt] = []
+        self._said: Callable[[], UpstreamOutcome] = SILENT
+
+    @property
+    def said(self) -> UpstreamOutcome:
+        """What the last call has said so far, whether or not it has gone to the client; usage as of `UpstreamOutcome`."""
+        return self._said()
+
+    @property
+    def scope(self) -> CallScope:
+        """For whom models are called."""
+        return CallScope(
+            self.asked.caller,
+            self.asked.request_id,
+            calls=self.internal,
+            warnings=self.warnings,
+            reported=self.reported,
+        )
+
+    @property
+    def has_cost(self) -> bool:
+        """Whether any model was called for it."""
+        return bool(self._attempts or self.internal)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether what became of it is being written down."""
+        return self.is_committing or self._is_given_up
+
+    def attempted(self, outcome: UpstreamOutcome = SO_FAR, prepared: PreparedRequest | None = None) -> AttemptedRequest:
+        """What it is by now.
+
+        Args:
+            prepared: for another target, which is to be asked next.
+        """
+        prepared = prepared or self.prepared
+        number, route = prepared.target.number, prepared.wire.deployment.route
+        left = {each.target.number: each.route for each in self._attempts if each.target.number < number}
+        failed, paid = [], []
+        for each in self._attempts:
+            if each.cost is not None and each.error is None and each.target.number == number:
+                paid.append(each.cost)
+            elif each.cost is not None:
+                failed.append(replace(each.cost, purpose=FAILED_TRY))
+        name = outcome.completion.get("id") if outcome.completion is not None else None
+        return AttemptedRequest(
+            prepared,
+            self.completion_id,
+            tuple(self._attempts),
+            failed=tuple(failed),
+            paid=tuple(paid),
+            internal=tuple(self.internal),
+            route=[self.asked.model, *left.values(), route],
+            outcome=outcome,
+            upstream_id=name if isinstance(name, str) else self.upstream_id,
+            warnings=tuple(self.warnings),
+            timings=self.timings,
+        )
+
+    def turn_to(self, prepared: PreparedRequest) -> None:
+        """Goes on with the request as it is prepared now. What was paid for stays on the bill."""
+        self.prepared = prepared
+
+    def began(self, at: float) -> None:
+        """The model is asked from here on: there is a bill, even if the client leaves."""
+        prepared, self._said = self.prepared, SILENT
+        self.reported.clear()
+        self._attempts.append(FailedAttempt(prepared.target, prepared.wire.deployment.route, at))
+
+    def failed(self, error: GatewayError) -> None:
+        """The last try has failed; what it may have cost is not accounted for."""
+        self._attempts[-1] = replace(self._attempts[-1], error=error)
+        self._said = partial(UpstreamOutcome, "failed", usage=error.usage)
+
+    def followed(self, cost: CallCost | None) -> None:
+        """The last try has cost so much (None: it was free), and another follows: it failed, or it was a round of the
+        tool `recall`."""
+        self._attempts[-1] = replace(self._attempts[-1], cost=cost, is_over=True)
+
+    def hears(self, said: Callable[[], UpstreamOutcome]) -> None:
+        """The last call is answered by this, as far as it has come."""
+        self._said = said
+
+    def named(self, upstream_id: str) -> None:
+        """Upstream calls the answer so."""
+        self.upstream_id = upstream_id
+
+    def delivered(self) -> None:
+        """Something of the answer has gone to the client."""
+        self.is_delivered = True
+
+    def wrote(self, tokens: int) -> None:
+        """The answer has so many tokens."""
+        self.written = tokens
+
+    def gives_up(self) -> bool:
+        """Whether the caller is to record that it failed: once, if any model was called and no commit is under way."""
+        first = self.has_cost and not self.is_ending
+        self._is_given_up = self._is_given_up or first
+        return first
+
+    def commits(self, *, now: bool = True) -> None:
+        """Its commit begins, or (`now` False) has failed so that another has to follow."""
+        self.is_committing = now

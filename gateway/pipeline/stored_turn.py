@@ -1,0 +1,429 @@
+"""What is stored of a settled request: its bill, new messages, answers, attachments, chain keys; and what is known of
+its conversation where none of that is kept."""
+
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from gateway.billing.cost import ledger_figures
+from gateway.context.planning.loops import ToolLoops
+from gateway.context.report import BuiltContext
+from gateway.context.window.counting import PromptCounter
+from gateway.conversations.matching import end_user_of, sent_chain, sent_instructions, users_of
+from gateway.core.errors import StorageUnavailable
+from gateway.core.formats.anthropic.serializer import canonical_calls
+from gateway.core.ids import answer_id, new_id
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.tasks import offload_if
+from gateway.core.types.chain import (
+    START,
+    ChainDigest,
+    ChainKey,
+    ChainKeys,
+    call_digest,
+    call_ids,
+    chain_digests,
+    content_text,
+    extended,
+    in_one_text,
+    is_step,
+    message_digest,
+    says_nothing,
+)
+from gateway.core.types.chat import ChatRequest
+from gateway.core.types.conversation import (
+    INLINE_MESSAGES,
+    ConversationHistory,
+    ConversationMessage,
+    ConversationRef,
+    TokenCounts,
+)
+from gateway.core.types.economy import BranchCosts
+from gateway.core.types.items import BETWEEN, SIGNED, said_apart
+from gateway.core.types.omitted_records import OmittedRecords, unlisted_among
+from gateway.core.types.tool_steps import RESULT_ROLES, open_step, without_calls
+from gateway.core.types.turn import ASKED, BROKE, LedgerEntry, NewAnswer, StoredTurn, TurnCommit
+from gateway.core.types.window import WindowInputs
+from gateway.pipeline.new_frame import new_frame
+from gateway.pipeline.payload import as_it_goes_up, with_binding
+from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, SettledRequest, UpstreamOutcome
+from gateway.pipeline.unstored_frames import UnstoredFrames
+from gateway.storage.store import ConversationStore
+
+log = get_logger("gateway.pipeline.stored_turn")
+CHAIN_BYTES = 2**20
+"""The chain of a larger body is hashed in a thread."""
+
+
+class TurnRecorder:
+    """Makes of a settled request what is committed of it."""
+
+    def __init__(
+        self, store: ConversationStore, match: str, frames: UnstoredFrames | None, loops: ToolLoops | None
+    ) -> None:
+        self._store = store
+        self._match = match
+        self._frames = frames
+        self._loops = loops
+
+    async def commit_of(self, settled: SettledRequest) -> TurnCommit:
+        """Turn and bill, for one transaction."""
+        attempted, prepared = settled.attempted, settled.attempted.prepared
+        outcome, request = attempted.outcome, prepared.request
+        is_stored = prepared.conversation_id and prepared.context is not None
+        turn = await self._turn(settled) if is_stored else None
+        chains = await self._chains(attempted)
+        entry = LedgerEntry(
+            request_id=request.request_id,
+            tenant=request.caller.tenant,
+            conversation_id=prepared.conversation_id,
+            completion_id=attempted.completion_id,
+            model=prepared.asked.model,
+            status=outcome.status,
+            stream=request.stream,
+            created_at=request.arrived_at,
+            metadata=settled.metadata,
+            document=settled.document,
+            calls=settled.calls,
+            error_code=outcome.error_code,
+            end_user=end_user_of(request.forward, request.caller),
+            agent=request.agent.agent_id if request.agent is not None else None,
+            key_id=request.caller.key_id,
+            project=request.caller.project,
+            endpoint=request.api,
+            figures=ledger_figures(settled.metadata, settled.calls),
+        )
+        return TurnCommit(entry, turn, chains, request.claim)
+
+    async def keep(self, settled: SettledRequest) -> None:
+        """Keeps in the cache, once they are committed, what later requests need of turns that are not stored. A fault
+        costs a fresh fit, not the answer."""
+        prepared, outcome = settled.attempted.prepared, settled.attempted.outcome
+        if outcome.status == "failed":
+            return
+        try:
+            await self.keep_frame(prepared, settled.costs)
+            await self._note_loop(prepared, outcome)
+        except Exception as fault:  # noqa: BLE001
+            log.fault("turn_not_cached", fault, request_id=prepared.request.request_id)
+
+    async def keep_frame(self, prepared: PreparedRequest, costs: BranchCosts | None = None) -> None:
+        """Keeps what a request forwarded of a conversation that is not stored."""
+        if self._frames is not None:
+            await self._frames.keep(prepared, costs)
+
+    async def _turn(self, settled: SettledRequest) -> StoredTurn:
+        prepared = settled.attempted.prepared
+        messages = prepared.history.messages if prepared.history else ()
+        large = len(messages) >= INLINE_MESSAGES
+        return await offload_if(large, stored_turn, settled)
+
+    async def _chains(self, attempted: AttemptedRequest) -> tuple[ChainKey, ...]:
+        """The keys by which the conversation is recognised; stored also where no content is (guarantee §3.2)."""
+        if self._match == "off" or attempted.outcome.status == "failed":
+            return ()
+        try:
+            secret = await self._store.secret()
+        except StorageUnavailable:
+            return ()  # nothing can be stored, so nothing can be recognised
+        large = attempted.prepared.request.size >= CHAIN_BYTES
+        return await offload_if(large, chain_keys, attempted.prepared, attempted.outcome, secret)
+
+    async def _note_loop(self, prepared: PreparedRequest, outcome: UpstreamOutcome) -> None:
+        if self._loops is None:
+            return
+        request, history = prepared.request, prepared.history
+        messages = request.messages if history is None else [message.body for message in history.messages]
+        answers = [choice["message"] for choice in outcome.answers]
+        await self._loops.note(request.caller.tenant, messages, answers, asked=prepared.plan is not None)
+
+
+async def unlisted_in(prepared: PreparedRequest) -> OmittedRecords | None:
+    """What need not stand in the stored bill, as stored messages tell it again (ADR 19)."""
+    history, context = prepared.history, prepared.context
+    if context is None or context.material is None or prepared.conversation_id is None:
+        return None
+    if history is None or history.unproven:  # what such a client sent need not be, to the letter, what is stored
+        return None
+    records, material = context.utilization.artifacts_processed, context.material
+    if not any(record.standing for record in records):
+        return None
+    large = len(material.messages) >= INLINE_MESSAGES
+    return await offload_if(large, unlisted_among, records, material.messages, material.current, history.notes)
+
+
+def stored_turn(settled: SettledRequest) -> StoredTurn:
+    """What is added to the conversation. A failed turn keeps its messages for the audit and has no answer.
+
+    A trailing assistant message is a prefill: stored is prefill plus completion (guarantee §3.4). What is delivered to
+    an agent with sections is a message of its own (§11.3).
+    """
+    attempted, prepared, outcome = settled.attempted, settled.attempted.prepared, settled.attempted.outcome
+    request, history, built = prepared.request, prepared.history, prepared.context
+    if history is None or built is None or prepared.conversation_id is None:
+        raise ValueError("a request without a conversation leaves no turn")
+    new = [m.stored_as(new_id("msg_"), request.arrived_at) for m in history.new_messages]
+    frame = None
+    if built.material is not None:
+        new = _with_block(new, built, built.material, history)
+        frame = new_frame(request.model, history, built, built.material, new)
+    chain = chain_of(prepared)
+    prefill = new.pop() if chain.prefill is not None and outcome.status != "failed" else None
+    digests = (*chain.digests, *(chain.end for _ in new[len(chain.digests) :]))  # the prefill of a failed turn is kept
+    answers = []
+    for number, choice in enumerate((outcome.completion or {}).get("choices", ())):
+        if outcome.status != "failed" and isinstance(choice.get("message"), dict):
+            answers.append(_new_answer(choice, number, chain, settled))
+    answers.sort(key=lambda answer: answer.choice)
+    turn = StoredTurn(
+        conversation_id=prepared.conversation_id,
+        created=history.created and history.session is None,  # a session's conversation is there when it is claimed
+        parent_id=history.parent_id,
+        at_head=history.at_head,
+        instructions=history.instructions,
+        new_messages=tuple(new),
+        answers=tuple(answers),
+        attachments=built.new_attachments,
+        completion=_completion(attempted),
+        completion_metadata=request.metadata,
+        completion_plan=_beside_answer(prepared, settled.cited),
+        prefilled=prefill is not None,
+        cached=built.cached,
+        base=chain.base,
+        digests=digests,
+        branch_restores=history.branch_restores,
+        unproven=history.unproven,
+        frame=frame,
+        profile=profile["mode"] if (profile := built.utilization.profile) else None,
+        pins=_pins(request, history, new) if outcome.status != "failed" else (),
+        things=settled.things,
+        branch=request.conversation.branch,
+        retention_days=request.caller.key.retention_days if request.caller.key is not None else None,
+        open_step=open_step(history.messages[: history.stored]) if new and new[0].role in RESULT_ROLES else (),
+    )
+    return with_counts(turn, built.counting)
+
+
+def _pins(request: ChatRequest, history: ConversationHistory, new: list[ConversationMessage]) -> tuple[str, ...]:
+    """The messages that the request pins, new and stored ones."""
+    if not request.pinned:
+        return ()
+    messages = (*history.messages[: history.stored], *new)
+    return tuple(message.message_id for message in messages if message.pinned and message.message_id)
+
+
+def chain_keys(prepared: PreparedRequest, outcome: UpstreamOutcome, secret: bytes) -> tuple[ChainKey, ...]:
+    """The keys by which an answered request is recognised: keyed digests of its chain with each of its answers."""
+    if outcome.status == "failed" or outcome.completion is None:
+        return ()
+    caller = prepared.request.caller
+    keys = ChainKeys(secret, caller.tenant, users_of(prepared.request.forward, caller))
+    chains, attached = _chains_of(prepared), _attached(prepared)
+    found: list[ChainKey] = []
+    for chain, choice in product(chains, outcome.answers):
+        message, answer, status = _messages(choice, outcome, chain.prefill)
+        whole = keys.whole(extended(chains[-1].end, message, status=status).path, attached)
+        if is_step(message):
+            ids = call_ids(message)
+            found += [keys.key(said, ids, whole) for said in chain.call_digests(message, answer)]
+        elif not says_nothing(message, status):
+            digests = chain.digests_after(message, answer, status)
+            found += [keys.key(digest.said, whole=whole) for digest in digests]
+    return tuple(dict.fromkeys(found))
+
+
+def _attached(prepared: PreparedRequest) -> list[str]:
+    """What is attached to the chain of a request, each by its content and title."""
+    history, built = prepared.history, prepared.context
+    known = (*history.attachments, *history.unsent_attachments) if history is not None else ()
+    new = built.new_attachments if built is not None else ()
+    return [f"{artifact.content_id} {artifact.title or ''}" for artifact in (*known, *new)]
+
+
+def _with_block(
+    new: list[ConversationMessage], built: BuiltContext, material: WindowInputs, history: ConversationHistory
+) -> list[ConversationMessage]:
+    """The new messages, the current one with the block that was forwarded at its head, unless a frame holds that."""
+    current = material.current - (len(material.messages) - len(new))
+    block = built.fitted.forwarded
+    is_in_frame = built.fitted.new_pass or history.frame is not None
+    if block.rendered is not None and 0 <= current < len(new) and not is_in_frame:
+        new[current] = replace(new[current], rendered=block.rendered, shown_in_full=block.shown_in_full)
+    return new
+
+
+def plan_of(prepared: PreparedRequest) -> dict[str, Any] | None:
+    """What the planner said, followed or not; None where none was asked or none answered. It is content."""
+    result = prepared.plan
+    return result.planned.plan.model_dump(mode="json") if result is not None and result.planned is not None else None
+
+
+def _beside_answer(prepared: PreparedRequest, cited: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What is stored beside an answer and may quote any document: what the planner said, and what the answer cites.
+    Whatever is deleted of the conversation, this goes."""
+    plan = plan_of(prepared)
+    return plan if cited is None else {**(plan or {}), **cited}
+
+
+def _completion(attempted: AttemptedRequest) -> dict[str, Any] | None:
+    """The answer's body as it is stored; None if there is none."""
+    outcome, asked = attempted.outcome, attempted.prepared.request.asked
+    if outcome.completion is None or outcome.status == "failed":
+        return None
+    own = ("response_metadata", "conversation")
+    completion = {k: v for k, v in outcome.completion.items() if k not in own}
+    completion["id"] = attempted.completion_id
+    if asked is not None:
+        broke = {BROKE: outcome.error} if outcome.error is not None else {}
+        completion[ASKED] = {**asked, **broke}
+    return completion if outcome.usage is None else {**completion, "usage": outcome.usage}
+
+
+def with_counts(turn: StoredTurn, counting: PromptCounter | None) -> StoredTurn:
+    """The turn with the token counts of its messages, so that later requests count only what is new to them.
+
+    Args:
+        counting: the counts that the request made; None or inexact where it surely fits.
+    """
+    if counting is None or not counting.is_exact:
+        return turn
+
+    def message(new: ConversationMessage) -> ConversationMessage:
+        form = new.rendered if new.rendered is not None else new.body
+        return replace(new, tokens=TokenCounts(form, counting.counted(form)))
+
+    def answer(new: NewAnswer) -> NewAnswer:
+        body = new.message.body
+        return replace(new, message=replace(new.message, tokens=TokenCounts(body, counting.counted_answer(body))))
+
+    return replace(
+        turn,
+        new_messages=tuple(map(message, turn.new_messages)),
+        answers=tuple(map(answer, turn.answers)),
+        counts=tuple(counting.counted_anew()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestChain:
+    """The chain of a request as its client sees it: the chain digests before and after each new message. A prefill
+    stands apart. `delivered`: the last message, where it is an assistant's that is answered."""
+
+    base: ChainDigest
+    digests: tuple[ChainDigest, ...]
+    prefill: dict[str, Any] | None = None
+    delivered: dict[str, Any] | None = None
+    in_one: ChainDigest | None = None
+    """The digest of its end where each answer of several texts is sent again as one (`in_one_text`)."""
+
+    @property
+    def end(self) -> ChainDigest:
+        return self.digests[-1] if self.digests else self.base
+
+    def digests_after(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[ChainDigest, ...]:
+        """The chain digests after an answer, in each form in which a client may send it again: as it is stored
+        (`message`), and where there was a prefill also without it, or behind it (guarantee §3.4). Behind what was
+        delivered it is also the end of a run of answers. One of several messages, or texts, may come back as several or
+        as one, and a refusal as a text."""
+        whole = extended(self.end, message, status=status)
+        if self.delivered is not None:
+            before = self.digests[-2] if len(self.digests) > 1 else self.base
+            return tuple(dict.fromkeys((whole, chain_digests([self.delivered, answer], before)[-1])))
+        if self.prefill is None:
+            several = said_apart(message)
+            if message.get("refusal") and not message.get("content"):
+                several = [{"role": "assistant", "content": message["refusal"]}]
+            alone = [message]
+            joined = in_one_text(alone, BETWEEN)
+            forms = [form for form in (several, joined) if form and form is not alone]
+            found = [whole, *(chain_digests(form, self.end)[-1] for form in forms)]
+            if self.in_one is not None and whole != self.end:
+                found.append(extended(self.in_one, message, status=status))
+            return tuple(dict.fromkeys(found))
+        apart = chain_digests([self.prefill, answer], self.end)[-1]
+        return tuple(dict.fromkeys((whole, extended(self.end, answer, status=status), apart)))
+
+    def call_digests(self, message: dict[str, Any], answer: dict[str, Any]) -> tuple[bytes, ...]:
+        """The digests up to an answer with tool calls, in the same forms."""
+        if self.prefill is None:
+            *before, last = said_apart(message) or [message]
+            apart = call_digest(chain_digests(before, self.end)[-1] if before else self.end, last)
+            ends = (self.end,) if self.in_one is None else (self.end, self.in_one)
+            return tuple(dict.fromkeys((*(call_digest(end, message) for end in ends), apart)))
+        apart = call_digest(extended(self.end, self.prefill), answer)
+        return tuple(dict.fromkeys((call_digest(self.end, message), call_digest(self.end, answer), apart)))
+
+
+def chain_of(prepared: PreparedRequest) -> RequestChain:
+    """The chain of a request. It is computed here where the history was not rebuilt."""
+    history, request = prepared.history, prepared.request
+    if history is None:
+        sent = sent_chain(request)
+        base, digests, bodies = START, tuple(sent.digests), sent.bodies
+    else:
+        base, digests = history.base, history.digests
+        bodies = [message.body for message in history.new_messages]
+    last = bodies[-1] if bodies else None
+    if last is None or last["role"] != "assistant":
+        return RequestChain(base, digests, in_one=_in_one(request))
+    return RequestChain(base, digests[:-1], last) if request.prefills else RequestChain(base, digests, delivered=last)
+
+
+def _in_one(request: ChatRequest) -> ChainDigest | None:
+    """The digest of a request's chain with each answer of several texts as one; None where it has none, or a name by
+    which its conversation is found."""
+    bodies = request.messages[len(sent_instructions(request)) :]
+    joined = in_one_text(bodies, BETWEEN) if request.conversation == ConversationRef() else bodies
+    return None if joined is bodies else chain_digests(joined)[-1]
+
+
+def _chains_of(prepared: PreparedRequest) -> list[RequestChain]:
+    """The chain as its client sees it and, where that differs, as it is stored: a client that resent only the end of it
+    may resend all of it next time."""
+    chain, history = chain_of(prepared), prepared.history
+    stored = history.stored_base if history is not None else None
+    if history is None or stored is None:
+        return [chain]
+    bodies = [message.body for message in history.new_messages]
+    digests = chain_digests(bodies[: len(chain.digests)], stored)
+    return [chain, RequestChain(stored, tuple(digests), chain.prefill, chain.delivered)]
+
+
+def _new_answer(choice: dict[str, Any], number: int, chain: RequestChain, settled: SettledRequest) -> NewAnswer:
+    attempted, prepared = settled.attempted, settled.attempted.prepared
+    if prepared.request.api == "messages":
+        choice = canonical_calls(choice)
+    body, answer, status = _messages(choice, attempted.outcome, chain.prefill)
+    body = with_binding(body, prepared, as_it_goes_up(prepared).said) if SIGNED in body else body
+    digest, *others = chain.digests_after(body, answer, status)
+    agent = prepared.request.agent
+    message = ConversationMessage(
+        "assistant",
+        body,
+        message_id=answer_id(attempted.completion_id) if number == 0 else new_id("msg_"),
+        status=status,
+        digest=message_digest(body),
+        origin=prepared.wire.deployment.origin,
+        agent=agent.agent_id if agent is not None else None,
+        costs=settled.costs.as_text() if settled.costs is not None else None,
+    )
+    return NewAnswer(message, choice.get("index", number), digest, tuple(others))
+
+
+def _messages(
+    choice: dict[str, Any], outcome: UpstreamOutcome, prefill: dict[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """A choice as it is stored, with the prefill; as its client got it; and its status.
+
+    Empty fields are left out: not every provider accepts them in a history.
+    """
+    answer = {k: v for k, v in choice["message"].items() if v or k == "content"}
+    answer["role"] = "assistant"  # some local servers say "tool" or "model"
+    status = "partial" if outcome.status == "partial" else "complete"
+    if status == "partial":
+        answer = without_calls(answer)  # nobody will answer them (guarantee §3.6)
+    before = content_text(prefill.get("content")) if prefill is not None else None
+    content = answer.get("content") or ""
+    if before and isinstance(content, str):
+        return {**answer, "content": before + content}, answer, status
+    return answer, answer, status

@@ -1,0 +1,393 @@
+"""Frames of conversations of which nothing is stored: digests, positions, ranges, strategies and ids, and no word of
+anybody's (guarantee §4 I7, ADR 12)."""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from math import inf
+from typing import Any
+
+from gateway.context.artifacts.compaction import compact
+from gateway.context.assembly.block import ID
+from gateway.context.window.counting import PromptCounter
+from gateway.conversations.matching import users_of
+from gateway.core import jsons
+from gateway.core.errors import StorageUnavailable
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.ports import Clock
+from gateway.core.tasks import offload_if
+from gateway.core.types.chain import chain_digests
+from gateway.core.types.chat import ChatRequest
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, TokenCounts
+from gateway.core.types.economy import OFF, BranchCosts
+from gateway.core.types.frames import Form, FrozenDecision, KeptFrame, PromptFrame
+from gateway.core.types.memory import MemoryMessage
+from gateway.core.types.tool_steps import RESULT_ROLES
+from gateway.pipeline.new_frame import new_frame
+from gateway.pipeline.ranges import MessageTexts, RangeFinder, UnsayableForm, form_said, parts_said, plain_parts
+from gateway.pipeline.stages import PreparedRequest
+from gateway.storage.cache.frames import FrameCache
+from gateway.storage.store import ConversationStore
+
+VERSION = 1
+MAX_ANCHORS = 64
+"""Places, the latest, for which a frame is looked up: behind each of them an answer was given."""
+MAX_BEHIND = 16
+"""Answers after which a frame is written once more behind the latest message, though nothing new is in it."""
+NEAR_SHARE = 0.25
+"""Once a prompt takes this share of the budget, a frame is kept even if nothing was changed, so later steps of the turn
+cannot change what its first step fixed (guarantee §4 I6)."""
+LARGE_BYTES = 2**20
+"""A larger request's frame is read in a thread."""
+MAC, DIGEST, COUNTED = 16, 12, 8
+"""Bytes of the keyed digests of a frame, of a form, and of a message that was counted."""
+COSTS, USED = b"costs\0", b"used\0"
+"""Before the path under which the sums of a branch are kept, beside its frame, as they change with each answer; and
+before that of a conversation's first message, under which is kept when it was used last, on whichever branch."""
+MEMORY = {"role": "user", "content": ""}
+log = get_logger("gateway.pipeline.frames")
+
+
+@dataclass(frozen=True, slots=True)
+class _FrameKey:
+    """Makes the digests of one tenant's requests to one model; the secret is the same in all replicas."""
+
+    secret: bytes
+
+    @classmethod
+    def of(cls, secret: bytes, request: ChatRequest) -> "_FrameKey":
+        who = jsons.canonical([request.caller.tenant, users_of(request.forward, request.caller), request.model])
+        return cls(hmac.digest(secret, b"frames\0" + who, "sha256"))
+
+    def of_path(self, path: bytes) -> str:
+        return self.digest(path, 20)
+
+    def digest(self, value: bytes, size: int) -> str:
+        return hashlib.blake2b(value, digest_size=size, key=self.secret).hexdigest()
+
+    def of_form(self, form: dict[str, Any]) -> str:
+        return self.digest(jsons.canonical(plain_parts(form.get("content"))), DIGEST)
+
+    def sealed(self, name: str, payload: bytes) -> bytes:
+        return bytes.fromhex(self.digest(name.encode() + payload, MAC)) + payload
+
+    def opened(self, name: str, value: bytes) -> bytes | None:
+        payload = value[MAC:]
+        return payload if hmac.compare_digest(self.sealed(name, payload), value) else None
+
+    def masked(self, ids: Sequence[str], salt: str) -> list[str]:
+        """Ids, which are digests of contents, so that only who has the secret can compare them; twice gives them
+        back."""
+        stream = hashlib.shake_256(self.secret + salt.encode()).digest(8 * len(ids))
+        found = []
+        for number, name in enumerate(ids):
+            pad = int.from_bytes(stream[8 * number : 8 * number + 8])
+            found.append(f"art_{int(name[4:20], 16) ^ pad:016x}{name[20:]}")
+        return found
+
+
+class UnstoredFrames:
+    """Keeps what the models of requests with `store: false` were sent, as ranges of what their clients send again.
+
+    Whatever is wrong with a frame costs a fresh fit, never an answer: one that was changed by anybody, or whose forms
+    are not what they were, does not count.
+    """
+
+    def __init__(self, cache: FrameCache, store: ConversationStore, clock: Clock) -> None:
+        self._cache, self._store, self._clock = cache, store, clock
+
+    async def put_over(
+        self, request: ChatRequest, history: ConversationHistory
+    ) -> tuple[ConversationHistory, KeptFrame | None]:
+        """The conversation of a request with what its model was sent of it before, if that is known."""
+        anchors = _anchors(history)
+        if not _is_kept(request, history) or not anchors:
+            return history, None
+        try:
+            key = _FrameKey.of(await self._store.secret(), request)
+        except StorageUnavailable:
+            return history, None
+        paths = [history.digests[count - 1].path for count in anchors]
+        names = [key.of_path(path) for path in paths]
+        found = await self._cache.first(request.caller.tenant, names)
+        try:
+            if request.options.economy != OFF and any(message.role in RESULT_ROLES for message in history.messages):
+                history = await self._with_costs(request, history, key, paths)
+            if found is None:
+                return history, None
+            number, value = found
+            over = partial(_put_over, history, key, names[number], value, number)
+            return await offload_if(request.size >= LARGE_BYTES, over)
+        except Exception as fault:  # noqa: BLE001 - whatever the cache holds, it costs a fresh fit
+            log.warning("frame_not_used", reason=type(fault).__name__, request_id=request.request_id)
+            return history, None
+
+    async def _with_costs(
+        self, request: ChatRequest, history: ConversationHistory, key: _FrameKey, paths: Sequence[bytes]
+    ) -> ConversationHistory:
+        """The conversation with what its branch has cost, and when it was used last, where that is known."""
+        tenant, name = request.caller.tenant, _used(key, history)
+        used = await self._cache.first(tenant, [name])
+        at = key.opened(name, used[1]) if used is not None else None
+        if at is None:
+            return history
+        names = [key.of_path(COSTS + path) for path in paths]
+        found = await self._cache.first(tenant, names)
+        costs = key.opened(names[found[0]], found[1]) if found is not None else None
+        return replace(
+            history,
+            used_at=datetime.fromtimestamp(int.from_bytes(at), UTC),
+            costs=BranchCosts.of_text(costs.decode()) if costs is not None else None,
+        )
+
+    async def keep(self, prepared: PreparedRequest, costs: BranchCosts | None = None) -> None:
+        """Keeps what an answered request forwarded, where its messages do not say it, and what its branch has cost."""
+        request, history, built = prepared.request, prepared.history, prepared.context
+        if history is None or built is None or built.material is None or not _is_kept(request, history):
+            return
+        if request.options.dry_run and not request.options.sent_elsewhere:
+            return
+        try:
+            key = _FrameKey.of(await self._store.secret(), request)
+        except StorageUnavailable:
+            return
+        now = int(self._clock.now().timestamp())
+        said = history.digests[: len(history.digests) - _is_prefilled(history.messages)]
+        end = (said[-1] if said else history.base).path
+        try:
+            if built.economy is not None:
+                values = {_used(key, history): (now + 1).to_bytes(8)}  # never earlier than it was
+                if costs is not None:
+                    values[key.of_path(COSTS + end)] = costs.as_text().encode()
+                for name, value in values.items():
+                    await self._cache.keep(request.caller.tenant, name, key.sealed(name, value))
+            payload = await offload_if(built.fitted.new_pass, _payload, prepared, key, now, self._cache.ttl)
+        except UnsayableForm:  # no older frame counts any more
+            log.info("frame_not_kept", request_id=request.request_id)
+            payload = jsons.dumps({"v": VERSION, "lost": True})
+        except Exception as fault:  # noqa: BLE001 - it costs a fresh fit, not the answer that has come
+            log.fault("frame_not_kept", fault, request_id=request.request_id)
+            return
+        if payload is not None:
+            name = key.of_path(end)
+            await self._cache.keep(request.caller.tenant, name, key.sealed(name, payload))
+
+
+def _is_kept(request: ChatRequest, history: ConversationHistory) -> bool:
+    """Whether frames are kept for a request: where all of its conversation came with it, and none of it is stored."""
+    return not request.store and history.created and not request.is_worded and request.options.mode != "off"
+
+
+def _is_prefilled(messages: Sequence[ConversationMessage]) -> bool:
+    """Whether the last message is the beginning of the answer."""
+    return bool(messages) and messages[-1].role == "assistant" and not messages[-1].body.get("tool_calls")
+
+
+def _anchors(history: ConversationHistory) -> list[int]:
+    """After how many messages an earlier request may have ended, the latest first."""
+    messages = history.messages[: len(history.messages) - _is_prefilled(history.messages)]
+    found = (i for i in range(len(messages) - 1, 0, -1) if messages[i].role == "assistant" != messages[i - 1].role)
+    return list(islice(found, MAX_ANCHORS))
+
+
+def _used(key: _FrameKey, history: ConversationHistory) -> str:
+    return key.of_path(USED + chain_digests([history.messages[0].body])[0].path)
+
+
+def _put_over(
+    history: ConversationHistory, key: _FrameKey, name: str, value: bytes, behind: int
+) -> tuple[ConversationHistory, KeptFrame | None]:
+    payload = key.opened(name, value)
+    said = jsons.loads(payload) if payload is not None else None
+    if said is None or said["v"] != VERSION or said.get("lost"):
+        return history, None
+    ids = tuple(key.masked(said["ids"], said["salt"]))
+    known = _anchors(history)[0] + 1  # all up to the last answer was forwarded before
+    bodies = [message.body for message in history.messages[:known]]
+    frame = _frame(said, ids, bodies, key) if said["changed"] else None
+    tokenizer, counts = said["tokenizer"], said["tokens"]
+    counted = {
+        int(name): TokenCounts(body, {tokenizer: tokens})
+        for name, (digest, tokens) in counts.items()
+        if digest == key.digest(jsons.dumps(body := history.messages[int(name)].body), COUNTED)
+    }
+    for i, message in enumerate(history.messages[:known]):  # which are of this request alone
+        message.message_id, message.tokens = str(i), counted.get(i)
+    over = replace(
+        history,
+        stored=known,
+        base=history.digests[known - 1],
+        digests=history.digests[known:],
+        restored_ids=frozenset(),
+        as_sent=False,
+        frame=frame,
+    )
+    return over, KeptFrame(said, ids, behind)
+
+
+def _frame(
+    said: Mapping[str, Any], ids: Sequence[str], bodies: Sequence[dict[str, Any]], key: _FrameKey
+) -> PromptFrame:
+    """
+    Raises:
+        ValueError: a form is not what it was. What is no frame at all raises whatever comes of it.
+    """
+    texts = MessageTexts(bodies, compact)
+    forms: dict[str, Form] = {}
+    for name, (digest, parts) in said["forms"].items():
+        forms[name] = form = form_said(parts, bodies[int(name)], texts, ids) if parts is not None else None
+        if form is not None and key.of_form(form) != digest:
+            raise ValueError("a form is another")
+    memory = None
+    if said["memory"] is not None:
+        digest, parts, pinned = said["memory"]
+        memory = MemoryMessage(form_said(parts, MEMORY, texts, ids), tuple(pinned))
+        if key.of_form(memory.body) != digest:
+            raise ValueError("a memory message is another")
+    decisions = said["decisions"].items()
+    return PromptFrame(
+        first=said["first"],
+        left_out=frozenset(said["left"]),
+        forms=forms,
+        shown_in_full={name: tuple(ids[n] for n in shown) for name, shown in said["standing"].items()},
+        decisions={name: tuple(FrozenDecision(ids[n], *rest) for n, *rest in each) for name, each in decisions},
+        decided=frozenset(ids[n] for n in said["decided"]),
+        counts=said["counts"],
+        asked=said["asked"],
+        left_out_tokens=said["left_out_tokens"],
+        recalls=said.get("recalls", False),
+        memory=memory,
+    )
+
+
+def _payload(prepared: PreparedRequest, key: _FrameKey, now: int, ttl: float) -> bytes | None:
+    """The frame of a request as JSON; None where an earlier one says it still.
+
+    Raises:
+        Unsayable: it cannot be told without content.
+    """
+    request, history, built, kept = prepared.request, prepared.history, prepared.context, prepared.kept_frame
+    assert history is not None
+    assert built is not None
+    assert built.material is not None
+    numbered = enumerate(history.new_messages, history.stored)
+    new = [message.stored_as(str(i), request.arrived_at) for i, message in numbered]
+    made, before = new_frame(request.model, history, built, built.material, new), history.frame
+    if made is None:
+        is_near = built.fitted.tokens >= NEAR_SHARE * (prepared.budget.tokens or inf)
+        if kept is None and not is_near:
+            return None
+        if kept is not None and kept.behind < MAX_BEHIND and now - kept.said["at"] < ttl / 4:
+            return None
+        frame = before or PromptFrame()
+    else:
+        frame = made.frame if made.full or before is None else before.followed_by(made.frame)
+    return _FrameWriter(history, kept if before is not None and not (made and made.full) else None, key, now).said(
+        frame, [*history.messages[: history.stored], *new], built.counting, set(made.frame.forms) if made else set()
+    )
+
+
+class _FrameWriter:
+    """Writes a frame without content. What is told of forms already is told once more as it was."""
+
+    def __init__(self, history: ConversationHistory, kept: KeptFrame | None, key: _FrameKey, now: int) -> None:
+        self._kept, self._key, self._now = kept, key, now
+        self._ids = list(kept.ids) if kept is not None else []
+        self._bodies = [message.body for message in history.messages]
+        self._texts = MessageTexts(self._bodies, compact)
+
+    def said(
+        self,
+        frame: PromptFrame,
+        messages: Sequence[ConversationMessage],
+        counting: PromptCounter | None,
+        changed: Set[str],
+    ) -> bytes:
+        finder: RangeFinder | None = None
+        forms = {}
+        for name, form in frame.forms.items():
+            if self._kept is not None and name not in changed:
+                forms[name] = self._kept.said["forms"][name]
+            else:
+                finder = finder or RangeFinder(self._texts, len(self._bodies), self._ids)
+                forms[name] = self._form(form, int(name), finder)
+        memory = None
+        if frame.memory is not None:
+            if frame.memory.segments:
+                raise UnsayableForm("summaries")
+            finder = finder or RangeFinder(self._texts, len(self._bodies), self._ids)
+            parts = _parts_of(frame.memory.body, MEMORY, finder, None)
+            memory = [self._key.of_form(frame.memory.body), parts, list(frame.memory.pinned)]
+        standing = {name: [*map(self._id, shown)] for name, shown in frame.shown_in_full.items() if shown}
+        decisions = {
+            name: [[self._id(each.artifact_id), each.strategy, each.shown_chars] for each in found]
+            for name, found in frame.decisions.items()
+        }
+        decided = [self._id(name) for name in sorted(frame.decided)]
+        salt = os.urandom(8).hex()
+        tokenizer, tokens = self._counted(frame, messages, counting)
+        fields = {
+            "v": VERSION,
+            "at": self._now,
+            "changed": frame != PromptFrame(),
+            "salt": salt,
+            "ids": self._key.masked(self._ids, salt),
+            "first": frame.first,
+            "left": sorted(frame.left_out),
+            "forms": forms,
+            "standing": standing,
+            "decisions": decisions,
+            "decided": decided,
+            "counts": {name: dict(counts) for name, counts in frame.counts.items() if counts},
+            "asked": frame.asked,
+            "left_out_tokens": frame.left_out_tokens,
+            "recalls": frame.recalls,
+            "memory": memory,
+            "tokenizer": tokenizer,
+            "tokens": tokens,
+        }
+        return jsons.dumps(fields)
+
+    def _form(self, form: Form, number: int, finder: RangeFinder) -> list[Any]:
+        if form is None:
+            return ["", None]
+        return [self._key.of_form(form), _parts_of(form, self._bodies[number], finder, number)]
+
+    def _id(self, name: str) -> int:
+        if ID.fullmatch(name) is None:
+            raise UnsayableForm("id")
+        if name not in self._ids:
+            self._ids.append(name)
+        return self._ids.index(name)
+
+    def _counted(
+        self, frame: PromptFrame, messages: Sequence[ConversationMessage], counting: PromptCounter | None
+    ) -> tuple[str | None, dict[str, list[Any]]]:
+        """Tokens of the messages that the window has as they came."""
+        if counting is None:
+            return None, {}
+        tokenizer: str | None = None
+        found: dict[str, list[Any]] = {}
+        inside = frame.first is None
+        for message in messages:
+            name = message.message_id or ""
+            inside = inside or name == frame.first
+            if not inside or name in frame.left_out or name in frame.forms:
+                continue
+            for named, tokens in counting.counted(message.body).items():
+                tokenizer = named
+                found[name] = [self._key.digest(jsons.dumps(message.body), COUNTED), tokens]
+        return tokenizer, found
+
+
+def _parts_of(form: dict[str, Any], body: dict[str, Any], finder: RangeFinder, own: int | None) -> list[Any]:
+    try:
+        return parts_said(form, body, finder, own)
+    except UnsayableForm:  # unless it is said in what was compacted
+        finder.with_compacted()
+        return parts_said(form, body, finder, own)

@@ -1,0 +1,149 @@
+"""What a question refers to: whose words it asks for, which words it quotes, what its pronouns stand for."""
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+
+from gateway.core.types.relevance import SearchedSource
+from gateway.retrieval.bm25 import rarity
+from gateway.retrieval.corpus import Scores, SourceCorpus
+from gateway.retrieval.terms import IDENTIFIER, NAME, NUMBER, PLAIN, TermLexicon, Terms, words
+
+SPEAKER = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([^\W\d_][\w.'-]{0,30}(?: [^\W\d_][\w.'-]{0,30}){0,2}): ")
+"""The beginning of a turn in a chat log: a time in brackets perhaps, then the speaker's name."""
+MIN_SPEAKERS = 0.5
+"""Fraction of the turns that must say who speaks: a single line that begins with a word and a colon is no chat log."""
+OTHERS_SHARE = 0.2
+"""Weight of what somebody else said than the person whom the question names. Tuned (ADR 11)."""
+
+
+def speaker_weights(corpus: SourceCorpus, question: str) -> Scores | None:
+    """For each chunk 1, or `OTHERS_SHARE` where it is a turn of somebody whom the question does not name.
+
+    Returns:
+        None if the question names none of the speakers, or all of them.
+    """
+    names = [speaker(source) for source in corpus.sources]
+    turns = [source.kind == "turn" for source in corpus.sources]
+    known = {name for name in names if name}
+    if sum(name != "" for name in names) < max(1, MIN_SPEAKERS * sum(turns)) or len(known) < 2:
+        return None
+    asked = {word.lower() for word in words(question)}
+    named = {name for name in known if asked & {word.lower() for word in words(name) if len(word) > 1}}
+    if not named or named == known:
+        return None
+    by_source = [OTHERS_SHARE if turn and name not in named else 1.0 for turn, name in zip(turns, names, strict=True)]
+    each: Scores = np.array(by_source)[corpus.source_of]
+    return each
+
+
+def speaker(source: SearchedSource) -> str:
+    """Who said a turn: the message's `name`, or the name that its text begins with; empty if neither is there."""
+    if source.kind != "turn":
+        return ""
+    _, _, name = source.label.partition(" ")
+    if name:
+        return name
+    found = SPEAKER.match(source.content)
+    return found[1] if found else ""
+
+
+QUOTED = re.compile(r'"([^"\n]{3,200})"|“([^”\n]{3,200})”|`([^`\n]{3,200})`|(?<!\w)\'([^\'\n]{3,200})\'(?!\w)')
+MAX_PLACES = 200
+"""Places of a quotation that are looked at in one text; one with more of them tells no passage apart."""
+
+
+def quotation_scores(corpus: SourceCorpus, question: str) -> Scores:
+    """For each chunk the rarity of the question's quotations that begin in it, longer ones counting more. They are
+    looked up as they are written, but for case: stop words and signs say something here."""
+    scores = np.zeros(corpus.count)
+    quotations = {next(filter(None, groups)).strip().lower() for groups in QUOTED.findall(question)}
+    texts = [source.content.lower() for source in corpus.sources] if quotations else []
+    for quotation in sorted(quotations):
+        pattern = re.compile(re.escape(quotation))
+        chunks = sorted(
+            {
+                corpus.chunk_at(number, match.start())
+                for number, text in enumerate(texts)
+                if corpus.indexes[number].chunks and len(text) == len(corpus.sources[number].content)
+                for match in islice(pattern.finditer(text), MAX_PLACES)
+            }
+        )
+        if chunks:
+            scores[chunks] += rarity(np.array([len(chunks)]), corpus.count)[0] * np.log2(2 + len(quotation.split()))
+    return scores
+
+
+PRONOUN = re.compile(
+    r"\b(?:it|its|it's|that|this|these|those|they|them|their|he|him|his|she|her|hers|there)\b", re.IGNORECASE
+)
+ORDINAL = "first|second|third|last|next|previous|other|same|former|latter|above"
+POINTING = re.compile(
+    rf"\b(?:(?:that|this|the|the (?:{ORDINAL})) ones?|these|those|the (?:former|latter|same|above)|as (?:above|before)"
+    rf"|(?:the|its|their) (?:{ORDINAL})(?=\s*(?:[?.!,;]|$)))",
+    re.IGNORECASE,
+)
+"""Words that refer to earlier messages even if the question names something itself."""
+RECENT = 6
+"""Messages before the question from which a pronoun borrows terms."""
+RECENT_CHARS = 4000
+"""Characters of each of them that are read: a pronoun refers to what a message begins with more than to its end."""
+EXCHANGE = 2
+"""The latest messages, in which stands what a pronoun means most of the time."""
+FADING = 0.6
+"""Weight of a message's terms as a fraction of those of the next later one. Tuned (ADR 11)."""
+MAX_BORROWED = 24
+"""Terms that are borrowed, so that they do not outnumber those of the question."""
+SHORT_QUESTION = 8
+"""Terms below which a question that names nothing is taken for a follow-up."""
+BORROWED_WEIGHT = {IDENTIFIER: 1.0, NAME: 0.7, NUMBER: 0.5, PLAIN: 0.15}
+"""Weight of a borrowed term by its kind: pronouns stand for things that have a name. Tuned (ADR 11)."""
+PIECE_WEIGHT = 0.3
+
+
+def borrowed_terms(question: str, recent: Sequence[str], lexicon: TermLexicon) -> dict[str, float]:
+    """Terms of the latest messages that the question's pronouns may stand for, with their weights.
+
+    Empty if the question refers to nothing outside itself: it has no pronoun, or one that stands for a name in it.
+
+    Args:
+        recent: the messages before the question, latest last.
+    """
+    own = lexicon.question(question)
+    names_nothing = not _names(question, lexicon) and len(own) < SHORT_QUESTION
+    if not (names_nothing or _refers_back(question, lexicon)):
+        return {}
+    found: dict[str, float] = {}
+    for age, text in enumerate(reversed(recent[-RECENT:])):
+        for term, kind in lexicon.question(text[:RECENT_CHARS]):
+            weight = BORROWED_WEIGHT.get(kind, PIECE_WEIGHT) * FADING**age
+            found[term] = max(found.get(term, 0.0), weight)
+    for term, _ in own:
+        found.pop(term, None)
+    return dict(sorted(found.items(), key=lambda item: -item[1])[:MAX_BORROWED])
+
+
+def named_before(question: str, recent: Sequence[str], lexicon: TermLexicon) -> Terms:
+    """The names and identifiers of the latest exchange, one of which a pronoun of the question stands for; none if it
+    has no such pronoun, and words of its own."""
+    if lexicon.question(question) and not _refers_back(question, lexicon):
+        return []
+    found = [term for text in recent[-EXCHANGE:] for term in lexicon.question(text[:RECENT_CHARS])]
+    return [term for term in found if term[1] in (IDENTIFIER, NAME)]
+
+
+def _refers_back(question: str, lexicon: TermLexicon) -> bool:
+    """Whether it has a pronoun that stands for nothing in the question itself: `his` after a name means that name."""
+    first = PRONOUN.search(question)
+    if first is None or POINTING.search(question):
+        return first is not None
+    return not _names(question[: first.start()], lexicon)
+
+
+def _names(text: str, lexicon: TermLexicon) -> bool:
+    """Whether it names a person or thing. The first word has a capital letter whatever it is, and words in capitals
+    (`ZIP`, `URL`) mostly say what is asked for."""
+    rest = " ".join(word for word in text.split()[1:] if not (word.isalpha() and word.isupper()))
+    return any(kind in (IDENTIFIER, NAME, NUMBER) for _, kind in lexicon.question(rest))

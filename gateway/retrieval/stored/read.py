@@ -1,0 +1,241 @@
+"""Reads of large documents what a question needs: for the context, for the tool `recall`, for readers of the past."""
+
+import asyncio
+import contextlib
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.core.ports.documents import LargeTexts
+from gateway.core.types.artifacts import LARGE, UNINDEXED, Artifact
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.large import LargeIndex
+from gateway.core.types.regions import REGION_CHARS, RegionPlace, joined
+from gateway.core.types.tool_steps import text_of, turn_starts
+from gateway.retrieval.named_places import NamedPlaces, named_places
+from gateway.retrieval.question import borrowed_terms
+from gateway.retrieval.stored.placed import regions_named, unpacked_places
+from gateway.retrieval.stored.postings import PLACES, SEGMENT_REGIONS, PostingBucket, bucket_of
+from gateway.retrieval.terms import TermLexicon
+
+# Which regions of large documents a question needs, by the rows of their indexes that have its terms.
+
+MAX_TERMS = 24
+"""Terms that are looked up: the heaviest. Each is a row for every eight million characters."""
+READ_CHARS = 400_000
+"""Characters that are read of all large documents of a conversation: twice as many as a large window holds."""
+HEAD_REGIONS = 4
+"""Regions of the beginning that are read of a document whose index is not finished."""
+
+NONE_NAMED: Mapping[int, Sequence[int]] = MappingProxyType({})
+Scores = NDArray[np.float64]
+Found = Mapping[tuple[int, int], PostingBucket]
+"""The buckets of one document's index, by segment and bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedDocument:
+    """One document: how many regions it has, how many of them are indexed, and what was read of its index."""
+
+    regions: int
+    indexed: int
+    found: Found
+
+
+def wanted_terms(question: str, recent: Sequence[str]) -> dict[str, float]:
+    """The terms that are looked up, with their weights, as `relevance.large` looks for them."""
+    lexicon = TermLexicon()
+    terms: dict[str, float] = dict(borrowed_terms(question, recent, lexicon))
+    terms |= {term: 1.0 for term, _ in lexicon.question(question)}
+    return dict(sorted(terms.items(), key=lambda each: -each[1])[:MAX_TERMS])
+
+
+def buckets_of(terms: Iterable[str]) -> list[int]:
+    """The buckets that say where these terms are."""
+    return sorted({bucket_of(term) for term in terms})
+
+
+def best_regions(
+    terms: Mapping[str, float],
+    documents: Sequence[IndexedDocument],
+    most: int,
+    named: Mapping[int, Sequence[int]] = NONE_NAMED,
+) -> list[list[int]]:
+    """For each document the numbers of the regions that are read, in order: of all documents together those that share
+    most words with the question, `most` at most. The first and the last of each are always among them, those that the
+    question names by their places, and more of the beginning of one whose index is not finished.
+
+    Args:
+        named: regions that are named, by the document's number.
+    """
+    chosen = [
+        {0, max(0, each.regions - 1), *named.get(number, ())} if each.regions else set()
+        for number, each in enumerate(documents)
+    ]
+    for own, each in zip(chosen, documents, strict=True):
+        if each.indexed < each.regions:
+            own.update(range(min(HEAD_REGIONS, each.regions)))
+    begins = np.cumsum([0, *(each.regions for each in documents)])
+    scores = _scores(terms, documents)
+    left = most - sum(map(len, chosen))
+    for place in np.argsort(-scores, kind="stable")[: most + len(documents) * HEAD_REGIONS].tolist():
+        if left <= 0 or scores[place] <= 0:
+            break
+        document = int(np.searchsorted(begins, place, side="right")) - 1
+        number = place - int(begins[document])
+        if number not in chosen[document]:
+            chosen[document].add(number)
+            left -= 1
+    return [sorted(own) for own in chosen]
+
+
+def matching(terms: Mapping[str, float], document: IndexedDocument, most: int) -> list[int]:
+    """The regions of one document that share words with a question, those first that share most."""
+    scores = _scores(terms, [document])
+    return [number for number in np.argsort(-scores, kind="stable")[:most].tolist() if scores[number] > 0]
+
+
+def _scores(terms: Mapping[str, float], documents: Sequence[IndexedDocument]) -> Scores:
+    """Of all regions, one document after the other: the rarer terms count more, and repeats of one less and less."""
+    total = sum(each.regions for each in documents)
+    scores = np.zeros(total)
+    indexed = sum(each.indexed for each in documents)
+    for term, weight in terms.items():
+        places, counts = _where(term, documents)
+        if len(places):
+            rarity = np.log1p((indexed - len(places) + 0.5) / (len(places) + 0.5))
+            scores[places] += weight * rarity * counts / (counts + 1.0)
+    return scores
+
+
+def _where(term: str, documents: Sequence[IndexedDocument]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    places, counts, begin, bucket = [], [], 0, bucket_of(term)
+    for each in documents:
+        for (segment, number), data in each.found.items():
+            if number == bucket:
+                posting = data.of(term)
+                places.append(posting.regions + begin + segment * SEGMENT_REGIONS)
+                counts.append(posting.counts)
+        begin += each.regions
+    if not places:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return np.concatenate(places), np.concatenate(counts)
+
+
+QUESTION_CHARS = 4000
+"""Characters of a question that are searched for, half of them from its end."""
+RECENT = 6
+"""Messages before the question that explain its pronouns."""
+
+
+async def read_for(
+    artifacts: Sequence[Artifact], texts: LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
+) -> tuple[Artifact, ...]:
+    """The artifacts, of which large documents have as their content what a question needs of them.
+
+    Args:
+        recent: the texts before the question, which explain its pronouns.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    large = list(dict.fromkeys(each.metadata[LARGE] for each in artifacts if each.is_excerpt))
+    terms, named = await asyncio.to_thread(_asked, question, recent)
+    found = await texts.indexes(tenant, large, _buckets(terms, named))
+    places = await _places(texts, tenant, found) if named else {}
+    chosen = await asyncio.to_thread(_chosen, terms, found, named, places)
+    read = await texts.regions(tenant, {each.digest: numbers for each, numbers in zip(found, chosen, strict=True)})
+    contents = {digest: joined(regions) for digest, regions in read.items()}
+    unfinished = {each.digest for each in found if each.indexed < each.regions}
+    return tuple(_filled(each, contents, unfinished) if each.is_excerpt else each for each in artifacts)
+
+
+async def regions_found(texts: LargeTexts, tenant: str, digest: str, wanted: str, most: int) -> list[int]:
+    """The numbers of a document's regions that somebody looks for: those of a place that is named first, then those
+    that share most words with it.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    terms, named = await asyncio.to_thread(_asked, wanted, ())
+    indexes = await texts.indexes(tenant, [digest], _buckets(terms, named))
+    places = await _places(texts, tenant, indexes) if named else {}
+    of_places = await asyncio.to_thread(regions_named, named, places.get(digest, ()))
+    of_words = [await asyncio.to_thread(lambda index: matching(terms, _indexed(index), most), each) for each in indexes]
+    return list(dict.fromkeys([*of_places, *(number for numbers in of_words for number in numbers)]))[:most]
+
+
+def _filled(artifact: Artifact, contents: dict[str, str], unfinished: set[str]) -> Artifact:
+    digest = artifact.metadata[LARGE]
+    metadata = {**artifact.metadata, UNINDEXED: digest in unfinished}
+    return replace(artifact, content=contents.get(digest, ""), metadata=metadata)
+
+
+def _buckets(terms: dict[str, float], named: NamedPlaces) -> list[int]:
+    return [*buckets_of(terms), *([PLACES] if named else [])]
+
+
+async def _places(texts: LargeTexts, tenant: str, found: Sequence[LargeIndex]) -> dict[str, list[RegionPlace]]:
+    """Where the regions stand, by the documents' digests: as their indexes say it, else as the regions do."""
+    places = await asyncio.to_thread(lambda: {each.digest: _indexed_places(each) for each in found})
+    missing = [each.digest for each in found if len(places[each.digest]) < each.regions]
+    return places | (await texts.places(tenant, missing) if missing else {})
+
+
+def _indexed_places(index: LargeIndex) -> list[RegionPlace]:
+    places: list[RegionPlace] = []
+    for (_, bucket), data in sorted(index.data.items()):
+        if bucket == PLACES:
+            with contextlib.suppress(ValueError, TypeError, zlib.error):
+                places += unpacked_places(data)
+    return places
+
+
+def _asked(question: str, recent: Sequence[str]) -> tuple[dict[str, float], NamedPlaces]:
+    return wanted_terms(question, recent), named_places(question)
+
+
+def _chosen(
+    terms: dict[str, float],
+    found: Sequence[LargeIndex],
+    named: NamedPlaces,
+    places: Mapping[str, Sequence[RegionPlace]],
+) -> list[list[int]]:
+    documents = [_indexed(each) for each in found]
+    of_places = {n: regions_named(named, places.get(each.digest, ())) for n, each in enumerate(found)}
+    return best_regions(terms, documents, READ_CHARS // REGION_CHARS, of_places)
+
+
+def _indexed(index: LargeIndex) -> IndexedDocument:
+    buckets: dict[tuple[int, int], PostingBucket] = {}
+    for place, data in index.data.items():
+        if place[1] == PLACES:
+            continue
+        try:
+            buckets[place] = PostingBucket(data)
+        except (ValueError, zlib.error):
+            continue  # somebody has spoilt it: the others say what they say
+    return IndexedDocument(index.regions, index.indexed, buckets)
+
+
+def question_in(messages: Sequence[ConversationMessage]) -> tuple[str, list[str]]:
+    """The text of the message that begins the current turn, shortened, and those of the messages before it."""
+    last = max(turn_starts(message.role for message in messages), default=None)
+    if last is None:
+        return "", []
+    said = [_text(each)[:QUESTION_CHARS] for each in messages[max(0, last - RECENT) : last] if each.role != "tool"]
+    text = _text(messages[last])
+    if len(text) > QUESTION_CHARS:
+        text = f"{text[: QUESTION_CHARS // 2]}\n{text[-QUESTION_CHARS // 2 :]}"
+    return text, said
+
+
+def _text(message: ConversationMessage) -> str:
+    content = message.content
+    if isinstance(content, str):
+        return content
+    return text_of([part for part in content or () if isinstance(part, dict)])

@@ -1,0 +1,280 @@
+"""Windows and prices that nobody configured and LiteLLM's map does not have: the model's own upstream is asked. What it
+says where it refuses counts, too.
+
+It is asked at the first request for such a model, with the key of that request. The request waits a little; whatever
+comes of it, it goes on. So a local server is managed by its address alone.
+"""
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from gateway.core import jsons
+from gateway.core.errors import GatewayError
+from gateway.core.instrumentation import logs
+from gateway.core.ports import Clock, WindowKeeper
+from gateway.core.tasks import BackgroundTasks, offload_if
+from gateway.core.types.chat import ModelDeployment, ModelFacts
+from gateway.upstream.http.faults import translated
+from gateway.upstream.openai.descriptions import (
+    NOTHING,
+    ModelDescription,
+    described,
+    listed,
+    window_of_props,
+    window_of_ps,
+    window_of_show,
+)
+
+SILENT = ("https://api.openai.com/v1",)
+"""Upstreams whose lists are known to tell neither windows nor prices."""
+PATIENCE = 2.0
+"""Seconds that a request waits for what its upstream tells."""
+LOOK_SECONDS = 15.0
+"""Seconds after which an upstream has told nothing."""
+KEPT_SECONDS = 3600.0
+UNCERTAIN_SECONDS = 60.0
+"""Until the next look where there was no answer, or the model is not loaded yet."""
+MAX_BYTES = 16 * 2**20
+LARGE = 2**18
+MAX_MODELS = 5000
+MAX_KEPT = 1000
+OLLAMA, LLAMA_CPP, LM_STUDIO = "library", "llamacpp", "organization_owner"
+"""What servers name as the owner of their models in OpenAI's list, by which they are known."""
+log = logs.get_logger("gateway.upstream")
+Key = tuple[str, bytes]
+
+
+@dataclass(slots=True)
+class _ModelListing:
+    """An upstream's list of models for one key, and until when it is not asked for again."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    until: float = 0.0
+    table: "_DiscoveryTable | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class _DiscoveryTable:
+    models: dict[str, ModelDescription]
+    owners: frozenset[str]
+
+    def find(self, name: str) -> ModelDescription:
+        """Ollama takes a name without `:latest`; llama.cpp serves its one model by any name."""
+        if self.owners == {LLAMA_CPP} and len(self.models) == 1:
+            return next(iter(self.models.values()))
+        return self.models.get(name) or self.models.get(f"{name}:latest") or NOTHING
+
+
+@dataclass(slots=True)
+class _DiscoveredModel:
+    """What is known of a model, and until when; `task` is looking since `since`."""
+
+    description: ModelDescription = NOTHING
+    until: float = 0.0
+    since: float = 0.0
+    task: "asyncio.Task[None] | None" = None
+
+
+def lacks(facts: ModelFacts) -> bool:
+    """Whether an upstream could add to them."""
+    return (facts.max_input_tokens is None and facts.context_window is None) or not facts.prices
+
+
+def completed(facts: ModelFacts, told: ModelDescription) -> ModelFacts:
+    """Facts with what was told in their gaps. What was configured stands; a window that only LiteLLM's map knows does
+    not, where the model's own server has a smaller one."""
+    known = facts.context_window or facts.max_input_tokens
+    stands = known is not None and (facts.window_is_configured or not told.certain or (told.window or known) >= known)
+    if told.window and not stands:
+        output = facts.max_output_tokens or told.max_output
+        facts = replace(facts, max_input_tokens=told.window, context_window=told.window, max_output_tokens=output)
+    return replace(facts, prices=told.prices) if told.prices and not facts.prices else facts
+
+
+class DiscoveredModels:
+    """What upstreams told, by address, key and model: what one tenant's key is told is no other tenant's."""
+
+    def __init__(self, client: httpx.AsyncClient, clock: Clock, kept: WindowKeeper | None = None) -> None:
+        """`kept`: windows that were told before this process began, or to others."""
+        self._client = client
+        self._kept = kept
+        self._clock = clock
+        self._tasks = BackgroundTasks()
+        self._told: OrderedDict[tuple[Key, str], _DiscoveredModel] = OrderedDict()
+        self._listings: OrderedDict[Key, _ModelListing] = OrderedDict()
+        self._tables: dict[bytes, _DiscoveryTable] = {}
+
+    def known(self, deployment: ModelDeployment) -> ModelDescription:
+        """What was told of this model so far."""
+        key = _key(deployment)
+        told = self._told.get((key, deployment.provider_model))
+        found = told.description if told else NOTHING
+        window = self._window(deployment, key)[0] if found.window is None else None
+        return replace(found, window=window) if window is not None else found
+
+    def refused(self, deployment: ModelDeployment, window: int) -> None:
+        """A refusal told the model's window; the list is asked again later, since it may be another one by then."""
+        key = _key(deployment)
+        told = self._told.setdefault((key, deployment.provider_model), _DiscoveredModel())
+        told.description = replace(told.description, window=window, certain=True)
+        told.until = self._clock.monotonic() + KEPT_SECONDS
+        self._keep(deployment, told.description)
+
+    def _window(self, deployment: ModelDeployment, key: Key) -> tuple[int | None, datetime | None]:
+        return self._kept.window(deployment.provider_model, repr(key)) if self._kept is not None else (None, None)
+
+    def _keep(self, deployment: ModelDeployment, told: ModelDescription) -> None:
+        """Keeps a window for as long as it is not asked for again. Prices are kept nowhere: who told some is asked anew
+        by each process."""
+        if self._kept is None or told.window is None:
+            return
+        key, now = _key(deployment), self._clock.now()
+        lasts = told.certain and not told.prices
+        if lasts or self._window(deployment, key)[0] != told.window:
+            until = now + timedelta(seconds=KEPT_SECONDS if lasts else 0)
+            self._kept.keep_window(deployment.provider_model, repr(key), told.window, until)
+
+    async def ask(self, deployment: ModelDeployment) -> None:
+        """Asks the upstream of a model if it is time to; requests at once wait for one answer, each at most
+        `PATIENCE` seconds from the beginning of the look. It never fails."""
+        if not _tells(deployment):
+            return
+        key = _key(deployment), deployment.provider_model
+        told = self._told.setdefault(key, _DiscoveredModel())
+        self._told.move_to_end(key)
+        while len(self._told) > MAX_KEPT:
+            self._told.popitem(last=False)
+        now = self._clock.monotonic()
+        window, until = self._window(deployment, key[0])
+        if until is not None and told.task is None and self._clock.now() < until:
+            return
+        if told.task is None and now >= told.until:
+            told.since, told.task = now, self._tasks.start(self._look(deployment, told))
+        left = PATIENCE - (now - told.since)
+        if told.task is not None and told.description is NOTHING and window is None and left > 0:
+            await asyncio.wait({told.task}, timeout=left)
+
+    async def close(self) -> None:
+        """Ends what is still being asked."""
+        await self._tasks.cancel()
+
+    async def _look(self, deployment: ModelDeployment, told: _DiscoveredModel) -> None:
+        found = NOTHING
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                found = await self._find(deployment)
+        except (GatewayError, httpx.HTTPError, OSError, TimeoutError, ValueError, RecursionError) as error:
+            log.info("model_not_told", model=deployment.model, reason=type(error).__name__)
+        finally:
+            told.task = None
+            usable = bool(found.window or found.prices)
+            lasts = KEPT_SECONDS if usable and found.certain else UNCERTAIN_SECONDS
+            told.until = self._clock.monotonic() + lasts
+        if usable and found != told.description:
+            log.info("model_told", model=deployment.model, context_window=found.window, priced=bool(found.prices))
+            told.description = found
+        self._keep(deployment, found)
+
+    async def _find(self, deployment: ModelDeployment) -> ModelDescription:
+        table = await self._listing(deployment)
+        found = table.find(deployment.provider_model)
+        if LLAMA_CPP in table.owners:
+            name = quote(deployment.provider_model, safe="")  # `autoload`: looking at a model does not load it
+            window = window_of_props(await self._json(deployment, f"/props?model={name}&autoload=false"))
+            return replace(found, window=min(window, found.window or window), certain=True) if window else found
+        if found.window is None and LM_STUDIO in table.owners:
+            entries = {each["id"]: each for each in listed(await self._json(deployment, "/api/v0/models"))}
+            return _of_lm_studio(entries.get(deployment.provider_model, {}))
+        if found.window is None and OLLAMA in table.owners:
+            return await self._of_ollama(deployment)
+        return found
+
+    async def _of_ollama(self, deployment: ModelDeployment) -> ModelDescription:
+        name = deployment.provider_model
+        if window := window_of_ps(await self._json(deployment, "/api/ps"), {name, f"{name}:latest"}):
+            return ModelDescription(window)
+        window = window_of_show(await self._json(deployment, "/api/show", {"model": name}))
+        return ModelDescription(window, certain=False)  # once it is loaded, /api/ps tells
+
+    async def _listing(self, deployment: ModelDeployment) -> _DiscoveryTable:
+        """The list of models, once for all models of an upstream with one key."""
+        key = _key(deployment)
+        listing = self._listings.setdefault(key, _ModelListing())
+        self._listings.move_to_end(key)
+        while len(self._listings) > MAX_KEPT:
+            self._listings.popitem(last=False)
+        async with listing.lock:
+            if listing.table is None or self._clock.monotonic() >= listing.until:
+                raw = await self._body(deployment, deployment.url("models"))
+                listing.table = await self._shared(raw)
+                listing.until = self._clock.monotonic() + UNCERTAIN_SECONDS
+            return listing.table
+
+    async def _shared(self, raw: bytes) -> _DiscoveryTable:
+        """Equal lists are held once, however many keys they were told to."""
+        digest = hashlib.sha256(raw).digest()
+        if digest not in self._tables:
+            used = {id(each.table) for each in self._listings.values()}
+            self._tables = {name: table for name, table in self._tables.items() if id(table) in used}
+            self._tables[digest] = await offload_if(len(raw) > LARGE, _table, raw)
+        return self._tables[digest]
+
+    async def _json(self, deployment: ModelDeployment, path: str, body: Any = None) -> Any:
+        """What a server's own API says beside `/v1`; None where it has no such path."""
+        root = deployment.api_base.removesuffix("/v1")
+        try:
+            return jsons.loads(await self._body(deployment, root + path, body))
+        except (GatewayError, httpx.HTTPError, ValueError, RecursionError):
+            return None
+
+    async def _body(self, deployment: ModelDeployment, url: str, body: Any = None) -> bytes:
+        headers = {**deployment.headers, **deployment.authorization}
+        timeout = httpx.Timeout(LOOK_SECONDS, connect=deployment.connect_timeout)
+        method, content = ("GET", None) if body is None else ("POST", jsons.dumps(body))
+        if content is not None:
+            headers["content-type"] = "application/json"
+        with translated(begun=False):
+            request = self._client.stream(method, url, headers=headers, content=content, timeout=timeout)
+            async with request as response:
+                if response.status_code != 200:
+                    raise ValueError(f"status {response.status_code}")
+                raw = bytearray()
+                async for piece in response.aiter_bytes():
+                    raw += piece
+                    if len(raw) > MAX_BYTES:
+                        raise ValueError("the list is too long")
+                return bytes(raw)
+
+
+def _key(deployment: ModelDeployment) -> Key:
+    """The upstream's address, and a digest of the key and headers that it is asked with."""
+    told = sorted({**deployment.headers, **deployment.authorization}.items())
+    return deployment.api_base, hashlib.sha256(repr(told).encode("utf-8", "surrogatepass")).digest()
+
+
+def is_direct(deployment: ModelDeployment) -> bool:
+    """Whether an upstream is asked in OpenAI's own words, so that its figures are those of its own server."""
+    return deployment.protocol == "openai" and deployment.api_base not in SILENT
+
+
+def _tells(deployment: ModelDeployment) -> bool:
+    return is_direct(deployment) and deployment.key_header == "authorization" and not deployment.query
+
+
+def _table(raw: bytes) -> _DiscoveryTable:
+    entries = list(listed(jsons.loads(raw)))[:MAX_MODELS]
+    owners = frozenset(str(entry.get("owned_by"))[:100] for entry in entries)
+    return _DiscoveryTable({entry["id"]: described(entry) for entry in entries}, owners)
+
+
+def _of_lm_studio(entry: dict[str, Any]) -> ModelDescription:
+    """Of a model that is not loaded only the largest window is known."""
+    found = described(entry)
+    return replace(found, certain="loaded_context_length" in entry)

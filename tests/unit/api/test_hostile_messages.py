@@ -1,0 +1,192 @@
+"""JSON that no honest client sends to `/v1/messages`: each field of each odd kind, and documents of odd shapes (§7)."""
+
+import json
+from itertools import product
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.answers import Json, http
+from tests.support.faults.refusals import changed, places
+from tests.support.gateway_process import GatewayProcess
+from tests.support.messages import HEADERS, TOOL
+from tests.support.mock_upstream import MockUpstream
+from tests.unit.api.test_hostile_json import ODD, REFUSED
+
+TEXT = {"type": "text", "text": "hello"}
+PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+PAPER = {"type": "document", "title": "t", "source": {"type": "text", "media_type": "text/plain", "data": "a"}}
+FOUND = {"type": "search_result", "source": "s", "title": "t", "content": [TEXT]}
+MARK = {"cache_control": {"type": "ephemeral"}}
+FULL: Json = {
+    "model": "gpt-4o",
+    "max_tokens": 100,
+    "system": [{**TEXT, **MARK}],
+    "messages": [
+        {"role": "user", "content": [TEXT, PICTURE, PAPER, FOUND]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {**TEXT, **MARK},
+                {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Bern"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "content": [TEXT, PICTURE], "is_error": True},
+                {**TEXT, **MARK},
+            ],
+        },
+    ],
+    "stream": False,
+    "temperature": 1,
+    "top_p": 1,
+    "top_k": 3,
+    "stop_sequences": ["x"],
+    "tools": [{**TOOL, **MARK, "strict": True}],
+    "tool_choice": {"type": "tool", "name": "weather", "disable_parallel_tool_use": True},
+    "metadata": {"user_id": "u"},
+    "thinking": {"type": "enabled", "budget_tokens": 1024},
+    "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}, "effort": "low"},
+    "context_management": {
+        "edits": [
+            {"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 3000}},
+            {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}},
+        ]
+    },
+    "service_tier": "auto",
+    "mcp_servers": [],
+    "container": "c",
+    "store": True,
+    "conversation": {"id": "conv_x"},
+    "attachments": [{"content": "text", "title": "t"}],
+    "context": {"mode": "auto", "max_input_tokens": 1000, "session": "s"},
+    "unknown": {"a": [1]},
+}
+PLAIN: Json = {"model": "gpt-4o", "max_tokens": 100, "messages": [{"role": "user", "content": "hello"}]}
+
+
+def base(name: str) -> Json:
+    """A valid request with that field, and as little else as hides nothing behind another error."""
+    tools = {"tools": FULL["tools"]} if name in ("tool_choice", "messages") else {}
+    return {**PLAIN, **tools, name: FULL[name]}
+
+
+def asked(client: httpx.Client, raw: bytes, path: str = "/messages") -> httpx.Response:
+    """The answer, which is never a fault of the gateway's, and in Anthropic's shape."""
+    answer = client.post(path, content=raw, headers={**HEADERS, "content-type": "application/json"})
+    assert answer.status_code == 200 or 400 <= answer.status_code < 500, (answer.status_code, answer.text[:500])
+    if answer.status_code != 200:
+        told = answer.json()
+        assert (told["type"], told["request_id"]) == ("error", answer.headers["x-request-id"])
+        assert isinstance(told["error"]["type"], str)
+        assert isinstance(told["error"]["message"], str)
+    return answer
+
+
+def nothing_is_left(client: httpx.Client, answer: httpx.Response) -> bool:
+    """Whether the refused request left neither turn nor bill."""
+    return client.get(f"/chat/completions/{answer.headers['x-request-id']}").status_code == 404
+
+
+def refuse_odd_values(gateway: GatewayProcess, upstream: MockUpstream, name: str, step: int) -> None:
+    """Each is answered, or a 4xx by the gateway that names the field, with nothing sent or left behind."""
+    upstream.strict = False
+    with http(gateway) as client:
+        for number, (path, odd) in list(enumerate(product(places(FULL[name], (name,)), ODD)))[::step]:
+            before = len(upstream.requests)
+            body = {"stream": number % 3 == 0, **changed(base(name), path, odd)}
+            answer = asked(client, json.dumps(body).encode())
+            if answer.status_code == 200 or len(upstream.requests) > before:
+                continue
+            param = answer.json()["error"].get("param") or ""
+            assert param.startswith(name), (path, odd, answer.json())
+            assert nothing_is_left(client, answer), (path, odd)
+    upstream.violations.clear()
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_s7_odd_values_in_every_field(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
+    """Of many places every seventh pair, so that each place and each value has its turn."""
+    many = len(list(places(FULL[name]))) > 8
+    refuse_odd_values(one_gateway, upstream, name, 7 if many else 2)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("name", FULL)
+def test_s7_every_odd_value_in_every_field(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
+    """All of them."""
+    refuse_odd_values(one_gateway, upstream, name, 1)
+
+
+def test_s7_documents_that_are_no_request(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """A 4xx; nothing is sent or left behind, and `count_tokens` refuses the same."""
+    with http(one_gateway) as client:
+        for name, raw in REFUSED.items():
+            body = raw.replace(b'{"model":"gpt-4o",', b'{"model":"gpt-4o","max_tokens":9,')
+            answer = asked(client, body)
+            assert answer.status_code == 400, name
+            assert answer.json()["error"]["type"] == "invalid_request_error"
+            assert nothing_is_left(client, answer)
+            counted = asked(client, body, "/messages/count_tokens")
+            assert counted.status_code == 400, name
+    assert not upstream.chats
+
+
+USER = {"role": "user"}
+TABLE: list[tuple[Json, str]] = [
+    ({"model": None}, "model"),
+    ({"model": 7}, "model"),
+    ({"max_tokens": None}, "max_tokens"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": "many"}, "max_tokens"),
+    ({"messages": None}, "messages"),
+    ({"messages": []}, "messages"),
+    ({"messages": "hello"}, "messages"),
+    ({"messages": ["hello"]}, "messages[0]"),
+    ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [USER]}, "messages[0].content"),
+    ({"messages": [{**USER, "content": 7}]}, "messages[0].content"),
+    ({"messages": [{**USER, "content": ["hello"]}]}, "messages[0].content[0]"),
+    ({"messages": [{**USER, "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
+    ({"messages": [{**USER, "content": [{"type": "image"}]}]}, "messages[0].content[0].source"),
+    ({"messages": [{**USER, "content": [{"type": "tool_result"}]}]}, "messages[0].content[0].tool_use_id"),
+    (
+        {"messages": [{**USER, "content": [{"type": "tool_result", "tool_use_id": "x", "content": "y"}]}]},
+        "messages[0].content[0]",
+    ),
+    ({"system": 7}, "system"),
+    ({"system": [PICTURE]}, "system[0].type"),
+    ({"stream": "yes"}, "stream"),
+    ({"tools": "weather"}, "tools"),
+    ({"tools": [{}]}, "tools[0].name"),
+    ({"tools": [{"type": "web_search_20250305", "name": []}]}, "tools[0].name"),
+    ({"messages": [{**USER, "content": [{**FOUND, "content": 7}]}]}, "messages[0].content[0].content"),
+    ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
+    ({"tools": [TOOL], "tool_choice": {"type": "perhaps"}}, "tool_choice"),
+    ({"metadata": {"user_id": 7}}, "metadata.user_id"),
+    ({"context_management": {"edits": 7}}, "context_management"),
+    ({"store": "no"}, "store"),
+    ({"conversation": 7}, "conversation"),
+    ({"context": {"mode": "fast"}}, "context.mode"),
+    ({"attachments": [{}]}, "attachments[0]"),
+]
+
+
+def test_s7_bad_input_names_the_field(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """400 in Anthropic's shape with the field as the client knows it; nothing goes up, nothing is stored."""
+    with http(one_gateway) as client:
+        for change, named in TABLE:
+            body: dict[str, Any] = {k: v for k, v in {**PLAIN, **change}.items() if v is not None}
+            answer = asked(client, json.dumps(body).encode())
+            assert answer.status_code == 400, (change, answer.text)
+            error = answer.json()["error"]
+            assert error["type"] == "invalid_request_error"
+            assert (error.get("param") or "").startswith(named), (change, error)
+            assert named in error["message"], (change, error)
+            assert nothing_is_left(client, answer)
+    assert not upstream.chats

@@ -1,0 +1,264 @@
+"""`/openapi.json` describes what is served: every path, and every field of real answers (guarantee §9)."""
+
+import json
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from gateway import __version__, app
+from tests.support.answers import Json, chat, http, read_stream, user
+from tests.support.documents import lamps
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.internal_models import InternalModels, every
+from tests.support.mock_upstream import MockUpstream
+
+SERVED = re.compile(r"\{(\w+)(?::\w+)?\}")
+
+
+@pytest.fixture
+def described(one_gateway: GatewayProcess) -> Json:
+    """The description, of which objects may have no field that is not named where they say nothing else."""
+    with http(one_gateway, None) as client:
+        answer = client.get(one_gateway.base_url.removesuffix("/v1") + "/openapi.json")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    found: Json = closed(answer.json())
+    return found
+
+
+def closed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [closed(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: closed(each) for name, each in value.items()}
+    if found.get("type") == "object" and isinstance(found.get("properties"), dict):
+        found.setdefault("additionalProperties", False)
+    return found
+
+
+def check(described: Json, name: str, value: Any) -> None:
+    """The value is what the schema of that name says."""
+    schema = {"$ref": f"#/components/schemas/{name}", "components": described["components"]}
+    found = Draft202012Validator(schema).iter_errors(value)
+    problems = [f"{'.'.join(map(str, each.absolute_path))}: {each.message}" for each in found]
+    assert not problems, f"{name}: {problems[:3]}"
+
+
+def test_s9_every_path_that_is_served_is_described_and_no_other(described: Json) -> None:
+    served = set(_served())
+    told = {(path, method.upper()) for path, methods in described["paths"].items() for method in methods}
+    relayed = {("/v1/models/{model}", "DELETE")}  # the upstream's own
+    assert told == served - relayed
+
+
+def _served() -> Iterable[tuple[str, str]]:
+    from gateway.api.server.fast_router import ShutdownState
+    from gateway.core.config.settings import Settings
+    from gateway.routes import route_table
+
+    for route in route_table(app.Gateway(Settings()), ShutdownState()):
+        for method in (route.methods or set()) - {"HEAD"}:
+            yield SERVED.sub(r"{\1}", route.path), method
+
+
+def test_s9_the_description_itself_is_sound(described: Json) -> None:
+    """OpenAPI 3.1; each schema is one, and each reference leads to one."""
+    assert described["openapi"].startswith("3.1")
+    assert described["info"]["version"] == __version__
+    schemas = described["components"]["schemas"]
+    for name, schema in schemas.items():
+        Draft202012Validator.check_schema(schema)
+        assert schema, name
+    used = set(re.findall(r"'#/components/schemas/(\w+)'", str(described)))
+    assert used == set(schemas), "each is used, and each that is used is there"
+
+
+def test_s9_answers_are_as_described(one_gateway: GatewayProcess, upstream: MockUpstream, described: Json) -> None:
+    """Plain, streamed, dry, stored, refused: with documents, so that bills say all that they can."""
+    body: Json = {
+        "model": "small",
+        "messages": [user("Who is the keeper of lamp 7?")],
+        "attachments": [{"title": "Lamps", "content": lamps(300), "source": "a shelf", "attachment_type": "list"}],
+        "metadata": {"team": "red"},
+        "context": {"mode": "simple", "max_input_tokens": 3000},
+        "user": "ann",
+    }
+    check(described, "ChatRequest", body)
+    answer = chat(one_gateway, **body)
+    answer.pop("_headers")
+    same = {"conversation": answer["conversation"]["id"]}
+    again = {"model": "small", "messages": [user("And of lamp 290?")], **same}
+    with http(one_gateway) as client:
+        plain = client.post("/chat/completions", json=body).json()
+        check(described, "ChatCompletion", plain)
+        streamed = read_stream(one_gateway, {**again, "stream": True, "stream_options": {"include_usage": True}})
+        for chunk in streamed.chunks:
+            check(described, "ChatCompletionChunk", as_plain(chunk))
+        check(described, "DryRun", client.post("/chat/completions", json={**body, "context": {"dry_run": True}}).json())
+        check(described, "Error", client.post("/chat/completions", json={"model": "small"}).json())
+        check(described, "StoredCompletion", client.get(f"/chat/completions/{plain['id']}").json())
+        check(described, "StoredCompletions", client.get("/chat/completions", params=same).json())
+        check(described, "StoreMessages", client.get(f"/chat/completions/{plain['id']}/messages").json())
+        one = f"/chat/completions/{plain['id']}"
+        check(described, "StoredCompletion", client.post(one, json={"metadata": {}}).json())
+        check(described, "DeletedCompletion", client.delete(one).json())
+
+
+def test_s9_messages_are_as_described(one_gateway: GatewayProcess, upstream: MockUpstream, described: Json) -> None:
+    body: Json = {"model": "small", "max_tokens": 9, "messages": [user("Who keeps lamp 7?")]}
+    check(described, "MessagesRequest", body)
+    with http(one_gateway) as client:
+        check(described, "Message", client.post("/messages", json=body).json())
+        check(described, "CountedTokens", client.post("/messages/count_tokens", json=body).json())
+        check(described, "CompressRequest", body)
+        check(described, "Compressed", client.post("/compress", json=body).json())
+        check(described, "Compressed", client.post("/compress", json={**body, "system": "Be brief."}).json())
+        check(described, "MessagesError", client.post("/messages", json={"model": "small"}).json())
+
+
+def test_s9_windows_and_the_classic_api_are_as_described(one_gateway: GatewayProcess, described: Json) -> None:
+    with http(one_gateway) as client:
+        site = one_gateway.base_url.removesuffix("/v1")
+        said: Json = {"message": "Who keeps lamp 7?", "model": "small", "workflow_id": "wf"}
+        said["attachments"] = [{"content": lamps(300)}]
+        check(described, "ClassicMessage", said)
+        answer = client.post(f"{site}/api/v1/chat", json=said).json()
+        check(described, "ClassicAnswer", answer)
+        name = answer["conversation_id"]
+        check(described, "ConversationContext", client.get(f"/conversations/{name}/context").json())
+        begun = client.post("/conversations", json={}).json()["id"]
+        check(described, "ConversationContext", client.get(f"/conversations/{begun}/context").json())
+        check(described, "Health", client.get(f"{site}/health/ready?details=1").json())
+        check(described, "ClassicHealth", client.get(f"{site}/api/v1/health").json())
+        check(described, "Statistics", client.get(f"{site}/api/v1/memory/stats").json())
+        check(described, "ClassicConversations", client.get(f"{site}/api/v1/conversations").json())
+        check(described, "ClassicHistory", client.get(f"{site}/api/v1/conversations/{name}/history").json())
+        info = {"message": "Create", "conversation_id": name}
+        check(described, "PromptInfo", client.get(f"{site}/api/v1/debug/prompt-info", params=info).json())
+        check(described, "ClassicWorkflows", client.get(f"{site}/api/v1/conversations/{name}/workflows").json())
+        check(described, "ClassicMentions", client.get(f"{site}/api/v1/workflows/wf/conversations").json())
+        check(described, "ClassicCleared", client.delete(f"{site}/api/v1/conversations/{name}").json())
+        check(described, "ClassicCleared", client.delete(f"{site}/api/v1/conversations/{name}/permanent").json())
+
+
+def as_plain(value: Any) -> Any:
+    """Decimals as numbers."""
+    if isinstance(value, list):
+        return [as_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: as_plain(each) for name, each in value.items()}
+    return float(value) if type(value).__name__ == "Decimal" else value
+
+
+def test_s9_what_a_planner_said_is_described(
+    start_gateway: GatewayFactory, upstream: MockUpstream, described: Json
+) -> None:
+    gateway = start_gateway({"context": {"planning": "auto"}})
+    upstream.handler = InternalModels(every("summarize"))
+    documents = [{"title": f"Lamps {n}", "content": lamps(200)} for n in range(2)]
+    answer = chat(gateway, model="small", messages=[user("Who is the keeper of lamp 7?")], attachments=documents)
+    with http(gateway) as client:
+        stored = client.get(f"/chat/completions/{answer['id']}").json()
+    assert stored["response_metadata"]["context_utilization"]["plan"]["artifacts"]
+    check(described, "StoredCompletion", stored)
+    check(described, "ChatCompletion", as_plain({k: v for k, v in answer.items() if k != "_headers"}))
+
+
+def test_s9_conversations_are_as_described(
+    one_gateway: GatewayProcess, upstream: MockUpstream, described: Json
+) -> None:
+    attachments = [{"title": "Lamps", "content": lamps(3)}]
+    answer = chat(one_gateway, model="small", messages=[user("Who?")], attachments=attachments)
+    path = f"/conversations/{answer['conversation']['id']}"
+    with http(one_gateway) as client:
+        check(described, "Turns", client.get(f"{path}/turns").json())
+        check(described, "TurnDetails", client.get(f"{path}/turns/1").json())
+        again: Json = {"model": "small", "from_turn": 1, "parameters": {"max_tokens": 5}, "dry_run": True}
+        check(described, "ReplayRequest", again)
+        check(described, "ReplayEstimate", client.post(f"{path}/replay", json=again).json())
+        events = client.post(f"{path}/replay", json={**again, "dry_run": False}).text.split("\n\n")[:-2]
+        assert len(events) > 3
+        for each in events:
+            check(described, "ReplayEvent", json.loads(each.removeprefix("data: ")))
+        new = {"items": [{"type": "message", "role": "user", "content": "hello"}], "metadata": {"a": "b"}}
+        check(described, "NewConversation", new)
+        made = client.post("/conversations", json=new).json()
+        check(described, "Conversation", made)
+        check(described, "Conversation", client.get(path).json())
+        check(described, "Conversations", client.get("/conversations", params={"limit": 2}).json())
+        items = client.get(f"{path}/items").json()
+        check(described, "Items", items)
+        check(described, "Item", client.get(f"{path}/items/{items['data'][0]['id']}").json())
+        attached = client.get(f"{path}/attachments").json()
+        check(described, "Attachments", attached)
+        one = f"{path}/attachments/{attached['data'][0]['id']}"
+        check(described, "Attachment", client.get(one).json())
+        check(described, "DeletedAttachment", client.delete(one).json())
+        exported = client.get(f"{path}/export").json()
+        check(described, "ConversationExport", exported)
+        check(described, "Conversation", client.post("/conversations/import", json=exported).json())
+        check(described, "Conversation", client.delete(f"{path}/items/{items['data'][0]['id']}").json())
+        check(described, "DeletedConversation", client.delete(path).json())
+        check(described, "Models", client.get("/models").json())
+        check(described, "Model", client.get("/models/small").json())
+
+
+def test_s9_the_root_says_where_to_look(one_gateway: GatewayProcess, described: Json) -> None:
+    """Without a key; each place that it names is there."""
+    root = one_gateway.base_url.removesuffix("/v1")
+    with http(one_gateway, None) as client:
+        about = client.get(root + "/")
+        assert about.status_code == 200
+        check(described, "About", about.json())
+        assert about.json()["version"] == __version__
+        for path in about.json()["links"].values():
+            assert client.get(root + path).status_code in (200, 303, 401), path
+        check(described, "Health", client.get(root + "/health/ready").json())
+
+
+def test_s9_the_memory_of_things_is_as_described(
+    one_gateway: GatewayProcess, upstream: MockUpstream, described: Json
+) -> None:
+    workflow = {"type": "workflow", "id": "wf_12", "name": "Task Management", "aliases": ["the board"]}
+    body: Json = {"model": "small", "messages": [user("Who?")], "user": "ann"}
+    body["memory"] = {"remember": [workflow], "scope": "user"}
+    check(described, "ChatRequest", body)
+    first = chat(one_gateway, **body)
+    same = {"conversation": first["conversation"]["id"], "memory": {}}
+    answer = chat(one_gateway, model="small", messages=[user("Update my task workflow.")], **same)
+    assert answer["response_metadata"]["context_utilization"]["things"]
+    check(described, "ChatCompletion", as_plain({k: v for k, v in answer.items() if k != "_headers"}))
+    path = f"/conversations/{same['conversation']}/memory"
+    several = {"remember": [workflow], "scope": "user", "user": "ann"}
+    with http(one_gateway) as client:
+        for new in (workflow, several):
+            check(described, "NewThings", new)
+            check(described, "MemoryThings", client.post(path, json=new).json())
+        for listed in (path, "/memory", "/memory?user=ann", "/memory?query=board"):
+            found = client.get(listed).json()
+            assert found["data"], listed
+            check(described, "MemoryThings", found)
+        check(described, "ThingConversations", client.get("/memory/workflow/wf_12/conversations").json())
+        one = f"/memory/{found['data'][0]['id']}"
+        check(described, "MemoryThing", client.get(one).json())
+        check(described, "DeletedMemoryThing", client.delete(one).json())
+
+
+def test_s9_usage_and_costs_are_as_described(one_gateway: GatewayProcess, described: Json) -> None:
+    chat(one_gateway, model="small", messages=[user("What is a lamp?")], user="ann")
+    with http(one_gateway) as client:
+        for path, name in (
+            ("costs", "Costs"),
+            ("usage/completions", "Completions"),
+            ("usage/embeddings", "Embeddings"),
+        ):
+            query: Json = {"start_time": int(time.time()) - 3600, "group_by[]": "project_id"}
+            body = client.get(f"/organization/{path}", params=query).json()
+            check(described, f"Organization{name}", body)
+            assert any(bucket["results"] for bucket in body["data"]) == (name != "Embeddings")

@@ -1,0 +1,152 @@
+"""Parts of the page `/ui` that need no server (guarantee §13.2)."""
+
+import hashlib
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jinja2 import UndefinedError
+
+from gateway.api.middleware.origin_check import is_foreign
+from gateway.api.ui import rendering
+from gateway.api.ui.login import MAX_ADDRESSES, MAX_FAILURES, MAX_IN_ALL, NEXT, LoginGuesses, TooManyTries
+
+UI = Path(rendering.__file__).parent
+HTMX = "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"
+
+
+@pytest.mark.parametrize(
+    ("value", "at_least", "shown"),
+    [
+        (None, False, "unknown"),
+        (Decimal(0), False, "$0.00"),
+        (Decimal("0E-12"), False, "$0.00"),
+        (Decimal("0.000000000001"), False, "$0.000000000001"),
+        (Decimal("1234567.890123456789"), False, "$1,234,567.890123456789"),
+        (Decimal("12.5"), True, ">= $12.50"),
+        (Decimal("-0.25"), False, "-$0.25"),
+        (Decimal("1E+3"), False, "$1,000.00"),
+    ],
+)
+def test_usd_has_all_its_digits(value: Decimal | None, at_least: bool, shown: str) -> None:
+    assert rendering.usd(value, at_least=at_least) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 KB"),
+        (123_456, "123 KB"),
+        (5 * 10**12, "5.0 TB"),
+        (10**16, "10000 TB"),
+    ],
+)
+def test_sizes(value: int | None, shown: str) -> None:
+    assert rendering.size(value) == shown
+
+
+def test_times_are_in_utc_wherever_they_were_noted() -> None:
+    there = datetime(2026, 3, 1, 1, 30, tzinfo=timezone(timedelta(hours=2)))
+    assert rendering.iso(there) == "2026-02-28T23:30:00Z"
+    assert rendering.shown_time(datetime(2026, 3, 1)) == "2026-03-01 00:00:00"  # noqa: DTZ001 - as SQLite gives it
+    assert rendering.shown_time(datetime(2026, 3, 1, tzinfo=UTC)) == "2026-03-01 00:00:00"
+
+
+def test_control_characters_are_seen() -> None:
+    assert rendering.said("a\x00b\x1b[1m\x85\tc\n") == "a\ufffdb\ufffd[1m\ufffd\tc\n"
+
+
+async def test_a_name_that_a_template_was_not_given_is_an_error() -> None:
+    with pytest.raises(UndefinedError):
+        await rendering.rendered("error.html", {"page": None, "viewer": None})
+
+
+async def test_half_a_sign_is_no_fault() -> None:
+    """A lone surrogate, which no UTF-8 can hold."""
+    macro = rendering.environment().get_template("macros.html").make_module({"csrf": ""})
+    assert "\ud83d" in macro.said("\ud83d")  # type: ignore[attr-defined]
+    assert rendering._render("macros.html", {"csrf": "\ud83d"}) is not None
+
+
+def test_names_of_files_hold_their_digests() -> None:
+    content = (UI / "static/ui.css").read_bytes()
+    assert rendering.static("ui.css") == f"/ui/static/ui.{hashlib.sha256(content).hexdigest()[:16]}.css"
+    with pytest.raises(KeyError):
+        rendering.static("min.js")
+    with pytest.raises(KeyError):
+        rendering.static("htmx.LICENSE.txt")
+
+
+def test_htmx_is_as_it_was_published() -> None:
+    """Version 2.0.11 of htmx.org; its licence stands beside it."""
+    assert hashlib.sha256((UI / "static/htmx.min.js").read_bytes()).hexdigest() == HTMX
+    assert "Zero-Clause BSD" in (UI / "static/htmx.LICENSE.txt").read_text()
+
+
+def test_no_template_trusts_what_it_is_given() -> None:
+    """None takes the escaping away, and none has what the policy would not run."""
+    templates = sorted((UI / "templates").glob("*.html"))
+    assert len(templates) > 5
+    for path in templates:
+        text = path.read_text()
+        for word in ("| safe", "|safe", "autoescape", "Markup", " style=", " onclick=", "hx-on", "javascript:"):
+            assert word not in text, f"{path.name}: {word}"
+
+
+HOST = (b"host", b"127.0.0.1:8000")
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "foreign"),
+    [
+        ("GET", {}, False),
+        ("GET", {b"sec-fetch-site": b"none"}, False),
+        ("GET", {b"sec-fetch-site": b"cross-site", b"sec-fetch-mode": b"navigate"}, False),
+        ("GET", {b"sec-fetch-site": b"cross-site", b"sec-fetch-mode": b"no-cors"}, True),
+        ("GET", {b"sec-fetch-site": b"same-site", b"sec-fetch-mode": b"cors"}, True),
+        ("GET", {b"origin": b"http://127.0.0.1:8000"}, False),
+        ("GET", {b"origin": b"null"}, True),
+        ("GET", {b"origin": b"http://127.0.0.1:8001"}, True),
+        ("GET", {b"origin": b"http://["}, True),
+        ("POST", {b"origin": b"null"}, False),
+        ("POST", {b"origin": b"null", b"sec-fetch-site": b"same-origin"}, False),
+        ("POST", {b"origin": b"null", b"sec-fetch-site": b"cross-site", b"sec-fetch-mode": b"navigate"}, True),
+        ("POST", {b"origin": b"https://evil.example"}, True),
+        ("POST", {b"origin": b"https://named.by.a.proxy", b"sec-fetch-site": b"same-origin"}, False),
+        ("POST", {b"origin": b"null", b"sec-fetch-site": b"none"}, False),
+        ("POST", {b"origin": b"http://127.0.0.1:8000", b"sec-fetch-site": b"same-site"}, True),
+    ],
+)
+def test_who_is_behind_a_request(method: str, headers: dict[bytes, bytes], foreign: bool) -> None:
+    scope: dict[str, Any] = {"method": method, "headers": [HOST, *headers.items()]}
+    assert is_foreign(scope) is foreign
+
+
+@pytest.mark.parametrize("to", ["/ui", "/ui/conversations", "/ui/conversations/conv_1?a=b&c=%20"])
+def test_where_a_login_may_lead(to: str) -> None:
+    assert NEXT.fullmatch(to)
+
+
+def test_guesses_are_counted_by_address_and_in_all() -> None:
+    """Within a minute; what is remembered of addresses is bounded."""
+    guesses = LoginGuesses()
+    for _ in range(MAX_FAILURES):
+        guesses.admit("a", 0.0)
+        guesses.failed("a", 0.0)
+    with pytest.raises(TooManyTries):
+        guesses.admit("a", 59.0)
+    guesses.admit("b", 59.0)
+    guesses.admit("a", 60.0)
+    for number in range(MAX_IN_ALL):
+        guesses.failed(f"c{number}", 100.0)
+    with pytest.raises(TooManyTries) as refused:
+        guesses.admit("b", 130.0)
+    assert refused.value.headers == {"retry-after": "30"}
+    for number in range(MAX_ADDRESSES + 1):
+        guesses.failed(f"d{number}", 200.0)
+    assert len(guesses._failed) <= MAX_ADDRESSES

@@ -1,0 +1,139 @@
+"""The meter: what a request would have cost without a gateway (guarantee §6)."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gateway.billing.economy.rates import CacheRates, cache_rates
+from gateway.billing.economy.sums import metered
+from gateway.core.types.bill import LeftOutTokens
+from gateway.core.types.economy import BranchCosts, EconomyNote
+
+READ, WRITE, PLAIN = Decimal("0.0000003"), Decimal("0.00000375"), Decimal("0.000003")
+PRICES = {
+    "input_cost_per_token": PLAIN,
+    "output_cost_per_token": Decimal("0.000015"),
+    "cache_read_input_token_cost": READ,
+    "cache_creation_input_token_cost": WRITE,
+    "cache_creation_input_token_cost_above_1hr": 2 * PLAIN,
+}
+CACHED = {"prompt_tokens": 20_000, "prompt_tokens_details": {"cached_tokens": 18_000, "cache_write_tokens": 2_000}}
+BEFORE = BranchCosts("m", 48_000, 30_000, Decimal(3), Decimal(2))
+"""After it 18,000 tokens of a prompt of 48,000 had been forwarded."""
+
+
+NOTE = EconomyNote("auto")
+
+
+def measured(usage: dict[str, Any], note: EconomyNote = NOTE, **more: Any) -> tuple[Any, BranchCosts]:
+    known: dict[str, Any] = {
+        "before": BEFORE,
+        "model": "m",
+        "usage": usage,
+        "prices": PRICES,
+        "primary": Decimal("0.1"),
+        "billed": Decimal("0.11"),
+        "counted": usage["prompt_tokens"],
+        "left": LeftOutTokens(30_000, 0, 5_000),
+        "rewritten": False,
+        **more,
+    }
+    return metered(note, known.pop("before"), **known)
+
+
+def test_what_is_left_out_would_have_been_read_at_the_price_of_reading() -> None:
+    economics, sums = measured(CACHED)
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1") + 30_000 * READ
+    assert Decimal(economics["net_saving"]) == 30_000 * READ - Decimal("0.01")
+    assert (sums.direct, sums.billed) == (3 + Decimal(economics["direct_cost"]), Decimal("2.11"))
+    assert (sums.prompt_tokens, sums.left_tokens) == (50_000, 30_000)
+
+
+def test_on_a_cold_turn_it_would_have_been_written() -> None:
+    cold = {"prompt_tokens": 20_000, "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 20_000}}
+    economics, _ = measured(cold, EconomyNote("auto", is_cold=True, passed="cold", cleared=30_000), rewritten=True)
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1") + 30_000 * WRITE
+    assert (economics["pass"], economics["cleared_tokens"]) == ("cold", 30_000)
+
+
+def test_a_warm_pass_costs_what_it_rewrites() -> None:
+    """Of 18,000 tokens 5,000 stood; without the pass all of them and what it left out would have been read."""
+    usage = {"prompt_tokens": 12_000, "prompt_tokens_details": {"cached_tokens": 5_000, "cache_write_tokens": 7_000}}
+    economics, _ = measured(usage, EconomyNote("auto", passed="paid", cleared=8_000), rewritten=True, billed=Decimal(1))
+    direct = CacheRates(READ, WRITE).prompt(42_000, 48_000) - CacheRates(READ, WRITE).prompt(12_000, 5_000)
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1") + direct
+    assert Decimal(economics["net_saving"]) < 0
+
+
+@pytest.mark.parametrize(
+    ("idle", "cached", "unchanged", "is_cold"),
+    [(True, 0, 5_000, True), (False, 0, 5_000, False), (True, 5_000, 5_000, False), (True, 0, 500, False)],
+)
+def test_a_pass_for_room_is_cold_where_its_head_was_not_read(
+    idle: bool, cached: int, unchanged: int, is_cold: bool
+) -> None:
+    """Providers that promise no time: after some minutes what was read of the head that stayed tells whether a direct
+    prompt would have been read."""
+    usage = {"prompt_tokens": 12_000, "prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0}}
+    left = LeftOutTokens(30_000, 0, unchanged)
+    economics, _ = measured(usage, rewritten=True, idle=idle, left=left)
+    rates = CacheRates(READ, WRITE)
+    whole, sent = (0, 0) if is_cold else (48_000, unchanged)
+    direct = rates.prompt(42_000, whole) - rates.prompt(12_000, sent)
+    assert Decimal(economics["direct_cost"]) == max(Decimal(0), Decimal("0.1") + direct)
+
+
+def test_where_nothing_is_left_out_both_are_equal_to_the_digit() -> None:
+    economics, _ = measured(CACHED, left=None, before=BranchCosts("m", 18_000, 0, Decimal(2), Decimal(2)))
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1")
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": 20_000}, {"prompt_tokens": 20_000, "prompt_tokens_details": None}])
+def test_an_upstream_that_tells_no_cache_charges_the_usual_price(usage: dict[str, Any]) -> None:
+    economics, _ = measured(usage)
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1") + 30_000 * PLAIN
+
+
+def test_counts_are_scaled_by_what_the_upstream_counts() -> None:
+    economics, sums = measured(CACHED, counted=10_000)
+    assert sums.left_tokens == 60_000
+    assert Decimal(economics["direct_cost"]) > Decimal("0.1") + 59_000 * READ
+
+
+def test_observe_estimates_what_would_have_been_carried_no_more() -> None:
+    economics, sums = measured(CACHED, EconomyNote("observe", clearable=8_000), left=None)
+    assert Decimal(economics["estimated_saving"]) == 8_000 * READ
+    assert sums.clearable == 8_000
+
+
+def test_another_model_has_another_cache() -> None:
+    """What the model before was sent says nothing of what this one would have read."""
+    other = BranchCosts("other", 48_000, 30_000, Decimal(3), Decimal(2))
+    economics, _ = measured(CACHED, before=other)
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1") + 30_000 * WRITE
+
+
+def test_sums_are_stored_to_the_picodollar() -> None:
+    sums = BranchCosts("m", 1, 0, Decimal("1.000000000001"), Decimal("-0.5"), 7)
+    assert BranchCosts.of_text(sums.as_text()) == sums
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", '["m", 1, 2, 3, 4]', '["m", "x", 2, 3, 4, 5]', "{"])
+def test_what_another_version_stored_is_nothing(text: str) -> None:
+    assert BranchCosts.of_text(text) is None
+
+
+@pytest.mark.parametrize(
+    ("gone", "hour", "rates"),
+    [
+        ((), False, CacheRates(READ, WRITE)),
+        ((), True, CacheRates(READ, 2 * PLAIN)),
+        (("cache_creation_input_token_cost",), False, CacheRates(READ, PLAIN)),
+        (("cache_read_input_token_cost",), False, None),
+        (("input_cost_per_token",), False, None),
+    ],
+)
+def test_rates_of_a_prompt_cache(gone: tuple[str, ...], hour: bool, rates: CacheRates | None) -> None:
+    prices = {name: price for name, price in PRICES.items() if name not in gone}
+    assert cache_rates(prices, 1000, for_an_hour=hour) == rates

@@ -1,0 +1,265 @@
+"""Budgets under random interleavings of requests over several processes that crash (guarantee §12.3): never more than
+the budget and one request."""
+
+import asyncio
+import contextlib
+import random
+import time
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.billing.quota.budgets import BudgetAccounts, NotLeft
+from gateway.billing.quota.gate import Quota, account_of
+from gateway.core.config.allowances import LimitSettings
+from gateway.core.errors import RateLimitExceeded, StorageUnavailable
+from gateway.core.instrumentation.hooks import TelemetryHooks
+from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.types.allowed import LEASE_SECONDS, AccountLease, AdmissionRequest, LimitHolder, SpendingAccount
+from gateway.storage.quota.budgets import granted
+from gateway.storage.quota.local import LocalRates
+
+AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ACCOUNT = account_of(LimitHolder("key", "key_1"), "month", AT, hard=True)
+
+
+class Clock:
+    """A clock that the world turns."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return AT
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class World:
+    """The database that the processes share: bills and leases, each change of it at once."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.spent = 0
+        self.leases: dict[int, tuple[int, float]] = {}
+        self.clock = Clock()
+        self.is_away = False
+
+    async def wait(self) -> None:
+        for _ in range(self.chance.randrange(4)):
+            await asyncio.sleep(0)
+
+    async def bill(self, cost: int) -> None:
+        await self.wait()
+        self.spent += cost
+        await self.wait()
+
+
+class Store:
+    """One process's view of it, by the rules of the real one."""
+
+    def __init__(self, world: World, process: int) -> None:
+        self.world = world
+        self.process = process
+
+    async def spent(self, account: SpendingAccount) -> int:
+        await self.world.wait()
+        self._reach()
+        found = self.world.spent
+        await self.world.wait()
+        return found
+
+    async def lease(self, account: SpendingAccount, budget: int, held: int, more: int) -> AccountLease:
+        world = self.world
+        await world.wait()
+        self._reach()
+        now = world.clock.seconds
+        others = sum(sum_ for who, (sum_, until) in world.leases.items() if who != self.process and until > now)
+        found = granted(budget, world.spent, others, held, more)
+        world.leases[self.process] = (found.granted, now + LEASE_SECONDS)
+        await world.wait()
+        self._reach()
+        return found
+
+    async def give_back(self, account: SpendingAccount) -> None:
+        await self.world.wait()
+        self._reach()
+        self.world.leases.pop(self.process, None)
+
+    async def sweep(self) -> None: ...
+
+    def _reach(self) -> None:
+        if self.world.is_away and self.world.chance.random() < 0.5:
+            raise StorageUnavailable("away")
+
+
+@pytest.mark.parametrize("actual", [1000, 5000, None])
+@pytest.mark.parametrize("asked", [[3000, 3000], [3000, 4000, 2000], [3000, 9999, 1000], [9999, 3000]])
+async def test_s12_3_a_request_that_turns_to_other_targets_is_reserved_and_counted_once(
+    asked: list[int], actual: int | None
+) -> None:
+    """What the dearest may cost is held; one that does not fit takes nothing of what the others hold."""
+    world = World(random.Random(1))
+    allowed = {"budgets": [{"usd": "0.00000001"}], "limits": {"tpm": 8000}}
+    limits = LimitSettings.model_validate({"all": allowed})
+    quota = Quota(limits, Store(world, 1), LocalRates, world.clock, GatewayMetrics(()), TelemetryHooks())
+    request = await quota.admit(AdmissionRequest("req_1", "t", None, None, None, "m", AT), None)
+    assert request is not None
+    (spending,), (counted,) = request.hard, request._plan.tokens
+    largest = 0
+
+    def used() -> tuple[int, int]:
+        assert quota.local is not None
+        previous, _, current, _ = quota.local.take(counted.key, 8000, 0, time.time())[1]
+        return spending.reserved, previous + current
+
+    for tokens in asked:
+        refused = pytest.raises(RateLimitExceeded) if tokens > 8000 else contextlib.nullcontext()
+        with refused:
+            await request.reserve(tokens, tokens)
+        largest = largest if tokens > 8000 else max(largest, tokens)
+        assert used() == (largest, largest)
+    if actual is None:
+        request.closed()
+    else:
+        request.billed(actual, actual)
+    assert used() == (0, actual or 0)
+    assert spending.used == (actual or 0)
+    request.leave()
+    await quota.close()
+
+
+@settings(max_examples=150)
+@given(
+    seed=st.integers(0, 2**32),
+    processes=st.integers(1, 4),
+    budget=st.integers(1, 400),
+    largest=st.integers(1, 120),
+    faults=st.booleans(),
+)
+def test_s12_3_a_budget_is_never_exceeded_by_more_than_one_request(
+    seed: int, processes: int, budget: int, largest: int, faults: bool
+) -> None:
+    """Whatever is reserved, billed for less, cancelled, crashed and asked for again."""
+    world = asyncio.run(_storm(random.Random(seed), processes, budget, largest, faults=faults))
+    assert world.spent <= budget + largest - 1
+
+
+async def _storm(chance: random.Random, processes: int, budget: int, largest: int, *, faults: bool) -> World:
+    world = World(chance)
+    alive: list[tuple[BudgetAccounts, list[asyncio.Task[None]]]] = []
+
+    def begin() -> None:
+        alive.append((BudgetAccounts(Store(world, chance.randrange(10**9)), world.clock), []))
+
+    async def request(budgets: BudgetAccounts) -> None:
+        spending, most = budgets.spending(ACCOUNT, budget, world.clock.monotonic()), chance.randint(1, largest)
+        try:
+            if not await budgets.check(spending):
+                return
+            await budgets.hold(spending, most)
+        except (NotLeft, StorageUnavailable):
+            return
+        cost = 0
+        try:
+            await world.wait()
+            paid = chance.randint(0, most)
+            task = asyncio.ensure_future(world.bill(paid))  # a bill is written whoever leaves
+            cost = paid
+            try:
+                await asyncio.shield(task)
+            finally:
+                if not task.done():
+                    await asyncio.wait({task})
+        finally:
+            budgets.release(spending, most, cost)
+
+    for _ in range(processes):
+        begin()
+    for _ in range(60):
+        budgets, running = chance.choice(alive)
+        running.append(asyncio.ensure_future(request(budgets)))
+        await world.wait()
+        event = chance.random()
+        world.is_away = faults and event < 0.2
+        if event < 0.1 and running:
+            chance.choice(running).cancel()
+        elif event < 0.15:  # killed: its lease stays until it ends by itself
+            alive.remove((budgets, running))
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            begin()
+        elif event < 0.25:
+            await budgets.keep()
+        elif event < 0.3:
+            world.clock.seconds += chance.choice((1, 6, 20))
+    world.is_away = False
+    await asyncio.gather(*(task for _, running in alive for task in running), return_exceptions=True)
+    for budgets, _ in alive:
+        assert all(each.reserved == 0 for each in budgets.held())
+        await budgets.close()
+    return world
+
+
+@pytest.mark.long
+async def test_s12_3_thousands_of_cancelled_requests_hold_nothing() -> None:
+    """Wherever each is when its client leaves."""
+    chance = random.Random(7)
+    world = World(chance)
+    budgets = BudgetAccounts(Store(world, 1), world.clock)
+
+    async def request() -> None:
+        spending = budgets.spending(ACCOUNT, 10**6, world.clock.monotonic())
+        await budgets.hold(spending, 10)
+        try:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        finally:
+            budgets.release(spending, 10, 0)
+
+    for _ in range(40):
+        tasks = [asyncio.ensure_future(request()) for _ in range(100)]
+        for task in tasks:
+            if chance.random() < 0.5:
+                await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        world.clock.seconds += 70  # the lease is asked for anew
+    await budgets.close()
+    (spending,) = budgets.held()
+    assert spending.reserved == 0
+    assert not world.leases
+
+
+async def test_no_request_may_go_over_not_even_alone() -> None:
+    world = World(random.Random(1))
+    budgets = BudgetAccounts(Store(world, 1), world.clock)
+    spending = budgets.spending(ACCOUNT, 100, world.clock.monotonic())
+    with pytest.raises(NotLeft):
+        await budgets.hold(spending, 101)
+    assert (spending.left, spending.is_spent) == (100, False)
+    await budgets.hold(spending, 100)
+    with pytest.raises(NotLeft):
+        await budgets.hold(spending, 1)
+    world.spent += 100
+    budgets.release(spending, 100, 100)
+    assert not await budgets.check(spending)
+    with pytest.raises(NotLeft):
+        await budgets.hold(spending, 1)
+    assert spending.is_spent
+
+
+async def test_a_process_that_knows_of_enough_asks_nobody() -> None:
+    world = World(random.Random(1))
+    budgets = BudgetAccounts(Store(world, 1), world.clock)
+    spending = budgets.spending(ACCOUNT, 100_000, world.clock.monotonic())
+    await budgets.hold(spending, 10)
+    world.is_away, world.chance = True, random.Random(0)
+    for _ in range(50):
+        assert await budgets.check(spending)
+        await budgets.hold(spending, 10)
+        budgets.release(spending, 10, 10)

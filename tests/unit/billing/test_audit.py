@@ -1,0 +1,305 @@
+"""Adding the ledger up again finds what does not balance, and nothing else (guarantee §6)."""
+
+import csv
+import io
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.billing.cost import price_call, total_cost
+from gateway.billing.ledger_verification import MAX_NAMED, LedgerAudit, differences
+from gateway.billing.metadata import add_bill, response_metadata
+from gateway.core import jsons
+from gateway.core.printing import csv_line
+from gateway.core.types.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata
+from gateway.core.types.turn import LARGEST_KEPT, LedgerEntry, LedgerRow
+from gateway.operations.audit import COLUMNS, csv_row, summary
+
+NAMES = [
+    "input_cost_per_token",
+    "output_cost_per_token",
+    "cache_read_input_token_cost",
+    "cache_creation_input_token_cost",
+    "cache_creation_input_token_cost_above_1hr",
+    "input_cost_per_audio_token",
+    "output_cost_per_audio_token",
+    "output_cost_per_reasoning_token",
+]
+SUFFIXES = ["", "_above_128k_tokens", "_above_200k_tokens", "_priority", "_flex", "_above_200k_tokens_priority"]
+PRICES = {"input_cost_per_token": Decimal("2.5e-06"), "output_cost_per_token": Decimal("1e-05")}
+
+counts = st.one_of(st.integers(0, 300_000), st.integers(0, 10**12), st.sampled_from([10**15, -1, None, "7", 1.5, True]))
+price = st.one_of(
+    st.decimals(0, "0.1", places=17), st.sampled_from([Decimal(0), Decimal("1e-20"), Decimal("12345.678901234567")])
+)
+prices = st.dictionaries(st.builds(lambda a, b: a + b, st.sampled_from(NAMES), st.sampled_from(SUFFIXES)), price)
+usages = st.fixed_dictionaries(
+    {"prompt_tokens": counts, "completion_tokens": counts},
+    optional={
+        "total_tokens": counts,
+        "service_tier": st.sampled_from(["priority", "flex", "default", "unheard-of"]),
+        "cache_read_input_tokens": counts,
+        "cache_creation_input_tokens": counts,
+        "cache_creation": st.fixed_dictionaries({"ephemeral_1h_input_tokens": counts}),
+        "prompt_tokens_details": st.one_of(
+            st.none(),
+            st.dictionaries(st.sampled_from(["cached_tokens", "cache_creation_tokens", "audio_tokens"]), counts),
+        ),
+        "completion_tokens_details": st.one_of(
+            st.none(), st.dictionaries(st.sampled_from(["reasoning_tokens", "audio_tokens"]), counts)
+        ),
+    },
+)
+calls = st.builds(
+    lambda purpose, usage, known, estimated: price_call(purpose, "m", usage, known, estimated=estimated),
+    st.sampled_from(["planner", "summarizer"]),
+    usages,
+    prices,
+    st.booleans(),
+)
+primaries = st.builds(
+    lambda usage, known, estimated: price_call("primary", "m", usage, known, estimated=estimated),
+    usages,
+    prices,
+    st.booleans(),
+)
+
+
+NOTHING = "0.000000000000"
+
+
+def row_of(*made: CallCost, **entry: Any) -> LedgerRow:
+    """A row as the gateway writes it and the storage gives it back."""
+    known = ResponseMetadata("req_1", None, None, "m", [], None, None, ContextUtilizationMetadata("m"))
+    add_bill(known, made, total_cost(made))
+    assert known.cost is not None
+    assert known.usage is not None
+    kept = tuple(
+        replace(
+            call,
+            usage=jsons.loads_decimal(jsons.dumps(call.usage)),
+            rates=jsons.loads_decimal(jsons.dumps(call.rates)),
+            prompt_cost=_kept(call.prompt_cost),
+            completion_cost=_kept(call.completion_cost),
+        )
+        for call in made
+    )
+    fields: dict[str, Any] = {
+        "request_id": "req_1",
+        "tenant": "t",
+        "conversation_id": None,
+        "completion_id": "chatcmpl-1",
+        "model": "m",
+        "status": "complete",
+        "stream": False,
+        "created_at": datetime(2026, 11, 22, tzinfo=UTC),
+        "metadata": jsons.loads_decimal(jsons.dumps(response_metadata(known))),
+        "calls": kept,
+    }
+    estimated = any(call.estimated for call in made)
+    usage = known.usage
+    total = _kept(known.cost.total_cost)
+    return LedgerRow(LedgerEntry(**fields | entry), usage.prompt_tokens, usage.completion_tokens, total, estimated)
+
+
+def _kept(value: Decimal | None) -> Decimal | None:
+    return None if value is None else min(value, LARGEST_KEPT)
+
+
+@given(primaries, st.lists(calls, max_size=3))
+def test_whatever_was_billed_balances(primary: CallCost, internal: list[CallCost]) -> None:
+    """§6: totals equal their parts exactly, whatever the usage and the prices are."""
+    assert differences(row_of(primary, *internal)) == ()
+
+
+@given(st.lists(calls, min_size=1, max_size=3))
+def test_a_bill_of_internal_calls_alone_balances(internal: list[CallCost]) -> None:
+    """§5: a dry run, or an answer that failed before its model was called."""
+    assert differences(row_of(*internal)) == ()
+
+
+FIGURES = [
+    *(("usage", name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")),
+    *(("cost", f"{name}_cost") for name in ("prompt", "completion", "planning", "total")),
+    *(("cost", name) for name in ("priced", "estimated", "currency")),
+    *(("context_utilization", "planning_cost", f"{name}_cost") for name in ("planner", "summarizer", "total")),
+]
+
+
+@pytest.mark.parametrize("path", FIGURES)
+@pytest.mark.parametrize("wrong", [Decimal("0.000000000001"), 1, None, "1", "gone"])
+def test_a_tampered_figure_of_the_metadata_is_named(path: tuple[str, ...], wrong: Any) -> None:
+    """A picodollar, a token or a flag: nothing is too small to be found."""
+    made = price_call("primary", "m", {"prompt_tokens": 1000, "completion_tokens": 10}, PRICES)
+    planner = price_call("planner", "p", {"prompt_tokens": 100, "completion_tokens": 1}, PRICES)
+    row = row_of(made, planner)
+    where = row.entry.metadata
+    for name in path[:-1]:
+        where = where[name]
+    value = where[path[-1]]
+    if wrong == "gone":
+        del where[path[-1]]
+    elif isinstance(wrong, Decimal | int) and isinstance(value, Decimal | int):
+        where[path[-1]] = (not value) if isinstance(value, bool) else value + wrong
+    else:
+        where[path[-1]] = wrong
+    assert [each.figure for each in differences(row)] == [".".join(path)]
+
+
+@pytest.mark.parametrize(
+    ("change", "figures"),
+    [
+        ({"prompt_cost": Decimal("0.002500000001")}, ["calls[0].prompt_cost"]),
+        ({"completion_cost": None}, ["calls[0].completion_cost"]),
+        ({"estimated": True}, ["ledger.estimated", "cost.estimated"]),
+    ],
+)
+def test_a_tampered_call_is_named(change: dict[str, Any], figures: list[str]) -> None:
+    made = price_call("primary", "m", {"prompt_tokens": 1000, "completion_tokens": 10}, PRICES)
+    row = row_of(made)
+    row = replace(row, entry=replace(row.entry, calls=(replace(row.entry.calls[0], **change),)))
+    assert [each.figure for each in differences(row)] == figures
+
+
+@pytest.mark.parametrize("rates", [{}, {"input_cost_per_token": "rubbish"}, {"input_cost_per_token": None}])
+def test_rates_that_are_gone_or_spoilt_are_found(rates: dict[str, Any]) -> None:
+    made = price_call("primary", "m", {"prompt_tokens": 1000, "completion_tokens": 10}, PRICES)
+    row = row_of(made)
+    row = replace(row, entry=replace(row.entry, calls=(replace(row.entry.calls[0], rates=rates),)))
+    assert {"calls[0].prompt_cost", "cost.total_cost", "cost.priced"} <= {each.figure for each in differences(row)}
+
+
+def test_a_row_without_calls_does_not_balance() -> None:
+    row = row_of(price_call("primary", "m", {}, PRICES))
+    assert [each.figure for each in differences(replace(row, entry=replace(row.entry, calls=())))] == ["calls"]
+
+
+def test_columns_of_the_row_are_compared() -> None:
+    row = row_of(price_call("primary", "m", {"prompt_tokens": 1000, "completion_tokens": 10}, PRICES))
+    wrongs: tuple[tuple[str, Any], ...] = (
+        ("prompt_tokens", 1),
+        ("completion_tokens", 1),
+        ("total_cost", None),
+        ("estimated", True),
+    )
+    for name, wrong in wrongs:
+        assert [each.figure for each in differences(replace(row, **{name: wrong}))] == [f"ledger.{name}"]
+
+
+def test_a_bill_beyond_what_a_column_holds_is_exact_all_the_same() -> None:
+    """§6: totals equal their parts exactly; 12345678.12… USD is more than 2**63 picodollars and than 15 digits."""
+    rate = {"input_cost_per_token": Decimal("12345678.123456789012"), "output_cost_per_token": Decimal(0)}
+    row = row_of(price_call("primary", "m", {"prompt_tokens": 1, "completion_tokens": 1}, rate))
+    assert row.entry.metadata["cost"]["total_cost"] == Decimal("12345678.123456789012")
+    assert row.total_cost == LARGEST_KEPT == Decimal("9223372.036854775807")
+    assert differences(row) == ()
+    assert csv_row(row, balanced=True).split(",")[13] == "12345678.123456789012"
+
+
+def test_planning_is_a_part_of_the_cost() -> None:
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10}
+    found = LedgerAudit(by={"user": {}})
+    calls = [price_call(purpose, "m", usage, PRICES) for purpose in ("primary", "planner", "summarizer")]
+    found.add(row_of(*calls, end_user="ann"))
+    assert (found.total.cost, found.total.planning) == (3 * Decimal("0.0026"), 2 * Decimal("0.0026"))
+    assert found.by == {"user": {"ann": found.total}}
+
+
+def test_totals() -> None:
+    """By model and tenant; what has no price is counted, not added as 0."""
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10}
+    found = LedgerAudit()
+    found.add(row_of(price_call("primary", "m", usage, PRICES)))
+    found.add(row_of(price_call("primary", "m", usage, PRICES, estimated=True), status="partial", tenant="u"))
+    found.add(row_of(price_call("primary", "x", usage, {}), model="x", status="failed"))
+    assert found.total.cost == found.by["model"]["m"].cost == 2 * Decimal("0.0026")
+    assert (found.total.requests, found.total.unpriced, found.total.estimated) == (3, 1, 1)
+    assert (found.total.partial, found.total.failed, found.by["tenant"]["u"].requests) == (1, 1, 1)
+    assert found.total.prompt_tokens == 3000
+    lines = list(summary(found))
+    assert lines[-1] == "all 3 rows balance"
+    assert any(
+        line.split() == ["total", "3", "1", "1", "3000", "30", ">=0.005200000000", NOTHING, "1", "1"] for line in lines
+    )
+
+
+def test_a_sum_that_lacks_something_says_so() -> None:
+    """What a planner without a price cost is not known: of that row the priced calls are in the sum, marked as the
+    least that it can be. Where nothing has a price there is no sum, and no 0."""
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10}
+    found = LedgerAudit()
+    calls = price_call("primary", "m", usage, PRICES), price_call("planner", "local", usage, {})
+    found.add(row_of(*calls))
+    found.add(row_of(price_call("primary", "x", usage, {}), model="x"))
+    found.add(row_of(price_call("primary", "y", usage, PRICES), model="y"))
+    cells = {
+        line.split()[0]: line.split()[6:9] for line in summary(found) if line.startswith(("m ", "x ", "y ", "tot"))
+    }
+    assert cells == {
+        "m": [">=0.002600000000", "unknown", "1"],
+        "x": ["unknown", NOTHING, "1"],
+        "y": ["0.002600000000", NOTHING, "0"],
+        "total": [">=0.005200000000", "unknown", "2"],
+    }
+
+
+def test_what_does_not_balance_is_named_in_bounded_memory() -> None:
+    row = row_of(price_call("primary", "m", {"prompt_tokens": 1000}, PRICES))
+    found = LedgerAudit()
+    for _ in range(MAX_NAMED + 5):
+        found.add(replace(row, total_cost=Decimal("0.3")))
+    lines = list(summary(found))
+    assert f"{MAX_NAMED + 5} of {MAX_NAMED + 5} rows do not balance:" in lines
+    assert "  req_1  ledger.total_cost: stored 0.3, adds up to 0.002500000000" in lines
+    assert lines[-1] == "  … and 5 more; --csv names them all"
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n", "＝"])
+def test_no_cell_is_a_formula(start: str) -> None:
+    """What clients name ends in an operator's spreadsheet."""
+    evil = f'{start}HYPERLINK("http://evil", "a,b")\nnext'
+    line = csv_line([evil, 1, None, False])
+    assert next(csv.reader(io.StringIO(line, newline=""))) == [f"'{evil}", "1", "", "false"]
+
+
+def test_a_csv_row() -> None:
+    unpriced = row_of(price_call("primary", "m", {"prompt_tokens": 3, "completion_tokens": 2}, {}), model="=1+1")
+    zone = datetime.fromisoformat("2026-11-22T01:00:00.5+01:00")
+    unpriced = replace(unpriced, entry=replace(unpriced.entry, created_at=zone))
+    cells = dict(zip(COLUMNS, next(csv.reader([csv_row(unpriced, balanced=True)])), strict=True))
+    assert cells == {
+        "request_id": "req_1",
+        "completion_id": "chatcmpl-1",
+        "created_at": "2026-11-22T00:00:00.500000Z",
+        "tenant": "t",
+        "conversation_id": "",
+        "model": "'=1+1",
+        "status": "complete",
+        "stream": "false",
+        "prompt_tokens": "3",
+        "completion_tokens": "2",
+        "prompt_cost": "",
+        "completion_cost": "",
+        "planning_cost": "0.000000000000",
+        "total_cost": "",
+        "currency": "USD",
+        "priced": "false",
+        "estimated": "false",
+        "balanced": "true",
+        "user": "",
+        "agent": "",
+        "endpoint": "chat",
+    }
+
+
+def test_a_terminal_obeys_no_name() -> None:
+    found = LedgerAudit()
+    found.add(row_of(price_call("primary", "m", {}, PRICES), model="\x1b[2Jevil", tenant="t\nall 9 rows balance"))
+    text = "\n".join(summary(found))
+    assert "\x1b" not in text
+    assert "\nall 9 rows" not in text

@@ -1,0 +1,178 @@
+"""What in a request is an artifact, and how its source is named (guarantee §4, §6)."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gateway.context.artifacts.collect import (
+    attachments_to_artifacts,
+    current_turn,
+    documents_in_messages,
+    extract_artifacts_from_messages,
+    extract_artifacts_from_steps,
+    unique_ids,
+)
+from gateway.core.types.artifacts import Artifact, ArtifactType, RequestAttachment
+from gateway.core.types.conversation import ReasoningStepRecord
+from gateway.core.types.tool_steps import text_of
+from tests.unit.making import assistant, history, stored, tool, user
+
+LONG = "\n".join(f"row {n} of the document" for n in range(600))
+TALK = [
+    user("q1"), assistant(None, "a", "b", name="search"), tool("b", "two"), tool("a", "one"), assistant("a1"),
+    user("q2"), assistant(None, "a", name="fetch"), tool("a", "three"), assistant("more", "c", name="search"),
+    tool("c", "four"),
+]  # fmt: skip
+
+
+def test_tool_results_are_named_by_message_in_history_and_by_step_in_the_turn_under_way() -> None:
+    found = extract_artifacts_from_messages(stored(TALK), 5)
+    assert [(a.source, a.content, a.title, a.historical, a.place.message) for a in found] == [
+        ("history:msg_2:search", "two", "search", True, 2),
+        ("history:msg_3:search", "one", "search", True, 3),
+        ("step_1:fetch", "three", "fetch", False, 7),
+        ("step_2:search", "four", "search", False, 9),
+    ]
+    assert all(a.artifact_type is ArtifactType.TOOL_RESULT and a.size_chars == len(a.content) for a in found)
+
+
+def test_ids_are_stable_for_the_same_content_and_apart_within_a_request() -> None:
+    one, other = extract_artifacts_from_messages(stored([assistant(None, "a", "b"), tool("a", "x"), tool("b", "x")]), 0)
+    assert one.artifact_id == other.artifact_id
+    first, second = unique_ids([one, other])
+    assert first.artifact_id == one.artifact_id
+    assert second.artifact_id == one.artifact_id + "-2"
+    assert attachments_to_artifacts([RequestAttachment(content="x")])[0].artifact_id == one.artifact_id
+
+
+def test_the_same_text_has_the_same_id_wherever_it_stands() -> None:
+    fenced = f"Look:\n```text\n{LONG}\n```\nWhat?"
+    file = [{"type": "file", "file": {"filename": "a.txt"}}, {"type": "text", "text": "?"}]
+    found = [
+        *extract_artifacts_from_messages(stored([assistant(None, "a"), tool("a", LONG)]), 0),
+        *extract_artifacts_from_messages(
+            stored([assistant(None, "a"), tool("a", [{"type": "text", "text": LONG}])]), 0
+        ),
+        *attachments_to_artifacts([RequestAttachment(content=f"{LONG}\n")]),
+        *documents(fenced),
+        *documents(f"<doc>\n{LONG}\n</doc> What?"),
+        *documents([{"type": "text", "text": LONG}, {"type": "text", "text": "What?"}]),
+        *documents(file, files={(0, 0): f"{LONG}\r\n"}),
+    ]
+    assert len(found) == 7
+    assert len({a.artifact_id for a in found}) == 1
+
+
+def test_what_turns_up_later_does_not_change_the_names_of_what_was_there() -> None:
+    early, late = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
+    (attached,) = attachments_to_artifacts([RequestAttachment(content="x")])
+    (result,) = extract_artifacts_from_messages(stored([assistant(None, "a"), tool("a", "x")]), 0)
+    old, new = replace(attached, timestamp=early), replace(result, timestamp=late)
+    for turns_up in (result, new):
+        first, second = unique_ids([turns_up, old])
+        assert (first.artifact_id, second.artifact_id) == (f"{old.artifact_id}-2", old.artifact_id)
+    first, second = unique_ids([replace(result, timestamp=early), attached])
+    assert (first.artifact_id, second.artifact_id) == (result.artifact_id, f"{result.artifact_id}-2")
+    assert second.block_name == attached.block_name
+
+
+def test_a_result_knows_what_was_asked_of_its_tool() -> None:
+    call = assistant(None, "a", "a", name="grep", arguments='{"pattern": "one"}')
+    call["tool_calls"][1]["function"]["arguments"] = '{"pattern": "two"}'
+    custom = {"role": "assistant", "tool_calls": [{"id": "c", "custom": {"name": "sh", "input": "ls -l"}}]}
+    talk = [call, tool("a", "1"), tool("a", "2"), custom, tool("c", "3"), tool("lost", "4")]
+    found = extract_artifacts_from_messages(stored(talk), 0)
+    assert [a.search_label for a in found] == ['grep {"pattern": "one"}', 'grep {"pattern": "two"}', "sh ls -l", "tool"]
+    (step,) = extract_artifacts_from_steps([ReasoningStepRecord(1, "search", "a", '{"q": 1}', "one")])
+    assert step.search_label == 'search {"q": 1}'
+
+
+def test_a_document_in_a_message_has_its_title() -> None:
+    (found,) = documents(f"<file path='rows.txt'>\n{LONG}\n</file>\nWhat?")
+    assert found.title == "rows.txt"
+
+
+def test_the_steps_of_an_answer_are_artifacts_too() -> None:
+    steps = [ReasoningStepRecord(1, "search", "a", "{}", "one"), ReasoningStepRecord(2, "fetch", "b", "{}", None)]
+    found = extract_artifacts_from_steps(steps)
+    assert [(a.source, a.content) for a in found] == [("step_1:search", "one"), ("step_2:fetch", "")]
+
+
+def test_attachments_are_counted_through_the_conversation() -> None:
+    sent = [RequestAttachment(content="a", title="T"), RequestAttachment(content="b", source="https://x")]
+    found = attachments_to_artifacts(sent, 3)
+    assert [(a.source, a.title, a.content) for a in found] == [
+        ("attachment:3:T", "T", "a"), ("attachment:4:https://x", "https://x", "b"),
+    ]  # fmt: skip
+    assert found[0].metadata["attachment_type"] == "document"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("plain", "plain"),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+        ([{"type": "image_url", "image_url": {}}, {"type": "text", "text": "b"}], "b"),
+        (None, ""),
+        ([], ""),
+        (["odd"], ""),
+    ],
+)
+def test_the_text_of_a_result_is_its_text_parts(content: Any, text: str) -> None:
+    assert text_of(content) == text
+
+
+@pytest.mark.parametrize(
+    ("messages", "current"),
+    [
+        ([user("a")], 0),
+        ([user("a"), assistant("b"), user("c")], 2),
+        (TALK, 5),
+        ([user("a"), assistant(None, "c"), tool("c", "x")], 0),
+        ([assistant("hello")], 0),
+        ([], 0),
+    ],
+)
+def test_the_turn_under_way_begins_with_the_last_user_message(messages: list[dict[str, Any]], current: int) -> None:
+    assert current_turn(history(messages)) == current
+
+
+def documents(content: Any, current: int = 0, files: dict[tuple[int, int], str] | None = None) -> list[Artifact]:
+    return documents_in_messages(stored([user(content)]), current, 8000, files or {})
+
+
+def test_a_document_in_a_message_knows_its_place_so_that_it_can_be_replaced() -> None:
+    content = f"Read:\n\n{LONG}\n\nWhat?"
+    (found,) = documents(content)
+    assert found.place.span is not None
+    start, end = found.place.span
+    assert content[start:end] == found.content == LONG
+    assert found.source == f"document:{start}-{end}"
+    assert (found.historical, found.place.message, found.place.part) == (False, 0, None)
+
+
+def test_documents_of_earlier_turns_are_named_by_their_message() -> None:
+    (found,) = documents_in_messages(stored([user(f"R\n\n{LONG}\n\nW"), user("q")]), 1, 8000, {})
+    assert found.source.startswith("history:msg_0:document:")
+    assert found.historical
+
+
+def test_a_text_part_beside_the_question_is_a_document_and_the_question_is_not() -> None:
+    (found,) = documents([{"type": "text", "text": LONG}, {"type": "text", "text": "What?"}])
+    assert (found.place.part, found.place.span, found.content) == (0, (0, len(LONG)), LONG)
+
+
+def test_a_file_is_an_artifact_with_its_name_where_its_text_is_known() -> None:
+    part = {"type": "file", "file": {"filename": "a.md", "file_data": "…"}}
+    (found,) = documents([part, {"type": "text", "text": "?"}], files={(0, 0): "text of it"})
+    assert (found.title, found.content, found.place.part, found.place.span) == ("a.md", "text of it", 0, None)
+    assert found.source == f"file:{found.artifact_id}"
+    assert documents([part]) == []
+
+
+def test_the_users_own_words_are_no_artifact() -> None:
+    assert documents("short") == []
+    assert documents([{"type": "text", "text": "short"}, {"type": "image_url", "image_url": {}}]) == []
+    assert documents_in_messages(stored([assistant(f"a\n\n{LONG}\n\nb")]), 0, 8000, {}) == []

@@ -1,0 +1,73 @@
+"""What is bound to one provider does not go to another (guarantee §1)."""
+
+from typing import Any
+
+import pytest
+
+from gateway.conversations.frames import for_origin
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage
+from gateway.core.types.items import PROVIDER_FIELDS
+
+Json = dict[str, Any]
+SIGNED = "call_1__thought__c2ln"
+BOUND_VALUES: Json = dict.fromkeys(PROVIDER_FIELDS, "bound")
+
+
+def message(body: Json, origin: str | None = None) -> ConversationMessage:
+    return ConversationMessage(body["role"], body, origin=origin)
+
+
+def calling(origin: str | None) -> ConversationMessage:
+    function = {"name": "f", "arguments": "{}", "provider_specific_fields": {"thought_signature": "c2ln"}}
+    call = {"id": SIGNED, "type": "function", "function": function, "provider_specific_fields": {"a": 1}}
+    body = {"role": "assistant", "content": "x", "tool_calls": [call], **BOUND_VALUES}
+    return message(body, origin)
+
+
+RESULT = message({"role": "tool", "tool_call_id": SIGNED, "content": "y"})
+ASKED = message({"role": "user", "content": "q"})
+
+
+def history(*messages: ConversationMessage, stored: int | None = None) -> ConversationHistory:
+    count = len(messages) if stored is None else stored
+    return ConversationHistory("conv_1", created=False, instructions=(), messages=messages, stored=count)
+
+
+def bodies(found: ConversationHistory) -> list[Json]:
+    return [m.body for m in found.messages]
+
+
+@pytest.mark.parametrize("origin", ["gemini", None])
+def test_what_the_provider_made_itself_stays_as_it_was(origin: str | None) -> None:
+    whole = history(ASKED, calling(origin), RESULT, stored=3)
+    assert for_origin(whole, "gemini") is whole
+
+
+def test_another_providers_thoughts_stay_behind() -> None:
+    """The text, the calls and their results remain, and still belong together."""
+    before = history(ASKED, calling("gemini"), RESULT, stored=3)
+    found = for_origin(before, "openai https://api.openai.com/v1")
+    function = {"name": "f", "arguments": "{}"}
+    assert bodies(found) == [
+        ASKED.body,
+        {
+            "role": "assistant",
+            "content": "x",
+            "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": "y"},
+    ]
+    assert before.messages[1].body["thinking_blocks"] == "bound", "what is stored does not change"
+
+
+def test_the_id_that_a_coming_result_names_stays() -> None:
+    found = for_origin(history(ASKED, calling("gemini"), RESULT, stored=2), "openai")
+    assert found.messages[1].body["tool_calls"][0]["id"] == RESULT.body["tool_call_id"] == SIGNED
+    assert found.messages[2] is RESULT
+
+
+def test_what_the_client_sends_is_its_own_affair() -> None:
+    sent = message({"role": "assistant", "content": "x", "reasoning_content": "mine"})
+    other = message({"role": "assistant", "content": "z", "reasoning_content": "theirs"}, "deepseek")
+    found = for_origin(history(other, sent, stored=1), "openai")
+    assert bodies(found) == [{"role": "assistant", "content": "z"}, sent.body]

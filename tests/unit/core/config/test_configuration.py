@@ -1,0 +1,312 @@
+"""`config.yaml` and the environment (guarantee §9): exact, and precise about what is wrong."""
+
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from gateway.core.config.fields import words
+from gateway.core.config.loading import ConfigurationError, environment_names, load_settings
+from gateway.core.config.settings import SECTIONS, Settings
+
+KEY = {"key": "12345678", "tenant": "a"}
+TIMEOUT = "model_list[0].litellm_params.timeout"
+PRICE = "model_list[0].model_info.input_cost_per_token"
+MODEL = {"model_name": "m", "litellm_params": {"model": "openai/m"}}
+
+
+def load(tmp_path: Path, config: Any, environ: dict[str, str] | None = None, **overrides: Any) -> Settings:
+    path = tmp_path / "config.yaml"
+    path.write_text(config if isinstance(config, str) else yaml.safe_dump(config), encoding="utf-8")
+    return load_settings(str(path), environ or {}, overrides)
+
+
+def refused(tmp_path: Path, config: Any, environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigurationError) as raised:
+        load(tmp_path, config, environ)
+    assert str(tmp_path / "config.yaml") in str(raised.value)
+    return str(raised.value)
+
+
+def test_without_anything_it_serves() -> None:
+    settings = load_settings(None, {})
+    assert settings.storage.url.startswith("sqlite:///")
+    assert (settings.cache.url, settings.server.host, settings.auth.keys) == (None, "127.0.0.1", ())
+    assert settings.upstream.api_base == "https://api.openai.com/v1"
+    assert not settings.has_operator_key()
+
+
+@pytest.mark.parametrize(
+    ("config", "where", "near"),
+    [
+        ({"storage": {"ulr": "x"}}, "storage.ulr", "'url'"),
+        ({"stroage": {"url": "x"}}, "stroage", "'storage'"),
+        ({"context": {"max_input_token": 5}}, "context.max_input_token", "'max_input_tokens'"),
+        ({"server": {"prot": 5}}, "server.prot", "'port'"),
+        ({"auth": {"keys": [{**KEY}, {"kye": "12345678", "tenant": "b"}]}}, "auth.keys[1].kye", "'key'"),
+        ({"upstream": {"zzz": 1}}, "upstream.zzz", "api_base"),
+    ],
+)  # fmt: skip
+def test_an_unknown_setting_names_file_path_and_the_nearest_right_name(
+    tmp_path: Path, config: Any, where: str, near: str
+) -> None:
+    message = refused(tmp_path, config)
+    assert f": {where}: unknown setting" in message
+    assert near in message
+
+
+@pytest.mark.parametrize(
+    ("config", "where"),
+    [
+        ({"server": {"port": "many"}}, "server.port"),
+        ({"server": {"port": 70_000}}, "server.port"),
+        ({"context": {"mode": "fast"}}, "context.mode"),
+        ({"context": {"history_share": 2}}, "context.history_share"),
+        ({"storage": {"timeout": 0}}, "storage.timeout"),
+        ({"auth": {"keys": [{"key": "short", "tenant": "a"}]}}, "auth.keys[0].key"),
+        ({"auth": {"keys": [{"key": "12345678", "tenant": "a b"}]}}, "auth.keys[0].tenant"),
+        ({"model_list": [{"model_name": "m"}]}, "model_list[0].litellm_params"),
+        ({"model_list": [{**MODEL, "model_info": {"input_cost_per_token": -1}}]}, PRICE),
+        ({"model_list": [{**MODEL, "model_info": {"input_cost_per_token": True}}]}, PRICE),
+        ({"storage": "sqlite"}, "storage"),
+        ({"context": {"embedding_model": "other"}}, "context.embedding_model"),
+        ({"model_list": [{**MODEL, "litellm_params": {"model": "m", "timeout": 0}}]}, TIMEOUT),
+    ],
+)  # fmt: skip
+def test_an_unusable_value_is_named(tmp_path: Path, config: Any, where: str) -> None:
+    message = refused(tmp_path, config)
+    assert f"config.yaml: {where}: " in message
+    assert not re.search(r"[a-z][A-Z]|dictionary", message.replace(str(tmp_path), "")), "no names of classes"
+
+
+def test_a_short_key_is_told_how_long_it_must_be(tmp_path: Path) -> None:
+    message = refused(tmp_path, {"auth": {"keys": [{"key": "sk-1234", "tenant": "a"}]}})
+    assert message.endswith("auth.keys[0].key: must have at least 8 characters")
+
+
+@pytest.mark.parametrize("text", ["a: [", "- a", "text", "\x00"])
+def test_a_file_that_is_no_mapping_says_so(tmp_path: Path, text: str) -> None:
+    refused(tmp_path, text)
+
+
+def test_a_missing_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"none\.yaml"):
+        load_settings(str(tmp_path / "none.yaml"), {})
+
+
+def test_an_empty_file_is_no_configuration(tmp_path: Path) -> None:
+    assert load(tmp_path, "") == load_settings(None, {})
+
+
+def test_a_secret_never_stands_in_an_error(tmp_path: Path) -> None:
+    config = {"auth": {"keys": [{"key": "sk-very-secret", "tenant": "not good", "more": "sk-very-secret"}]}}
+    assert "sk-very" not in refused(tmp_path, config)
+    config = {"model_list": [{"model_name": "m", "litellm_params": {"model": "", "api_key": "sk-very-secret"}}]}  # type: ignore[dict-item]
+    assert "sk-very" not in refused(tmp_path, config)
+
+
+def test_names_of_the_environment_are_replaced_wherever_they_stand(tmp_path: Path) -> None:
+    entry = {"model_name": "m", "litellm_params": {"model": "openai/m", "api_key": "os.environ/MY_KEY"}}
+    settings = load(tmp_path, {"model_list": [entry], "storage": {"url": "os.environ/MY_DB"}},
+                    {"MY_KEY": "sk-1", "MY_DB": "sqlite:///x.db"})  # fmt: skip
+    key = settings.model_list[0].litellm_params.api_key
+    assert key is not None
+    assert key.get_secret_value() == "sk-1"
+    assert settings.storage.url == "sqlite:///x.db"
+    message = refused(tmp_path, {"storage": {"url": "os.environ/MY_DB"}}, {})
+    assert "storage.url" in message
+    assert "MY_DB" in message
+
+
+def test_later_wins_file_environment_command_line(tmp_path: Path) -> None:
+    config = {"server": {"port": 1, "host": "::1"}}
+    assert load(tmp_path, config).server.port == 1
+    assert load(tmp_path, config, {"GATEWAY_SERVER_PORT": "2"}).server.port == 2
+    settings = load(tmp_path, config, {"GATEWAY_SERVER_PORT": "2"}, **{"server.port": 3})
+    assert (settings.server.port, settings.server.host) == (3, "::1")
+
+
+def test_every_setting_has_an_environment_name() -> None:
+    names = environment_names()
+    for section in SECTIONS:
+        for key in Settings.model_fields[section].annotation.model_fields:  # type: ignore[union-attr]
+            assert names.get(f"GATEWAY_{section}_{key}".upper()) == (section, key)
+    assert names["DATABASE_URL"] == ("storage", "url")
+    assert names["REDIS_URL"] == ("cache", "url")
+    assert names["OPENAI_API_KEY"] == ("upstream", "api_key")
+
+
+def test_values_of_the_environment_have_their_type() -> None:
+    environ = {
+        "GATEWAY_CONTEXT_MODE": "off", "GATEWAY_CONVERSATION_STORE": "false", "GATEWAY_CONTEXT_MAX_INPUT_TOKENS": "500",
+        "GATEWAY_CONTEXT_EXPENSIVE_INPUT_COST_PER_TOKEN": "0.0000025", "OPENAI_API_KEY": "12345", "DATABASE_URL": "",
+    }  # fmt: skip
+    settings = load_settings(None, environ)
+    assert (settings.context.mode, settings.conversation.store, settings.context.max_input_tokens) == (
+        "off",
+        False,
+        500,
+    )
+    assert settings.context.expensive_input_cost_per_token == Decimal("0.0000025")
+    assert settings.upstream.api_key is not None
+    assert settings.upstream.api_key.get_secret_value() == "12345"
+    assert settings.storage.url.startswith("sqlite:///")
+
+
+def test_an_unusable_value_of_the_environment_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"server\.port"):
+        load_settings(None, {"GATEWAY_SERVER_PORT": "many"})
+
+
+@pytest.mark.parametrize("text", ["2.5e-06", "0.0000025", "1e-7", "0"])
+def test_a_price_is_exactly_what_was_written(tmp_path: Path, text: str) -> None:
+    entry = f"{{model_name: m, litellm_params: {{model: m}}, model_info: {{input_cost_per_token: {text}}}}}"
+    config = f"model_list: [{entry}]"
+    assert load(tmp_path, config).model_list[0].model_info.input_cost_per_token == Decimal(text)
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        load_settings(None, {}).server.port = 5  # type: ignore[misc]
+
+
+NEEDS = {("files", "store", "s3"): ("  s3:\n    bucket: b\n", {"GATEWAY_FILES_S3": '{"bucket": "b"}'})}
+"""Words that count only with something beside them: in the file, and in the environment."""
+
+
+def enumerated() -> list[tuple[str, str, str]]:
+    """Every setting that is one of some words, with each of them; new ones are found by themselves."""
+    found = []
+    for section in SECTIONS:
+        model = Settings.model_fields[section].annotation
+        assert model is not None
+        found += [(section, k, word) for k, f in model.model_fields.items() for word in words(f.annotation)]
+    return found
+
+
+def written(word: str) -> list[str]:
+    """What a hand may type, bare and quoted."""
+    return [word, word.upper(), word.capitalize(), f'"{word}"', f"'{word}'"]
+
+
+def test_there_are_enumerated_settings() -> None:
+    assert {("conversation", "match", "off"), ("auth", "mode", "open"), ("upstream", "unlisted", "relay")} <= set(
+        enumerated()
+    )
+    assert {word for _, _, word in enumerated()} >= {"off", "never", "open", "key", "debug", "auto"}
+
+
+@pytest.mark.parametrize(("section", "key", "word"), enumerated())
+def test_every_word_that_is_documented_works_unquoted(tmp_path: Path, section: str, key: str, word: str) -> None:
+    """YAML 1.1 takes a bare `off` (on, yes, no) for a boolean; in the environment nobody thinks of quotes."""
+    needed, environment = NEEDS.get((section, key, word), ("", {}))
+    for text in written(word):
+        found = load(tmp_path, f"{section}:\n  {key}: {text}\n{needed}")
+        assert getattr(getattr(found, section), key) == word, text
+    for text in (word, word.upper()):
+        found = load_settings(None, {f"GATEWAY_{section}_{key}".upper(): text, **environment})
+        assert getattr(getattr(found, section), key) == word, text
+
+
+def test_a_boolean_is_no_word_where_none_means_it(tmp_path: Path) -> None:
+    assert "context.planning: Input should be 'auto'" in refused(tmp_path, "context:\n  planning: off\n")
+    assert "context.mode: Input should be 'auto'" in refused(tmp_path, "context:\n  mode: on\n")
+
+
+@pytest.mark.parametrize("text", ["@cf/planner", "claude: opus", "off", "12"])
+def test_a_text_of_the_environment_is_no_yaml(text: str) -> None:
+    assert load_settings(None, {"CONTEXT_PLANNER_MODEL": text}).context.planner_model == text
+    assert load_settings(None, {"CONTEXT_PLANNER_MODEL": "null"}).context.planner_model is None
+
+
+@pytest.mark.parametrize("text", ["POST /v1/batches, batches/*", "[POST /v1/batches, 'batches/*']"])
+def test_a_list_of_the_environment(text: str) -> None:
+    assert load_settings(None, {"GATEWAY_SERVER_RELAY": text}).server.relay == ("POST /v1/batches", "batches/*")
+
+
+def test_a_text_that_yaml_reads_as_a_number_says_so(tmp_path: Path) -> None:
+    assert "auth.keys[0].tenant: must be a text: write it in quotes" in refused(
+        tmp_path, "auth: {keys: [{key: long-enough, tenant: 42}]}"
+    )
+
+
+OWN = "http://127.0.0.1:8000/v1"
+
+
+@pytest.mark.parametrize("base", [OWN, "http://localhost:8000/v1", "http://[::1]:8000/v1", "http://0.0.0.0:8000"])
+def test_the_address_of_the_gateway_itself_is_not_its_upstream(tmp_path: Path, base: str) -> None:
+    """Clients on the same machine find the gateway by `OPENAI_BASE_URL`."""
+    settings = load_settings(None, {"OPENAI_BASE_URL": base, "OPENAI_API_BASE": "http://other/v1"})
+    assert settings.upstream.api_base == "http://other/v1"
+    assert any("OPENAI_BASE_URL is ignored" in warning for warning in settings.warnings)
+    settings = load_settings(None, {"OPENAI_BASE_URL": base, "OPENAI_API_BASE": base})
+    assert settings.upstream.api_base == "https://api.openai.com/v1"
+    assert "upstream.api_base: is the address" in refused(tmp_path, {"upstream": {"api_base": base}})
+    assert load_settings(None, {"OPENAI_BASE_URL": base}, {"server.port": 8001}).upstream.api_base == base
+    with pytest.raises(ConfigurationError, match="GATEWAY_UPSTREAM_API_BASE"):
+        load_settings(None, {"GATEWAY_UPSTREAM_API_BASE": base, "GATEWAY_SERVER_HOST": "0.0.0.0"})
+
+
+@pytest.mark.parametrize(
+    "base", ["http://10.0.0.7:8000/v1", "http://127.0.0.1:8080/v1", "http://vllm:8000/v1", "nothing"]
+)
+def test_other_addresses_are(base: str) -> None:
+    assert load_settings(None, {"OPENAI_BASE_URL": base}).upstream.api_base == base
+
+
+def test_of_two_names_for_the_upstreams_address_openais_counts() -> None:
+    both = {"OPENAI_BASE_URL": "http://one/v1", "OPENAI_API_BASE": "http://two/v1"}
+    settings = load_settings(None, both)
+    assert settings.upstream.api_base == "http://one/v1"
+    assert any("differ" in warning for warning in settings.warnings)
+    settings = load_settings(None, {**both, "GATEWAY_UPSTREAM_API_BASE": "http://three/v1"})
+    assert (settings.upstream.api_base, settings.warnings) == ("http://three/v1", ())
+    assert load_settings(None, {"OPENAI_API_BASE": "http://two/v1"}).upstream.api_base == "http://two/v1"
+
+
+@pytest.mark.parametrize(
+    "text", ['auth: {keys: [{key: "sk-very-secret, tenant: a}]}', "upstream:\n  api_key: sk-very-secret: x"]
+)
+def test_a_line_that_is_no_yaml_is_named_not_shown(tmp_path: Path, text: str) -> None:
+    """§7, §8: a message never contains a key."""
+    message = refused(tmp_path, text)
+    assert "sk-very" not in message
+    assert "line " in message
+
+
+@pytest.mark.parametrize(
+    ("config", "where"),
+    [
+        ({"auth": 5, "general_settings": {"master_key": "sk-master-1"}}, "auth: "),
+        ({"auth": {"keys": 5}, "general_settings": {"master_key": "sk-master-1"}}, "auth.keys: "),
+        ({"upstream": 5, "litellm_settings": {"request_timeout": 5}}, "upstream: "),
+        (
+            {"model_list": [{"model_name": "m", "litellm_params": {"model": "m", "timeout": {"conect": 1}}}]},
+            "model_list[0].litellm_params.timeout.conect: unknown setting; did you mean 'connect'?",
+        ),
+        ({"auth": {"keys": [KEY, {**KEY, "tenant": "b"}]}}, "auth: "),
+    ],
+)
+def test_sections_that_are_none_are_named(tmp_path: Path, config: Any, where: str) -> None:
+    message = refused(tmp_path, config)
+    assert f": {where}" in message
+    assert KEY["key"] not in message
+
+
+def test_empty_sections_take_what_litellms_say(tmp_path: Path) -> None:
+    text = "auth: {keys: }\nupstream:\ngeneral_settings: {master_key: sk-master-1}\nlitellm_settings: {timeout: 7}\n"
+    settings = load(tmp_path, text)
+    assert ([key.tenant for key in settings.auth.keys], settings.upstream.first_byte) == (["master"], 7)
+
+
+@pytest.mark.parametrize("value", ["many", "{"])
+def test_what_the_environment_says_is_not_blamed_on_the_file(tmp_path: Path, value: str) -> None:
+    (tmp_path / "config.yaml").write_text("server: {port: 1}")
+    with pytest.raises(ConfigurationError, match=r"^environment: GATEWAY_SERVER_PORT: "):
+        load_settings(str(tmp_path / "config.yaml"), {"GATEWAY_SERVER_PORT": value})
+    with pytest.raises(ConfigurationError, match=r"^command line: server\.port: "):
+        load_settings(str(tmp_path / "config.yaml"), {}, {"server.port": 70_000})

@@ -1,0 +1,156 @@
+"""Requests of Anthropic's API in the inner form, and what of them other upstreams are sent (guarantee §10.7)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.api.fields import renamed
+from gateway.context.assembly.translated import as_upstream_takes, with_marks
+from gateway.core.errors import ContextLengthExceeded, InvalidRequest, UpstreamRefused, overflow_text
+from gateway.core.formats.anthropic.edits import edits_of, limit_of, thinking_turns, without_old_thoughts
+from gateway.core.formats.anthropic.faults import error_body
+from gateway.core.formats.anthropic.request_parser import MessagesReading, read_request
+from gateway.core.types.chat import CacheMark, ModelDeployment
+from tests.unit.making import chat
+
+Json = dict[str, Any]
+MARK = {"type": "ephemeral"}
+ASKED: Json = {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]}
+BAD: list[tuple[Json, str]] = [
+    ({"max_tokens": None}, "max_tokens"),
+    ({"messages": []}, "messages"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": ["x"]}]}, "messages[0].content[0]"),
+    ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].source"),
+    ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "messages[0].content[0].tool_use_id"),
+    ({"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}]}, "messages[0].content[0].id"),
+    ({"system": [{"type": "image"}]}, "system[0].type"),
+    ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
+    ({"tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "some"}}, "tool_choice.type"),
+    ({"metadata": {"user_id": 7}}, "metadata.user_id"),
+    ({"context_management": {"edits": [{}]}}, "context_management.edits[0]"),
+]
+
+
+def read(**more: Any) -> MessagesReading:
+    return read_request({**ASKED, **more}, {})
+
+
+@pytest.mark.parametrize(("more", "param"), BAD)
+def test_what_breaks_a_rule_is_named(more: Json, param: str) -> None:
+    with pytest.raises(InvalidRequest) as failed:
+        read(**more)
+    assert failed.value.param == param
+    assert failed.value.message.startswith(param)
+
+
+def test_an_error_of_the_chat_names_the_field_that_was_sent() -> None:
+    """One of Anthropic's messages may be several of a chat's."""
+    turns = [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "a", "content": "x"},
+                {"type": "document", "source": {"type": "content", "content": "so"}},
+            ],
+        },
+    ]
+    reading = read(system="s", messages=turns)
+    assert [message["role"] for message in reading.chat["messages"]] == ["system", "assistant", "tool", "user"]
+    named = {
+        "messages[2]": "messages[1].content[0]",
+        "messages[3].content[0].file": "messages[1].content[1].source.content",
+        "messages[1].tool_calls[0].id": "messages[0].tool_calls[0].id",
+        "stop": "stop_sequences",
+        "tools[3].function": "tools[3]",
+        "temperature": "temperature",
+    }
+    for inner, wire in named.items():
+        renamed(error := InvalidRequest(f"{inner} is wrong.", param=inner), reading.own_name)
+        assert (error.param, error.message) == (wire, f"{wire} is wrong.")
+
+
+@pytest.mark.parametrize(
+    ("given", "user", "session"),
+    [
+        ("ada", "ada", None),
+        ("user_1_account_2_session_12345678-aa", "user_1_account_2", "12345678-aa"),
+        ('{"device_id":"d","session_id":"s-1"}', '{"device_id":"d"}', "s-1"),
+        ("{no json", "{no json", None),
+    ],
+)
+def test_who_asks_and_in_which_session(given: str, user: str, session: str | None) -> None:
+    reading = read(metadata={"user_id": given})
+    assert (reading.chat["user"], reading.session) == (user, session)
+    assert reading.native.fields["metadata"] == {"user_id": given}
+    assert len(read(metadata={"user_id": "x" * 200}).chat["user"]) <= 64
+
+
+def test_marks_stand_beside_the_messages_and_are_set_where_they_are_taken() -> None:
+    """They count from the end: what was restored or left out stands before them."""
+    turns = [
+        {"role": "user", "content": "old"},
+        {"role": "assistant", "content": "so"},
+        {"role": "user", "content": [{"type": "text", "text": "new", "cache_control": MARK}]},
+    ]
+    reading = read(system=[{"type": "text", "text": "s", "cache_control": MARK}], messages=turns)
+    sent = reading.chat["messages"]
+    assert "cache_control" not in str(sent)
+    assert reading.native.marks == (CacheMark(0, 0, MARK), CacheMark(3, 0, MARK))
+    forwarded = [sent[0], {"role": "user", "content": "restored"}, *sent[1:]]
+    marked = with_marks(forwarded, sent, reading.native.marks)
+    assert marked[0]["content"] == [{"type": "text", "text": "s", "cache_control": MARK}]
+    assert marked[-1]["content"] == [{"type": "text", "text": "new", "cache_control": MARK}]
+    assert marked[1:-1] == forwarded[1:-1]
+    shorter = with_marks([sent[0], sent[3]], sent, reading.native.marks)
+    assert shorter[1] == marked[-1]
+
+
+def test_what_each_upstream_is_sent() -> None:
+    """Anthropic what was said in its own words, OpenAI's thinking models their own fields, others a plain chat."""
+    said = read(thinking={"type": "enabled", "budget_tokens": 2048}, top_k=3)
+    request = replace(chat(said.chat["messages"]), api="messages", native=said.native)
+    at = ModelDeployment("m", "m", "openai/m", "http://x/v1", None, operator_key=False, provider="hosted_vllm")
+    forward = {"max_tokens": 10}
+    assert as_upstream_takes(said.chat["messages"], forward, request, at)[1:] == (forward, None, ())
+    thinks = replace(at, provider="openai", provider_model="gpt-5-mini")
+    fields = as_upstream_takes(said.chat["messages"], forward, request, thinks).forward
+    assert fields == {"max_completion_tokens": 10, "reasoning_effort": "low"}
+    native = replace(at, protocol="anthropic", provider="anthropic")
+    told = as_upstream_takes(said.chat["messages"], forward, request, native).native
+    assert told == {"thinking": {"type": "enabled", "budget_tokens": 2048}, "top_k": 3}
+
+
+def test_what_edits_ask_of_the_window() -> None:
+    tools = {"type": "clear_tool_uses_20250919"}
+    compact = {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 70_000}}
+    thinking = {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}}
+    edits = edits_of({"edits": [thinking, tools, compact]})
+    assert limit_of(edits) == 70_000
+    assert limit_of([tools]) == 100_000
+    assert limit_of([{**tools, "trigger": {"type": "tool_uses", "value": 3}}]) is None
+    assert (thinking_turns(edits), thinking_turns([{**thinking, "keep": "all"}])) == (1, None)
+    turn: list[Json] = [{"role": "user"}, {"role": "assistant", "reasoning_content": "r"}]
+    step: list[Json] = [{"role": "assistant", "thinking_blocks": ["t"]}, {"role": "tool"}]
+    kept = without_old_thoughts([*turn, {"role": "user"}, *step, turn[1]], 1)
+    assert ["reasoning_content" in m or "thinking_blocks" in m for m in kept] == [
+        False,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_errors_in_anthropics_words() -> None:
+    """One of Anthropic's own is as it came."""
+    own = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}, "request_id": "req_theirs"}
+    assert error_body(UpstreamRefused(529, own, {}), "req_1") == own
+    for text in (overflow_text(100, 120), overflow_text(100, 90, 30)):
+        told = error_body(ContextLengthExceeded(f"{text} More.", param="messages"), "req_1")
+        assert told["error"]["message"] == "prompt is too long: 120 tokens > 100 maximum"
+    assert told["request_id"] == "req_1"

@@ -1,0 +1,83 @@
+"""What an upstream says in the wrong type is of the right one at each edge, so that SDKs in strict mode take it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.core.errors import UpstreamRefused
+from gateway.core.formats.anthropic.faults import error_body
+from gateway.core.formats.anthropic.serializer import as_message
+from gateway.core.formats.responses.events import ResponseEvents
+from gateway.core.formats.responses.receiving import message_of
+from gateway.core.formats.responses.serializer import echo, response_of
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.items import items_of
+from tests.support.messages import MESSAGE
+from tests.support.strict_responses import check_event, check_response
+
+Json = dict[str, Any]
+ODD: list[Any] = [True, -1, 10**30, "x", [1], {"a": 1}]
+SAID = {"role": "assistant", "content": "yes"}
+
+
+def completion(**more: Any) -> Json:
+    choice = {"index": 0, "message": SAID, "finish_reason": "stop"}
+    return {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], **more}
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+@pytest.mark.parametrize("name", ["model", "created", "usage"])
+def test_a_completion_of_odd_types(name: str, odd: Any) -> None:
+    value = {"prompt_tokens": odd, "completion_tokens": odd, "total_tokens": odd} if name == "usage" else odd
+    found = completion(**{name: value})
+    check_response(response_of(found, echo({}, store=True)))
+    MESSAGE.validate_json(json.dumps(as_message(found, "m")), strict=True)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_a_stop_sequence_that_is_none(odd: Any) -> None:
+    choice = {"index": 0, "message": SAID, "finish_reason": "stop", "stop_reason": "end_turn", "stop_sequence": odd}
+    MESSAGE.validate_json(json.dumps(as_message(completion(choices=[choice]), "m")), strict=True)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_a_stream_that_ends_for_an_odd_reason(odd: Any) -> None:
+    events = ResponseEvents(echo({}, store=True))
+    events.of([completion(choices=[{"index": 0, "delta": SAID, "finish_reason": odd}])])
+    assert events.end()[-1]["type"] == "response.completed"
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_an_error_whose_code_is_no_string(odd: Any) -> None:
+    original = {"error": {"message": "down", "type": "x", "param": odd, "code": odd}}
+    (event,) = ResponseEvents(echo({}, store=True)).fault(UpstreamRefused(500, original, {}))
+    check_event(event)
+
+
+@pytest.mark.parametrize("odd", [True, -1, 10**30, {"a": 1}], ids=str)
+def test_a_content_that_is_none(odd: Any) -> None:
+    (item,) = items_of(ConversationMessage("assistant", {"role": "assistant", "content": odd}, message_id="msg_1"))
+    assert (item["type"], item["content"]) == ("message", [])
+
+
+def test_items_of_no_type_are_none() -> None:
+    said: list[Json] = [
+        {},
+        {"type": None},
+        {"type": 7},
+        {"type": "message", "content": [{"type": "output_text", "text": "yes"}]},
+    ]
+    message = message_of(said)
+    assert "output_items" not in message
+    kept = {"role": "assistant", "content": "yes", "output_items": said[:3]}
+    assert [item["type"] for item in items_of(ConversationMessage("assistant", kept, message_id="msg_1"))] == [
+        "message"
+    ]
+
+
+def test_an_error_of_another_upstream_is_kept_for_clients_of_messages() -> None:
+    """§7: its body is wrapped, with the original under `error.upstream`."""
+    original = {"error": {"message": "slow down", "type": "tokens", "param": None, "code": "rate_limit_exceeded"}}
+    told = error_body(UpstreamRefused(429, original, {}, "slow down"), "req_1")["error"]
+    assert (told["type"], told["message"], told["upstream"]) == ("rate_limit_error", "slow down", original)

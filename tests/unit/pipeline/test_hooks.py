@@ -1,0 +1,164 @@
+"""The points at which features act on a request (ADR 35): which are reached, in which order, and with what."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from gateway.context.window.budget import PromptBudget
+from gateway.core import jsons
+from gateway.core.config.settings import Settings, StorageSettings
+from gateway.core.errors import GatewayError, UpstreamRefused, UpstreamTimeout
+from gateway.core.ports import TokenCounter
+from gateway.core.types.chat import ChunkStream, JsonAnswer
+from gateway.core.types.conversation import ConversationHistory
+from gateway.pipeline.hooks import FeatureHooks, ReadAs, RequestFeature
+from gateway.pipeline.stages import PreparedRequest, RequestRun, SettledRequest
+from tests.support.factory import sqlite_url
+from tests.support.in_process import InProcess
+from tests.unit.pipeline.test_pipeline import FACTS, Client, Script, World
+
+MADE = ["on_request", "on_history", "on_inputs", "on_context", "on_payload"]
+REFUSED = UpstreamRefused(400, {"error": {"message": "no"}}, {})
+
+
+class Noting:
+    """Acts at every point, and notes that it did. `mends`: what is refused is sent again."""
+
+    def __init__(self, *, mends: bool = False) -> None:
+        self.seen: list[str] = []
+        self._mends = mends
+
+    def _sees(self, name: str) -> None:
+        if self.seen[-1:] != [name]:
+            self.seen.append(name)
+
+    def feature(self) -> RequestFeature:
+        def on_request(prepared: PreparedRequest) -> PreparedRequest:
+            self._sees("on_request")
+            assert prepared.history is None
+            return replace(prepared, request=replace(prepared.request, forward={"user": "ann"}))
+
+        async def on_history(prepared: PreparedRequest) -> PreparedRequest:
+            self._sees("on_history")
+            assert prepared.history is not None
+            return prepared
+
+        async def on_inputs(
+            prepared: PreparedRequest, history: ConversationHistory, budget: PromptBudget
+        ) -> ReadAs | None:
+            self._sees("on_inputs")
+            return ReadAs(replace(history, instructions=({"role": "system", "content": "Be kind."},)), None)
+
+        def on_context(prepared: PreparedRequest) -> PreparedRequest | None:
+            self._sees("on_context")
+            assert prepared.context is not None
+            return None
+
+        async def on_payload(prepared: PreparedRequest, counter: TokenCounter) -> int:
+            self._sees("on_payload")
+            return 7
+
+        def on_answer(prepared: PreparedRequest, answer: JsonAnswer) -> JsonAnswer:
+            self._sees("on_answer")
+            return answer
+
+        def on_stream(prepared: PreparedRequest, opened: ChunkStream) -> ChunkStream:
+            self._sees("on_stream")
+            return opened
+
+        def on_refusal(prepared: PreparedRequest, refusal: UpstreamRefused) -> PreparedRequest | None:
+            self._sees("on_refusal")
+            return prepared if self._mends else None
+
+        async def on_reply(
+            run: RequestRun, answer: JsonAnswer, again: Callable[[], Awaitable[JsonAnswer]]
+        ) -> JsonAnswer:
+            self._sees("on_reply")
+            return answer
+
+        def on_reply_stream(
+            run: RequestRun, opened: ChunkStream, again: Callable[[], Awaitable[ChunkStream]]
+        ) -> ChunkStream:
+            self._sees("on_reply_stream")
+            return opened
+
+        async def on_bill(settled: SettledRequest) -> SettledRequest:
+            self._sees("on_bill")
+            return replace(settled, cited={"citations": [], "citations_dropped": 1})
+
+        def on_settled(prepared: PreparedRequest) -> None:
+            self._sees("on_settled")
+            assert prepared.conversation_id is not None
+
+        return RequestFeature(
+            on_request=on_request,
+            on_history=on_history,
+            on_inputs=on_inputs,
+            on_context=on_context,
+            on_payload=on_payload,
+            on_answer=on_answer,
+            on_stream=on_stream,
+            on_refusal=on_refusal,
+            on_reply=on_reply,
+            on_reply_stream=on_reply_stream,
+            on_bill=on_bill,
+            on_settled=on_settled,
+        )
+
+
+async def world(directory: Path, noting: Noting, script: Script) -> World:
+    settings = Settings(storage=StorageSettings(url=sqlite_url(directory)))
+    features = FeatureHooks([noting.feature()])
+    made = InProcess(settings, FACTS, lambda body: {"content": "ok"}, features=features)
+    return World(await made.prepare(), script)
+
+
+@pytest.mark.parametrize(
+    ("said", "streamed", "mends", "then"),
+    [
+        ([], False, False, ["on_answer", "on_reply", "on_bill", "on_settled"]),
+        ([], True, False, ["on_stream", "on_reply_stream", "on_bill", "on_settled"]),
+        ([REFUSED], False, True, ["on_refusal", "on_answer", "on_reply", "on_bill", "on_settled"]),
+        ([REFUSED], True, True, ["on_refusal", "on_stream", "on_reply_stream", "on_bill", "on_settled"]),
+        ([REFUSED], False, False, ["on_refusal", "on_bill"]),
+        ([UpstreamTimeout("late")], True, False, ["on_bill"]),
+    ],
+    ids=["whole", "streamed", "whole, mended", "streamed, mended", "refused", "late"],
+)
+async def test_each_point_is_reached_in_its_order(
+    tmp_path: Path, said: list[Exception], streamed: bool, mends: bool, then: list[str]
+) -> None:
+    noting = Noting(mends=mends)
+    made = await world(tmp_path, noting, Script(*said))
+    try:
+        request = made.request(context={"recall": True})  # it is looked at more closely than one that surely fits
+        try:
+            await (made.stream(request, Client()) if streamed else made.answer(request))
+        except GatewayError:
+            assert "on_settled" not in then
+        assert noting.seen == [*MADE, *then]
+        for _, body in made.script.sent:
+            assert [message["content"] for message in body["messages"]] == ["Be kind.", "hello"]
+            assert body["user"] == "ann"
+    finally:
+        await made.inside.close()
+
+
+async def test_what_is_told_at_the_bill_is_in_the_answer(tmp_path: Path) -> None:
+    made = await world(tmp_path, Noting(), Script())
+    try:
+        answer = await made.answer(made.request())
+        assert b'"citations_dropped":1' in jsons.dumps(answer.body)
+    finally:
+        await made.inside.close()
+
+
+def test_a_feature_acts_where_it_says_so() -> None:
+    noting = Noting().feature()
+    for point in fields(RequestFeature):
+        alone = RequestFeature(**{point.name: getattr(noting, point.name)})
+        hooks = FeatureHooks([alone, RequestFeature(), alone])
+        reached = {name: len(found) for name, found in vars(hooks).items() if found}
+        assert reached == {point.name: 2}

@@ -1,0 +1,24 @@
+"""Short ways to ask which passage of made-up texts is best."""
+
+from collections.abc import Sequence
+
+from gateway.core.types.relevance import RelevanceQuery, SearchedSource
+from gateway.retrieval.rank import relevance
+
+
+def turns(*texts: str) -> list[SearchedSource]:
+    """A talk, user and assistant in turn."""
+    return [SearchedSource(text, "turn", ("user", "assistant")[n % 2], True, n) for n, text in enumerate(texts)]
+
+
+def documents(*texts: str, label: str = "") -> list[SearchedSource]:
+    """Texts of old tool results, one after the other."""
+    return [SearchedSource(text, "artifact", label, True, n) for n, text in enumerate(texts)]
+
+
+def ranked(query: RelevanceQuery | str, sources: Sequence[SearchedSource]) -> list[str]:
+    """The texts of all passages that bear on the question, best first."""
+    query = RelevanceQuery(query) if isinstance(query, str) else query
+    found = relevance(query, sources)
+    scored = [(p.score, s.content[p.start : p.end]) for s, ps in zip(sources, found, strict=True) for p in ps]
+    return [text for score, text in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
