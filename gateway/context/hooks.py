@@ -1,4 +1,4 @@
-"""Where a feature acts on the making of a context (ADR 35). The points of a whole request are in `pipeline/hooks.py`."""
+"""Where a feature acts on the making of a context (ADR 35). Those of a whole request are in `pipeline/hooks.py`."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -1,1 +1,5 @@
-"""Documents of all kinds: which there are, and what they say."""
+"""Documents of all kinds: what they say, and the files that clients upload.
+
+Read first: `kinds.py` (which module reads what) and `process.py` (the confined process that readers run in). Never runs
+a reader on hostile bytes in the server's own process, and knows nothing of budgets.
+"""

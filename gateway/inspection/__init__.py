@@ -1,5 +1,6 @@
-"""Explains what the gateway did: a conversation turn by turn, a request message by message, a bill sum by sum.
+"""What the gateway did: a conversation turn by turn, a request message by message, a bill sum by sum.
 
-`reader` reads what is stored; all else is pure, and gives data for pages and commands. What is not stored is said with
-its reason, never made up.
+Read first: `reader.py` (what is read of the storage) and `window.py` (what stood in a window, and why). All else is
+pure, and gives data for pages, commands and APIs. Never asks a model, and makes nothing up: what is not stored is said
+with its reason.
 """

@@ -329,7 +329,7 @@ class RequestRun:
 
     @property
     def said(self) -> UpstreamOutcome:
-        """What the last call has said so far, whether or not it has gone to the client; usage as of `UpstreamOutcome`."""
+        """What the last call has said so far, whether or not it has gone to the client; usage as an outcome has it."""
         return self._said()
 
     @property

@@ -150,8 +150,8 @@ class SourceCorpus:
         return TermHits(places, np.searchsorted(self.firsts, places, "right") - 1, terms)
 
     def seek(self, terms: Sequence[str]) -> TermHits:
-        """All occurrences of these distinct terms; `TermHits.terms` are indexes into them. Nothing may depend on the order
-        of the terms' numbers, which differ in every process."""
+        """All occurrences of these distinct terms; `TermHits.terms` are indexes into them. Nothing may depend on the
+        order of the terms' numbers, which differ in every process."""
         wanted, first = np.unique(numbers_of([(term, 0) for term in terms]), return_index=True)
         hits = self.find(wanted)
         return replace(hits, terms=first[hits.terms])

@@ -1,5 +1,5 @@
-"""The terms of many words at once, as numbers. It gives the same as `TermLexicon.unstemmed` word by word, but ASCII words
-are cut in their bytes by numpy, since indexing would spend most of its time here."""
+"""The terms of many words at once, as numbers. It gives the same as `TermLexicon.unstemmed` word by word, but ASCII
+words are cut in their bytes by numpy, since indexing would spend most of its time here."""
 
 from collections import defaultdict
 from collections.abc import Sequence

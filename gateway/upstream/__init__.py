@@ -1,1 +1,5 @@
-"""Step 6: where a model is served, and the calls to it. The only home of the HTTP client and of litellm's files."""
+"""Where models are served, and the calls to them. The only home of the HTTP client and of litellm.
+
+Read first: `routing/router.py` (who is asked) and `openai/chat.py` (how). One adapter for each protocol. Never changes
+what is asked but for the protocol's sake, and never retries by itself: the pipeline does.
+"""

@@ -18,7 +18,7 @@ from tests.support.process import wait_until
 CODE = Path(package_of_ours.__file__).parents[1]
 PACKAGE = """
     import json, os, time
-    from gateway.core.types.agents import AssemblerOutput
+    from gateway.models.agents import AssemblerOutput  # as packages for 0.1 do
 
     def note(event):
         with open(os.environ["HOOKED"], "a") as file:

@@ -1,4 +1,4 @@
-"""`DatabaseTransactions`: what is tried again, what is cancelled, and what a connection survives (guarantee §3.6, §3.7)."""
+"""`DatabaseTransactions`: what is tried again, what is cancelled, what a connection survives (guarantee §3.6, §3.7)."""
 
 import asyncio
 import random

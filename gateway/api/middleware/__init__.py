@@ -1,0 +1,1 @@
+"""What stands around every endpoint: the origin check and CORS."""

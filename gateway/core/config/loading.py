@@ -23,6 +23,7 @@ from gateway.core.config.files import ConfigurationError, fault, read_file, reso
 from gateway.core.config.litellm import DATABASE, ImportedConfig, move_in
 from gateway.core.config.settings import SECTIONS, Settings
 from gateway.core.names import CREDENTIAL
+from gateway.core.plugins import load_plugin
 
 # Secrets that stand outside the configuration: in files, or in a vault that a package of its own asks.
 #
@@ -94,7 +95,7 @@ def _of_package(reference: str, scheme: str, where: str) -> str:
         names = ", ".join(sorted(known)) or "none"
         raise _Unreadable(f"no package is installed that reads {scheme}:// (entry points {GROUP}; there is: {names})")
     try:
-        found = known[scheme].load()(reference)
+        found = load_plugin(known[scheme])(reference)
     except Exception as fault:  # noqa: BLE001 - code of others may fail in any way
         raise _Unreadable(f"{scheme}:// failed: {type(fault).__name__}: {fault}") from None
     if not isinstance(found, str) or not found:
@@ -119,7 +120,7 @@ ALIASES = {
 BASES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
 GUARDS = "guards"
 """A list beside the sections."""
-UNION_MEMBERS = ("Timeouts", "constrained-float")
+UNION_MEMBERS = ("UpstreamTimeouts", "constrained-float")
 """Names that pydantic puts into the path of a setting that may be one thing or another."""
 INTERNAL = ("warnings", "moved", "storage_is_named")
 """Fields of `Settings` that no file sets."""

@@ -13,6 +13,7 @@ from queue import Empty, Full, Queue
 from typing import Any, Literal
 
 from gateway.core.instrumentation.logs import get_logger
+from gateway.core.plugins import load_plugin
 from gateway.core.types.allowed import SpendingAccount
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.turn import TurnCommit
@@ -146,7 +147,7 @@ class TelemetryHooks:
                 log.warning("hook_unknown", hook=entry.name, known=", ".join(EVENTS))
                 continue
             try:
-                self._hooks.setdefault(event, []).append((entry.name, entry.load()))
+                self._hooks.setdefault(event, []).append((entry.name, load_plugin(entry)))
             except Exception as fault:  # noqa: BLE001 - as above
                 log.fault("hook_failed", fault, hook=entry.name)
         self._hooks = {event: hooks for event, hooks in self._hooks.items() if hooks}

@@ -1,5 +1,5 @@
-"""The Protocols that the steps need. `app.py` wires the adapters, which are in `storage/`, `upstream/`, `retrieval/embeddings/`,
-`context/tokens/` and `context/internal_models/`."""
+"""The Protocols that the steps need. `app.py` wires the adapters, which are in `storage/`, `upstream/`,
+`retrieval/embeddings/`, `context/tokens/` and `context/internal_models/`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager

@@ -234,8 +234,8 @@ class ContextUtilizationMetadata:
     planning_usage: ContextPlanningUsage = field(default_factory=ContextPlanningUsage)
     planning_cost: ContextPlanningCost = field(default_factory=ContextPlanningCost)
     economics: dict[str, Any] | None = None
-    """What a plan saves beside what it costs (a `PlanComparison`), and what this request saved; on the bill only where a
-    plan was made or something is left out."""
+    """What a plan saves beside what it costs (a `PlanComparison`), and what this request saved; on the bill only where
+    a plan was made or something is left out."""
     cache_stats: dict[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
     memory: dict[str, int] | None = None
     """Pinned messages, summaries and tokens of the memory message; on the bill only where there is one."""

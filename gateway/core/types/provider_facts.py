@@ -1,8 +1,9 @@
 """What is known of providers, as data: of the protocols that they are called in, of makers' models, and of who hands
 requests on to others. What an upstream tells of itself is not here, nor what an operator configures.
 
-Where a fact is used: `context/assembly/` (fields, breakpoints, translations), `context/tokens/` (pictures, pages), `context/` (files),
-`pipeline/` and `upstream/routing/`. Which fields of messages are a provider's own is in `core/types/items.py`.
+Where a fact is used: `context/assembly/` (fields, breakpoints, translations), `context/tokens/` (pictures, pages),
+`context/` (files), `pipeline/` and `upstream/routing/`. Which fields of messages are a provider's own is in
+`core/types/items.py`.
 """
 
 import re

@@ -10,6 +10,7 @@ from gateway.core.config.files import ConfigurationError
 from gateway.core.config.guards import GuardEntry
 from gateway.core.errors import ContentRefused, GuardUnavailable
 from gateway.core.instrumentation.logs import get_logger
+from gateway.core.plugins import load_plugin
 from gateway.core.ports import Clock
 from gateway.core.types.upstream import CallScope
 from gateway.pipeline.guards.api import GROUP, PASS, GuardedCall, Said, Verdict
@@ -140,7 +141,7 @@ def open_chain(entries: Sequence[GuardEntry], clock: Clock) -> GuardChain:
             names = ", ".join(sorted(known)) or "none"
             raise ConfigurationError(f"guards[{number}].name: no guard {entry.name!r} is installed; there is: {names}")
         try:
-            guard = known[entry.name].load()(entry.options)
+            guard = load_plugin(known[entry.name])(entry.options)
         except Exception as fault:
             text = f"guards[{number}]: {entry.name}: {type(fault).__name__}: {fault}"
             raise ConfigurationError(text) from fault

@@ -1,4 +1,4 @@
-"""`api/server/fast_router.py`, `routes.py`: what is posted to a whole path goes past the router, to the same endpoint."""
+"""`api/server/fast_router.py`, `routes.py`: what is posted to a whole path passes the router by."""
 
 import asyncio
 from typing import Any

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
+from gateway.core.plugins import load_plugin
 from gateway.core.types.agents import PLAIN, Assembler, AssemblerInput, AssemblerOutput, system_body
 
 GROUP = "context_gateway.assemblers"
@@ -113,7 +114,7 @@ class AssemblerRegistry:
             self._added = {}
             for entry in entry_points(group=GROUP):
                 try:
-                    self._added[entry.name] = entry.load()
+                    self._added[entry.name] = load_plugin(entry)
                 except Exception:  # noqa: BLE001 - code of others may fail in any way, and costs its type alone
                     self._added[entry.name] = None
         return self._added

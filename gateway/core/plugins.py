@@ -1,0 +1,42 @@
+"""Loads what other packages bring by entry points, with the names that they were told to import from."""
+
+import sys
+from importlib import import_module
+from importlib.metadata import EntryPoint
+from types import ModuleType
+from typing import Any
+
+from gateway.core.instrumentation.logs import get_logger
+
+log = get_logger("gateway.core.plugins")
+FORMER = {
+    "gateway.guards": "gateway.pipeline.guards",
+    "gateway.guards.api": "gateway.pipeline.guards.api",
+    "gateway.models": "gateway.core.types",
+    "gateway.models.agents": "gateway.core.types.agents",
+}
+"""Modules that packages import from by the names of 0.1, and where they are now."""
+
+
+def load_plugin(entry: EntryPoint) -> Any:
+    """Loads an entry point. The former names of modules lead to the present ones, which is logged once."""
+    for former, present in FORMER.items():
+        sys.modules.setdefault(former, _former_module(former, present))
+    return entry.load()
+
+
+def _former_module(former: str, present: str) -> ModuleType:
+    module = ModuleType(former, f"Stands for `{present}`.")
+    told = False
+
+    def lead(name: str) -> Any:
+        nonlocal told
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if not told:
+            told = True
+            log.warning("former_module_imported", module=former, present=present)
+        return getattr(import_module(present), name)
+
+    module.__dict__["__getattr__"] = lead
+    return module
