@@ -125,5 +125,5 @@ def test_s12_16_more_messages_than_may_come_at_once(
     answer = httpx.post(url, json=body, headers=headers, timeout=60, trust_env=False)
     error = answer.json()["error"]
     assert (answer.status_code, error.get("param", named)) == (400, named)
-    for said in (f"{named} must be at most 10000", "server.max_messages", "50001"):
+    for said in (f"{named} must be at most 20000", "server.max_messages", "50001"):
         assert said in error["message"]

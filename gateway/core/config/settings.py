@@ -48,7 +48,7 @@ class ServerSettings(SettingsSection):
     workers: int = Field(1, ge=1, le=64, description="Processes that serve the port; more than one needs PostgreSQL.")
     max_body_bytes: int = Field(64 * 2**20, gt=0, description="Larger request bodies get a 413.")
     max_messages: int = Field(
-        10_000, gt=0, description="Requests of more messages get a 400: stored at once they would let others wait."
+        20_000, gt=0, description="Requests of more messages get a 400: stored at once they would let others wait."
     )
     max_bytes_in_flight: int = Field(
         96 * 2**20,
