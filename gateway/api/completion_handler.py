@@ -378,7 +378,7 @@ async def _replay(way: _RequestScope, stored: StoredCompletion) -> None:
 
 
 class _EventStream:
-    """A streamed answer on its way (adapter of `turn.streaming.Receiver`)."""
+    """A streamed answer on its way (adapter of `StreamReceiver`)."""
 
     def __init__(self, send: Send, client: ClientConnection | None, writer: StreamWriter) -> None:
         self._send = send

@@ -11,7 +11,7 @@ from gateway.core.errors import Forbidden, Unauthorized
 from gateway.core.types.chat import RequestCaller
 
 CHECK_SECONDS = 1.0
-"""Between two looks. An answer of the storage holds for three more (`http.runtime_keys`): less than five."""
+"""Between two looks. An answer of the storage holds for three more (`api.runtime_keys`): less than five."""
 CREDENTIALS = (b"authorization", b"x-api-key")
 ENDED = "The key of this request does not count any more."
 

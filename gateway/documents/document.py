@@ -58,7 +58,7 @@ class Reading:
     """What was read of a document.
 
     Attributes:
-        text: with its places marked by lines of their own (`models.places`).
+        text: with its places marked by lines of their own (`core.types.places`).
         notes: what the model and the client should know, as sentences: "Pages 3, 7-9 hold no text."; those of parts
             that were not read are `LeftOut`.
         empty: numbers of pages without text.

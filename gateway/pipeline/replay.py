@@ -206,7 +206,7 @@ class TurnReplayer:
 
 
 class _ReplayReceiver:
-    """Takes a streamed answer (adapter of `turn.streaming.Receiver`) and tells its text."""
+    """Takes a streamed answer (adapter of `StreamReceiver`) and tells its text."""
 
     writes_at_once = False
 

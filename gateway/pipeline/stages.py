@@ -269,7 +269,8 @@ class SettledRequest:
 
     `metadata` is `response_metadata` as it is stored, `document` the same as JSON, `known` the same as it was computed;
     `usage` has OpenAI's fields and the cost; `total` is in USD, None if a price is unknown; `cited` what its answer
-    cites, and how many names were dropped (`models.turn.CITED`), where that was asked for: content, no ledger has it.
+    cites, and how many names were dropped (`core.types.turn.CITED`), where that was asked for: content, no ledger has
+    it.
     """
 
     attempted: AttemptedRequest

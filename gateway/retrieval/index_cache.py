@@ -94,8 +94,8 @@ KEPT_CHARS = 2000
 
 
 class PassageFinder:
-    """Relevance for one request (`models.relevance.Relevance`): indexes each text once, and not at all if its index is
-    kept. numpy and the stemmers are loaded at the first call.
+    """Relevance for one request (`core.types.relevance.Relevance`): indexes each text once, and not at all if its
+    index is kept. numpy and the stemmers are loaded at the first call.
 
     Args:
         kept: where indexes are kept beyond the request; None: nowhere.

@@ -322,7 +322,7 @@ Indexed = Callable[[Sequence[str], TermLexicon], list[ContentIndex]]
 def relevance(
     query: RelevanceQuery, sources: Sequence[SearchedSource], indexed: Indexed = index_texts
 ) -> list[list[RankedPassage]]:
-    """For each source its passages in document order, scored as one corpus (see `models.relevance.Relevance`)."""
+    """For each source its passages in document order, scored as one corpus (see `core.types.relevance.Relevance`)."""
     lexicon = TermLexicon()
     corpus = SourceCorpus(sources, indexed([source.content for source in sources], lexicon), lexicon)
     ranked = rankings(query, corpus)

@@ -1,4 +1,4 @@
-"""Contents of files in a bucket of S3 or what speaks like it (adapter of `ports.documents.ContentStore`).
+"""Contents of files in a bucket of S3 or what speaks like it (adapter of `core.ports.documents.ContentStore`).
 
 botocore, of the extra `files`, only signs; the gateway's own HTTP client sends. It is loaded when a bucket is named.
 """
@@ -36,7 +36,7 @@ class S3Contents:
         self._client = client
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Keeps them (`ports.documents.ContentStore`): at once if they are few, else in parts."""
+        """Keeps them (`core.ports.documents.ContentStore`): at once if they are few, else in parts."""
         buffer, upload, tags = bytearray(), "", list[str]()
         try:
             async for piece in pieces:
@@ -57,7 +57,7 @@ class S3Contents:
             raise
 
     async def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
-        """The content (`ports.documents.ContentStore`)."""
+        """The content (`core.ports.documents.ContentStore`)."""
         request = self._request("GET", name, {}, b"")
         if start:
             request.headers["range"] = f"bytes={start}-"
@@ -76,12 +76,12 @@ class S3Contents:
             raise _unreachable() from error
 
     async def delete(self, *names: str) -> None:
-        """Deletes them (`ports.documents.ContentStore`)."""
+        """Deletes them (`core.ports.documents.ContentStore`)."""
         for name in names:
             await self._ask("DELETE", name)
 
     async def names(self) -> AsyncIterator[list[str]]:
-        """What is kept, in batches (`ports.documents.ContentStore`)."""
+        """What is kept, in batches (`core.ports.documents.ContentStore`)."""
         token = ""
         while True:
             query = {"list-type": "2", "prefix": self._prefix, **({"continuation-token": token} if token else {})}

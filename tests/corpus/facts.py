@@ -21,7 +21,8 @@ NARROW = {"page", "slide", "chapter", "cell"}
 
 @dataclass(frozen=True)
 class Place:
-    """`kind`: as in `models.places`. `name`: a number, a path, or the name of a sheet or table. `row`: of a sheet."""
+    """`kind`: as in `core.types.places`. `name`: a number, a path, or the name of a sheet or table. `row`: of a
+    sheet."""
 
     kind: str
     name: str

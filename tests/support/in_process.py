@@ -133,7 +133,7 @@ class NotingRecorder:
 
 
 class NoFiles:
-    """Nobody keeps any (adapter of `ports.documents.FileStore`)."""
+    """Nobody keeps any (adapter of `core.ports.documents.FileStore`)."""
 
     @staticmethod
     def keeps(_caller: RequestCaller) -> bool:

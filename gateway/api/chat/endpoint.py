@@ -40,8 +40,8 @@ class ChatCompletions:
 
 
 class ChatDialect:
-    """The inner form in its own words, which are those of chat completions (a `Dialect`); one for each request, as some
-    come in the words of Responses and are answered as any chat."""
+    """The inner form in its own words, which are those of chat completions (an `ApiAdapter`); one for each request, as
+    some come in the words of Responses and are answered as any chat."""
 
     def __init__(
         self, settings: Settings, resends: BodyCache, translated: Callable[[bytes], bytes] | None = None

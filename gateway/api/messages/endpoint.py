@@ -126,7 +126,7 @@ class MessagesEndpoint:
 
 
 class MessagesDialect:
-    """One request in Anthropic's words (a `Dialect`)."""
+    """One request in Anthropic's words (an `ApiAdapter`)."""
 
     def __init__(self, settings: Settings, resends: BodyCache, store: ConversationStore) -> None:
         self._settings = settings

@@ -44,7 +44,7 @@ class ResponsesEndpoint:
 
 
 class ResponsesDialect:
-    """One request in the words of Responses (a `Dialect`)."""
+    """One request in the words of Responses (an `ApiAdapter`)."""
 
     def __init__(self, settings: Settings, resends: BodyCache, compaction: CompactionEndpoint) -> None:
         self._settings = settings

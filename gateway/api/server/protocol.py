@@ -268,7 +268,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 class _ProtocolClient:
-    """The connection of one request (adapter of `edge.Client`)."""
+    """The connection of one request (adapter of `ClientConnection`)."""
 
     __slots__ = ("_cycle",)
 

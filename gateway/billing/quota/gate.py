@@ -508,7 +508,7 @@ class Quota:
 
 
 class AdmittedRequest:
-    """One request that was let in (a `models.allowed.Admission`), and what it holds until its bill is written: places
+    """One request that was let in (a `HeldAdmission`), and what it holds until its bill is written: places
     among those at once, sums of budgets, and what was counted for it."""
 
     __slots__ = (
@@ -543,7 +543,7 @@ class AdmittedRequest:
         return found
 
     async def reserve(self, cost: int | None, tokens: int) -> None:
-        """Before a model is asked (`models.allowed.Admission`). Of another one, what exceeds the earlier."""
+        """Before a model is asked (`HeldAdmission`). Of another one, what exceeds the earlier."""
         if cost is None and (self.hard or self.soft):
             self.warn("budget_not_counted")
         held, self._before = dict(self._holds), dict(self._counted)
@@ -578,7 +578,7 @@ class AdmittedRequest:
         return True
 
     def billed(self, cost: int, tokens: int | None) -> None:
-        """Its bill is in the storage (`models.allowed.Admission`)."""
+        """Its bill is in the storage (`HeldAdmission`)."""
         if not self._is_settled:
             self._is_settled = True
             self._release(cost)
@@ -592,7 +592,7 @@ class AdmittedRequest:
         self._holds = dict.fromkeys(self.hard, cost)
 
     def closed(self) -> None:
-        """There will be no bill (`models.allowed.Admission`)."""
+        """There will be no bill (`HeldAdmission`)."""
         self.billed(0, 0)
 
     def _release(self, cost: int) -> None:

@@ -262,7 +262,7 @@ def artifacts_of_earlier(
     known: Iterable[Artifact],
 ) -> tuple[Artifact, ...]:
     """Artifacts of messages that can be recalled but not forwarded: the latest of each content, without those that are
-    `known` already. `place.message` is the index by which `Material` knows the message."""
+    `known` already. `place.message` is the index by which `WindowInputs` knows the message."""
     count = len(messages)
     found = with_documents(extract_artifacts_from_messages(messages, count), messages, files)
     found += documents_in_messages(messages, count, min_chars, files)

@@ -62,8 +62,8 @@ Purpose = Literal["planner", "summarizer", "embedder", "guard"]
 
 @dataclass(frozen=True, slots=True)
 class InternalCall:
-    """One call of an internal model, not priced yet: `route` names where it went (`Deployment.route`), `usage` is in
-    OpenAI's names, `prices` in LiteLLM's. `estimated`: the gateway counted, as the model reported nothing or was cut
+    """One call of an internal model, not priced yet: `route` names where it went (`ModelDeployment.route`), `usage` is
+    in OpenAI's names, `prices` in LiteLLM's. `estimated`: the gateway counted, as the model reported nothing or was cut
     off. A call that was not charged has a usage of zero."""
 
     purpose: Purpose

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class LargeIndex:
     """What the storage knows of a large document: its size, how many of its regions are indexed, and the buckets that
-    were asked for, by segment and bucket (`relevance.stored.postings`). `status`: `building`, `ready` or `failed`."""
+    were asked for, by segment and bucket (`retrieval.stored.postings`). `status`: `building`, `ready` or `failed`."""
 
     digest: str
     chars: int

@@ -71,7 +71,7 @@ class PinnedMessage:
         body: the message as it was sent.
         speaker: its role, with the name of who said it if there is one.
         message_id: its stored id; None of a new message.
-        index: its index in `Material.messages`; None where it can only stand in the memory message.
+        index: its index in `WindowInputs.messages`; None where it can only stand in the memory message.
         tool, arguments: of the call that a tool's result answers; "" for others.
         files: texts of its `file` parts that the model cannot take, by the number of the part.
     """
@@ -93,8 +93,8 @@ class PinnedMessage:
 class MemoryMessage:
     """The one labelled message of guarantee §4 I2, as it is forwarded.
 
-    `pinned` are the messages that it holds, by their ids; by their indexes in `Material.messages` where they have none
-    yet. `segments` are the ids of its summaries.
+    `pinned` are the messages that it holds, by their ids; by their indexes in `WindowInputs.messages` where they have
+    none yet. `segments` are the ids of its summaries.
     """
 
     body: dict[str, Any]

@@ -55,7 +55,7 @@ class FormNotes:
 
     Of the path as the latest request had it: `found` are the artifacts of its beginning, `standing` the records of
     those that stand, by the index of the message, `unlisted` what a stored bill leaves out of these
-    (`models.standing.KeptUnlisted`). Each holds the very objects of which it was worked out, and is replaced
+    (`core.types.omitted_records.KeptUnlisted`). Each holds the very objects of which it was worked out, and is replaced
     as a whole.
 
     `whole` is the id of a message, and how many messages the path has up to it: in these, every call is answered, and
@@ -103,7 +103,7 @@ class RecalledNotes:
     """What was worked out of messages that can be recalled, which nothing changes while they are kept.
 
     `words` are who said a message and what, by the id of its body, which is kept with it; `rules`, of words, whether
-    they give a standing instruction; `indexes` how words are found (`relevance.corpus.ContentIndex`).
+    they give a standing instruction; `indexes` how words are found (`retrieval.corpus.ContentIndex`).
     """
 
     words: NotedForms[int, tuple[dict[str, Any], str, str]] = field(default_factory=NotedForms)

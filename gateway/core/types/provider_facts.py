@@ -25,7 +25,7 @@ class ProtocolFacts:
     as_anthropics: bool = False
     """Messages for Claude go up translated into Anthropic's."""
     takes_items: bool = False
-    """They take back what only Responses has (`models.items.OF_RESPONSES`)."""
+    """They take back what only Responses has (`core.types.items.OF_RESPONSES`)."""
     takes_blocks: bool = False
     """They take back Anthropic's blocks as they came."""
     text_results: bool = False

@@ -24,7 +24,7 @@ Span = tuple[int, int]
 @dataclass(frozen=True, slots=True)
 class TextRegion:
     """A stretch of a text: its number, its first character, the marker lines that it stands under, and the number of
-    its first line, as `models.places` counts lines; None where it counts none, or where it was stored without."""
+    its first line, as `core.types.places` counts lines; None where it counts none, or where it was stored without."""
 
     number: int
     start: int

@@ -26,7 +26,7 @@ class TextEmbeddings:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingTariff:
-    """How calls of a paid model are billed: its route (`Deployment.route`), its prices by LiteLLM's names, and a
+    """How calls of a paid model are billed: its route (`ModelDeployment.route`), its prices by LiteLLM's names, and a
     counter of tokens for calls that report none."""
 
     route: str
@@ -78,8 +78,8 @@ class SearchedSource:
 
     `label` is searched along with each passage: a tool's name with the arguments of its call, a document's title, a
     speaker. `number` is the index of its message in the conversation; attached documents come last. `excerpt_of` is the
-    digest of the large document of which it is parts (`models.regions`); "" if it is none. `named` are the lines of it
-    that the question names; None: it is to be looked which.
+    digest of the large document of which it is parts (`core.types.regions`); "" if it is none. `named` are the lines
+    of it that the question names; None: it is to be looked which.
     """
 
     content: str

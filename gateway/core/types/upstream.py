@@ -11,7 +11,7 @@ from gateway.core.types.chat import Headers, RequestCaller
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
 """The fields with which a request names how long its answer may be."""
 PER_USD = "guard_cost_per_usd"
-"""A price of one, by which a guard's cost in USD is charged as any other call is (`accounting.cost`)."""
+"""A price of one, by which a guard's cost in USD is charged as any other call is (`billing.cost`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from gateway.storage.files.chunks import DatabaseContents
 from gateway.storage.files.rows import FileRows
 from gateway.upstream.routing.router import ConfiguredRouter
 
-# Contents of files in a folder (adapter of `ports.documents.ContentStore`): one for each tenant, for owners alone.
+# Contents of files in a folder (adapter of `core.ports.documents.ContentStore`): one for each tenant, for owners alone.
 
 PIECE = 2**20
 LISTED = 1000
@@ -33,7 +33,7 @@ class DiskContents:
         self._folder = folder
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Keeps them (`ports.documents.ContentStore`). Under its name stands a whole content alone."""
+        """Keeps them (`core.ports.documents.ContentStore`). Under its name stands a whole content alone."""
         path = self._folder / name
         part = path.with_name(f"{path.name}.part")
         try:
@@ -52,7 +52,7 @@ class DiskContents:
                 part.unlink(missing_ok=True)
 
     async def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
-        """The content (`ports.documents.ContentStore`)."""
+        """The content (`core.ports.documents.ContentStore`)."""
         try:
             file = await asyncio.to_thread(os.open, self._folder / name, os.O_RDONLY)
             try:
@@ -65,7 +65,7 @@ class DiskContents:
             raise StorageUnavailable("The content of the file cannot be read.") from error
 
     async def delete(self, *names: str) -> None:
-        """Deletes them (`ports.documents.ContentStore`)."""
+        """Deletes them (`core.ports.documents.ContentStore`)."""
         try:
             for name in names:
                 await asyncio.to_thread((self._folder / name).unlink, missing_ok=True)
@@ -73,7 +73,7 @@ class DiskContents:
             raise StorageUnavailable("The content of the file cannot be deleted.") from error
 
     async def names(self) -> AsyncIterator[list[str]]:
-        """What is kept, in batches (`ports.documents.ContentStore`); what was never finished, too."""
+        """What is kept, in batches (`core.ports.documents.ContentStore`); what was never finished, too."""
         found = await asyncio.to_thread(self._list)
         for start in range(0, len(found), LISTED):
             yield found[start : start + LISTED]
@@ -152,9 +152,9 @@ def folder_of(settings: Settings) -> Path | None:
 
 
 class FilesHere:
-    """Whose files are kept here (`Serves`). With `files.serve: auto` those of clients with a key of ours, and of all
-    whose default upstream keeps none or does not exist; not where `server.relay` names files. Files of an operator's
-    account at the upstream are nobody's to read, so they stay out of reach (guarantee §1)."""
+    """Whose files are kept here (`ServedTenants`). With `files.serve: auto` those of clients with a key of ours, and
+    of all whose default upstream keeps none or does not exist; not where `server.relay` names files. Files of an
+    operator's account at the upstream are nobody's to read, so they stay out of reach (guarantee §1)."""
 
     def __init__(self, settings: Settings, router: ConfiguredRouter, clock: Clock) -> None:
         self._mode = "off" if settings.files.serve == "auto" and are_relayed(settings) else settings.files.serve

@@ -292,7 +292,7 @@ class FileService:
 
 
 class CallersFiles:
-    """A caller's files: kept here, else those of the default upstream (a `ports.documents.FileStore`)."""
+    """A caller's files: kept here, else those of the default upstream (a `core.ports.documents.FileStore`)."""
 
     def __init__(self, files: FileService, upstream: FileStore, serves: ServedTenants) -> None:
         self._files = files
@@ -308,14 +308,14 @@ class CallersFiles:
         return self._serves(caller) or (self._serves.may(caller) and await self._files.has(caller.tenant, file_id))
 
     async def check(self, file_id: str, caller: RequestCaller) -> None:
-        """Whether it is there (`ports.documents.FileStore`)."""
+        """Whether it is there (`core.ports.documents.FileStore`)."""
         if self._serves(caller):
             await self._files.find(caller.tenant, file_id)
         elif not await self.is_here(file_id, caller):
             await self._upstream.check(file_id, caller)
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
-        """The file with its content (`ports.documents.FileStore`)."""
+        """The file with its content (`core.ports.documents.FileStore`)."""
         if not await self.is_here(file_id, caller):
             return await self._upstream.fetch(file_id, caller)
         record, content = await self._files.whole(caller.tenant, file_id)

@@ -117,7 +117,7 @@ async def _whole(body: Any) -> bytes:
 
 
 class GuardWiring:
-    """Puts the checkpoint around all of that (in the place of `guards.opening.NoGuards`).
+    """Puts the checkpoint around all of that (in the place of `pipeline.guards.factory.NoGuards`).
 
     Raises, when it is made:
         ConfigurationError: a guard or a rule cannot be used.

@@ -1,4 +1,4 @@
-"""Texts in which places are marked (`models.places`): what stands between two markers is cut by itself (guarantee
+"""Texts in which places are marked (`core.types.places`): what stands between two markers is cut by itself (guarantee
 §14.2)."""
 
 import re
@@ -128,6 +128,6 @@ def split_heading(heading: str) -> tuple[str, str]:
 
 def names_in(heading: str) -> str:
     """The markers of a heading by which a chunk is found: names. By its number a place is found otherwise
-    (`relevance.in_places`)."""
+    (`retrieval.in_places`)."""
     markers, _ = split_heading(heading)
     return "\n".join(match[0] for match in MARKER.finditer(markers) if match[1] not in NUMBERED)

@@ -13,7 +13,7 @@ from gateway.retrieval.in_places import is_named
 from gateway.retrieval.named_places import NamedPlaces
 
 LINE = "line"
-"""The kind of lines and of rows (`relevance.named_places`)."""
+"""The kind of lines and of rows (`retrieval.named_places`)."""
 MAX_PLACED = 12
 """Regions of one document that are read since the question names their places."""
 MAX_OF_NAME = 2

@@ -37,7 +37,7 @@ document_regions = Table(
         ["tenant", "digest"], ["large_documents.tenant", "large_documents.digest"], ondelete="CASCADE"
     ),
 )
-"""`place`: where it stands, as `models.regions.Region.where` words it."""
+"""`place`: where it stands, as `TextRegion.where` words it."""
 
 document_postings = Table(
     "document_postings",
@@ -51,5 +51,5 @@ document_postings = Table(
         ["tenant", "digest"], ["large_documents.tenant", "large_documents.digest"], ondelete="CASCADE"
     ),
 )
-"""`data`: a bucket of `relevance.stored.postings` in base 64: how often words occur tells of a text, so it is sealed
+"""`data`: a bucket of `retrieval.stored.postings` in base 64: how often words occur tells of a text, so it is sealed
 like one."""

@@ -1,4 +1,4 @@
-"""Contents of files in the database, in pieces of one mebibyte (adapter of `ports.documents.ContentStore`)."""
+"""Contents of files in the database, in pieces of one mebibyte (adapter of `core.ports.documents.ContentStore`)."""
 
 from collections.abc import AsyncIterator
 from functools import partial
@@ -22,7 +22,7 @@ class DatabaseContents:
         self._transactions = transactions
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Keeps them (`ports.documents.ContentStore`)."""
+        """Keeps them (`core.ports.documents.ContentStore`)."""
         buffer, number = bytearray(), 0
         try:
             async for piece in pieces:
@@ -38,7 +38,7 @@ class DatabaseContents:
             raise
 
     async def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
-        """The content (`ports.documents.ContentStore`)."""
+        """The content (`core.ports.documents.ContentStore`)."""
         first, skipped = divmod(start, PIECE)
         number = first
         while (found := await self._transactions.run(partial(_chunk, name, number))) is not None:
@@ -48,13 +48,13 @@ class DatabaseContents:
             raise StorageUnavailable("The content of the file is not in the storage.")
 
     async def delete(self, *names: str) -> None:
-        """Deletes them (`ports.documents.ContentStore`)."""
+        """Deletes them (`core.ports.documents.ContentStore`)."""
         statement = file_chunks.delete().where(TABLE.object.in_(names))
         await self._transactions.run(lambda connection: connection.execute(statement).rowcount, write=True)
         await self._transactions.wipe()
 
     async def names(self) -> AsyncIterator[list[str]]:
-        """What is kept, in batches (`ports.documents.ContentStore`)."""
+        """What is kept, in batches (`core.ports.documents.ContentStore`)."""
         after = ""
         while True:
             query = sa.select(TABLE.object).where(TABLE.number == 0, TABLE.object > after)

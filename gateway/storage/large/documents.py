@@ -1,4 +1,4 @@
-"""Large documents, as questions read them and as their indexes are made (`ports.documents.LargeTexts`)."""
+"""Large documents, as questions read them and as their indexes are made (`core.ports.documents.LargeTexts`)."""
 
 import base64
 from collections.abc import Collection, Iterable, Mapping, Sequence

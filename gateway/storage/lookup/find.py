@@ -47,7 +47,7 @@ INDEX_BYTES = 2
 class EarlierPath:
     """The messages before a window, oldest first, with their weights, as many as `limit` allowed.
 
-    `forgotten_at` and `steps` say whether they are still what is stored, as with `path_cache.Path`. `turns` is how
+    `forgotten_at` and `steps` say whether they are still what is stored, as with `CachedPath`. `turns` is how
     many turns began before the first of them.
     """
 

@@ -39,7 +39,7 @@ async def add_older(transactions: DatabaseTransactions, with_figures: WithFigure
     """Adds a batch of them; any number of processes may do this at once. Returns how many it added.
 
     Args:
-        with_figures: gives a bill its figures (`accounting.cost`).
+        with_figures: gives a bill its figures (`billing.cost`).
 
     Raises:
         StorageUnavailable: the storage cannot be reached.

@@ -92,7 +92,7 @@ class ConversationPlacements:
             self._kept.popitem(last=False)
 
 
-# The deployments that one request may be asked at (`Candidates` of `core/types/routing.py`; guarantee §12.5).
+# The deployments that one request may be asked at (`RoutingCandidates` of `core/types/routing.py`; guarantee §12.5).
 
 
 class SingleDeployment:

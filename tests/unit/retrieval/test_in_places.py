@@ -82,7 +82,7 @@ def test_s14_2_a_row_or_line_that_a_question_names_comes_first(text: str, questi
 @pytest.mark.long
 @pytest.mark.parametrize("question", ["What does line 4000 say?", "Was sagt die Zeile 4000?", "die 4000. Zeile"])
 def test_s14_2_a_line_of_a_plain_text_comes_first(question: str) -> None:
-    """§14.2: also of one that is looked through by regions (`relevance.large`)."""
+    """§14.2: also of one that is looked through by regions (`retrieval.large`)."""
     shown, _ = best(LOG, question)
     assert f"{4000 * 7919 % 5003} was seen by warden {4000 % 97}" in shown
     filler = f"{FILLER * 40}\n" * (LARGE_CHARS // len(FILLER) // 40)

@@ -14,7 +14,7 @@ STANDING = ("item_reference", "compaction", "compaction_trigger")
 COVERED = object()
 """Stands for an item that a compaction behind it stands for."""
 OURS = re.compile(r"[a-z]+_([0-9a-f]{32})(_[0-9a-f]{12})?")
-"""An id that this gateway gave to an item of an answer, which is the same for all of them (`base.ids.new_id`)."""
+"""An id that this gateway gave to an item of an answer, which is the same for all of them (`core.ids.new_id`)."""
 COMMENTARY = "commentary"
 """The phase of a message that is not the last of its answer."""
 

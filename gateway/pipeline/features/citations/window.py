@@ -44,7 +44,7 @@ class SentArtifact:
     Attributes:
         summarized: it was sent a summary of it, in other words.
         original: the content is the original one, so that its characters can be told.
-        excerpt: the content is parts of a large document (`models.regions`).
+        excerpt: the content is parts of a large document (`core.types.regions`).
     """
 
     artifact_id: str
@@ -167,8 +167,8 @@ def build() -> RequestFeature:
 
 
 async def _with_citations(settled: SettledRequest) -> SettledRequest:
-    """Adds what an answer cites, and how many of the names in it were dropped (`models.turn.CITED`), also of one that
-    broke off. A fault of ours costs the citations, never the answer."""
+    """Adds what an answer cites, and how many of the names in it were dropped (`core.types.turn.CITED`), also of one
+    that broke off. A fault of ours costs the citations, never the answer."""
     prepared, outcome = settled.attempted.prepared, settled.attempted.outcome
     request, built = prepared.request, prepared.context
     if not request.options.cite or outcome.status == "failed":
