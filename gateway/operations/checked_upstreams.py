@@ -212,7 +212,11 @@ async def check_issuers(settings: Settings) -> AsyncIterator[CheckResult]:
             except GatewayError as fault:
                 yield CheckResult(f"auth.{name}", False, fault.message)
             else:
-                yield CheckResult(f"auth.{name}", found > 0, f"{issuer.issuer} publishes {found} keys for signatures")
+                yield CheckResult(
+                    f"auth.{name}",
+                    found > 0,
+                    f"{issuer.issuer} publishes {found} {'key' if found == 1 else 'keys'} for signatures",
+                )
     finally:
         await client.aclose()
 

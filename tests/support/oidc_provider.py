@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote_plus, urlencode
 
@@ -57,6 +58,8 @@ class OidcProvider:
         self.metadata_changed: Json = {}
         self.tells_issuer = True
         self.is_broken = False
+        self.shows_a_page = False
+        """Whether a person has to go on by a link, as by a form: then the browser comes back from another site."""
         self._server = ThreadedHttpServer(self._respond)
 
     def __enter__(self) -> Self:
@@ -138,7 +141,11 @@ class OidcProvider:
         code = secrets.token_urlsafe(16)
         self.grants[code] = Grant(query["redirect_uri"], query["nonce"], query["code_challenge"], dict(self.person))
         told = {"code": code, "state": query["state"], **({"iss": self.issuer} if self.tells_issuer else {})}
-        return Answer(302, [("location", f"{query['redirect_uri']}?{urlencode(told)}")], [b""])
+        back = f"{query['redirect_uri']}?{urlencode(told)}"
+        if self.shows_a_page:
+            page = f'<!doctype html><title>Log in</title><a href="{escape(back)}">Go on as Ann</a>'
+            return Answer(200, [("content-type", "text/html")], [page.encode()])
+        return Answer(302, [("location", back)], [b""])
 
     def _token(self, form: Mapping[str, str], authorization: str) -> Answer:
         given = base64.b64decode(authorization.partition(" ")[2]).decode().split(":")

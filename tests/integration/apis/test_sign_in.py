@@ -13,6 +13,7 @@ from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, OidcProvider
+from tests.support.postgres import Postgres
 from tests.support.web_page import PageClient, checked
 
 ADMIN, VIEWER = "gw-admin-key-1", "gw-viewer-key-2"
@@ -338,6 +339,18 @@ def test_s12_18_a_session_ends_in_time_and_with_what_its_claims_meant(
             gateway.config = {**config, "auth": {"keys": KEYS, **({"oidc": changed} if changed else {})}}
             gateway.restart()
             assert browser.get(LIST, cookie=cookie).status_code == 303
+
+
+def test_s12_18_a_login_that_one_replica_began_ends_at_another(
+    start_gateway: GatewayFactory, provider: OidcProvider, postgres: Postgres
+) -> None:
+    config = {"auth": {"keys": KEYS, "oidc": oidc(provider)}, "storage": {"url": postgres.new_database()}}
+    one, other = start_gateway(config), start_gateway(config)
+    with PageClient(one.url) as here, PageClient(other.url) as there:
+        back = at_provider(begun(here))
+        there.client.cookies.update(here.client.cookies)
+        cookie = _session(there.get(back, **ACROSS))
+        assert [each.get(LIST, cookie=cookie).status_code for each in (here, there)] == [200, 200]
 
 
 def test_s12_18_without_its_provider_keys_log_in_all_the_same(start_gateway: GatewayFactory) -> None:

@@ -14,11 +14,15 @@ from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
 
+from gateway.core.config.auth_settings import AuthSettings
+from gateway.core.config.settings import Settings
+from gateway.operations.checked_upstreams import check_issuers
 from tests.support.answers import Json, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.oidc_provider import OidcProvider, encoded, encoded_part
+from tests.support.process import wait_until
 
 KEY, ADMIN = "gw-plain-key-1", "gw-admin-key-2"
 ROLES = {"staff": "user", "leads": ["user", "viewer"], "operators": ["user", "admin"]}
@@ -108,6 +112,54 @@ def test_s12_17_a_token_says_whose_its_requests_are_in_each_api(
         own = client.get("/gateway/keys/self").json()
         assert (own["source"], own["tenant"], own["roles"]) == ("token", "acme", ["user"])
         assert client.get("/gateway/keys").status_code == 403
+
+
+def test_s12_17_relayed_calls_have_the_operators_key_and_the_tokens_user(
+    gated: GatewayProcess, provider: OidcProvider, upstream: MockUpstream
+) -> None:
+    token = provider.token(**{**STAFF, "email": "eve@acme.example"})
+    with http(gated, token) as client:
+        body = {"model": "small", "input": "hi", "user": "mallory"}
+        assert client.post("/embeddings", json=body).status_code == 200
+        assert refused(client.post("/embeddings", json={**body, "model": "bench"}), 403)["code"] == "model_not_allowed"
+    sent = next(each for each in upstream.requests if each.path.endswith("/embeddings"))
+    assert sent.headers["authorization"] == "Bearer sk-upstream"
+    assert token not in str(sent.headers) + sent.raw.decode()
+    with http(gated, ADMIN) as client:
+        query: dict[str, int | str] = {"start_time": int(time.time()) - 3600, "group_by": "user_id"}
+
+        def told() -> set[str]:
+            days = client.get("/organization/usage/embeddings", params=query).json()["data"]
+            return {each["user_id"] for day in days for each in day["results"]}
+
+        wait_until(lambda: "eve@acme.example" in told(), "the bill")
+        assert "mallory" not in told()
+
+
+def test_s12_17_the_user_of_a_token_parts_conversations_that_nobody_named(
+    gated: GatewayProcess, provider: OidcProvider
+) -> None:
+    """Two people of a tenant who said the same do not continue each other's, whatever `user` they send."""
+    ann, bob = (provider.token(**{**STAFF, "email": name}) for name in ("ann@acme.example", "bob@acme.example"))
+    with http(gated, ann) as client:
+        question = [user("a question that both ask")]
+        first = client.post("/chat/completions", json={"model": "small", "messages": question}).json()
+    said = [*question, first["choices"][0]["message"], user("and on")]
+    body = {"model": "small", "messages": said, "user": "ann@acme.example"}
+    found = {}
+    for name, token in (("ann", ann), ("bob", bob)):
+        with http(gated, token) as client:
+            found[name] = client.post("/chat/completions", json=body).json()["conversation"]["id"]
+    assert found["ann"] == first["conversation"]["id"] != found["bob"]
+
+
+async def test_s12_17_check_says_whether_issuers_can_be_asked(provider: OidcProvider) -> None:
+    auth = AuthSettings.model_validate({"jwt": jwt_settings(provider)})
+    (found,) = [each async for each in check_issuers(Settings(auth=auth))]
+    assert (found.name, found.ok, "1 key " in found.text) == ("auth.jwt", True, True)
+    provider.is_broken = True
+    (found,) = [each async for each in check_issuers(Settings(auth=auth))]
+    assert (found.ok, "500" in found.text) == (False, True)
 
 
 def test_s12_17_tenants_of_tokens_are_kept_apart_and_share_with_their_keys(
