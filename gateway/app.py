@@ -9,17 +9,17 @@ from gateway.api.chat.endpoint import ChatCompletions
 from gateway.api.classic.endpoint import ClassicStorage
 from gateway.api.completion_handler import CompletionHandler
 from gateway.api.compress.endpoint import CompressEndpoint
-from gateway.api.conversations.attachments import AttachmentEndpoints
-from gateway.api.conversations.completions import StoredCompletions
+from gateway.api.conversations.attachment_endpoints import AttachmentEndpoints
+from gateway.api.conversations.completion_endpoints import StoredCompletions
 from gateway.api.conversations.context import ConversationContext
 from gateway.api.conversations.endpoint import ConversationEndpoints
-from gateway.api.conversations.memory import MemoryEndpoints
-from gateway.api.conversations.replay import ReplayEndpoint
-from gateway.api.conversations.transfer import ExportedConversation, ImportedConversations
-from gateway.api.conversations.turns import TurnEndpoints
+from gateway.api.conversations.memory_endpoints import MemoryEndpoints
+from gateway.api.conversations.replay_endpoint import ReplayEndpoint
+from gateway.api.conversations.transfer_endpoints import ExportedConversation, ImportedConversations
+from gateway.api.conversations.turn_endpoints import TurnEndpoints
 from gateway.api.files.endpoint import FileEndpoints
 from gateway.api.mcp.endpoint import McpEndpoint
-from gateway.api.messages.counting import CountTokens, ListedModels
+from gateway.api.messages.count_tokens import CountTokens, ListedModels
 from gateway.api.messages.endpoint import MessagesEndpoint
 from gateway.api.operations import ModelsEndpoint
 from gateway.api.passthrough.endpoint import RelayEndpoint
@@ -28,24 +28,24 @@ from gateway.api.runtime_keys import RuntimeKeys
 from gateway.api.server.admission import LargeBodies
 from gateway.api.statistics import ObservedParts, StatisticsEndpoint
 from gateway.api.tokens import SignedTokens
-from gateway.context.internal_models.calls import InternalModels
+from gateway.context.internal_models.internal_calls import InternalModels
 from gateway.context.manager import ContextManager, ContextSources, PassageRanking
 from gateway.context.planner import ContextPlanning
 from gateway.context.planning.cooldown import PlannerCooldown
 from gateway.context.planning.loops import ToolLoops
 from gateway.context.planning.summary_cache import PLAN_SECONDS, SummaryCache
-from gateway.context.tokens.calibration import ModelMargins, keep_calibrated
 from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.tokens.model_margins import ModelMargins, keep_calibrated
 from gateway.core.clock import SystemClock, fewest_days
 from gateway.core.config.settings import Settings
-from gateway.core.instrumentation.hooks import TelemetryHooks
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.shared_counts import SharedCounts, keep_shared
+from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import Clock, Upstream
 from gateway.documents.file_reader import FileReader
 from gateway.documents.files.background_reading import ReadingFiles
 from gateway.documents.files.factory import FilesHere, open_files
-from gateway.documents.files.store import CallersFiles
+from gateway.documents.files.file_service import CallersFiles
 from gateway.documents.folders import clear_left_for_ever
 from gateway.operations.otel.factory import open_telemetry
 from gateway.operations.purge import keep_files, sweep_for_ever, sweep_seconds
@@ -72,23 +72,23 @@ from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.retrieval.embeddings.meaning import EmbeddingModel
 from gateway.retrieval.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.audit_log.append import AuditLog
-from gateway.storage.cache.frames import FrameCache
-from gateway.storage.cache.memory import open_cache
+from gateway.storage.cache.frame_cache import FrameCache
+from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.claims import ClaimStore
+from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.conversations.path import PastTurns
-from gateway.storage.conversations.records import ConversationRecords
-from gateway.storage.conversations.replays import ReplayStore
+from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.encryption.vault import open_vault
-from gateway.storage.entities.memory import EntityStore
-from gateway.storage.files.rows import FileRows
-from gateway.storage.keys import KeyStore
-from gateway.storage.large.documents import LargeDocuments
+from gateway.storage.entities.entity_store import EntityStore
+from gateway.storage.files.file_rows import FileRows
+from gateway.storage.large.large_documents import LargeDocuments
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
+from gateway.storage.stored_keys import KeyStore
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
@@ -99,7 +99,7 @@ from gateway.upstream.openai.model_info import DiscoveredModels
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.responses.adapter import ResponsesUpstream
 from gateway.upstream.routing.catalogue import ModelCatalogue
-from gateway.upstream.routing.freeform import FreeformUpstream
+from gateway.upstream.routing.freeform_upstream import FreeformUpstream
 from gateway.upstream.routing.probes import probe_for_ever
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params

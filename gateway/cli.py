@@ -294,7 +294,7 @@ def _audit(settings: Settings, options: argparse.Namespace) -> int:
 
 def _costs(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
-    from gateway.operations.costs import costs
+    from gateway.operations.cost_command import costs
 
     return _piped(lambda: costs(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
 
@@ -302,7 +302,7 @@ def _costs(settings: Settings, options: argparse.Namespace) -> int:
 def _savings(settings: Settings, options: argparse.Namespace) -> int:
     if options.replay is None:
         from gateway.core.clock import SystemClock
-        from gateway.operations.savings.report import savings_report
+        from gateway.operations.savings.savings_report import savings_report
 
         looked = (settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr)
         return _piped(lambda: savings_report(*looked))
@@ -370,34 +370,34 @@ def _encrypt(settings: Settings, _options: argparse.Namespace) -> int:
 
 def _export(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
-    from gateway.operations.transfer import export_file
+    from gateway.operations.transfer_commands import export_file
 
     return export_file(settings, options, SystemClock(), sys.stdout.buffer, sys.stderr)
 
 
 def _import(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
-    from gateway.operations.transfer import import_file
+    from gateway.operations.transfer_commands import import_file
 
     return import_file(settings, options, SystemClock(), sys.stdout, sys.stderr)
 
 
 def _trail_list(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
-    from gateway.operations.audit_log import list_trail
+    from gateway.operations.audit_log_commands import list_trail
 
     return _piped(lambda: list_trail(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
 
 
 def _trail_export(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
-    from gateway.operations.audit_log import export_trail
+    from gateway.operations.audit_log_commands import export_trail
 
     return _piped(lambda: export_trail(settings, options, SystemClock(), sys.stdout.buffer, sys.stderr))
 
 
 def _trail_verify(settings: Settings, options: argparse.Namespace) -> int:
-    from gateway.operations.audit_log import verify_trail
+    from gateway.operations.audit_log_commands import verify_trail
 
     return verify_trail(settings, options, sys.stdout, sys.stderr)
 

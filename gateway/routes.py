@@ -5,20 +5,20 @@ from collections.abc import Iterable
 from starlette.routing import Route, Router
 
 from gateway.api.audit_log.endpoint import trail_routes
-from gateway.api.classic.chat import ClassicChat
+from gateway.api.classic.classic_chat import ClassicChat
 from gateway.api.classic.endpoint import ClassicConversations, ClassicHealth, MemoryStatistics, PromptInfo
 from gateway.api.keys.endpoint import key_routes
 from gateway.api.middleware.cors import CorsPreflights, CrossOrigin
 from gateway.api.middleware.origin_check import OriginCheck
-from gateway.api.openapi.document import OpenApiEndpoint, RootEndpoint
+from gateway.api.openapi.openapi_document import OpenApiEndpoint, RootEndpoint
 from gateway.api.operations import LiveEndpoint, MetricsPage, ReadyEndpoint
 from gateway.api.organization.endpoint import organization_routes
-from gateway.api.responses.routes import response_routes
+from gateway.api.responses.response_routes import response_routes
 from gateway.api.server.fast_router import CHAT_PATH, App, EdgeMiddleware, FastRouter, ShutdownState
 from gateway.api.ui.app import UiApp
 from gateway.api.ui.dependencies import PageParts
 from gateway.app import Gateway
-from gateway.billing.passthrough import ENDPOINTS
+from gateway.billing.relayed_usage import ENDPOINTS
 from gateway.core.config.exposure import has_page, operators_keys
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation.shared_counts import SharedCounts

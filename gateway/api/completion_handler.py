@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from gateway.api.auth import UNKNOWN, KeyAuthenticator
 from gateway.api.fields import renamed
 from gateway.api.key_watch import KeyWatch
-from gateway.api.request.repeats import REPLAYED, identify, keyed
+from gateway.api.request.keyed_request import REPLAYED, identify, keyed
 from gateway.api.request.stored_answer import replayed_chunks, stored_answer
 from gateway.api.request.validation import RequestArrival
 from gateway.api.server.admission import BodySlot, LargeBodies

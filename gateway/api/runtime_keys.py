@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gateway.core.errors import Unauthorized
 from gateway.core.ports import Clock
 from gateway.core.types.keys import KeyPolicy, StoredKey
-from gateway.storage.keys import KeyStore, is_well_formed
+from gateway.storage.stored_keys import KeyStore, is_well_formed
 
 KNOWN_SECONDS, UNKNOWN_SECONDS = 3.0, 1.0
 """For which an answer of the storage holds: that a key counts, and that there is none."""

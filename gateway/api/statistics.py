@@ -14,13 +14,13 @@ from gateway.context.planning.cooldown import PlannerCooldown
 from gateway.core.config.exposure import is_loopback
 from gateway.core.config.settings import Settings
 from gateway.core.errors import Unauthorized
-from gateway.core.instrumentation.hooks import TelemetryHooks
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
+from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import ClaimingCache
 from gateway.documents.file_reader import FileReader
 from gateway.pipeline.running import RunningTurns
 from gateway.retrieval.index_cache import ContentIndexes
-from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.upstream.routing.health import HealthWatch
 

@@ -11,20 +11,20 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from gateway.billing.cost import price_internal
 from gateway.billing.economics import compare, expected_requests
-from gateway.billing.economy.kept import kept_in_pass
+from gateway.billing.economy.kept_results import kept_in_pass
 from gateway.billing.economy.passes import may_keep_more
 from gateway.billing.economy.rates import CacheRates, cache_rates
-from gateway.context.artifacts.compaction import compact
+from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.assembly.block import worded
 from gateway.context.assembly.messages import assemble
 from gateway.context.gather import ContextInputs, MissingInput, collect
 from gateway.context.planning.decision import FORCED, PlanningDecision, facts_of, should_use_llm_planning
 from gateway.context.planning.processor import ModelConfig
-from gateway.context.window.budget import MIN_CACHED, SelectionLimits
 from gateway.context.window.counting import PromptCounter
 from gateway.context.window.fit import count_unreduced
 from gateway.context.window.fit import fit as fit_window
 from gateway.context.window.fitting import FittingSteps, no_results
+from gateway.context.window.prompt_budget import MIN_CACHED, SelectionLimits
 from gateway.context.window.turns import bounded
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.instrumentation.logs import get_logger

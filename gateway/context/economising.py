@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.billing.economy.kept import kept_results, tool_uses
+from gateway.billing.economy.kept_results import kept_results, tool_uses
 from gateway.billing.economy.passes import CarriedResult, cleared_when_cold, cleared_when_paid, credit
 from gateway.billing.economy.rates import LIFETIME, CacheRates, cache_lifetime
 from gateway.context.build import FinalFit, MeasuredInputs, WindowProposal, economic_rates

@@ -19,7 +19,7 @@ from gateway.context.artifacts.collect import (
     without_repeats,
 )
 from gateway.context.artifacts.in_messages import own_words
-from gateway.context.artifacts.pins import pinned_messages, with_in_full, with_whole_steps
+from gateway.context.artifacts.pinned_messages import pinned_messages, with_in_full, with_whole_steps
 from gateway.context.artifacts.steps_as_text import StepsAsText, steps_as_text
 from gateway.context.assembly.block import says_same
 from gateway.context.assembly.hosted_files import NO_OWN_FILES, OwnFiles
@@ -28,8 +28,8 @@ from gateway.context.native_files import NO_FILES, NativeFiles, NativePdfs
 from gateway.context.planning.loops import ToolLoops
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.whole_files import WholeFiles
-from gateway.context.window.budget import PromptBudget
-from gateway.conversations.frames import as_frozen
+from gateway.context.window.prompt_budget import PromptBudget
+from gateway.conversations.frozen_frames import as_frozen
 from gateway.conversations.rebuild import begins_turn, has_unread, with_older_messages
 from gateway.core.config.settings import ContextSettings
 from gateway.core.ids import artifact_id
@@ -143,7 +143,7 @@ class ContextGatherer:
 
     Args:
         deployment: who is asked, which decides on the PDFs that results of tools may hold.
-        on_forwarded: what a feature does with the conversation as it was forwarded (`context/hooks.py`).
+        on_forwarded: what a feature does with the conversation as it was forwarded (`context/context_hooks.py`).
     """
 
     def __init__(

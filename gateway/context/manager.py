@@ -20,6 +20,7 @@ from gateway.context.build import (
     fit,
     measure,
 )
+from gateway.context.context_hooks import NO_HOOKS, ContextHooks
 from gateway.context.economising import economised
 from gateway.context.gather import (
     INLINE_CHARS,
@@ -30,7 +31,6 @@ from gateway.context.gather import (
     collect,
     read_anew,
 )
-from gateway.context.hooks import NO_HOOKS, ContextHooks
 from gateway.context.native_files import NativePdfs
 from gateway.context.planner import (
     ContextPlanning,
@@ -43,8 +43,8 @@ from gateway.context.planner import (
 from gateway.context.planning.decision import NO_ARTIFACTS, NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
 from gateway.context.report import BuiltContext, check_whole, measured_utilization, render, with_vectors
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.budget import PromptBudget
 from gateway.context.window.counting import REPLY_TOKENS, prompt_tokens
+from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core.config.settings import NO_PROFILES, ContextSettings, Settings
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.ports import Spans, TokenCounter
@@ -54,7 +54,7 @@ from gateway.core.types.chat import ChatRequest, ModelFacts, PlainMessages
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory
 from gateway.core.types.memory import EXTRACTS
 from gateway.core.types.window import ForwardedMessages, PackedWindow, WindowInputs, WindowSelection
-from gateway.retrieval.embeddings.background import Holds
+from gateway.retrieval.embeddings.background_embedding import Holds
 
 # Requests that need nothing done to them: they surely fit, and go up as they were sent (ADR 7).
 #

@@ -12,8 +12,8 @@ from functools import partial
 
 from gateway.billing.economics import expected_requests, saving_of
 from gateway.context.build import WindowProposal
-from gateway.context.internal_models.budget import CallBudget
-from gateway.context.internal_models.calls import Begin, InternalModels, OpenBill
+from gateway.context.internal_models.call_budget import CallBudget
+from gateway.context.internal_models.internal_calls import Begin, InternalModels, OpenBill
 from gateway.context.planning.cooldown import PlannerCooldown
 from gateway.context.planning.decision import FORCED, PlanEconomics, without_standing
 from gateway.context.planning.processor import ArtifactProcessor, ModelConfig
@@ -23,7 +23,7 @@ from gateway.context.planning.summary_cache import Make, SummaryCache, SummaryKe
 from gateway.context.window import tuning
 from gateway.context.window.candidates import as_artifact, candidates, recent_texts, transcript
 from gateway.context.window.plan import changeable
-from gateway.context.window.recall import absent
+from gateway.context.window.recalled_extracts import absent
 from gateway.core import jsons
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import StorageUnavailable

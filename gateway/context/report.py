@@ -8,8 +8,8 @@ from gateway.context.build import FinalFit, MeasuredInputs, RequestRanking, Wind
 from gateway.context.gather import ContextInputs
 from gateway.context.planner import PlanResult
 from gateway.context.planning.record import SAME_DOCUMENT, EarlierWindow, holds_reduced, records_of
-from gateway.context.window.budget import PromptBudget
 from gateway.context.window.counting import PromptCounter
+from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.types.artifacts import UNINDEXED, WORKFLOW_SPEC, Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import ContextUtilizationMetadata, LeftOutTokens
@@ -19,7 +19,7 @@ from gateway.core.types.memory import MemoryMessage
 from gateway.core.types.places import NOTE_END, left_out_of, pages_without_text
 from gateway.core.types.tool_steps import turn_starts
 from gateway.core.types.window import MEMORY_INDEX, SYSTEM_INDEX, PackedWindow, WindowInputs
-from gateway.retrieval.embeddings.background import PendingVectors
+from gateway.retrieval.embeddings.background_embedding import PendingVectors
 from gateway.retrieval.index_cache import PassageFinder
 
 MAX_TURNS = "max_turns"

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.conversations.frames import frame_for_unproven_sender, with_stored_ids
+from gateway.conversations.frozen_frames import frame_for_unproven_sender, with_stored_ids
 from gateway.conversations.markers import is_end_of
 from gateway.conversations.matching import (
     MergedPath,

@@ -3,14 +3,14 @@
 from dataclasses import asdict
 from typing import Any
 
-from gateway.inspection.artifacts import ExplainedArtifact
-from gateway.inspection.bill import ExplainedBill, ExplainedCall
-from gateway.inspection.conversation import BranchRun, ExplainedConversation, ExplainedTurn
-from gateway.inspection.lines import text_of_message
-from gateway.inspection.messages import MessageChange, counted
+from gateway.inspection.explained_artifacts import ExplainedArtifact
+from gateway.inspection.explained_bill import ExplainedBill, ExplainedCall
+from gateway.inspection.explained_conversation import BranchRun, ExplainedConversation, ExplainedTurn
+from gateway.inspection.explained_request import ExplainedRequest
+from gateway.inspection.line_diff import text_of_message
+from gateway.inspection.message_changes import MessageChange, counted
 from gateway.inspection.prefix import PrefixDivergence
-from gateway.inspection.request import ExplainedRequest
-from gateway.inspection.window import WindowBar
+from gateway.inspection.window_bar import WindowBar
 
 MAX_CHARS = 20_000
 """Of one text."""

@@ -10,10 +10,10 @@ from gateway.core.types.conversation import INLINE_MESSAGES
 from gateway.core.types.outline import ConversationOutline
 from gateway.core.types.past_turns import ConversationPath, PastRequest, PastTurn
 from gateway.core.types.turn import LedgerEntry
-from gateway.inspection.conversation import ExplainedConversation, branch_of, explained_conversation
-from gateway.inspection.past_turns import in_turns, turns_of
-from gateway.inspection.request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, RequestBehind, StoredRequest
-from gateway.storage.conversations.outline import OutlineReader
+from gateway.inspection.explained_conversation import ExplainedConversation, branch_of, explained_conversation
+from gateway.inspection.explained_request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, RequestBehind, StoredRequest
+from gateway.inspection.rebuilt_turns import in_turns, turns_of
+from gateway.storage.conversations.outline_reader import OutlineReader
 
 PAGE = 100
 """Turns of one page."""

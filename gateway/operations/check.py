@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from gateway.core.clock import SystemClock
+from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.exposure import refusal
-from gateway.core.config.files import ConfigurationError
 from gateway.core.config.litellm_names import GROUPS
 from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError
@@ -25,7 +25,7 @@ from gateway.pipeline.guards.factory import guards_are_on
 from gateway.storage.database.engine import DatabaseTransactions, open_transactions, sqlite_file
 from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import SchemaState, migrate, require_own, schema_state, shown
-from gateway.storage.keys import count_keys
+from gateway.storage.stored_keys import count_keys
 from gateway.storage.turns.steps import results_apart
 from gateway.upstream.routing.providers import unsupported
 

@@ -10,10 +10,10 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import CacheBackend, Clock
-from gateway.documents.files.store import FileService
+from gateway.documents.files.file_service import FileService
 from gateway.operations.actor import command_actor
 from gateway.operations.progress import CommandProgress
-from gateway.storage.cache.memory import open_cache
+from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import open_current, shown
 from gateway.storage.retention import Retention

@@ -10,7 +10,7 @@ from gateway.core.errors import ContentUnreadable, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import migrate, revision_of
-from gateway.storage.encryption.keys import note_key, require_keys
+from gateway.storage.encryption.noted_keys import note_key, require_keys
 from gateway.storage.turns.older_bills import add_older
 
 PAUSE_SECONDS = 0.1

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.api.request.messages import plain_messages
+from gateway.api.request.message_checks import plain_messages
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.budget import PromptBudget
+from gateway.context.window.prompt_budget import PromptBudget
 from gateway.conversations.rebuild import new_history
 from gateway.core.config.loading import ConfigurationError
 from gateway.core.config.settings import LOCAL, Settings
@@ -28,11 +28,11 @@ from gateway.core.types.chat import ModelFacts, RequestCaller
 from gateway.core.types.relevance import EmbeddingFault
 from gateway.documents.file_reader import FileReader
 from gateway.retrieval.embeddings.minilm import MiniLM
-from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.litellm.library import LitellmLibrary
 from gateway.upstream.litellm.warm_up_call import rehearse
-from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.openai.chat_calls import HttpUpstream
 from gateway.upstream.openai.embeddings import UpstreamEmbedder
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.providers import OPENAI_COMPATIBLE, THROUGH_LITELLM, named_base, provider_of, unsupported

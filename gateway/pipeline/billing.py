@@ -9,8 +9,8 @@ from typing import Any
 
 from gateway.billing.cost import price_call, price_internal, total_cost, usage_together
 from gateway.billing.economics import as_realised
+from gateway.billing.economy.meter import metered
 from gateway.billing.economy.rates import LIFETIME
-from gateway.billing.economy.sums import metered
 from gateway.billing.metadata import add_bill, add_planning, begun, extended_usage, response_metadata
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import MEDIA, REPLY_TOKENS

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from gateway.billing.quota.costs import billed, owed
+from gateway.billing.quota.call_costs import billed, owed
 from gateway.core.errors import StorageUnavailable
-from gateway.core.instrumentation.hooks import TelemetryHooks
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import Spans
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.allowed import HeldAdmission

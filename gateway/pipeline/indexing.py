@@ -8,7 +8,7 @@ from gateway.core.errors import StorageUnavailable
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.large import IndexClaim
-from gateway.storage.large.documents import LargeDocuments
+from gateway.storage.large.large_documents import LargeDocuments
 
 log = get_logger("gateway.pipeline.indexing")
 LOOK_SECONDS = 30.0
@@ -65,7 +65,7 @@ class DocumentIndexing:
     async def _indexed(self, claim: IndexClaim) -> None:
         from gateway.retrieval.stored.placed import packed_places
         from gateway.retrieval.stored.postings import PLACES, SEGMENT_REGIONS
-        from gateway.retrieval.stored.process import IndexFailed, SegmentMaker
+        from gateway.retrieval.stored.segment_process import IndexFailed, SegmentMaker
 
         names = {"digest": claim.digest[:16], "regions": claim.regions}
         with SegmentMaker() as maker:

@@ -9,7 +9,7 @@ from gateway.billing.quota.gate import AdmittedRequest, Quota
 from gateway.conversations.matching import end_user_of
 from gateway.core.config.settings import Settings
 from gateway.core.ids import new_id
-from gateway.core.instrumentation.hooks import TelemetryHooks
+from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import RateStore
 from gateway.core.types.allowed import AdmissionRequest
 from gateway.core.types.chat import ChatRequest, RequestCaller
@@ -17,7 +17,7 @@ from gateway.pipeline.pipeline import Pipeline, WholeCompletion
 from gateway.pipeline.stages import PausedRequest
 from gateway.pipeline.streaming import StreamedAnswer
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.quota.budgets import SqlBudgets
+from gateway.storage.quota.budget_rows import SqlBudgets
 from gateway.storage.quota.local import open_rates
 from gateway.storage.secret import USER_CHARS
 from gateway.storage.store import ConversationStore

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from gateway.context.manager import ContextManager
 from gateway.context.planning.loops import ToolLoops
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.core.instrumentation.hooks import TelemetryHooks
 from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import Clock, Spans, Upstream
 from gateway.core.ports.documents import FileStore
 from gateway.pipeline.hooks import NO_FEATURES, FeatureHooks

@@ -15,7 +15,8 @@ from typing import Any
 
 from gateway.billing.cost import ledger_figures, total_cost
 from gateway.billing.metadata import response_metadata
-from gateway.billing.passthrough import (
+from gateway.billing.quota.call_costs import prompt_at_most
+from gateway.billing.relayed_usage import (
     ENDPOINTS,
     WRITES_NOTHING,
     chat_usage,
@@ -25,7 +26,6 @@ from gateway.billing.passthrough import (
     price_relayed,
     units_of,
 )
-from gateway.billing.quota.costs import prompt_at_most
 from gateway.context.tokens.counter import TiktokenCounter
 from gateway.conversations.matching import end_user_of
 from gateway.core.errors import StorageReadOnly, StorageUnavailable

@@ -33,7 +33,7 @@ from gateway.pipeline.replayed_requests import answered_calls
 from gateway.pipeline.stages import not_paused
 from gateway.pipeline.streaming import Chunks
 from gateway.storage.conversations.path import PastTurns
-from gateway.storage.conversations.replays import ReplayStore
+from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.store import ConversationStore
 
 log = get_logger("gateway.pipeline.replay")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TypeVar
 
-from gateway.core.config.routing import RoutingSettings
+from gateway.core.config.routing_settings import RoutingSettings
 from gateway.core.errors import GatewayError, UpstreamRefused
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger

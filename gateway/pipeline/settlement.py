@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.billing.cost import estimated_cost, price_internal, total_cost
 from gateway.billing.metadata import add_bill, figures, response_metadata, with_plan
-from gateway.context.window.budget import output_limit
+from gateway.context.window.prompt_budget import output_limit
 from gateway.core import jsons
 from gateway.core.errors import GatewayError, InternalError, StorageUnavailable
 from gateway.core.formats.stream_record import StreamRecord

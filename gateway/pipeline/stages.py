@@ -14,8 +14,8 @@ from gateway.billing.metadata import in_answer, with_citations
 from gateway.context.assembly.hosted_files import NO_OWN_FILES, OwnFiles
 from gateway.context.planner import PlanResult
 from gateway.context.report import BuiltContext
-from gateway.context.window.budget import PromptBudget
-from gateway.conversations.frames import without_provider_fields
+from gateway.context.window.prompt_budget import PromptBudget
+from gateway.conversations.frozen_frames import without_provider_fields
 from gateway.core import jsons
 from gateway.core.errors import GatewayError
 from gateway.core.formats.stream_record import StreamRecord

@@ -12,7 +12,7 @@ from itertools import islice
 from math import inf
 from typing import Any
 
-from gateway.context.artifacts.compaction import compact
+from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.assembly.block import ID
 from gateway.context.window.counting import PromptCounter
 from gateway.conversations.matching import users_of
@@ -31,7 +31,7 @@ from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.pipeline.new_frame import new_frame
 from gateway.pipeline.ranges import MessageTexts, RangeFinder, UnsayableForm, form_said, parts_said, plain_parts
 from gateway.pipeline.stages import PreparedRequest
-from gateway.storage.cache.frames import FrameCache
+from gateway.storage.cache.frame_cache import FrameCache
 from gateway.storage.store import ConversationStore
 
 VERSION = 1

@@ -113,8 +113,8 @@ class PassageFinder:
         self._digests: dict[str, None] = {}
 
     def __call__(self, query: RelevanceQuery, sources: Sequence[SearchedSource]) -> list[list[RankedPassage]]:
-        from gateway.retrieval.large import is_large, search_by_regions
         from gateway.retrieval.rank import relevance
+        from gateway.retrieval.region_search import is_large, search_by_regions
 
         if not any(map(is_large, sources)):
             return relevance(query, sources, self._indexes)

@@ -14,7 +14,7 @@ from gateway.storage.audit_log.append import recorded
 from gateway.storage.conversations.delete import delete_locked
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.entities.records import expire
+from gateway.storage.entities.entity_records import expire
 from gateway.storage.large.arriving import ArrivingTexts
 from gateway.storage.lookup.path_cache import PathCache
 

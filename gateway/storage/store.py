@@ -45,7 +45,7 @@ from gateway.storage.large.arriving import ArrivingTexts
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.segments import read_messages, read_said, read_uncovered
-from gateway.storage.open_calls import holders, take_open
+from gateway.storage.open_call_rows import holders, take_open
 from gateway.storage.secret import Users, make_secret, read_secret, user_digest
 from gateway.storage.turns.bills import Amend, amend_bill
 from gateway.storage.turns.commit import CommitGroup, record
@@ -56,8 +56,8 @@ from gateway.storage.turns.completions import (
     read_page,
     write_metadata,
 )
-from gateway.storage.turns.segments import locked, write_segment
-from gateway.storage.turns.write import write_turns
+from gateway.storage.turns.write_segment import locked, write_segment
+from gateway.storage.turns.write_turn import write_turns
 
 WHO = ("user", "safety_identifier")
 """Fields of a request that name a person."""

@@ -24,7 +24,7 @@ from gateway.storage.conversations.purge_user import (
 )
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.entities.records import delete_one
+from gateway.storage.entities.entity_records import delete_one
 from gateway.storage.secret import make_secret, names_of_user, read_secret
 
 BATCH = 200

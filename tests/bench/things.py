@@ -28,8 +28,8 @@ from gateway.pipeline.features.entity_memory.naming import named_by, phrases_of,
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
-from gateway.storage.entities.memory import EntityStore
-from gateway.storage.entities.write import insert_things, thing_row
+from gateway.storage.entities.entity_store import EntityStore
+from gateway.storage.entities.write_entities import insert_things, thing_row
 from gateway.storage.store import ConversationStore
 from tests.support.services import own_postgres
 

@@ -12,7 +12,8 @@ import sys
 from typing import Any
 
 from gateway.storage.store import ConversationStore
-from gateway.storage.turns import bills, write
+from gateway.storage.turns import bills
+from gateway.storage.turns import write_turn as write
 
 GAP = 0.02
 KINDS = ("acknowledged before the commit", "bill and turn apart", "links apart", "recognition apart")

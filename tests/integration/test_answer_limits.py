@@ -9,7 +9,7 @@ from gateway.core.types.chat import ModelDeployment
 from gateway.core.types.upstream import UpstreamRequest
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai import answers
-from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.openai.chat_calls import HttpUpstream
 from tests.support.mock_upstream import MockUpstream
 
 LIMIT = 5000

@@ -25,7 +25,7 @@ from gateway.core.types.chat import JsonAnswer, ModelDeployment, NativeRequest, 
 from gateway.core.types.upstream import UpstreamRequest
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.openai.chat_calls import HttpUpstream
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.protocols import KnownProtocols
 from gateway.upstream.routing.router import ConfiguredRouter

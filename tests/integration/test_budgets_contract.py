@@ -17,7 +17,7 @@ from gateway.core.types.allowed import LEASE_SECONDS, LimitHolder, SpendingAccou
 from gateway.core.types.bill import CallCost
 from gateway.core.types.turn import TurnCommit
 from gateway.storage.database.engine import DatabaseTransactions, open_transactions
-from gateway.storage.quota.budgets import SqlBudgets
+from gateway.storage.quota.budget_rows import SqlBudgets
 from gateway.storage.secret import Users
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill

@@ -9,7 +9,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings
 from gateway.core.ids import new_id
 from gateway.core.ports import ClaimingCache
-from gateway.storage.cache.memory import MemoryCache, open_cache
+from gateway.storage.cache.memory_cache import MemoryCache, open_cache
 from tests.support.hand_clock import HandClock
 from tests.support.process import free_port
 from tests.support.valkey import Valkey, ValkeyProcess

@@ -10,7 +10,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings
 from gateway.core.ids import new_id
 from gateway.core.ports import ClaimingCache
-from gateway.storage.cache.memory import open_cache
+from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.cache.redis import GROUP_PREFIX, PREFIX
 from tests.support.hand_clock import HandClock
 from tests.support.process import PATIENCE

@@ -20,7 +20,7 @@ from gateway.operations.audit import CheckedSums, checked_sums
 from gateway.operations.storage_upkeep import add_older_for_ever
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.reports.costs import CostReports
+from gateway.storage.reports.cost_reports import CostReports
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns.older_bills import count_older
 from gateway.storage.turns.roll_ups import sums_of

@@ -15,8 +15,8 @@ from gateway.core.config.settings import CacheSettings, StorageSettings
 from gateway.core.errors import ConversationNotFound
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import LedgerQuery, TurnCommit
-from gateway.storage.cache.memory import open_cache
-from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.cache.memory_cache import open_cache
+from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.ledger import ledger_pages

@@ -14,7 +14,7 @@ import pytest
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings, Settings
 from gateway.core.types.chat import ModelFacts
-from gateway.storage.cache.memory import open_cache
+from gateway.storage.cache.memory_cache import open_cache
 from tests.support.documents import keeper, prose
 from tests.support.hand_clock import DayClock
 from tests.support.in_process import InProcess

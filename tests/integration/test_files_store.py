@@ -27,17 +27,17 @@ from gateway.core.ports.documents import ContentStore
 from gateway.core.types.audit_log import AuditActor
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import FileQuery
-from gateway.documents.files import store
+from gateway.documents.files import file_service as store
 from gateway.documents.files.factory import DiskContents
+from gateway.documents.files.file_service import PIECES_AT_ONCE, FileService, UploadFields
 from gateway.documents.files.resealing import seal_contents
 from gateway.documents.files.sealed import object_name, opened, sealed
-from gateway.documents.files.store import PIECES_AT_ONCE, FileService, UploadFields
-from gateway.storage.cache.memory import open_cache
+from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.encryption.vault import KeyVault
-from gateway.storage.files.chunks import DatabaseContents
-from gateway.storage.files.rows import FileRows
+from gateway.storage.files.database_contents import DatabaseContents
+from gateway.storage.files.file_rows import FileRows
 from gateway.storage.files.under_keys import kinds_elsewhere
 from tests.support.hand_clock import DayClock
 

@@ -9,8 +9,8 @@ from gateway.core.types.chain import chain_digests
 from gateway.core.types.conversation import ConversationRef, HistoryLookup
 from gateway.core.types.frames import FrozenDecision, NewFrame, PromptFrame
 from gateway.core.types.turn import TurnCommit
-from gateway.storage.cache.memory import MemoryCache
-from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.cache.memory_cache import MemoryCache
+from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.store import ConversationStore

@@ -16,8 +16,8 @@ from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.items import Item
 from gateway.core.types.records import ItemQuery, NewConversation
 from gateway.storage import rows
-from gateway.storage.cache.memory import open_cache
-from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.cache.memory_cache import open_cache
+from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.lookup.digests import backfill_digests

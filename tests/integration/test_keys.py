@@ -12,8 +12,8 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.auth_settings import KeyFields
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.keys import KeyQuery, KeyStore, is_well_formed
 from gateway.storage.store import ConversationStore
+from gateway.storage.stored_keys import KeyQuery, KeyStore, is_well_formed
 
 ZERO, HOUR = timedelta(0), timedelta(hours=1)
 FIELDS = {

@@ -17,7 +17,7 @@ from gateway.storage.database.engine import DatabaseTransactions, open_transacti
 from gateway.storage.database.migrate import migrate
 from gateway.storage.encryption.rewrite import find_others, seal_all
 from gateway.storage.large.arriving import KEPT, ArrivingTexts
-from gateway.storage.large.documents import HELD, TRIES, LargeDocuments
+from gateway.storage.large.large_documents import HELD, TRIES, LargeDocuments
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 

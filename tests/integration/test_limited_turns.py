@@ -15,11 +15,11 @@ import pytest
 
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.core.config.allowances import RateLimits, SpendBudget
-from gateway.core.config.routing import RoutingSettings
+from gateway.core.config.routing_settings import RoutingSettings
 from gateway.core.config.settings import Settings, StorageSettings
 from gateway.core.errors import BudgetExceeded, GatewayError, UpstreamRefused
 from gateway.core.ids import new_id
-from gateway.core.instrumentation.hooks import TelemetryHooks
+from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.keys import KeyPolicy
 from gateway.core.types.upstream import UpstreamRequest

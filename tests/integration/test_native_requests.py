@@ -11,9 +11,9 @@ from gateway.core.errors import InvalidRequest, UpstreamRefused
 from gateway.core.formats.responses.request_parser import read_request
 from gateway.core.types.chat import NativeRequest
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.openai.chat_calls import HttpUpstream
 from gateway.upstream.responses.adapter import ResponsesUpstream
-from gateway.upstream.routing.freeform import FreeformUpstream
+from gateway.upstream.routing.freeform_upstream import FreeformUpstream
 from gateway.upstream.routing.providers import ProtocolUpstream
 from tests.support.answers import Json, user
 from tests.support.factory import SMALL_MODEL_INFO, sqlite_url

@@ -10,11 +10,11 @@ from gateway.core.errors import ConversationNotFound, NotFound
 from gateway.core.ids import new_id
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import TurnCommit
+from gateway.inspection.explained_request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, explained_request
 from gateway.inspection.reader import ExplanationReader
-from gateway.inspection.request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, explained_request
-from gateway.storage.conversations.outline import OutlineReader, beginning
+from gateway.storage.conversations.outline_reader import OutlineReader, beginning
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.large.documents import LargeDocuments
+from gateway.storage.large.large_documents import LargeDocuments
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, document, message, turn
 

@@ -6,11 +6,11 @@ from gateway.core.types.conversation import new_message
 from gateway.core.types.entities import ThingQuery
 from gateway.core.types.records import NewConversation
 from gateway.pipeline.features.entity_memory.aliases import noted
-from gateway.storage.cache.memory import MemoryCache
-from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.cache.memory_cache import MemoryCache
+from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.conversations.texts import PastTexts
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.entities.memory import EntityStore
+from gateway.storage.entities.entity_store import EntityStore
 from tests.unit.making import assistant, user
 
 

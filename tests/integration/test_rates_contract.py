@@ -16,8 +16,8 @@ from gateway.core.types.allowed import RateWindow
 from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.quota import slots
+from gateway.storage.quota.library_rates import TableRates, ValkeyRates
 from gateway.storage.quota.local import LocalRates, open_rates
-from gateway.storage.quota.rates import TableRates, ValkeyRates
 from tests.support.factory import sqlite_url
 from tests.support.postgres import Postgres
 from tests.support.process import free_port
@@ -136,7 +136,7 @@ async def test_what_is_over_is_swept(rates: RateStore) -> None:
 
 async def test_s12_4_a_valkey_that_is_not_there_is_told_and_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody listens at one address; at the other all connections are cut, and counted."""
-    monkeypatch.setattr("gateway.storage.quota.rates.PAUSE_SECONDS", 60.0)  # a busy machine may stop for a while
+    monkeypatch.setattr("gateway.storage.quota.library_rates.PAUSE_SECONDS", 60.0)  # a busy machine may stop
     nobody = ValkeyRates(f"redis://127.0.0.1:{free_port()}/0", 0.5)
     tried = 0
 

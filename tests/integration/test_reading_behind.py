@@ -14,12 +14,12 @@ from gateway.core.types.files import FileRecord
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.file_reader import FileReader
 from gateway.documents.files.background_reading import ReadingFiles
-from gateway.documents.files.store import CallersFiles, FileService, UploadFields
+from gateway.documents.files.file_service import CallersFiles, FileService, UploadFields
 from gateway.documents.process import DocumentReader, Progress
-from gateway.storage.cache.memory import open_cache
+from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.files.chunks import DatabaseContents
-from gateway.storage.files.rows import FileRows
+from gateway.storage.files.database_contents import DatabaseContents
+from gateway.storage.files.file_rows import FileRows
 from tests.support.documents import docx
 
 

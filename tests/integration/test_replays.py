@@ -10,7 +10,7 @@ from gateway.core.errors import ConversationNotFound, ReplayNotFound, ReplayRunn
 from gateway.core.types.conversation import BranchPoint, ConversationRef
 from gateway.core.types.replays import ReplayChanges, ReplayRun
 from gateway.storage.conversations.path import PastTurns
-from gateway.storage.conversations.replays import HELD_FOR, ReplayStore
+from gateway.storage.conversations.replay_store import HELD_FOR, ReplayStore
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.store import ConversationStore

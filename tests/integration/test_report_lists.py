@@ -23,7 +23,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
 from gateway.storage.reports.conversations import list_conversations, read_conversation
-from gateway.storage.reports.requests import list_requests, read_arrivals, read_named, read_request, tenant_of
+from gateway.storage.reports.request_list import list_requests, read_arrivals, read_named, read_request, tenant_of
 from gateway.storage.store import ConversationStore
 from tests.integration.test_roll_ups import UNPRICED, paid
 

@@ -15,8 +15,8 @@ from gateway.core.clock import SystemClock
 from gateway.core.types.bill import PICO, CallCost
 from gateway.core.types.records import NewConversation
 from gateway.core.types.turn import TurnCommit
-from gateway.storage.cache.memory import MemoryCache
-from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.cache.memory_cache import MemoryCache
+from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions

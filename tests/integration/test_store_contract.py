@@ -10,8 +10,8 @@ from gateway.core.clock import SystemClock
 from gateway.core.ids import new_id
 from gateway.core.types.conversation import ConversationRef, EarlierMessages, TokenCounts
 from gateway.core.types.turn import TurnCommit
-from gateway.storage.cache.memory import MemoryCache
-from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.cache.memory_cache import MemoryCache
+from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill, contents, document, in_force, listed, message, turn

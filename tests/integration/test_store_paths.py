@@ -17,8 +17,8 @@ from gateway.core.types.conversation import (
     StoredConversation,
     new_message,
 )
-from gateway.storage.cache.memory import open_cache
-from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.cache.memory_cache import open_cache
+from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.lookup.pins import INSTRUCTIONS

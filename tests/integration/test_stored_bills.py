@@ -17,8 +17,8 @@ from gateway.core.types.chat import ModelFacts
 from gateway.core.types.omitted_records import UNLISTED
 from gateway.core.types.records import ItemQuery
 from gateway.core.types.turn import CompletionQuery
-from gateway.storage.cache.memory import MemoryCache
-from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.cache.memory_cache import MemoryCache
+from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database import schema
 from tests.support.agent_loop import Agent

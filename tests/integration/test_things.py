@@ -14,8 +14,8 @@ from gateway.pipeline.features.entity_memory.aliases import noted
 from gateway.pipeline.features.entity_memory.naming import named_by, phrases_of, search_of
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.entities.memory import OF_EACH, EntityStore, lookup_query
-from gateway.storage.entities.write import insert_things, thing_row
+from gateway.storage.entities.entity_store import OF_EACH, EntityStore, lookup_query
+from gateway.storage.entities.write_entities import insert_things, thing_row
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, turn

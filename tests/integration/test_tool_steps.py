@@ -13,8 +13,8 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.types.conversation import ConversationMessage, ConversationRef
 from gateway.core.types.records import NewConversation
 from gateway.core.types.turn import TurnCommit
-from gateway.storage.cache.memory import MemoryCache
-from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.cache.memory_cache import MemoryCache
+from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions, open_transactions
@@ -68,7 +68,7 @@ def conversation(tenant: str) -> str:
 @pytest.fixture
 def still_beside_older(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database on which the version before may run."""
-    monkeypatch.setattr("gateway.storage.turns.write.results_apart", lambda _: False)
+    monkeypatch.setattr("gateway.storage.turns.write_turn.results_apart", lambda _: False)
     monkeypatch.setattr("gateway.storage.conversations.import_rows.results_apart", lambda _: False)
 
 
@@ -152,7 +152,7 @@ async def test_finishing_moves_what_older_versions_stored_and_can_be_run_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """ADR 19: in batches, each of its own; nothing is read differently before, between and after."""
-    monkeypatch.setattr("gateway.storage.turns.write.results_apart", lambda _: False)
+    monkeypatch.setattr("gateway.storage.turns.write_turn.results_apart", lambda _: False)
     made = brought(tenant, conversation, [*asked(), *answered()], created=True)
     await store.commit(made)
     older = sa.delete(STEPS).where(STEPS.c.conversation_id == conversation)  # the version before knew no such rows

@@ -14,7 +14,7 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.types.audit_log import AuditActor, ChainAnchor, NewEvent, TrailQuery
 from gateway.storage.audit_log.append import EVENTS, AuditLog, recorder
-from gateway.storage.audit_log.listing import (
+from gateway.storage.audit_log.read_audit_log import (
     CHANGED,
     MISSING,
     NOT_THE_SAME,
@@ -214,7 +214,7 @@ async def test_what_a_query_names(own: DatabaseTransactions) -> None:
 async def test_an_export_and_a_check_go_page_by_page(
     own: DatabaseTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.storage.audit_log.listing.PAGE", 2)
+    monkeypatch.setattr("gateway.storage.audit_log.read_audit_log.PAGE", 2)
     await five_events(own)
     pages = [page async for page in all_events(own, TrailQuery())]
     assert [len(page) for page in pages] == [2, 2, 1]

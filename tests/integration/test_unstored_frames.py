@@ -18,8 +18,8 @@ from gateway.core.ports import CacheBackend
 from gateway.core.types.chat import ModelFacts
 from gateway.pipeline.stored_turn import TurnRecorder
 from gateway.pipeline.unstored_frames import MAC
-from gateway.storage.cache.frames import MAX_BYTES, FrameCache
-from gateway.storage.cache.memory import MemoryCache, open_cache
+from gateway.storage.cache.frame_cache import MAX_BYTES, FrameCache
+from gateway.storage.cache.memory_cache import MemoryCache, open_cache
 from tests.support.hand_clock import HandClock
 from tests.support.in_process import InProcess
 from tests.support.valkey import Valkey

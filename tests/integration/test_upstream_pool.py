@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from gateway.upstream.http.connection import END
-from gateway.upstream.http.faults import ConnectionOrigin
+from gateway.upstream.http.connection_faults import ConnectionOrigin
 from gateway.upstream.http.pool import ConnectionPool
 from tests.support.http_server import Answer, Record, ThreadedHttpServer
 

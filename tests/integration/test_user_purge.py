@@ -16,7 +16,7 @@ from gateway.pipeline.features.entity_memory.aliases import noted
 from gateway.storage import user_purge as module
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.entities.memory import EntityStore
+from gateway.storage.entities.entity_store import EntityStore
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.secret import user_digest
 from gateway.storage.store import ConversationStore

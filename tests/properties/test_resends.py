@@ -16,8 +16,8 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.records import ItemQuery
-from gateway.storage.cache.memory import MemoryCache
-from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.cache.memory_cache import MemoryCache
+from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.database import schema
 from gateway.storage.database.finish import finish
 from gateway.storage.lookup import path_cache

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.formats.responses.request_parser import read_request
-from gateway.core.formats.responses.sending import input_items, response_request
+from gateway.core.formats.responses.response_request import input_items, response_request
 
 Json = dict[str, Any]
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from gateway.core.formats.responses.chunks import ResponseChunks
-from gateway.core.formats.responses.events import ResponseEvents
-from gateway.core.formats.responses.receiving import completion_of
 from gateway.core.formats.responses.request_parser import read_request
-from gateway.core.formats.responses.sending import input_items, response_request
+from gateway.core.formats.responses.response_chunks import ResponseChunks
+from gateway.core.formats.responses.response_completion import completion_of
+from gateway.core.formats.responses.response_events import ResponseEvents
+from gateway.core.formats.responses.response_request import input_items, response_request
 from gateway.core.formats.responses.serializer import ENCRYPTED, echo
 from gateway.core.formats.responses.serializer import response_of as worded
 from gateway.core.formats.stream_record import StreamRecord

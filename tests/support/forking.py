@@ -29,7 +29,7 @@ IMPORTED = (
     *(
         "gateway.operations.audit",
         "gateway.operations.check",
-        "gateway.operations.transfer",
+        "gateway.operations.transfer_commands",
         "gateway.operations.purge",
     ),
 )

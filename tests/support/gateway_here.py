@@ -23,7 +23,7 @@ import httpx2
 
 from gateway.api.server.fast_router import CLIENT, App, ShutdownState
 from gateway.core.config.loading import load_settings
-from gateway.core.instrumentation.lines import json_line
+from gateway.core.instrumentation.log_lines import json_line
 from gateway.core.instrumentation.logs import LineHandler
 from gateway.routes import create_app
 from tests.support.gateway_process import GatewayProcess

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from gateway.api.request.body_cache import BodyCache, read_chat_request
-from gateway.api.request.messages import plain_messages
+from gateway.api.request.message_checks import plain_messages
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.billing.metadata import response_metadata
 from gateway.context.manager import ContextManager, ContextSources, PassageRanking
@@ -19,8 +19,8 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import Settings
 from gateway.core.errors import NotFound
 from gateway.core.ids import new_id
-from gateway.core.instrumentation.hooks import TelemetryHooks
 from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import CacheBackend, Clock, Upstream
 from gateway.core.types.bill import ResponseMetadata
 from gateway.core.types.chat import (
@@ -49,11 +49,11 @@ from gateway.pipeline.stages import SettledRequest, not_paused
 from gateway.pipeline.stored_turn import TurnRecorder
 from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.retrieval.index_cache import ContentIndexes, IndexedCache
-from gateway.storage.cache.frames import FrameCache
-from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.cache.frame_cache import FrameCache
+from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
-from gateway.storage.entities.memory import EntityStore
+from gateway.storage.entities.entity_store import EntityStore
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
 from gateway.upstream.routing.catalogue import ModelCatalogue

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.report import BuiltContext
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.budget import PromptBudget, TurnBound
+from gateway.context.window.prompt_budget import PromptBudget, TurnBound
 from gateway.core.config.settings import ContextSettings, Settings
 from gateway.core.types.artifacts import Artifact, ContextGoal, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ContextOptions, ModelFacts, RequestCaller

@@ -7,8 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.inspection import artifacts, prefix, request
-from gateway.inspection.past_turns import REASONS
+from gateway.inspection import explained_artifacts as artifacts
+from gateway.inspection import explained_request as request
+from gateway.inspection import prefix
+from gateway.inspection.rebuilt_turns import REASONS
 from gateway.operations.screen import MAX_CHARS, CommandScreen, TableColumn, ascii_json, one_line
 from gateway.operations.show.command import said, why_gone
 

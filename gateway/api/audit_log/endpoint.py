@@ -17,7 +17,7 @@ from gateway.core.errors import Forbidden
 from gateway.core.types.audit_log import NewEvent, TrailQuery, actor_of
 from gateway.core.types.chat import RequestCaller
 from gateway.storage.audit_log.append import AuditLog
-from gateway.storage.audit_log.listing import all_events, event_json, event_lines, read_events
+from gateway.storage.audit_log.read_audit_log import all_events, event_json, event_lines, read_events
 from gateway.storage.database.engine import DatabaseTransactions
 
 PATH = "/v1/gateway/trail"

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
-from gateway.api.classic.chat import WORKFLOW, default_model, names_of
+from gateway.api.classic.classic_chat import WORKFLOW, default_model, names_of
 from gateway.api.conversations.context import as_context
 from gateway.api.conversations.endpoint import ConversationEndpoints
 from gateway.api.fields import is_session_name, missing
@@ -26,8 +26,8 @@ from gateway.core.types.conversation import INLINE_MESSAGES, ConversationMessage
 from gateway.core.types.entities import MemoryEntity, ThingQuery
 from gateway.core.types.records import ConversationRecord, RecordQuery
 from gateway.core.types.tool_steps import calls_of, text_of, turn_starts
-from gateway.storage.conversations.records import ConversationRecords
-from gateway.storage.entities.memory import EntityStore
+from gateway.storage.conversations.conversation_records import ConversationRecords
+from gateway.storage.entities.entity_store import EntityStore
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
 from gateway.upstream.routing.router import ConfiguredRouter

@@ -8,7 +8,7 @@ from gateway.api.auth import KeyAuthenticator
 from gateway.api.pagination import check_named
 from gateway.core.types.artifacts import ProcessingStrategy
 from gateway.core.types.records import WindowRecord
-from gateway.storage.conversations.records import ConversationRecords
+from gateway.storage.conversations.conversation_records import ConversationRecords
 
 PARTS = ("system", "tools", "history", "artifacts", "current")
 EXCLUDED = ProcessingStrategy.EXCLUDE.value

@@ -18,9 +18,9 @@ from gateway.api.pagination import (
 )
 from gateway.api.request.validation import CONVERSATION_ID
 from gateway.core.errors import ConversationNotFound, InvalidRequest
-from gateway.core.formats.responses.items import ItemReader, ReadMessage
+from gateway.core.formats.responses.item_reader import ItemReader, ReadMessage
 from gateway.core.ids import new_id
-from gateway.core.instrumentation.hooks import TelemetryHooks
+from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types.agents import MAX_TEAM_TASK_BYTES, cut_team_task
 from gateway.core.types.chain import message_digest
 from gateway.core.types.conversation import ConversationMessage
@@ -34,8 +34,8 @@ from gateway.core.types.records import (
     RecordQuery,
     RequestSpending,
 )
-from gateway.documents.files.store import ServedTenants
-from gateway.storage.conversations.records import ConversationRecords
+from gateway.documents.files.file_service import ServedTenants
+from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.store import ConversationStore
 
 # Reads the items that a client adds to a conversation as chat messages.

@@ -24,7 +24,7 @@ from gateway.core.errors import (
 from gateway.core.types.audit_log import actor_of
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import PURPOSES, FileQuery, FileRecord
-from gateway.documents.files.store import CallersFiles, FileService, ServedTenants, UploadFields
+from gateway.documents.files.file_service import CallersFiles, FileService, ServedTenants, UploadFields
 
 # A form with one file, read while it arrives: the file goes on in pieces, and is never whole in memory.
 

@@ -16,7 +16,7 @@ from gateway.api.server.receiving import json_body, read_body
 from gateway.core.errors import KeyNotChangeable, KeyNotFound, StorageUnavailable
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import KeyPolicy, StoredKey
-from gateway.storage.keys import KeyQuery, Record
+from gateway.storage.stored_keys import KeyQuery, Record
 
 PATH = "/v1/gateway/keys"
 MAX_BYTES = 2**16

@@ -9,7 +9,7 @@ from gateway.api.fields import invalid, read
 from gateway.core.config.auth_settings import KeyFields
 from gateway.core.errors import REQUIRED, InvalidRequest
 from gateway.core.types.keys import KeyPolicy, StoredKey
-from gateway.storage.keys import MAX_GRACE
+from gateway.storage.stored_keys import MAX_GRACE
 
 FIELDS = TypeAdapter(KeyFields)
 OBJECT = "gateway.key"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from gateway.api.fields import RequestFields
-from gateway.api.request.memory import ThingField
+from gateway.api.request.remembered_entities import ThingField
 from gateway.core.types.entities import MAX_NAME_CHARS, MAX_NOTES
 
 MAX_QUERY_CHARS = 1_000

@@ -18,7 +18,7 @@ from gateway.core.errors import Forbidden, GatewayError
 from gateway.core.ports.documents import LargeTexts
 from gateway.storage.conversations.texts import PastTexts
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.entities.memory import EntityStore
+from gateway.storage.entities.entity_store import EntityStore
 
 if TYPE_CHECKING:
     from gateway.api.mcp.server import McpServer

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from gateway.api.request.memory import as_memory
+from gateway.api.request.remembered_entities import as_memory
 from gateway.context.assembly.block import BLOCK_TAG, ITEM_TAG, NO_MARKS, as_data, known_things, one_line
 from gateway.core.types.entities import MemoryEntity
 from gateway.core.types.past_texts import ArtifactExtract, FoundConversation, FoundPast, PastExcerpt

@@ -15,7 +15,7 @@ from gateway.core.fair_queue import SharedRoom
 from gateway.core.ids import content_digest
 from gateway.core.types.entities import DISCUSSED, MAX_NAME_CHARS, ThingNote, is_line
 from gateway.pipeline.features.entity_memory import noted
-from gateway.storage.entities.memory import EntityStore
+from gateway.storage.entities.entity_store import EntityStore
 
 NOTE = "note"
 """The type of what is remembered as a text."""

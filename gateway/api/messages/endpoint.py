@@ -9,7 +9,7 @@ from typing import Any
 from gateway.api.completion_handler import CompletionHandler, StreamWriter
 from gateway.api.fields import MAX_SESSION_CHARS
 from gateway.api.request.body_cache import MIN_BYTES, BodyCache, read_chat_request
-from gateway.api.request.messages import plain_messages
+from gateway.api.request.message_checks import plain_messages
 from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request
 from gateway.api.server.fast_router import (
     EVENT_STREAM,
@@ -27,11 +27,11 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError
 from gateway.core.formats.anthropic.compacting import as_block, block_events, block_of, expanded, find_block
 from gateway.core.formats.anthropic.edits import compacts, edits_of, limit_of, pauses
-from gateway.core.formats.anthropic.events import Events, MessageEvents
-from gateway.core.formats.anthropic.faults import error_body
+from gateway.core.formats.anthropic.error_shape import error_body
+from gateway.core.formats.anthropic.message_events import Events, MessageEvents
 from gateway.core.formats.anthropic.request_parser import MessagesReading, read_request
 from gateway.core.formats.anthropic.serializer import as_message
-from gateway.core.formats.compaction import CompactionSealer, opened
+from gateway.core.formats.compaction_items import CompactionSealer, opened
 from gateway.core.ids import new_id
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationRef

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.api.openapi.messages import message_paths
+from gateway.api.openapi.message_schemas import message_paths
 from gateway.api.openapi.schemas import FLAG, TEXT, UNIX, WHOLE, Schema, ref
 from gateway.api.organization.parameters import COMPLETIONS, COSTS, EMBEDDINGS, LISTS, SAVINGS, ReportParameters
 

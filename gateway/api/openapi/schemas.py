@@ -7,7 +7,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from gateway.api.request.gateway_fields import AgentField, ContextField
-from gateway.api.request.memory import MemoryField, RememberedEntities
+from gateway.api.request.remembered_entities import MemoryField, RememberedEntities
 from gateway.api.request.validation import MAX_CHOICES
 from gateway.billing.metadata import FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING
 from gateway.core.types.artifacts import ArtifactPlan, RequestAttachment

@@ -22,7 +22,7 @@ from gateway.core.types.audit_log import NewEvent, actor_of
 from gateway.core.types.costs import CostQuery, CostReport, CostRow, CostSums
 from gateway.storage.audit_log.append import AuditLog
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.reports.costs import CostReports
+from gateway.storage.reports.cost_reports import CostReports
 
 UNPRICED, MISSING = "x-gateway-unpriced-requests", "x-gateway-missing-bills"
 NET_SAVING, UNMETERED = "x-gateway-net-saving-usd", "x-gateway-unmetered-requests"

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl, unquote
 
 from gateway.api.fields import missing
 from gateway.api.passthrough.bodies import Body, JsonBody, understood
-from gateway.api.passthrough.rules import is_operators, only_stores_files
+from gateway.api.passthrough.relay_rules import is_operators, only_stores_files
 from gateway.api.passthrough.upload import RelayedUpload
 from gateway.api.server.admission import BodySlot
 from gateway.api.server.fast_router import Scope

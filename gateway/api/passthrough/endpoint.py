@@ -8,7 +8,7 @@ from functools import partial
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.key_watch import KeyWatch
 from gateway.api.passthrough.destination import RelayDestination, RelayDestinations, RelayTarget
-from gateway.api.passthrough.rules import (
+from gateway.api.passthrough.relay_rules import (
     OWN,
     PREFIX,
     QUERY,
@@ -22,8 +22,8 @@ from gateway.api.passthrough.upload import RelayedUpload
 from gateway.api.server.admission import BodySlot, LargeBodies
 from gateway.api.server.fast_router import ClientDisconnected, Receive, Scope, Send, note_fault, nothing_at
 from gateway.api.server.receiving import header, until_disconnect
-from gateway.billing.passthrough import ENDPOINTS
 from gateway.billing.quota.gate import AdmittedRequest
+from gateway.billing.relayed_usage import ENDPOINTS
 from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError, MethodNotAllowed, NotRelayed, UpstreamError
 from gateway.core.types.allowed import HeldAdmission

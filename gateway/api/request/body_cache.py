@@ -13,7 +13,7 @@ from secrets import token_hex
 from threading import Lock
 from typing import Any, NamedTuple
 
-from gateway.api.request.messages import chat_body, plain_messages
+from gateway.api.request.message_checks import chat_body, plain_messages
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.core import jsons
 from gateway.core.config.settings import Settings

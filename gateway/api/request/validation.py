@@ -14,8 +14,8 @@ from pydantic import AfterValidator, Field, TypeAdapter
 
 from gateway.api.fields import RequestFields, SessionName, invalid, keeps_metadata_rules, read
 from gateway.api.request.gateway_fields import ContextField, Mode, Planning, Tokens, agent_of
-from gateway.api.request.memory import memory_of
-from gateway.api.request.messages import NO_PINS, check_messages, check_tools, without_pins
+from gateway.api.request.message_checks import NO_PINS, check_messages, check_tools, without_pins
+from gateway.api.request.remembered_entities import memory_of
 from gateway.conversations.matching import end_user_of
 from gateway.core.config.allowances import NO_DEFAULTS
 from gateway.core.config.settings import Settings

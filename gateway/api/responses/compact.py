@@ -16,10 +16,10 @@ from gateway.api.server.fast_router import EVENT_STREAM, Receive, Scope, Send, n
 from gateway.conversations.matching import has_evidence, recognition_keys, sent_chain, users_of
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ConversationNotFound, InvalidRequest, invalid, missing
-from gateway.core.formats.compaction import CompactionMark, CompactionSealer, extract_of, opened
-from gateway.core.formats.responses.events import whole_events
+from gateway.core.formats.compaction_items import CompactionMark, CompactionSealer, extract_of, opened
 from gateway.core.formats.responses.input import COVERED, CompactedExtract
 from gateway.core.formats.responses.request_parser import ResponsesReading, read_request
+from gateway.core.formats.responses.response_events import whole_events
 from gateway.core.formats.responses.serializer import begun, echo, ended, usage_of
 from gateway.core.ids import COMPLETION, RESPONSE, answer_id, new_id
 from gateway.core.ports import Clock

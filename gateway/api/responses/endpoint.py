@@ -17,9 +17,9 @@ from gateway.api.server.receiving import json_body
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError
-from gateway.core.formats.compaction import CompactionSealer
-from gateway.core.formats.responses.events import ResponseEvents
+from gateway.core.formats.compaction_items import CompactionSealer
 from gateway.core.formats.responses.request_parser import ResponsesReading, read_request
+from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.formats.responses.serializer import echo, response_of
 from gateway.core.formats.responses.stored import asked_of
 from gateway.core.types.chat import ChatRequest, ContextOptions, RequestCaller

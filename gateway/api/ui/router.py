@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from gateway.api.chat.endpoint import ChatCompletions
-from gateway.api.classic.chat import DATA
-from gateway.api.classic.chat import ClassicAnswer as Told
+from gateway.api.classic.classic_chat import DATA
+from gateway.api.classic.classic_chat import ClassicAnswer as Told
 from gateway.api.middleware.origin_check import is_foreign
 from gateway.api.request.validation import CONVERSATION_ID
 from gateway.api.server.fast_router import (
@@ -29,14 +29,14 @@ from gateway.api.server.fast_router import (
     note_fault,
 )
 from gateway.api.server.receiving import header, read_body
-from gateway.api.ui.conversations import ConversationPages
-from gateway.api.ui.costs import CostPages
+from gateway.api.ui.conversation_pages import ConversationPages
+from gateway.api.ui.cost_pages import CostPages
 from gateway.api.ui.dependencies import PATH, PageParts
-from gateway.api.ui.health import HealthPage
+from gateway.api.ui.health_page import HealthPage
 from gateway.api.ui.login import LOGIN_PATH, UiLogins
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, home, redirect
 from gateway.api.ui.rendering import files, number, said, usd
-from gateway.api.ui.request import OneRequest
+from gateway.api.ui.request_page import OneRequest
 from gateway.api.ui.try_form import CHOICES, INTERNAL, KEPT, EnteredForm, as_chat, entered
 from gateway.core import jsons
 from gateway.core.config.auth_settings import USER
@@ -46,8 +46,8 @@ from gateway.core.types.audit_log import NewEvent
 from gateway.core.types.chat import RequestCaller
 from gateway.inspection.reader import PAGE, ExplanationReader
 from gateway.storage.audit_log.append import AuditLog
-from gateway.storage.conversations.outline import OutlineReader
-from gateway.storage.large.documents import LargeDocuments
+from gateway.storage.conversations.outline_reader import OutlineReader
+from gateway.storage.large.large_documents import LargeDocuments
 
 # A chat request of the page on its way through the chat endpoint, and what comes back in the page's own words.
 

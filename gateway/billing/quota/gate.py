@@ -12,9 +12,9 @@ from typing import Literal, TypeVar
 from gateway.billing.quota.budgets import AccountSpending, BudgetAccounts, NotLeft
 from gateway.core.config.allowances import HolderAllowance, LimitSettings, Period
 from gateway.core.errors import BudgetExceeded, GatewayError, LimitsUnavailable, RateLimitExceeded, StorageUnavailable
-from gateway.core.instrumentation.hooks import TelemetryHooks
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import BudgetStore, Clock, LocalRateStore, RateStore
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.allowed import AdmissionRequest, HolderLimits, LimitHolder, RateWindow, SpendingAccount, picousd

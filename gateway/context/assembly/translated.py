@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from gateway.context.assembly.cache_breakpoints import takes_breakpoints
 from gateway.core.formats.anthropic.clearing import edited
 from gateway.core.formats.anthropic.edits import edits_of
-from gateway.core.formats.anthropic.plain import plain_messages, with_shown_apart, without_blocks
+from gateway.core.formats.anthropic.plain_blocks import plain_messages, with_shown_apart, without_blocks
 from gateway.core.formats.hosted import is_silent
 from gateway.core.types.chat import CacheMark, ChatRequest, ModelDeployment, NativeRequest
 from gateway.core.types.conversation import INSTRUCTION_ROLES

@@ -13,10 +13,10 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.context.tokens.calibration import ModelMargins
 from gateway.context.tokens.estimate import MAX_REMEMBERED, estimated_tokens, least_of
 from gateway.context.tokens.images import KnownPictures, image_tokens, picture_size
-from gateway.context.tokens.pdf import KnownPdfs, guessed_tokens, pdf_tokens
+from gateway.context.tokens.model_margins import ModelMargins
+from gateway.context.tokens.pdf_tokens import KnownPdfs, guessed_tokens, pdf_tokens
 from gateway.core import jsons
 from gateway.core.clock import SystemClock
 from gateway.core.formats.hosted import told_blocks

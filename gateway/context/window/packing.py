@@ -26,7 +26,7 @@ from gateway.context.window.candidates import (
 from gateway.context.window.fitting import ForwardedMinimum, WindowFitter
 from gateway.context.window.greedy_fit import GreedyFit, SegmentRoom
 from gateway.context.window.plan import PlanGuide
-from gateway.context.window.recall import extract, not_shown, recalled, without_repeated
+from gateway.context.window.recalled_extracts import extract, not_shown, recalled, without_repeated
 from gateway.context.window.turns import run_of_turns, tool_steps
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
 from gateway.core.types.tool_steps import text_of

@@ -14,7 +14,7 @@ from gateway.context.window import tuning
 from gateway.context.window.candidates import PassageCandidate, best_first, candidates, latest_first
 from gateway.context.window.fitting import WindowFitter
 from gateway.context.window.greedy_fit import GreedyFit
-from gateway.context.window.recall import extract
+from gateway.context.window.recalled_extracts import extract
 from gateway.core.types.artifacts import Artifact, ArtifactDecision, ProcessingStrategy
 from gateway.core.types.relevance import RankedPassage
 from gateway.core.types.window import ArtifactRendering, PackedWindow, WindowInputs

@@ -4,7 +4,7 @@ one unbroken run (guarantee §4 I2, I3)."""
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from gateway.context.window.budget import TurnBound
+from gateway.context.window.prompt_budget import TurnBound
 from gateway.core.types.conversation import INSTRUCTION_ROLES
 from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, turn_starts
 from gateway.core.types.window import WindowInputs

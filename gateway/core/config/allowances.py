@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from gateway.core.config.fields import Price, RecallMode, SettingsSection
+from gateway.core.config.settings_fields import Price, RecallMode, SettingsSection
 
 Period = Literal["day", "week", "month", "total"]
 """Days are those of UTC; a week begins on Monday, a month on its first day; `total` never ends."""

@@ -5,8 +5,8 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from gateway.core.config.allowances import NO_DEFAULTS, NO_LIMITS, ContextDefaults, Expiry, RateLimits, SpendBudget
-from gateway.core.config.fields import SettingsSection
 from gateway.core.config.identity_settings import LABEL, MAX_NAME, NAME, JwtSettings, OidcSettings, Role
+from gateway.core.config.settings_fields import SettingsSection
 
 USER: Literal["user"] = "user"
 VIEWER: Literal["viewer"] = "viewer"

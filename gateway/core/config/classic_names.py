@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.core.config.files import ConfigurationError, section
+from gateway.core.config.config_file import ConfigurationError, section
 from gateway.core.config.litellm_advice import Group
 from gateway.core.config.litellm_names import SettingFate
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, model_validator
 
-from gateway.core.config.fields import Seconds, SettingsSection
+from gateway.core.config.settings_fields import Seconds, SettingsSection
 
 
 class DocumentSettings(SettingsSection):

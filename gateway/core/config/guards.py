@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from gateway.core.config.fields import Seconds, SettingsSection
+from gateway.core.config.settings_fields import Seconds, SettingsSection
 from gateway.core.names import did_you_mean
 
 RULES = (*("private_key", "url", "password", "token", "jwt", "key", "email", "iban", "card", "ssn", "phone", "ip"),)

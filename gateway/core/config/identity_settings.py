@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from gateway.core.config.fields import SettingsSection
+from gateway.core.config.settings_fields import SettingsSection
 
 Role = Literal["user", "viewer", "admin"]
 LABEL = r"^[^\x00-\x1f\x7f]+$"

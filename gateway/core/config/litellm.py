@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from gateway.core.config.auth_settings import ADMIN, USER, ApiKey
-from gateway.core.config.files import REFERENCE, ConfigurationError, resolve, section
+from gateway.core.config.config_file import REFERENCE, ConfigurationError, resolve, section
 from gateway.core.config.litellm_draft import LitellmDraft, UnreadableValue, is_reference
 from gateway.core.config.litellm_limits import READERS as LIMITS
 from gateway.core.config.litellm_limits import finish_limits

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from gateway.core.config.files import REFERENCE, ConfigurationError
+from gateway.core.config.config_file import REFERENCE, ConfigurationError
 
 MOST = 10**12
 """Beyond which a number is none that anybody means."""

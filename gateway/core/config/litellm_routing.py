@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from gateway.core.config.litellm_draft import LitellmDraft, UnreadableValue, looked_up, mapping, number, unused, whole
-from gateway.core.config.routing import RoutingSettings
+from gateway.core.config.routing_settings import RoutingSettings
 
 MAX_RETRIES = 10
 NEVER = 1_000_000

@@ -17,11 +17,11 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from gateway.core.config.auth_settings import ApiKey
 from gateway.core.config.classic_names import fill_in
+from gateway.core.config.config_file import ConfigurationError, fault, read_file, resolve, section
 from gateway.core.config.exposure import is_own, weak_keys
-from gateway.core.config.fields import words
-from gateway.core.config.files import ConfigurationError, fault, read_file, resolve, section
 from gateway.core.config.litellm import DATABASE, ImportedConfig, move_in
 from gateway.core.config.settings import SECTIONS, Settings
+from gateway.core.config.settings_fields import words
 from gateway.core.names import CREDENTIAL
 from gateway.core.plugins import load_plugin
 

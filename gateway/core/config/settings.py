@@ -19,7 +19,11 @@ from pydantic import (
 from gateway.core.config.allowances import LimitSettings
 from gateway.core.config.auth_settings import AuthSettings
 from gateway.core.config.documents_settings import DocumentSettings, FileSettings
-from gateway.core.config.fields import (
+from gateway.core.config.guards import GuardEntry, MaskingSettings
+from gateway.core.config.litellm_names import SettingFate
+from gateway.core.config.model_list import ModelEntry
+from gateway.core.config.routing_settings import RoutingSettings
+from gateway.core.config.settings_fields import (
     Origin,
     Price,
     RecallMode,
@@ -28,10 +32,6 @@ from gateway.core.config.fields import (
     SettingsSection,
     UpstreamTimeouts,
 )
-from gateway.core.config.guards import GuardEntry, MaskingSettings
-from gateway.core.config.litellm_names import SettingFate
-from gateway.core.config.model_list import ModelEntry
-from gateway.core.config.routing import RoutingSettings
 from gateway.core.config.storage_settings import StorageSettings as StorageSettings
 from gateway.core.config.telemetry import TelemetrySettings
 from gateway.core.names import did_you_mean, shown

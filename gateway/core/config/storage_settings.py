@@ -5,7 +5,7 @@ import re
 
 from pydantic import Field, SecretStr, field_validator
 
-from gateway.core.config.fields import Seconds, SettingsSection
+from gateway.core.config.settings_fields import Seconds, SettingsSection
 
 KEY_BYTES = 32
 NO_KEY = f"must be {KEY_BYTES} random bytes in base64 or as {2 * KEY_BYTES} hex digits: `openssl rand -base64 32`"

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
-from gateway.core.config.fields import Seconds, SettingsSection
+from gateway.core.config.settings_fields import Seconds, SettingsSection
 
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from gateway.core.instrumentation.lines import TextLine, json_line
+from gateway.core.instrumentation.log_lines import TextLine, json_line
 
 Line = Callable[[float, str, str, str, dict[str, Any]], str]
 """Makes a line of when, level, logger, event and fields."""

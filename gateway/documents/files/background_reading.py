@@ -19,9 +19,9 @@ from gateway.core.types.document_kinds import document_digest
 from gateway.core.types.files import FAILED, PROCESSED, UPLOADED, FileRecord
 from gateway.documents.document import DocumentFile, UnreadableDocument
 from gateway.documents.file_reader import FileReader
-from gateway.documents.files.store import FileService
+from gateway.documents.files.file_service import FileService
 from gateway.documents.recognize import stored_document
-from gateway.storage.files.rows import FileRows
+from gateway.storage.files.file_rows import FileRows
 
 log = get_logger("gateway.documents.files.background_reading")
 WAITING = 1000

@@ -12,11 +12,11 @@ from gateway.core.errors import ModelNotFound, StorageUnavailable
 from gateway.core.ports import Clock
 from gateway.core.ports.documents import ContentStore
 from gateway.core.types.chat import ModelDeployment, RequestCaller
-from gateway.documents.files.store import Added, FileService, added_unread
+from gateway.documents.files.file_service import Added, FileService, added_unread
 from gateway.storage.database.engine import DatabaseTransactions, sqlite_file
 from gateway.storage.encryption.vault import open_vault
-from gateway.storage.files.chunks import DatabaseContents
-from gateway.storage.files.rows import FileRows
+from gateway.storage.files.database_contents import DatabaseContents
+from gateway.storage.files.file_rows import FileRows
 from gateway.upstream.routing.router import ConfiguredRouter
 
 # Contents of files in a folder (adapter of `core.ports.documents.ContentStore`): one for each tenant, for owners alone.

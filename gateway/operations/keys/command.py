@@ -20,8 +20,8 @@ from gateway.operations.screen import CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import why_not
 from gateway.storage.audit_log.append import recorder
 from gateway.storage.database.migrate import open_current
-from gateway.storage.keys import KeyQuery, KeyStore, Record
 from gateway.storage.store import ConversationStore
+from gateway.storage.stored_keys import KeyQuery, KeyStore, Record
 
 COLUMNS = (
     TableColumn("key", ID_STYLE),

@@ -6,12 +6,12 @@ from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from gateway.core.config.files import ConfigurationError
+from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.telemetry import TelemetrySettings
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
 from gateway.core.ports import Spans, Upstream
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.openai.chat_calls import HttpUpstream
 from gateway.upstream.openai.passthrough import PassthroughClient
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from gateway.core.instrumentation.metrics import ENDPOINTS, OTHER, endpoint_of
 from gateway.core.types.chat import JsonAnswer
 from gateway.core.types.turn import LedgerEntry
 from gateway.operations.otel.attributes import Attributes, error_type, of_answer, of_bill, of_cost, of_session, of_usage
-from gateway.operations.otel.content import of_output
+from gateway.operations.otel.recorded_content import of_output
 
 log = get_logger("gateway.operations.otel")
 Chunks = list[dict[str, Any]]

@@ -9,12 +9,12 @@ from gateway.core.config.telemetry import TelemetrySettings
 from gateway.core.instrumentation.logs import get_logger, tell_also
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
 from gateway.core.ports import Spans, Upstream
-from gateway.operations.otel.calls import ModelCalls, TracedHttp, TracedPassthrough, TracedUpstream
 from gateway.operations.otel.instruments import CountsByOtlp, OtelInstruments, ToldMetrics
 from gateway.operations.otel.sdk import OtelProviders, quieten
 from gateway.operations.otel.spans import App, RequestTracing, trace_fields
+from gateway.operations.otel.traced_calls import ModelCalls, TracedHttp, TracedPassthrough, TracedUpstream
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.openai.chat_calls import HttpUpstream
 from gateway.upstream.openai.passthrough import PassthroughClient
 
 log = get_logger("gateway.operations.otel")

@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.errors import InvalidRequest
-from gateway.core.formats.anthropic.content import MessageReader
+from gateway.core.formats.anthropic.message_reader import MessageReader
 from gateway.operations.savings.recording import RecordedSession, SessionRecorder, call_of, seconds_of
 
 Json = dict[str, Any]

@@ -12,27 +12,30 @@ from gateway.core.ids import COMPLETION, MESSAGE, RESPONSE, completion_of, new_i
 from gateway.core.printing import usd_text
 from gateway.core.types.bill import PriceLine
 from gateway.core.types.report_lists import ConversationChoice, ListPart, RequestChoice
-from gateway.inspection import artifacts, past_turns, prefix, request
-from gateway.inspection.artifacts import ExplainedArtifact
+from gateway.inspection import explained_artifacts as artifacts
+from gateway.inspection import explained_request as request
+from gateway.inspection import prefix
+from gateway.inspection import rebuilt_turns as past_turns
 from gateway.inspection.as_json import conversation_json, request_json, turn_json
-from gateway.inspection.bill import ExplainedCall
-from gateway.inspection.conversation import ExplainedConversation, ExplainedTurn
-from gateway.inspection.lines import text_of_message
-from gateway.inspection.messages import MessageChange
+from gateway.inspection.explained_artifacts import ExplainedArtifact
+from gateway.inspection.explained_bill import ExplainedCall
+from gateway.inspection.explained_conversation import ExplainedConversation, ExplainedTurn
+from gateway.inspection.explained_request import ExplainedRequest, explained_request
+from gateway.inspection.line_diff import text_of_message
+from gateway.inspection.message_changes import MessageChange
 from gateway.inspection.prefix import PrefixDivergence
 from gateway.inspection.reader import PAGE, ExplanationReader
-from gateway.inspection.request import ExplainedRequest, explained_request
-from gateway.inspection.window import PARTS, WindowBar
+from gateway.inspection.window_bar import PARTS, WindowBar
 from gateway.operations.listed import COST_STYLE, FAINT, ID_STYLE, STATUS_STYLES, WHO_STYLE, when_text
 from gateway.operations.listed import request_json as line_json
 from gateway.operations.screen import CommandScreen, Piece, TableColumn, one_line
 from gateway.operations.show.conversation import TurnDecisions, decided_in, write_bills, write_conversation, write_turn
 from gateway.operations.storage_reader import run_reading, tell_missing
-from gateway.storage.conversations.outline import OutlineReader
+from gateway.storage.conversations.outline_reader import OutlineReader
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.large.documents import LargeDocuments
+from gateway.storage.large.large_documents import LargeDocuments
 from gateway.storage.reports.conversations import list_conversations
-from gateway.storage.reports.requests import list_requests, read_metadata
+from gateway.storage.reports.request_list import list_requests, read_metadata
 
 # What the codes of explanations mean, in words.
 

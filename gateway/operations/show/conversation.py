@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from gateway.core.printing import cost_text, usd_text
 from gateway.core.types.report_lists import RequestLine
-from gateway.inspection.conversation import BranchRun, ExplainedConversation, ExplainedTurn
+from gateway.inspection.explained_conversation import BranchRun, ExplainedConversation, ExplainedTurn
 from gateway.operations.listed import (
     COST_STYLE,
     FAINT,

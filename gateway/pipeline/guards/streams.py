@@ -8,9 +8,9 @@ from gateway.core.errors import GatewayError
 from gateway.core.types.chat import ChunkStream, StreamAround
 from gateway.core.types.upstream import UpstreamRequest
 from gateway.pipeline.guards.api import GuardedCall, Said
-from gateway.pipeline.guards.chain import GuardChain
+from gateway.pipeline.guards.guard_chain import GuardChain
+from gateway.pipeline.guards.masking.placeholders import PlaceholderMap
 from gateway.pipeline.guards.masking.restoring import ChoiceRestorer
-from gateway.pipeline.guards.masking.vault import PlaceholderMap
 
 Json = dict[str, Any]
 Chunks = list[Json]

@@ -13,12 +13,12 @@ from gateway.core.errors import ContentRefused
 from gateway.core.ports import Clock, Embedder, TokenCounter, Upstream
 from gateway.core.types.chat import Headers, ModelDeployment
 from gateway.core.types.upstream import RelayedCall, UpstreamRequest
-from gateway.pipeline.guards.chain import open_chain
+from gateway.pipeline.guards.guard_chain import open_chain
+from gateway.pipeline.guards.guarded_calls import GuardCheckpoint, GuardedEmbedder, GuardedUpstream
 from gateway.pipeline.guards.masking.masker import TenantMasker
+from gateway.pipeline.guards.masking.placeholders import PlaceholderMap
 from gateway.pipeline.guards.masking.restoring import TextRestorer
 from gateway.pipeline.guards.masking.rules import rules_of
-from gateway.pipeline.guards.masking.vault import PlaceholderMap
-from gateway.pipeline.guards.upstream import GuardCheckpoint, GuardedEmbedder, GuardedUpstream
 from gateway.pipeline.hooks import RequestFeature
 from gateway.pipeline.stages import PreparedRequest
 from gateway.upstream.openai.passthrough import PassthroughClient, RawAnswer

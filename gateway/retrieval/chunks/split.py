@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.core.types.places import is_marked
-from gateway.retrieval.chunks import code, marked, prose, records, tables, yamls
+from gateway.retrieval.chunks import code, marked, prose, tables, yamls
+from gateway.retrieval.chunks import json_records as records
 from gateway.retrieval.chunks.chunk import MAX_CHUNKS, TextChunk, gathered, trimmed
 
 FIRST_OF_TEXT = re.compile(r"[ \t]*[\[{]")

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from gateway.core.ports import CacheBackend, Clock, Embedder
 from gateway.core.types.relevance import RankedPassage, Relevance, RelevanceQuery, SearchedSource
 from gateway.core.types.upstream import CallScope
-from gateway.retrieval.embeddings.background import BackgroundEmbedding, Holds, PendingVectors
+from gateway.retrieval.embeddings.background_embedding import BackgroundEmbedding, Holds, PendingVectors
 from gateway.retrieval.embeddings.search import FAULT, Known, VectorSearch, WantedVector, digest, fused, queries, wanted
 
 T = TypeVar("T")

@@ -14,10 +14,10 @@ from gateway.core.types.records import WHOLE_TEXT, AttachmentPage, AttachmentRec
 from gateway.storage import rows
 from gateway.storage.conversations.delete import anonymise_bills, forget_blocks, unheld_groups
 from gateway.storage.conversations.delete_item import delete_plans
-from gateway.storage.conversations.items import require_conversation
+from gateway.storage.conversations.item_store import require_conversation
 from gateway.storage.database import schema
-from gateway.storage.large.documents import read_indexes, read_part
-from gateway.storage.large.write import delete_unheld, held_by
+from gateway.storage.large.large_documents import read_indexes, read_part
+from gateway.storage.large.write_text import delete_unheld, held_by
 
 TABLE = schema.attachments
 PART_CHARS = 1_000_000

@@ -15,7 +15,12 @@ from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.core.types.turn import ASKED
 from gateway.storage import rows
 from gateway.storage.conversations.delete import unheld_groups
-from gateway.storage.conversations.items import instructions_in_force, read_item, require_conversation, require_message
+from gateway.storage.conversations.item_store import (
+    instructions_in_force,
+    read_item,
+    require_conversation,
+    require_message,
+)
 from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.encryption.columns import for_row

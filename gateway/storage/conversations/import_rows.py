@@ -14,8 +14,8 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import insert_if_new
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.encryption.columns import for_row
-from gateway.storage.entities.write import insert_things, thing_row
-from gateway.storage.large.write import write_text
+from gateway.storage.entities.write_entities import insert_things, thing_row
+from gateway.storage.large.write_text import write_text
 from gateway.storage.lookup.digests import INSERT_LINKS, ChainEnd, digest_columns, link_rows
 from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.questions import question_columns

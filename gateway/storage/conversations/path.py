@@ -13,7 +13,7 @@ from gateway.storage import rows
 from gateway.storage.conversations.totals import read_spending
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.lookup.frames import read_frame_then
+from gateway.storage.lookup.frame_rows import read_frame_then
 from gateway.storage.lookup.walk import messages_of, upwards
 from gateway.storage.turns.completions import read_requests
 

@@ -16,7 +16,7 @@ from gateway.core.types.report_lists import ConversationChoice, ConversationLine
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.large.documents import read_part
+from gateway.storage.large.large_documents import read_part
 from gateway.storage.lookup.walk import MESSAGES, fewer_than, upwards, whole_messages
 from gateway.storage.reports.conversations import list_conversations, read_conversation
 

@@ -19,7 +19,7 @@ from gateway.storage.conversations.import_rows import rows_of, write_import
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.large.arriving import ArrivingTexts
-from gateway.storage.large.write import whole_text
+from gateway.storage.large.write_text import whole_text
 from gateway.storage.lookup.pins import pinned_ids
 from gateway.storage.turns.standing import StoredPaths, needed_messages, whole
 

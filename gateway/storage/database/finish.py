@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage import rows
-from gateway.storage.conversations.items import open_step
+from gateway.storage.conversations.item_store import open_step
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions, insert_if_new
 from gateway.storage.encryption.columns import for_row

@@ -29,12 +29,12 @@ from gateway.storage.database.administration import api_keys as api_keys
 from gateway.storage.database.administration import budget_leases as budget_leases
 from gateway.storage.database.administration import rate_counters as rate_counters
 from gateway.storage.database.administration import rate_slots as rate_slots
-from gateway.storage.database.files import file_chunks as file_chunks
-from gateway.storage.database.files import file_contents as file_contents
-from gateway.storage.database.files import files as files
-from gateway.storage.database.large import document_postings as document_postings
-from gateway.storage.database.large import document_regions as document_regions
-from gateway.storage.database.large import large_documents as large_documents
+from gateway.storage.database.file_tables import file_chunks as file_chunks
+from gateway.storage.database.file_tables import file_contents as file_contents
+from gateway.storage.database.file_tables import files as files
+from gateway.storage.database.large_document_tables import document_postings as document_postings
+from gateway.storage.database.large_document_tables import document_regions as document_regions
+from gateway.storage.database.large_document_tables import large_documents as large_documents
 from gateway.storage.encryption.columns import SealedText, WithheldText
 
 REVISION = "0015"

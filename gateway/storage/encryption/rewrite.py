@@ -15,12 +15,12 @@ import sqlalchemy as sa
 
 from gateway.core.errors import ContentUnreadable
 from gateway.storage.database import schema
-from gateway.storage.database.files import file_contents
+from gateway.storage.database.file_tables import file_contents
 from gateway.storage.database.transactions import DatabaseTransactions
 from gateway.storage.encryption.columns import SealedText, WithheldText, vault_of
-from gateway.storage.encryption.keys import forget_keys
+from gateway.storage.encryption.noted_keys import forget_keys
 from gateway.storage.encryption.vault import HEAD, PREFIX, KeyVault
-from gateway.storage.entities.write import INSERT_ALIASES, alias_rows
+from gateway.storage.entities.write_entities import INSERT_ALIASES, alias_rows
 from gateway.storage.files.under_keys import kinds_elsewhere
 
 LOOKED_AT = 500

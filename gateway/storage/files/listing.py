@@ -6,8 +6,8 @@ import sqlalchemy as sa
 
 from gateway.core.types.files import FileRecord, HeldFile
 from gateway.storage.database import schema
-from gateway.storage.database.files import file_contents, files
-from gateway.storage.files.rows import COLUMNS, as_record, digests_of, living, no_such_file
+from gateway.storage.database.file_tables import file_contents, files
+from gateway.storage.files.file_rows import COLUMNS, as_record, digests_of, living, no_such_file
 
 FILE, CONTENT = files.c, file_contents.c
 MAX_HOLDERS = 1000

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from gateway.core.types.files import SEALED, ContentPlace
-from gateway.storage.database.files import file_contents
+from gateway.storage.database.file_tables import file_contents
 from gateway.storage.database.transactions import DatabaseTransactions
 
 TABLE = file_contents.c

@@ -19,7 +19,7 @@ from gateway.core.ports import Clock
 from gateway.core.types.regions import region_count, regions_of
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import DatabaseTransactions
-from gateway.storage.large.write import ARRIVING, INSERT_REGIONS, INSERTED, put_row, region_row, regions_there
+from gateway.storage.large.write_text import ARRIVING, INSERT_REGIONS, INSERTED, put_row, region_row, regions_there
 
 DOCUMENTS = schema.large_documents
 SLICE = INSERTED

@@ -28,7 +28,7 @@ from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts
 from gateway.core.types.turn import ASKED, is_own
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.lookup.frames import read_frame
+from gateway.storage.lookup.frame_rows import read_frame
 from gateway.storage.lookup.locate import CHAIN_COLUMNS, locate, resume_behind
 from gateway.storage.lookup.path_cache import PathCache, instant, newer_rows, results_in, row_bytes, steps_of
 from gateway.storage.lookup.pins import with_kept

@@ -117,7 +117,7 @@ def open_rates(url: str | None, seconds: float, transactions: DatabaseTransactio
         seconds: for which Valkey's answers are waited for.
     """
     if url is not None or transactions.remote:
-        from gateway.storage.quota.rates import TableRates, ValkeyRates
+        from gateway.storage.quota.library_rates import TableRates, ValkeyRates
 
         return ValkeyRates(url, seconds) if url is not None else TableRates(transactions)
     return LocalRates()

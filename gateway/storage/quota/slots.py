@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions, insert_for
-from gateway.storage.quota.windows import lock
+from gateway.storage.quota.table_windows import lock
 
 SLOT_SECONDS = 60.0
 SLOTS = schema.rate_slots

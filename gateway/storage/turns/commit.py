@@ -12,8 +12,8 @@ from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.turn import OpenCallRow, TurnCommit
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import CommitUnknown, DatabaseTransactions
-from gateway.storage.open_calls import write_open
-from gateway.storage.turns.write import left_behind, write_turns
+from gateway.storage.open_call_rows import write_open
+from gateway.storage.turns.write_turn import left_behind, write_turns
 
 MOST = 200
 """Commits that share one transaction."""

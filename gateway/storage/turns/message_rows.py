@@ -15,7 +15,7 @@ from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.tool_steps import RESULT_ROLES, open_step
 from gateway.core.types.turn import LedgerEntry, StoredTurn
 from gateway.storage.database import schema
-from gateway.storage.database.files import files
+from gateway.storage.database.file_tables import files
 from gateway.storage.database.transactions import RowRead
 from gateway.storage.lookup.digests import chain_digest, digest_columns, link_rows
 from gateway.storage.lookup.walk import MESSAGES, upwards, whole_messages

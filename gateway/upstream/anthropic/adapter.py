@@ -11,17 +11,17 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.errors import UpstreamError, UpstreamInvalidResponse
-from gateway.core.formats.anthropic.chunks import MessageChunks, events_of
-from gateway.core.formats.anthropic.receiving import completion_of, fault_status, is_message
-from gateway.core.formats.anthropic.sending import messages_request
+from gateway.core.formats.anthropic.message_chunks import MessageChunks, events_of
+from gateway.core.formats.anthropic.message_completion import completion_of, fault_status, is_message
+from gateway.core.formats.anthropic.message_request import messages_request
 from gateway.core.ports import Clock
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
 from gateway.core.types.upstream import UpstreamRequest
 from gateway.upstream.http.connection import UpstreamConnection
 from gateway.upstream.openai.answers import HttpChunkStream, event_object
-from gateway.upstream.openai.chat import HttpUpstream
-from gateway.upstream.openai.faults import refusal, relayed_headers
+from gateway.upstream.openai.chat_calls import HttpUpstream
 from gateway.upstream.openai.mending import whole_mended
+from gateway.upstream.openai.provider_faults import refusal, relayed_headers
 
 Json = dict[str, Any]
 MESSAGES = "messages"

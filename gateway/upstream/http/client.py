@@ -8,7 +8,7 @@ import httpx
 
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.http.connection import END, UpstreamConnection
-from gateway.upstream.http.faults import ConnectionOrigin, translated, translation
+from gateway.upstream.http.connection_faults import ConnectionOrigin, translated, translation
 from gateway.upstream.http.pool import ConnectionPool
 
 PORTS = {"http": 80, "https": 443}

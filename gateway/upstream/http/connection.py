@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import httptools
 import httpx
 
-from gateway.upstream.http.faults import ConnectionOrigin, NotHttp
+from gateway.upstream.http.connection_faults import ConnectionOrigin, NotHttp
 
 HIGH_WATER_BYTES = 2**19
 """Unread bytes of a body above which nothing more is read from the socket."""

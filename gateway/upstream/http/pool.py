@@ -8,7 +8,7 @@ from collections import deque
 import httpx
 
 from gateway.upstream.http.connection import UpstreamConnection
-from gateway.upstream.http.faults import ConnectionOrigin, why_not_connected
+from gateway.upstream.http.connection_faults import ConnectionOrigin, why_not_connected
 
 KEEP_ALIVE_SECONDS = 30.0
 """How long an idle connection is kept."""

@@ -17,13 +17,13 @@ from gateway.core.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.core.formats.anthropic.chunks import events_of, message_of
-from gateway.core.formats.anthropic.mending import EventMender, sound_message
-from gateway.core.formats.anthropic.receiving import fault_status, is_message
+from gateway.core.formats.anthropic.event_mending import EventMender, sound_message
+from gateway.core.formats.anthropic.message_chunks import events_of, message_of
+from gateway.core.formats.anthropic.message_completion import fault_status, is_message
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.http.faults import TOO_LONG, translated
+from gateway.upstream.http.connection_faults import TOO_LONG, translated
 from gateway.upstream.openai.answers import CLOSED, MAX_STREAM_BYTES
-from gateway.upstream.openai.faults import refusal
+from gateway.upstream.openai.provider_faults import refusal
 from gateway.upstream.openai.sse import EventParser
 
 ANTHROPIC = "anthropic"

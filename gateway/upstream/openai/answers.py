@@ -16,8 +16,7 @@ from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.types.chat import SIGNS, ModelDeployment
 from gateway.upstream.http.compression import InflatedBody, Replayed, decompressed
 from gateway.upstream.http.connection import END, UpstreamConnection
-from gateway.upstream.http.faults import TOO_LONG, translated
-from gateway.upstream.openai.faults import refusal, relayed_headers
+from gateway.upstream.http.connection_faults import TOO_LONG, translated
 from gateway.upstream.openai.mending import (
     StreamMender,
     check_choices,
@@ -27,6 +26,7 @@ from gateway.upstream.openai.mending import (
     thinks_in_parts,
     whole_mended,
 )
+from gateway.upstream.openai.provider_faults import refusal, relayed_headers
 from gateway.upstream.openai.sse import BYTE_ORDER_MARK, ErrorData, EventParser
 
 MAX_STREAM_BYTES = 256 * 2**20

@@ -7,11 +7,11 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.errors import UpstreamError, UpstreamInvalidResponse
-from gateway.core.formats.calls import CallIds, CallPieces, whole_calls, written
+from gateway.core.formats.tool_calls import CallIds, CallPieces, whole_calls, written
 from gateway.core.types.chat import ModelDeployment
 from gateway.core.types.usage import sound
 from gateway.upstream.openai.error_bodies import status_of
-from gateway.upstream.openai.faults import refusal
+from gateway.upstream.openai.provider_faults import refusal
 
 Json = dict[str, Any]
 GIVEN_UP = ("abort", "cancelled", "canceled", "malformed_function_call")

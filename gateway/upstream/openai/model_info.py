@@ -21,7 +21,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.ports import Clock, WindowKeeper
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types.chat import ModelDeployment, ModelFacts
-from gateway.upstream.http.faults import translated
+from gateway.upstream.http.connection_faults import translated
 from gateway.upstream.openai.descriptions import (
     NOTHING,
     ModelDescription,

@@ -11,9 +11,9 @@ from gateway.core.types.chat import Headers, ModelDeployment
 from gateway.core.types.upstream import RelayedCall
 from gateway.upstream.http.client import LENGTH, address, answering, request_head
 from gateway.upstream.http.connection import END, UpstreamConnection
-from gateway.upstream.http.faults import translated
+from gateway.upstream.http.connection_faults import translated
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.openai.faults import MAX_ERROR_BYTES, check_refusal, without_insane_waits
+from gateway.upstream.openai.provider_faults import MAX_ERROR_BYTES, check_refusal, without_insane_waits
 
 CHUNKED = (b"transfer-encoding", b"chunked")
 BODILESS = ("GET", "HEAD", "OPTIONS", "DELETE")

@@ -10,17 +10,17 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverflow, UpstreamRefused
-from gateway.core.formats.responses.chunks import ENDS, ResponseChunks
-from gateway.core.formats.responses.receiving import Failure, completion_of, failure_of, failure_of_event
-from gateway.core.formats.responses.sending import SEALED, response_request, unnamed
+from gateway.core.formats.responses.response_chunks import ENDS, ResponseChunks
+from gateway.core.formats.responses.response_completion import Failure, completion_of, failure_of, failure_of_event
+from gateway.core.formats.responses.response_request import SEALED, response_request, unnamed
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
 from gateway.core.types.upstream import UpstreamRequest
 from gateway.upstream.http.connection import UpstreamConnection
 from gateway.upstream.openai.answers import HttpChunkStream, event_object
-from gateway.upstream.openai.chat import HttpUpstream
+from gateway.upstream.openai.chat_calls import HttpUpstream
 from gateway.upstream.openai.error_bodies import error_object, status_of
-from gateway.upstream.openai.faults import refusal, relayed_headers
 from gateway.upstream.openai.mending import whole_mended
+from gateway.upstream.openai.provider_faults import refusal, relayed_headers
 
 Json = dict[str, Any]
 RESPONSES = "responses"

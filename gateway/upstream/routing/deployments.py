@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import quote
 
-from gateway.core.config.fields import UpstreamTimeouts
 from gateway.core.config.litellm_names import ROUTER_PARAMETERS
 from gateway.core.config.model_list import ModelEntry
+from gateway.core.config.settings_fields import UpstreamTimeouts
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.routing.providers import AZURE, THROUGH_LITELLM, origin_of
 

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Literal
 
 from gateway.core import jsons
-from gateway.core.config.routing import RoutingSettings
+from gateway.core.config.routing_settings import RoutingSettings
 from gateway.core.errors import ContextLengthExceeded, GatewayError, UpstreamOverflow, UpstreamRefused
 from gateway.upstream.openai.error_bodies import error_object
 from gateway.upstream.routing.retries import helps

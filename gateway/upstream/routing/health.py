@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from gateway.core.config.routing import RoutingSettings
+from gateway.core.config.routing_settings import RoutingSettings
 from gateway.core.errors import UpstreamRefused
 from gateway.core.instrumentation import logs
 from gateway.core.ports import Clock
 from gateway.core.types.chat import ModelDeployment
 from gateway.core.types.routing import RoutingAttempt
 from gateway.upstream.routing.choice import DeploymentRank
-from gateway.upstream.routing.faults import DeploymentFault, fault_of
+from gateway.upstream.routing.deployment_faults import DeploymentFault, fault_of
 from gateway.upstream.routing.groups import GroupMember
 
 # How much there was of something within the last minute, in three numbers.

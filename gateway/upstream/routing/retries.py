@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from gateway.core.config.routing import RoutingSettings
+from gateway.core.config.routing_settings import RoutingSettings
 from gateway.core.errors import GatewayError, UpstreamAuth, UpstreamError, UpstreamOverflow, UpstreamRefused
-from gateway.upstream.openai.faults import waited_for
-from gateway.upstream.routing.faults import SPENT
+from gateway.upstream.openai.provider_faults import waited_for
+from gateway.upstream.routing.deployment_faults import SPENT
 
 Where = Literal["anywhere", "elsewhere", "nowhere"]
 MAX_DOUBLINGS = 20

@@ -2,8 +2,15 @@
 
 import pytest
 
-from gateway.api.passthrough.rules import RelayPattern, headers_down, headers_up, is_plain_path, named_calls, query_up
-from gateway.billing.passthrough import ENDPOINTS
+from gateway.api.passthrough.relay_rules import (
+    RelayPattern,
+    headers_down,
+    headers_up,
+    is_plain_path,
+    named_calls,
+    query_up,
+)
+from gateway.billing.relayed_usage import ENDPOINTS
 
 FITS = [
     ("POST /v1/batches", "POST", "/v1/batches", True),

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.api.auth import UNKNOWN
-from gateway.api.request.repeats import identify, keyed
+from gateway.api.request.keyed_request import identify, keyed
 from gateway.api.server.receiving import LARGE_BODY
 from gateway.core.errors import InvalidRequest, StorageUnavailable
 from gateway.core.types.turn import RequestIdentity

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.ui.request import (
+from gateway.api.ui.request_page import (
     AROUND_CHARS,
     LINE_CHARS,
     MARKED_CHARS,
@@ -15,9 +15,9 @@ from gateway.api.ui.request import (
     marked,
     shown_messages,
 )
-from gateway.inspection.artifacts import ExplainedArtifact
-from gateway.inspection.lines import DiffLine, LineDiff
-from gateway.inspection.messages import MessageChange, compared
+from gateway.inspection.explained_artifacts import ExplainedArtifact
+from gateway.inspection.line_diff import DiffLine, LineDiff
+from gateway.inspection.message_changes import MessageChange, compared
 from gateway.inspection.passages import ShownPassages
 
 

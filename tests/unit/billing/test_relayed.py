@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.billing.ledger_verification import repriced
-from gateway.billing.passthrough import ENDPOINTS, chat_usage, input_tokens, price_relayed, units_of
+from gateway.billing.relayed_usage import ENDPOINTS, chat_usage, input_tokens, price_relayed, units_of
 from gateway.core import jsons
 from gateway.core.types.bill import CallCost
 from gateway.upstream.routing.catalogue import ModelCatalogue

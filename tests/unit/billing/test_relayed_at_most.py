@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.billing.passthrough import most_price, most_usage
+from gateway.billing.relayed_usage import most_price, most_usage
 
 TEXT = {"input_cost_per_token": Decimal(1), "output_cost_per_token": Decimal(10)}
 WORDS = "one two three"

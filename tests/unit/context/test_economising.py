@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.context.report import BuiltContext
-from gateway.context.window.budget import PromptBudget
+from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core.types.chat import ContextOptions, ModelFacts
 from gateway.core.types.conversation import ConversationHistory
 from gateway.core.types.economy import BranchCosts

@@ -9,7 +9,7 @@ from gateway.core.config.settings import CacheSettings
 from gateway.core.types.chat import ModelFacts, RequestCaller, StoredFile
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.documents.file_reader import FileReader
-from gateway.storage.cache.memory import open_cache
+from gateway.storage.cache.memory_cache import open_cache
 
 
 class Kept:

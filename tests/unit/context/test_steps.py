@@ -9,14 +9,14 @@ import pytest
 
 from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.budget import PromptBudget
+from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings, ContextSettings, Settings
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, EarlierMessages, new_message
 from gateway.documents.file_reader import FileReader
-from gateway.storage.cache.memory import open_cache
+from gateway.storage.cache.memory_cache import open_cache
 from tests.support.documents import file_part, keeper, pdf, prose
 from tests.unit.making import FACTS, assistant, chat, stored, tool, user
 

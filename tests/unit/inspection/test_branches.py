@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.core.types.outline import ConversationOutline, OutlinedMessage, OutlinedReplay
 from gateway.core.types.turn import LedgerEntry
-from gateway.inspection.conversation import CHOICE, EDITED, FAILED, REPLAYED, branch_of, branch_runs
-from gateway.inspection.past_turns import turns_of
-from gateway.inspection.window import window_bar
+from gateway.inspection.explained_conversation import CHOICE, EDITED, FAILED, REPLAYED, branch_of, branch_runs
+from gateway.inspection.rebuilt_turns import turns_of
+from gateway.inspection.window_bar import window_bar
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

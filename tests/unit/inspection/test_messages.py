@@ -6,7 +6,7 @@ from typing import Any
 from gateway.core.ids import artifact_id
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.past_turns import INSTRUCTION, MEMORY, ConversationPath, PastRequest, PathMessage, SentMessages
-from gateway.inspection.messages import counted, message_changes
+from gateway.inspection.message_changes import counted, message_changes
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.config.auth_settings import ApiKey
-from gateway.core.config.files import REFERENCE
+from gateway.core.config.config_file import REFERENCE
 from gateway.core.config.litellm import move_in
 from gateway.core.config.loading import ConfigurationError, load_settings
 from gateway.core.config.settings import Settings

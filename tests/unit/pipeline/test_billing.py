@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.context.report import BuiltContext
-from gateway.context.window.budget import PromptBudget
+from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core.errors import GatewayError, UpstreamTimeout, UpstreamUnreachable
 from gateway.core.types.bill import CallCost, ContextUtilizationMetadata, InternalCall
 from gateway.core.types.chat import ModelDeployment, ModelFacts

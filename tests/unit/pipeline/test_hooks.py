@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.context.window.budget import PromptBudget
+from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core import jsons
 from gateway.core.config.settings import Settings, StorageSettings
 from gateway.core.errors import GatewayError, UpstreamRefused, UpstreamTimeout

@@ -17,7 +17,7 @@ import pytest
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.core.clock import SystemClock
 from gateway.core.config.guards import GuardEntry
-from gateway.core.config.routing import RoutingSettings
+from gateway.core.config.routing_settings import RoutingSettings
 from gateway.core.config.settings import Settings, StorageSettings
 from gateway.core.errors import (
     ContentRefused,
@@ -34,8 +34,8 @@ from gateway.core.types.recall import NAME
 from gateway.core.types.turn import LedgerEntry, OpenCallRow, TurnCommit
 from gateway.core.types.upstream import UpstreamRequest
 from gateway.pipeline.guards.api import GuardedCall, Said, Verdict
-from gateway.pipeline.guards.chain import GuardChain, RunningGuard
-from gateway.pipeline.guards.upstream import GuardCheckpoint, GuardedUpstream
+from gateway.pipeline.guards.guard_chain import GuardChain, RunningGuard
+from gateway.pipeline.guards.guarded_calls import GuardCheckpoint, GuardedUpstream
 from gateway.pipeline.pipeline import WholeCompletion
 from gateway.pipeline.stages import PausedRequest, SettledRequest, not_paused
 from gateway.pipeline.streaming import Chunks

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context.artifacts.compaction import compact
+from gateway.context.artifacts.lossless_compaction import compact
 from gateway.core.types.frames import Form
 from gateway.pipeline.ranges import MessageTexts, RangeFinder, UnsayableForm, form_said, parts_said
 

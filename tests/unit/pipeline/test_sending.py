@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.context.window.budget import PromptBudget
+from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core.clock import SystemClock
-from gateway.core.config.routing import RoutingSettings
+from gateway.core.config.routing_settings import RoutingSettings
 from gateway.core.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamTimeout, UpstreamUnreachable
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.types.bill import CallCost

@@ -8,7 +8,7 @@ from gateway.core.types.relevance import RelevanceQuery, SearchedSource
 from gateway.retrieval import corpus
 from gateway.retrieval.corpus import ContentIndex
 from gateway.retrieval.index_cache import ContentIndexes, IndexedCache, PassageFinder
-from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.cache.memory_cache import MemoryCache
 
 LONG = "\n\n".join(f"Part {n}: the keeper of lamp {n} is Name{n}, " + "as is well known. " * 20 for n in range(20))
 SOURCES = [

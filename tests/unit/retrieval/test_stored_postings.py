@@ -10,8 +10,8 @@ from gateway.core.types.regions import REGION_CHARS, RegionPlace, joined, region
 from gateway.retrieval.named_places import named_places
 from gateway.retrieval.stored.placed import regions_named
 from gateway.retrieval.stored.postings import SEGMENT_REGIONS, PostingBucket, bucket_of, segment
-from gateway.retrieval.stored.process import SegmentMaker
 from gateway.retrieval.stored.read import HEAD_REGIONS, IndexedDocument, best_regions, buckets_of, wanted_terms
+from gateway.retrieval.stored.segment_process import SegmentMaker
 from gateway.retrieval.terms import TermLexicon
 
 WORDS = ["harbour", "tide", "rope", "anchor", "gull", "mast", "deck", "hull", "storm", "chart", "bell", "lantern"]

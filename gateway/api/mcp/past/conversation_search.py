@@ -19,7 +19,7 @@ from gateway.pipeline.features.entity_memory import ranked, search_of
 from gateway.retrieval.index_cache import PassageFinder
 from gateway.storage.conversations.attachments import content_id_of
 from gateway.storage.conversations.texts import PastTexts
-from gateway.storage.entities.memory import EntityStore
+from gateway.storage.entities.entity_store import EntityStore
 
 # Ranks what was read of conversations by a query: one corpus of what was said, of tool results and of documents.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.errors import InvalidRequest
-from gateway.core.formats.anthropic.turns import THOUGHTS, as_turns
+from gateway.core.formats.anthropic.alternating_roles import THOUGHTS, as_turns
 from gateway.core.types.items import ANTHROPIC_BLOCKS, BREAKPOINT, SIGNED
 
 Json = dict[str, Any]

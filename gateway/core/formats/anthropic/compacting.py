@@ -7,7 +7,7 @@ stands for: a place in a stored conversation, or that extract. A block of anothe
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gateway.core.formats.compaction import CompactionMark, CompactionSealer, as_message, is_compacted
+from gateway.core.formats.compaction_items import CompactionMark, CompactionSealer, as_message, is_compacted
 from gateway.core.types.conversation import INSTRUCTION_ROLES
 
 Json = dict[str, Any]

@@ -9,8 +9,8 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.errors import invalid, missing
 from gateway.core.formats.anthropic.compacting import COVERED, CompactedMessages
-from gateway.core.formats.anthropic.content import MessageReader, MessageSource
 from gateway.core.formats.anthropic.edits import edits_of
+from gateway.core.formats.anthropic.message_reader import MessageReader, MessageSource
 from gateway.core.types.chat import NativeRequest
 from gateway.core.types.items import ANTHROPIC_BLOCK, named_file, part_at
 

@@ -6,7 +6,7 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.formats.anthropic.compacting import with_iterations
 from gateway.core.formats.anthropic.edits import applied
-from gateway.core.formats.anthropic.receiving import arguments_of
+from gateway.core.formats.anthropic.message_completion import arguments_of
 from gateway.core.types.items import ANTHROPIC_BLOCKS
 from gateway.core.types.usage import cache_tokens
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.core.errors import invalid, missing
-from gateway.core.formats.compaction import as_message
-from gateway.core.formats.responses.items import Item, ItemReader, ReadMessage
+from gateway.core.formats.compaction_items import as_message
+from gateway.core.formats.responses.item_reader import Item, ItemReader, ReadMessage
 from gateway.core.types.items import BETWEEN, ITEM_ORDER, item_order, output_parts
 
 STANDING = ("item_reference", "compaction", "compaction_trigger")

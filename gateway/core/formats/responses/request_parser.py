@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from gateway.core.errors import InvalidRequest, invalid, missing
 from gateway.core.formats.responses.input import read_input
-from gateway.core.formats.responses.items import ReadMessage, filled, tool_name
+from gateway.core.formats.responses.item_reader import ReadMessage, filled, tool_name
 from gateway.core.formats.responses.namespaces import NAMESPACE, joined
-from gateway.core.formats.responses.sending import INSTRUCTIONS
+from gateway.core.formats.responses.response_request import INSTRUCTIONS
 from gateway.core.types.chat import NativeRequest
 from gateway.core.types.items import named_file, part_at
 from gateway.core.types.typed_tools import (

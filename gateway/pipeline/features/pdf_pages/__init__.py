@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from gateway.context.hooks import ContextHooks
+from gateway.context.context_hooks import ContextHooks
 from gateway.pipeline.features.pdf_pages.choosing import shown_pages
 from gateway.pipeline.features.pdf_pages.cutting import PageCutter
-from gateway.pipeline.features.pdf_pages.kept import with_kept_pages
+from gateway.pipeline.features.pdf_pages.kept_pages import with_kept_pages
 
 __all__ = ["PageCutter", "build"]
 

@@ -20,7 +20,7 @@ from gateway.core.types.relevance import Relevance
 from gateway.core.types.window import ShownPages, WindowInputs
 from gateway.documents.document import DocumentFile, Reading
 from gateway.pipeline.features.pdf_pages.cutting import PageCutter, reference
-from gateway.pipeline.features.pdf_pages.kept import attached_file, note_cut, read_pdf
+from gateway.pipeline.features.pdf_pages.kept_pages import attached_file, note_cut, read_pdf
 from gateway.retrieval.named_places import named_places
 
 Part = dict[str, Any]

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.context.internal_models.budget import CallBudget
-from gateway.context.internal_models.calls import InternalModels, OpenBill
+from gateway.context.internal_models.call_budget import CallBudget
+from gateway.context.internal_models.internal_calls import InternalModels, OpenBill
 from gateway.context.planning.processor import ModelConfig
 from gateway.context.planning.summaries import ArtifactSummarizer
 from gateway.context.planning.summary_cache import SummaryCache

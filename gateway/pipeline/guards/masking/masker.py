@@ -12,8 +12,8 @@ from gateway.core.tasks import offload_if
 from gateway.core.types.items import ANTHROPIC_BLOCKS, SIGNED
 from gateway.core.types.upstream import UpstreamRequest
 from gateway.pipeline.guards.masking.finding import RuleFinder
+from gateway.pipeline.guards.masking.placeholders import PlaceholderMap
 from gateway.pipeline.guards.masking.rules import rules_of
-from gateway.pipeline.guards.masking.vault import PlaceholderMap
 
 # Masks what people and models wrote in the body of a call, in the order in which it stands there.
 #

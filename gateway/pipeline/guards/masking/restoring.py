@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.core.types.items import ITEM_ORDER
-from gateway.pipeline.guards.masking.vault import DIGEST_CHARS, PlaceholderMap
+from gateway.pipeline.guards.masking.placeholders import DIGEST_CHARS, PlaceholderMap
 
 Json = dict[str, Any]
 KIND = r"[A-Z][A-Z0-9_]{0,15}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.core.config.files import ConfigurationError
+from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.guards import MaskingSettings
 
 # Whether what looks like a number of a card, an account or an address is one.

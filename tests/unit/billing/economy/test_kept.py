@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.billing.economy.kept import EDITED_WITHIN, READ_WITHIN, ToolUse, kept_results
+from gateway.billing.economy.kept_results import EDITED_WITHIN, READ_WITHIN, ToolUse, kept_results
 
 
 def use(index: int, tool: str, age: int, size: int = 1000, **arguments: str) -> ToolUse:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from gateway.billing.economy.meter import metered
 from gateway.billing.economy.rates import CacheRates, cache_rates
-from gateway.billing.economy.sums import metered
 from gateway.core.types.bill import LeftOutTokens
 from gateway.core.types.economy import BranchCosts, EconomyNote
 

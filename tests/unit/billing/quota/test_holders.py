@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.billing.quota.costs import most_output
+from gateway.billing.quota.call_costs import most_output
 from gateway.billing.quota.gate import account_of, applying, has_own, period_of
 from gateway.core.config.allowances import LimitSettings, Period, RateLimits, SpendBudget
 from gateway.core.types.allowed import AdmissionRequest, LimitHolder, picousd

@@ -15,10 +15,10 @@ from gateway.billing.quota.budgets import BudgetAccounts, NotLeft
 from gateway.billing.quota.gate import Quota, account_of
 from gateway.core.config.allowances import LimitSettings
 from gateway.core.errors import RateLimitExceeded, StorageUnavailable
-from gateway.core.instrumentation.hooks import TelemetryHooks
 from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types.allowed import LEASE_SECONDS, AccountLease, AdmissionRequest, LimitHolder, SpendingAccount
-from gateway.storage.quota.budgets import granted
+from gateway.storage.quota.budget_rows import granted
 from gateway.storage.quota.local import LocalRates
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)

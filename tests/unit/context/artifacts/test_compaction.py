@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.context.artifacts.compaction import compact
+from gateway.context.artifacts.lossless_compaction import compact
 from tests.support.growth import is_linear
 
 

@@ -8,7 +8,7 @@ from gateway.core.types.artifacts import cache_group
 from gateway.core.types.chat import RequestCaller, StoredFile
 from gateway.core.types.conversation import ConversationMessage
 from gateway.documents.file_reader import DELETED, ArrivedMessages, FileReader
-from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.cache.memory_cache import MemoryCache
 
 OWNER = RequestCaller("t")
 NAMED = ConversationMessage("user", {"role": "user", "content": [{"type": "file", "file": {"file_id": "file-a"}}]})

@@ -14,8 +14,8 @@ from gateway.context.artifacts.steps_as_text import steps_as_text
 from gateway.context.assembly.messages import without_items
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.report import BuiltContext
-from gateway.context.window.budget import PromptBudget
-from gateway.conversations.frames import for_origin
+from gateway.context.window.prompt_budget import PromptBudget
+from gateway.conversations.frozen_frames import for_origin
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types.chat import ModelDeployment
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, new_message

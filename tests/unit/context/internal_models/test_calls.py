@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.billing.cost import price_internal
-from gateway.context.internal_models.budget import CallBudget
-from gateway.context.internal_models.calls import (
+from gateway.context.internal_models.call_budget import CallBudget
+from gateway.context.internal_models.internal_calls import (
     COUNTED_CHARS,
     THINKING_TOKENS,
     BilledModel,
@@ -28,7 +28,7 @@ from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, ModelFacts, RequestCaller, StreamOpener
 from gateway.core.types.internal import InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.upstream import CallScope, UpstreamRequest
-from gateway.upstream.openai import faults
+from gateway.upstream.openai import provider_faults as faults
 from gateway.upstream.routing.router import ConfiguredRouter
 
 PRIMARY = ModelDeployment("gpt-4o", "gpt-4o", "openai/gpt-4o", "http://127.0.0.1:9/v1", "sk", operator_key=False)

@@ -18,7 +18,7 @@ from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ContextGoal
 from gateway.core.types.artifacts import ProcessingStrategy as Strategy
 from gateway.core.types.internal import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
-from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.cache.memory_cache import MemoryCache
 
 SECONDS = 30.0
 PROCESSOR = ArtifactProcessor(ContextSettings())

@@ -9,7 +9,7 @@ from gateway.billing.metadata import response_metadata
 from gateway.context.planning.decision import without_standing
 from gateway.context.planning.record import WindowContents, records_of, reduced_of, strategy_of
 from gateway.context.report import BuiltContext
-from gateway.conversations.frames import as_frozen
+from gateway.conversations.frozen_frames import as_frozen
 from gateway.core.types.bill import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata
 from gateway.core.types.conversation import ConversationHistory
 from gateway.core.types.frames import body_of, frame_of

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.context.planning.cooldown import REST, PlannerCooldown
 from gateway.core.config.settings import CacheSettings
-from gateway.storage.cache.memory import open_cache
+from gateway.storage.cache.memory_cache import open_cache
 
 
 class Clock:

@@ -9,7 +9,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.ports import Clock
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.internal import OverBudget
-from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.cache.memory_cache import MemoryCache
 from tests.support.hand_clock import HandClock
 
 SECRET = b"s" * 32

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from gateway.context.tokens.calibration import ModelMargins, keep_calibrated, key_of
+from gateway.context.tokens.model_margins import ModelMargins, keep_calibrated, key_of
 from gateway.core.clock import SystemClock
 from gateway.core.errors import StorageUnavailable
 from gateway.core.types.calibration import MAX_SMALL, ModelCalibration, PromptReport

@@ -4,7 +4,7 @@ import re
 from html import escape
 from typing import Any
 
-from gateway.context.artifacts.compaction import compact
+from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.report import BuiltContext
 from gateway.core.types.artifacts import Artifact
 from gateway.retrieval.chunks.split import passages

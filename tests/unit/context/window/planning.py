@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.context.artifacts.collect import documents_in_messages, extract_artifacts_from_messages, unique_ids
-from gateway.context.artifacts.compaction import compact
+from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.assembly.block import worded
 from gateway.context.assembly.messages import assemble
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.budget import SelectionLimits
 from gateway.context.window.counting import PromptCounter
 from gateway.context.window.fit import fit
 from gateway.context.window.fitting import FittingSteps
+from gateway.context.window.prompt_budget import SelectionLimits
 from gateway.core.types.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ProcessingStrategy
 from gateway.core.types.conversation import new_message
 from gateway.core.types.window import PackedWindow, PlanToFollow, WindowInputs

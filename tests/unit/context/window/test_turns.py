@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.context.report import BuiltContext
-from gateway.context.window.budget import TurnBound
+from gateway.context.window.prompt_budget import TurnBound
 from gateway.context.window.turns import bounded
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types.conversation import ConversationHistory, new_message

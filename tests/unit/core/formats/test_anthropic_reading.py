@@ -9,7 +9,7 @@ from gateway.api.fields import renamed
 from gateway.context.assembly.translated import as_upstream_takes, with_marks
 from gateway.core.errors import ContextLengthExceeded, InvalidRequest, UpstreamRefused, overflow_text
 from gateway.core.formats.anthropic.edits import edits_of, limit_of, thinking_turns, without_old_thoughts
-from gateway.core.formats.anthropic.faults import error_body
+from gateway.core.formats.anthropic.error_shape import error_body
 from gateway.core.formats.anthropic.request_parser import MessagesReading, read_request
 from gateway.core.types.chat import CacheMark, ModelDeployment
 from tests.unit.making import chat

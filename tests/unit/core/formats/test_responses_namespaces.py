@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import InvalidRequest
-from gateway.core.formats.responses.events import ResponseEvents
 from gateway.core.formats.responses.namespaces import MAX_NAME, joined
 from gateway.core.formats.responses.request_parser import read_request
+from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.formats.responses.serializer import response_of
 
 CLOSE = {"type": "function", "name": "close", "parameters": {"type": "object"}, "strict": False}

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.core.formats.responses.events import ResponseEvents
 from gateway.core.formats.responses.request_parser import read_request
+from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.formats.responses.serializer import echo, response_of
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.types.conversation import ConversationMessage

@@ -7,7 +7,12 @@ import pytest
 
 from gateway.core.types.places import TextPlaces, marker, sheet_marker
 from gateway.core.types.regions import joined, place_and_line, regions_of
-from gateway.pipeline.features.citations.window import MAX_CITATIONS, PASSAGE_CHARS, SentArtifact, citations_of
+from gateway.pipeline.features.citations.answer_citations import (
+    MAX_CITATIONS,
+    PASSAGE_CHARS,
+    SentArtifact,
+    citations_of,
+)
 from tests.support.growth import is_linear
 
 ID, OTHER = "art_0123456789abcdef", "art_fedcba9876543210"

@@ -9,7 +9,7 @@ from gateway.core.types.chat import ModelFacts, RequestCaller
 from gateway.documents.document import DocumentFile, PageFacts, Reading
 from gateway.documents.file_reader import FileReader
 from gateway.pipeline.features.pdf_pages import choosing
-from gateway.storage.cache.memory import open_cache
+from gateway.storage.cache.memory_cache import open_cache
 
 MOST = 4
 """Pages of one question."""

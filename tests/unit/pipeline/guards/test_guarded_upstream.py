@@ -12,9 +12,9 @@ from gateway.core.errors import ContentRefused
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, RequestCaller
 from gateway.core.types.upstream import CallScope, UpstreamRequest
 from gateway.pipeline.guards.api import GuardedCall, Said, Verdict
-from gateway.pipeline.guards.chain import GuardChain, RunningGuard
+from gateway.pipeline.guards.guard_chain import GuardChain, RunningGuard
+from gateway.pipeline.guards.guarded_calls import GuardCheckpoint, GuardedEmbedder, GuardedUpstream
 from gateway.pipeline.guards.masking.masker import TenantMasker
-from gateway.pipeline.guards.upstream import GuardCheckpoint, GuardedEmbedder, GuardedUpstream
 from tests.support.hand_clock import HandClock
 from tests.unit.pipeline.guards.values import SECRET
 from tests.unit.retrieval.embeddings.fakes import Scripted

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.config.files import ConfigurationError
+from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.guards import RULES, MaskingSettings
 from gateway.pipeline.guards.masking.finding import RuleFinder
+from gateway.pipeline.guards.masking.placeholders import PLACEHOLDER, PlaceholderMap
 from gateway.pipeline.guards.masking.rules import BUILT_IN, IBAN_LENGTHS, iban_length, rules_of
-from gateway.pipeline.guards.masking.vault import PLACEHOLDER, PlaceholderMap
 from tests.unit.pipeline.guards.values import SECRET, VALUES, vault
 
 LEFT_ALONE = [

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gateway.billing.cost import price_internal, total_cost
 from gateway.billing.ledger_verification import repriced
-from gateway.context.tokens.calibration import ModelMargins
 from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.tokens.model_margins import ModelMargins
 from gateway.core import jsons
 from gateway.core.config.guards import MaskingSettings
 from gateway.core.types.chat import ModelFacts

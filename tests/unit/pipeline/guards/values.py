@@ -2,8 +2,8 @@
 
 from gateway.core.config.guards import MaskingSettings
 from gateway.pipeline.guards.masking.finding import RuleFinder
+from gateway.pipeline.guards.masking.placeholders import PlaceholderMap
 from gateway.pipeline.guards.masking.rules import rules_of
-from gateway.pipeline.guards.masking.vault import PlaceholderMap
 
 SECRET = b"s" * 32
 FINDER = RuleFinder(rules_of(MaskingSettings()))

@@ -4,9 +4,9 @@ import asyncio
 
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.chat import RequestCaller
-from gateway.retrieval.embeddings.background import BackgroundEmbedding, PendingVectors
+from gateway.retrieval.embeddings.background_embedding import BackgroundEmbedding, PendingVectors
 from gateway.retrieval.embeddings.search import key_of
-from gateway.storage.cache.memory import MemoryCache
+from gateway.storage.cache.memory_cache import MemoryCache
 from tests.support.hand_clock import HandClock
 from tests.unit.retrieval.embeddings.fakes import Scripted, texts
 

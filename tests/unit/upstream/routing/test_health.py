@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.config.model_list import ModelEntry
-from gateway.core.config.routing import RoutingSettings
+from gateway.core.config.routing_settings import RoutingSettings
 from gateway.core.errors import (
     ContextLengthExceeded,
     InternalError,
@@ -20,7 +20,7 @@ from gateway.core.errors import (
     UpstreamUnreachable,
 )
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.routing.faults import DeploymentFault, fault_of
+from gateway.upstream.routing.deployment_faults import DeploymentFault, fault_of
 from gateway.upstream.routing.groups import GroupMember
 from gateway.upstream.routing.health import DeploymentWatch, HealthWatch, SlidingMinute
 from tests.support.hand_clock import HandClock

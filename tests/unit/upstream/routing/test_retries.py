@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.config.routing import RoutingSettings
+from gateway.core.config.routing_settings import RoutingSettings
 from gateway.core.errors import (
     ContextLengthExceeded,
     GatewayError,

@@ -1,0 +1,125 @@
+"""`/v1/conversations/{id}/memory…` and `/v1/memory…`: things, listed, searched, noted and deleted (guarantee
+§11.17)."""
+
+from typing import Any
+
+from gateway.api.api_call import ApiCall, MethodEndpoint
+from gateway.api.auth import ANONYMOUS, KeyAuthenticator
+from gateway.api.fields import invalid
+from gateway.api.pagination import check_named, limit_of, listed, newest_first
+from gateway.api.request.remembered_entities import as_memory, things_in
+from gateway.api.request.validation import CONVERSATION_ID
+from gateway.core.errors import MemoryNotFound, Unauthorized
+from gateway.core.types.entities import MemoryEntity, ThingQuery
+from gateway.pipeline.features.entity_memory import ranked, search_of
+from gateway.storage.entities.entity_store import EntityStore
+
+MAX_QUERY_CHARS = 1000
+THING_FIELDS = ("type", "id", "name", "aliases", "action")
+
+
+def as_conversation_of(thing: MemoryEntity) -> dict[str, Any]:
+    """A conversation that is about a thing, with what was done with it there last."""
+    return {
+        "id": thing.conversation_id,
+        "object": "memory.conversation",
+        "memory_id": thing.memory_id,
+        "action": thing.action,
+        "times": thing.times,
+        "mentioned_at": int(thing.mentioned_at.timestamp()),
+    }
+
+
+class MemoryEndpoints:
+    """The endpoints: `of_conversation` and `one_of_conversation`, `conversations` of a thing, `all` and `one`."""
+
+    def __init__(self, memory: EntityStore, auth: KeyAuthenticator, max_body_bytes: int, days: float | None) -> None:
+        self._memory = memory
+        self._days = days
+        self.of_conversation = MethodEndpoint(auth, max_body_bytes, {"GET": self._list, "POST": self._note})
+        self.one_of_conversation = MethodEndpoint(auth, 0, {"GET": self._find_here, "DELETE": self._delete_here})
+        self.conversations = MethodEndpoint(auth, 0, {"GET": self._conversations})
+        self.all = MethodEndpoint(auth, 0, {"GET": self._list_all})
+        self.one = MethodEndpoint(auth, 0, {"GET": self._find, "DELETE": self._delete})
+
+    async def _list(self, call: ApiCall) -> dict[str, Any]:
+        place = call.conversation_id
+        if call.query.get("query") is not None:
+            await self._memory.require(call.tenant, place)
+            return await self._found(call, place)
+        page = await self._memory.page(call.tenant, _page_of(call, place), place)
+        return listed([as_memory(each) for each in page.found], has_more=page.has_more)
+
+    async def _list_all(self, call: ApiCall) -> dict[str, Any]:
+        check_named(call.query, "user")
+        user = call.query.get("user")
+        if call.tenant == ANONYMOUS and user is None:  # all callers without a key are one tenant
+            raise invalid("user", "is required without an API key")
+        place = await self._memory.place_of(call.tenant, user) if user is not None else None
+        if call.query.get("query") is not None:
+            return await self._found(call, place)
+        page = await self._memory.page(call.tenant, _page_of(call, place))
+        return listed([as_memory(each) for each in page.found], has_more=page.has_more)
+
+    async def _found(self, call: ApiCall, place: str | None) -> dict[str, Any]:
+        """The best of what a search finds: a search has one page."""
+        check_named(call.query, "query")
+        query, limit = call.query["query"], limit_of(call.query)
+        if len(query) > MAX_QUERY_CHARS:
+            raise invalid("query", f"must have at most {MAX_QUERY_CHARS} characters")
+        for name in ("after", "type"):
+            if name in call.query:
+                raise invalid(name, "is for lists; a search has one page, of things of all types")
+        found = await self._memory.search(call.tenant, place, search_of(query), limit)
+        return listed([as_memory(each) for each in ranked(query, found)], has_more=False)
+
+    async def _note(self, call: ApiCall) -> dict[str, Any]:
+        place = call.conversation_id
+        notes, user = things_in(await call.body(*THING_FIELDS, "remember", "scope", "user"))
+        made = await self._memory.note(call.tenant, place, notes, user, self._days)
+        return listed([as_memory(each) for each in made], has_more=False)
+
+    async def _find_here(self, call: ApiCall) -> dict[str, Any]:
+        return as_memory(await self._memory.one(call.tenant, _name(call), call.conversation_id))
+
+    async def _find(self, call: ApiCall) -> dict[str, Any]:
+        return as_memory(await self._memory.one(call.tenant, _name(call)))
+
+    async def _delete_here(self, call: ApiCall) -> dict[str, Any]:
+        return await self._deleted(call, call.conversation_id)
+
+    async def _delete(self, call: ApiCall) -> dict[str, Any]:
+        return await self._deleted(call, None)
+
+    async def _deleted(self, call: ApiCall, place: str | None) -> dict[str, Any]:
+        await self._memory.delete(call.tenant, _name(call), place, call.actor)
+        return {"id": _name(call), "object": "memory.thing.deleted", "deleted": True}
+
+    async def _conversations(self, call: ApiCall) -> dict[str, Any]:
+        if call.tenant == ANONYMOUS:  # the ids of conversations are all that keeps those callers apart
+            raise Unauthorized("An API key is required to list the conversations that are about a thing.")
+        kind, thing_id = call.path["type"], call.path["thing_id"]
+        if "\x00" in kind + thing_id:  # PostgreSQL takes no NUL, and nothing has such a name
+            return listed([], has_more=False)
+        query = _page_of(call)
+        if query.after is not None and not CONVERSATION_ID.match(query.after):
+            raise invalid("after", "must be the id of a conversation")
+        page = await self._memory.conversations(call.tenant, kind, thing_id, query)
+        return listed([as_conversation_of(each) for each in page.found], has_more=page.has_more)
+
+
+def _page_of(call: ApiCall, place: str | None = None) -> ThingQuery:
+    check_named(call.query, "after", "type")
+    after, kind = call.query.get("after"), call.query.get("type")
+    if after is not None and "\x00" in after:
+        raise MemoryNotFound("No such memory.", param="after")
+    if kind is not None and "\x00" in kind:  # PostgreSQL takes no NUL, and nothing has such a type
+        raise invalid("type", "must be a type of things")
+    return ThingQuery(limit_of(call.query), after, newest_first(call.query, "desc"), place, kind)
+
+
+def _name(call: ApiCall) -> str:
+    name = call.path["memory_id"]
+    if "\x00" in name:  # PostgreSQL takes no NUL, and nothing has such an id
+        raise MemoryNotFound("No such memory.", param="memory_id")
+    return name

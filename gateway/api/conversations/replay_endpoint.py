@@ -1,0 +1,340 @@
+"""`POST /v1/conversations/{id}/replay`: runs turns anew on a branch, told as server-sent events (guarantee §11.18)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from gateway.api.api_call import received
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.conversations.endpoint import as_spent
+from gateway.api.conversations.replay_request import (
+    ReplayField,
+    RequestMaker,
+    asked_for,
+    check_turns,
+    replay_field,
+    turns_asked_for,
+)
+from gateway.api.conversations.turn_endpoints import NOTHING, sum_of
+from gateway.api.request.keyed_request import KeyedRequest, key_digest, keyed
+from gateway.api.request.validation import CONVERSATION_ID
+from gateway.api.server.fast_router import (
+    CLIENT,
+    EVENT_STREAM,
+    STREAM_END,
+    Receive,
+    Scope,
+    Send,
+    answer_headers,
+    event,
+    note_fault,
+    send_json,
+    send_start,
+)
+from gateway.api.server.receiving import json_body, until_disconnect
+from gateway.core import jsons
+from gateway.core.config.settings import Settings
+from gateway.core.errors import (
+    ConversationNotFound,
+    GatewayError,
+    IdempotencyKeyMismatch,
+    ReplayNotFound,
+)
+from gateway.core.ids import new_id
+from gateway.core.ports import Clock
+from gateway.core.types.chat import ChatRequest, RequestCaller, stays
+from gateway.core.types.conversation import BranchPoint
+from gateway.core.types.past_turns import ConversationPath, PastTurn
+from gateway.core.types.records import RequestSpending
+from gateway.core.types.replays import ReplayBegun, ReplayEvent, ReplayRun, ReplayText, ReplayTurnEnd, TurnToReplay
+from gateway.core.types.turn import LedgerEntry
+from gateway.inspection.rebuilt_turns import in_turns, turns_of
+from gateway.pipeline.pipeline import Pipeline
+from gateway.pipeline.replay import ReplayWork, TurnReplayer
+from gateway.pipeline.replayed_requests import is_made_again, single_request, to_replay
+from gateway.storage.conversations.path import PastTurns
+from gateway.storage.conversations.replay_store import ReplayStore
+from gateway.storage.store import ConversationStore
+
+Json = dict[str, Any]
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class ReplayEndpoint:
+    """The endpoint: reads and validates, hands over to the replayer, and sends what it tells."""
+
+    replayer: TurnReplayer
+    pipeline: Pipeline
+    past: PastTurns
+    replays: ReplayStore
+    store: ConversationStore
+    auth: KeyAuthenticator
+    settings: Settings
+    clock: Clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        got = await received(scope, receive, self.auth, self.settings.server.max_body_bytes)
+        conversation_id = scope["path_params"]["conversation_id"]
+        if not CONVERSATION_ID.match(conversation_id):
+            raise ConversationNotFound("No such conversation.", param="conversation_id")
+        scope["gateway"]["conversation_id"] = conversation_id
+        fields = replay_field(json_body(got.raw))
+        client = scope.get(CLIENT)
+        asking = _ReplayCaller(got.caller, conversation_id, stays if client is None else client.has_left)
+        if fields.replay_id is None and (keyed_request := keyed(scope)) is not None:
+            asking = replace(asking, name=await self._named(asking, keyed_request))
+        if fields.dry_run:
+            answer = await until_disconnect(receive, self._estimate(asking, fields))
+            await send_json(send, 200, answer, answer_headers(conversation_id))
+            return
+        stream = _ReplayEvents(scope, send, conversation_id)
+        await until_disconnect(receive, self._run(asking, fields, stream))
+
+    async def _named(self, asking: "_ReplayCaller", request: KeyedRequest) -> str:
+        """The name of the replay that an `Idempotency-Key` stands for: sent again, it goes on with that."""
+        own = jsons.canonical([asking.caller.tenant, asking.conversation_id, request.key]).decode()
+        return f"replay_{key_digest(await self.store.secret(), own).hex()[:48]}"
+
+    async def _known(self, asking: "_ReplayCaller", fields: ReplayField) -> ReplayField:
+        """The same, with the replay that its `Idempotency-Key` began, if it has.
+
+        Raises:
+            IdempotencyKeyMismatch: that was asked for otherwise.
+        """
+        tenant, conversation_id, name = asking.caller.tenant, asking.conversation_id, asking.name
+        known = await self.replays.find_begun(tenant, conversation_id, name) if name is not None else None
+        if known is None:
+            return fields
+        turns = (fields.from_turn or known.from_turn, fields.to_turn or known.to_turn)
+        if known.asked != asked_for(fields) or turns != (known.from_turn, known.to_turn):
+            raise IdempotencyKeyMismatch
+        return fields.model_copy(update={"replay_id": known.replay_id})
+
+    async def _run(self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayEvents") -> None:
+        fields = await self._known(asking, fields)
+        is_new = fields.replay_id is None
+        work = await (self._begun(asking, fields, stream) if is_new else self._resumed(asking, fields, stream))
+        try:
+            done = await self.replayer.run(work)
+            end = await self._end(asking, work.replay, done=done, move_head=bool(fields.move_head))
+        except GatewayError as error:
+            if not stream.begun:
+                raise
+            await stream.fail(error)
+            return
+        finally:
+            if is_new and not stream.begun:  # nobody knows its name
+                self.replayer.forget(work.replay.replay_id)
+        await stream.end(end)
+
+    async def _begun(self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayEvents") -> ReplayWork:
+        """A new replay, as it is stored before anybody is asked."""
+        replay, turns, _ = await self._planned(asking, fields)
+        make = self._maker(asking, replay)
+        self._check(asking, make, turns, replay)
+        await self.replays.begin(asking.caller.tenant, replay)
+        stream.of(replay)
+        return ReplayWork(asking.caller.tenant, replay, turns, make, stream.emit)
+
+    async def _resumed(self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayEvents") -> ReplayWork:
+        """A replay that goes on, taken by this request."""
+        tenant, name = asking.caller.tenant, str(fields.replay_id)
+        known = await self.replays.find(tenant, asking.conversation_id, name)
+        path = in_turns(await self.past.path(tenant, asking.conversation_id, known.source_id))
+        past = turns_of(path)[known.from_turn - 1 : known.to_turn]
+        forgotten = path.forgotten_at
+        if len(past) <= known.to_turn - known.from_turn or (
+            forgotten and known.created_at and forgotten >= known.created_at
+        ):
+            raise ReplayNotFound("Items were deleted since this replay began: begin it anew.", param="replay_id")
+        turns = await self._to_replay(asking, path, past, known)
+        given = {each.tool_call_id: each.content for each in fields.tool_results or ()}
+        replay = await self.replays.take(known)
+        stream.of(replay)
+        return ReplayWork(tenant, replay, turns, self._maker(asking, replay), stream.emit, given)
+
+    async def _planned(
+        self, asking: "_ReplayCaller", fields: ReplayField
+    ) -> tuple[ReplayRun, list[TurnToReplay], ConversationPath]:
+        """A new replay, its turns, and the branch that they are of."""
+        path = in_turns(await self.past.path(asking.caller.tenant, asking.conversation_id))
+        past = turns_asked_for(fields, turns_of(path))
+        source = str(path.messages[-1].message.message_id)
+        numbers = past[0].number, past[-1].number
+        replay = ReplayRun(
+            asking.name or new_id("replay_"), asking.conversation_id, source, *numbers, asked_for(fields)
+        )
+        turns = await self._to_replay(asking, path, past, replay)
+        check_turns(turns, replay.asked)
+        return replay, turns, path
+
+    async def _to_replay(
+        self, asking: "_ReplayCaller", path: ConversationPath, past: Sequence[PastTurn], replay: ReplayRun
+    ) -> list[TurnToReplay]:
+        bills = await self.past.bills(asking.caller.tenant, path, past)
+        return to_replay(path, past, bills, replay.asked)
+
+    def _maker(self, asking: "_ReplayCaller", replay: ReplayRun) -> RequestMaker:
+        return RequestMaker(replay, asking.caller, self.settings, self.clock, asking.has_left)
+
+    def _check(
+        self, asking: "_ReplayCaller", make: RequestMaker, turns: Sequence[TurnToReplay], replay: ReplayRun
+    ) -> None:
+        """Makes each request once, so that what is wrong with one is told before anything is paid for."""
+        for turn in turns:
+            for ask in turn.asks:
+                make(ask, ask.messages, BranchPoint(replay.replay_id, None, turn.number))
+                self.pipeline.check_model(str(ask.model), asking.caller)
+
+    async def _estimate(self, asking: "_ReplayCaller", fields: ReplayField) -> Json:
+        """What the turns would cost if the answers were as they were. Nothing is stored."""
+        tenant = asking.caller.tenant
+        replay, turns, path = await self._planned(asking, fields)
+        make = self._maker(asking, replay)
+        self._check(asking, make, turns, replay)
+        past = turns_of(path)[replay.from_turn - 1 : replay.to_turn]
+        bills = await self.past.bills(tenant, path, past)
+        found = []
+        for turn in past:
+            requests: list[ChatRequest] = []
+            for request in turn.requests:
+                if request.answer is None and not is_made_again(request):
+                    continue  # results that nobody has answered yet
+                ask, behind = single_request(path, request, bills, replay.asked)
+                branch = BranchPoint(replay.replay_id, behind, turn.number, until=ask.until)
+                requests.append(make(ask, ask.messages, branch, dry_run=True))
+            found.append(_estimated(turn.number, await self.replayer.estimate(requests)))
+        return {
+            "object": "conversation.replay.dry_run",
+            "conversation": {"id": asking.conversation_id},
+            "turns": found,
+            "estimated_cost": _range([turn["estimated_cost"] for turn in found]),
+        }
+
+    async def _end(self, asking: "_ReplayCaller", replay: ReplayRun, *, done: bool, move_head: bool) -> Json:
+        """What the replay came to: the figures are those of its branch, earlier runs included."""
+        tenant = asking.caller.tenant
+        now = await self.replays.find(tenant, replay.conversation_id, replay.replay_id)
+        path = in_turns(await self.past.path(tenant, replay.conversation_id, now.at_id or NOTHING))
+        turns = [turn for turn in turns_of(path) if turn.number >= replay.from_turn]
+        bills = await self.past.bills(tenant, path, turns)
+        moved = done and move_head and await self.replays.move_head(now)
+        return {
+            "status": "complete" if done else "needs_tool",
+            "turns": len(turns),
+            "last_message_id": now.at_id,
+            "head": "moved" if moved else "stays",
+            **as_spent(sum_of(bill.spent for bill in bills.values())),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _ReplayCaller:
+    """Who asks, for which conversation, and whether they have left. `name`: that of the replay, where an
+    `Idempotency-Key` stands for one."""
+
+    caller: RequestCaller
+    conversation_id: str
+    has_left: Callable[[], bool]
+    name: str | None = None
+
+
+class _ReplayEvents:
+    """The events of a replay on their way. The status line waits for the first of them."""
+
+    def __init__(self, scope: Scope, send: Send, conversation_id: str) -> None:
+        self._scope = scope
+        self._send = send
+        self._conversation_id = conversation_id
+        self._replay: ReplayRun | None = None
+        self.begun = False
+
+    def of(self, replay: ReplayRun) -> None:
+        """The replay that they are of."""
+        self._replay = replay
+
+    async def emit(self, told: ReplayEvent) -> None:
+        if isinstance(told, ReplayBegun):
+            await self._event({**self._named(), "status": "running"})
+        elif isinstance(told, ReplayText):
+            await self._event({"object": "conversation.replay.delta", "turn": told.turn, "content": told.text})
+        else:
+            await self._event(_as_turn(told))
+
+    async def end(self, figures: Json) -> None:
+        await self._event({**self._named(), **figures})
+        await self._send({"type": "http.response.body", "body": STREAM_END})
+
+    async def fail(self, error: GatewayError) -> None:
+        """An error ends the stream, without `[DONE]` (guarantee §7)."""
+        note_fault(self._scope["gateway"], error)
+        await self._send({"type": "http.response.body", "body": event(error.body())})
+
+    def _named(self) -> Json:
+        found: Json = {"object": "conversation.replay", "conversation": {"id": self._conversation_id}}
+        if self._replay is not None:
+            numbers = {"from_turn": self._replay.from_turn, "to_turn": self._replay.to_turn}
+            found = {"replay_id": self._replay.replay_id, **found, **numbers}
+        return found
+
+    async def _event(self, data: Json) -> None:
+        if not self.begun:
+            self.begun = True
+            await send_start(self._send, 200, {**EVENT_STREAM, **answer_headers(self._conversation_id)})
+        await self._send({"type": "http.response.body", "body": event(data), "more_body": True})
+
+
+def _as_turn(told: ReplayTurnEnd) -> Json:
+    """What became of a turn, with the figures of the requests that this run made for it."""
+    last = told.requests[-1] if told.requests else None
+    found: Json = {
+        "object": "conversation.replay.turn",
+        "turn": told.turn,
+        "status": told.status,
+        "request_id": last.request_id if last is not None else None,
+        "request_ids": [entry.request_id for entry in told.requests],
+        "model": last.model if last is not None else None,
+        "agent": last.metadata.get("agent") if last is not None else None,
+        "message": told.message,
+        **as_spent(sum_of(map(_spent, told.requests))),
+    }
+    return {**found, "calls": list(told.calls)} if told.calls else found
+
+
+def _spent(entry: LedgerEntry) -> RequestSpending:
+    """What one request took, by its bill."""
+    usage, cost = entry.metadata.get("usage") or {}, entry.metadata.get("cost") or {}
+    total, planning = cost.get("total_cost"), cost.get("planning_cost")
+    return RequestSpending(
+        1,
+        int(usage.get("prompt_tokens", 0)),
+        int(usage.get("completion_tokens", 0)),
+        None if total is None else Decimal(total),
+        None if total is None or planning is None else Decimal(planning),
+        estimated=bool(cost.get("estimated")),
+    )
+
+
+def _estimated(number: int, estimates: Sequence[Json]) -> Json:
+    """What one turn would cost, request by request."""
+    requests = [{"model": each["model"], "estimated_cost": each["estimated_cost"]} for each in estimates]
+    return {
+        "turn": number,
+        "requests": requests,
+        "estimated_cost": _range([each["estimated_cost"] for each in estimates]),
+    }
+
+
+def _range(costs: Sequence[Json]) -> Json:
+    """The least and the most together; None as soon as one is not known."""
+    return {name: _sum([each[name] for each in costs]) for name in ("min", "max")}
+
+
+def _sum(values: Sequence[Decimal | None]) -> Decimal | None:
+    total = Decimal(0)
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total

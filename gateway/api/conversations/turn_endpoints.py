@@ -1,0 +1,168 @@
+"""`/v1/conversations/{id}/turns…`: what each turn was sent, why, and what it cost (guarantee §11.11)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gateway.api.api_call import ApiCall, MethodEndpoint
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.conversations.completion_endpoints import as_store_message
+from gateway.api.conversations.endpoint import as_spent
+from gateway.api.pagination import check_named, limit_of, listed, newest_first
+from gateway.billing.ledger_verification import repriced
+from gateway.billing.metadata import with_plan
+from gateway.context.assembly.messages import without_items
+from gateway.core.errors import ItemNotFound, TurnNotFound
+from gateway.core.types.bill import CallCost
+from gateway.core.types.chain import is_step
+from gateway.core.types.past_turns import ConversationPath, PastBill, PastRequest, PastTurn, SentMessages, TurnDetails
+from gateway.core.types.records import RequestSpending
+from gateway.inspection.as_json import WHY
+from gateway.inspection.rebuilt_turns import in_turns, sent_messages, turns_of
+from gateway.storage.conversations.path import PastTurns
+from gateway.storage.conversations.replay_store import ReplayStore
+
+MAX_DIGITS = 9
+NOTHING = "msg_"
+"""No message has this id: a replay of which nothing is done has no turns."""
+EXCLUDED = ("messages_included", "messages_excluded", "tokens_used", "budget_tokens", "breakdown")
+DECIDED = ("strategy", "priority", "relevance_rationale", "summarization_focus", "extraction_query")
+Json = dict[str, Any]
+
+
+class TurnEndpoints:
+    """The endpoints `all` (a page of a branch's turns) and `one`."""
+
+    def __init__(self, past: PastTurns, replays: ReplayStore, auth: KeyAuthenticator) -> None:
+        self._past = past
+        self._replays = replays
+        self.all = MethodEndpoint(auth, 0, {"GET": self._list})
+        self.one = MethodEndpoint(auth, 0, {"GET": self._find})
+
+    async def _list(self, call: ApiCall) -> Json:
+        check_named(call.query, "after")
+        limit, after = limit_of(call.query), call.query.get("after")
+        path = await self._path(call)
+        turns = turns_of(path)
+        if newest_first(call.query, "asc"):
+            turns.reverse()
+        if after is not None:
+            ids = [_id(turn) for turn in turns]
+            if after not in ids:
+                raise ItemNotFound("No such turn in this branch.", param="after")
+            turns = turns[ids.index(after) + 1 :]
+        bills = await self._past.bills(call.tenant, path, turns[:limit])
+        return listed([as_turn(turn, bills) for turn in turns[:limit]], has_more=len(turns) > limit)
+
+    async def _find(self, call: ApiCall) -> Json:
+        path = await self._path(call)
+        turns = turns_of(path)
+        turn = turns[_number(call.path["number"], len(turns)) - 1]
+        details = await self._past.details(call.tenant, path, turn)
+        messages = [as_store_message(str(each.message.message_id), each.message.body) for each in turn.messages]
+        requests = [as_request(path, request, details) for request in turn.answered]
+        named = {"conversation": {"id": path.conversation_id}, "messages": messages, "requests": requests}
+        return {**as_turn(turn, details.bills), **named}
+
+    async def _path(self, call: ApiCall) -> ConversationPath:
+        """The current branch, or that of the replay which is named."""
+        check_named(call.query, "replay_id")
+        name, last = call.query.get("replay_id"), None
+        if name is not None:
+            replay = await self._replays.find(call.tenant, call.conversation_id, name)
+            last = replay.at_id or NOTHING
+        return in_turns(await self._past.path(call.tenant, call.conversation_id, last))
+
+
+def _number(text: str, most: int) -> int:
+    """
+    Raises:
+        TurnNotFound: there is no such turn.
+    """
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else 0
+    if not 1 <= number <= most:
+        known = f"it has {most}, counted from 1" if most else "it has none"
+        raise TurnNotFound(f"No such turn in this branch: {known}.", param="number")
+    return number
+
+
+def as_turn(turn: PastTurn, bills: Mapping[str, PastBill]) -> Json:
+    """A turn without its messages. `cost` is that of its requests on this branch."""
+    first, last = turn.messages[0].message, turn.messages[-1].message
+    known = [bills[request.request_id] for request in turn.answered if request.request_id in bills]
+    return {
+        "id": _id(turn),
+        "object": "conversation.turn",
+        "number": turn.number,
+        "status": last.status if last.role == "assistant" and not is_step(last.body) else "unanswered",
+        "created_at": int(first.created_at.timestamp()) if first.created_at else None,
+        "request_ids": [request.request_id for request in turn.answered],
+        "models": list(dict.fromkeys(bill.completion.ledger.model for bill in known)),
+        "agents": list(dict.fromkeys(each.message.agent for each in turn.messages if each.message.agent)),
+        **as_spent(sum_of(bill.spent for bill in known)),
+    }
+
+
+def as_request(path: ConversationPath, request: PastRequest, details: TurnDetails) -> Json:
+    """One request of a turn: what it forwarded, why, and its bill."""
+    bill = details.bills.get(request.request_id)
+    entry = bill.completion.ledger if bill is not None else None
+    sent = sent_messages(path, request, entry, details.frames.get(request.request_id), without_items)
+    found = {"request_id": request.request_id, **_sent(sent)}
+    if bill is None or entry is None:
+        return {**found, "why": None, "usage": None, "cost": None}
+    metadata = with_plan(entry.metadata, bill.completion.plan)
+    return {
+        **found,
+        "completion_id": entry.completion_id,
+        "model": entry.model,
+        "agent": entry.metadata.get("agent"),
+        "status": entry.status,
+        "created_at": int(entry.created_at.timestamp()),
+        "why": _why(metadata.get("context_utilization") or {}),
+        **as_spent(bill.spent),
+        "calls": [_call(repriced(call)) for call in entry.calls],
+    }
+
+
+def _sent(sent: SentMessages) -> Json:
+    return {"sent": sent.messages, "sent_is_exact": sent.is_exact, "reason": sent.reason}
+
+
+def _why(used: Json) -> Json:
+    """How the context came to be: what was decided for each artifact, and what the planner said of it."""
+    plan = used.get("plan") or {}
+    said = {each.get("artifact_id"): each for each in plan.get("artifacts", ())}
+    artifacts = [
+        _artifact(record, said.get(record.get("artifact_id"))) for record in used.get("artifacts_processed", ())
+    ]
+    found: Json = {name: used[name] for name in WHY if used.get(name) is not None}
+    found["window"] = {name: used.get(name) for name in EXCLUDED}
+    found["artifacts"] = artifacts
+    if plan:
+        found["plan"] = {name: plan.get(name) for name in ("reasoning", "search_queries")}
+    return found
+
+
+def _artifact(record: Json, decision: Json | None) -> Json:
+    if decision is None:
+        return record
+    return {**record, "planned": {name: decision.get(name) for name in DECIDED if decision.get(name) is not None}}
+
+
+def _call(call: CallCost) -> Json:
+    """One priced call of the ledger."""
+    names = ("purpose", "model", "usage", "prompt_cost", "completion_cost", "estimated")
+    return {name: getattr(call, name) for name in names}
+
+
+def _id(turn: PastTurn) -> str:
+    """The id of the message that begins it."""
+    return str(turn.messages[0].message.message_id)
+
+
+def sum_of(parts: Iterable[RequestSpending]) -> RequestSpending:
+    """All of them together."""
+    total = RequestSpending()
+    for each in parts:
+        total = total.plus(each)
+    return total

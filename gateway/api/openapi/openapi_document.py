@@ -1,0 +1,78 @@
+"""`GET /openapi.json`, and `GET /`, which says what this is and where to look. Neither needs a key."""
+
+import asyncio
+from functools import cache
+from typing import Any
+
+from gateway import __version__
+from gateway.api.server.fast_router import Receive, Scope, Send, send_json, send_start
+from gateway.core import jsons
+
+ABOUT = "A context-managing gateway in front of OpenAI-compatible models: set OPENAI_BASE_URL to …/v1."
+LINKS = {
+    "openapi": "/openapi.json",
+    "models": "/v1/models",
+    "health": "/health/ready",
+    "metrics": "/metrics",
+    "page": "/ui",
+}
+
+
+@cache
+def document() -> bytes:
+    """The description as JSON. It is made when it is first asked for: nothing else needs it."""
+    from gateway.api.openapi.audit_log_schemas import trail_schemas
+    from gateway.api.openapi.entity_schemas import thing_schemas
+    from gateway.api.openapi.file_schemas import file_schemas
+    from gateway.api.openapi.key_schemas import key_schemas
+    from gateway.api.openapi.message_schemas import message_schemas
+    from gateway.api.openapi.organization_schemas import organization_schemas
+    from gateway.api.openapi.paths import paths
+    from gateway.api.openapi.response_schemas import response_schemas
+    from gateway.api.openapi.schemas import schemas
+    from gateway.api.openapi.turn_schemas import turn_schemas
+    from gateway.api.openapi.window_schemas import windows
+
+    found: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "context-gateway", "version": __version__, "description": ABOUT},
+        "security": [{"key": []}],
+        "paths": paths(),
+        "components": {
+            "schemas": {
+                **schemas(),
+                **message_schemas(),
+                **windows(),
+                **thing_schemas(),
+                **turn_schemas(),
+                **organization_schemas(),
+                **trail_schemas(),
+                **file_schemas(),
+                **key_schemas(),
+                **response_schemas(),
+            },
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+    return jsons.dumps(found)
+
+
+class OpenApiEndpoint:
+    """`GET /openapi.json`"""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        content = await asyncio.to_thread(document)
+        await send_start(send, 200, {"content-type": "application/json", "content-length": str(len(content))})
+        await send({"type": "http.response.body", "body": content})
+
+
+class RootEndpoint:
+    """`GET /`"""
+
+    def __init__(self, *, metrics: bool, page: bool) -> None:
+        served = {"metrics": metrics, "page": page}
+        links = {name: path for name, path in LINKS.items() if served.get(name, True)}
+        self._body = {"name": "context-gateway", "version": __version__, "description": ABOUT, "links": links}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, self._body)

@@ -1,0 +1,159 @@
+"""What may be relayed, decided purely: which paths, and which headers go with them (guarantee §1, §8)."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from gateway.billing.relayed_usage import ENDPOINTS
+from gateway.core.names import is_credential
+from gateway.core.types.chat import Headers
+from gateway.core.types.keys import is_ours
+
+PREFIX = "/v1/"
+OWN = ("/v1/conversations/", "/v1/gateway/", "/v1/v1/")
+"""Prefixes that are never relayed: the gateway's ids mean nothing to an upstream."""
+ODD = re.compile(r"[%;\\]|\.\.|//|/\Z")
+"""What some server may read another path out of: such a path is none that an operator's key is used for."""
+PATH = re.compile(r"/v1/(?:[\w\-.~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})+", re.ASCII)
+QUERY = re.compile(r"[!-~]*", re.ASCII)
+CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+HOP_BY_HOP = frozenset(
+    {
+        *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization"),
+        *(b"te", b"trailer", b"transfer-encoding", b"upgrade", b"http2-settings"),
+    }
+)
+KEPT_HERE = HOP_BY_HOP | {
+    *(b"host", b"authorization", b"cookie", b"expect", b"content-length", b"forwarded", b"x-real-ip", b"via"),
+    *(b"x-conversation-id", b"x-context-session", b"x-context-mode", b"x-context-planning"),
+    *(b"x-context-max-input-tokens", b"x-gateway-fallbacks"),
+}
+UP = frozenset(
+    {
+        *(b"accept", b"accept-encoding", b"accept-language", b"content-type", b"content-encoding", b"user-agent"),
+        *(b"digest", b"content-digest", b"content-md5", b"idempotency-key", b"x-client-request-id"),
+        *(b"openai-organization", b"openai-project", b"openai-beta", b"traceparent", b"tracestate", b"baggage"),
+    }
+)
+"""The headers that go up with an operator's key, and those of `UP_BY_START`. Any other could make some server take a
+request for another than the one that was looked at, or act for somebody else."""
+UP_BY_START = b"x-stainless-"
+FORWARDED = b"x-forwarded-"
+CREDENTIAL_PARAMETERS = frozenset(("key", "api_key", "api-key", "apikey", "access_token", "token"))
+"""Parameters of a query that carry a credential, as some providers take it."""
+KEPT_THERE = HOP_BY_HOP | {
+    *(b"set-cookie", b"set-cookie2", b"date", b"server", b"via", b"alt-svc", b"strict-transport-security"),
+    *(b"access-control-allow-origin", b"access-control-allow-credentials", b"access-control-expose-headers"),
+    *(b"access-control-allow-methods", b"access-control-allow-headers", b"access-control-max-age"),
+    *(b"x-conversation-id", b"clear-site-data"),
+}
+"""Headers of an answer that speak of the upstream's own connection, cookies or host, of who may read it there, or
+that are the gateway's to say."""
+PLACES = frozenset((b"location", b"content-location", b"refresh", b"link"))
+"""Headers of an answer that name a place in the account of whoever asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayPattern:
+    """One line of `server.relay`. A star in the middle stands for one segment, at the end for one or more."""
+
+    method: str | None
+    segments: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> "RelayPattern":
+        """Of `[METHOD ][/v1/]path`; a line without a method stands for all of them."""
+        method, space, path = text.rpartition(" ")
+        return cls(method if space else None, tuple(path.strip("/").removeprefix("v1/").split("/")))
+
+    def fits(self, method: str, path: str) -> bool:
+        """Whether the pattern names this call; a path that some server may read in another way (`ODD`) fits none."""
+        segments = path.removeprefix(PREFIX).split("/")
+        if self.method not in (None, method) or ODD.search(path):
+            return False
+        if self.segments[-1] == "*" and len(segments) > len(self.segments):
+            segments = segments[: len(self.segments)]
+        return len(segments) == len(self.segments) and all(
+            mine in ("*", given) for mine, given in zip(self.segments, segments, strict=True)
+        )
+
+
+BY_A_MODEL = tuple(RelayPattern("POST", tuple(path.split("/"))) for path in ENDPOINTS)
+"""What an operator's key may be used for by default: exactly what is metered. It leaves nothing that others could
+read."""
+OF_FILES = (RelayPattern.of("POST files"), RelayPattern.of("POST uploads/*/parts"))
+
+
+def named_calls(relay: tuple[str, ...]) -> tuple[RelayPattern, ...]:
+    """What may be relayed with an operator's key: the calls of `BY_A_MODEL` and those of `server.relay`."""
+    return (*BY_A_MODEL, *map(RelayPattern.of, relay))
+
+
+def is_operators(method: str, path: str) -> bool:
+    """Whether an operator's key may be used for this call by default. All of these calls are answered by a model.
+
+    Args:
+        path: below `/v1/`.
+    """
+    return any(pattern.fits(method, PREFIX + path) for pattern in BY_A_MODEL)
+
+
+def only_stores_files(method: str, path: str) -> bool:
+    """Whether a call brings an upstream a file and asks no model: its body need not be read."""
+    return any(pattern.fits(method, PREFIX + path) for pattern in OF_FILES)
+
+
+def is_plain_path(raw_path: str) -> bool:
+    """Whether every server reads a path below `/v1/` the same way: no empty or dot segments, however encoded."""
+    if not PATH.fullmatch(raw_path):
+        return False
+    decoded = raw_path
+    for _ in range(3):
+        decoded = unquote(decoded, "latin-1")
+    if any(ord(character) < 32 or character == "\\" for character in decoded):
+        return False
+    segments = decoded.removeprefix(PREFIX).split("/")
+    return not any(segment.split(";")[0] in (".", "..") for segment in segments) and "" not in segments[:-1]
+
+
+def headers_up(headers: Headers, *, operator: bool) -> Headers:
+    """The client's headers that go to the upstream, without `Authorization` and whatever else carries a credential: it
+    was given for another place.
+
+    Args:
+        operator: an operator's key is used: only headers of a list go up, and none that holds the client's key.
+    """
+    dropped = KEPT_HERE | _named_by_connection(headers)
+    kept = [
+        (name, value)
+        for name, value in headers
+        if (dashed := name.replace(b"_", b"-")) not in dropped  # some servers know no difference
+        and not dashed.startswith(FORWARDED)
+        and not is_credential(name.decode("latin-1"))
+        and (not operator or name in UP or name.startswith(UP_BY_START))
+    ]
+    kept = [(name, value) for name, value in kept if not is_ours(value.decode("latin-1"))]
+    tokens = [value.rpartition(b" ")[2] for name, value in headers if name == b"authorization"] if operator else []
+    return [(name, value) for name, value in kept if not any(token and token in value for token in tokens)]
+
+
+def query_up(query: str) -> str:
+    """The query that goes to the upstream: as it came, without parameters that carry a credential, or a key of ours."""
+    kept = [
+        pair
+        for pair in query.split("&")
+        if unquote(pair.partition("=")[0]).lower() not in CREDENTIAL_PARAMETERS and not is_ours(unquote(pair))
+    ]
+    return "&".join(kept)
+
+
+def headers_down(headers: Headers, *, operator: bool) -> Headers:
+    """Upstream's headers that go to the client: all but those about its own connection, and with an operator's key none
+    that leads into the operator's account."""
+    dropped = KEPT_THERE | _named_by_connection(headers) | (PLACES if operator else frozenset())
+    return [(name, value) for name, value in headers if name not in dropped and not CONTROL.search(value)]
+
+
+def _named_by_connection(headers: Headers) -> frozenset[bytes]:
+    listed = b",".join(value for name, value in headers if name == b"connection")
+    return frozenset(name.strip().lower() for name in listed.split(b","))

@@ -1,0 +1,203 @@
+"""`/ui/costs`: what requests cost, by day, model, key, user, conversation and agent, with what was saved net."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from urllib.parse import quote, urlencode
+
+from gateway.api.fields import invalid
+from gateway.api.ui.dependencies import PATH, PageParts
+from gateway.api.ui.page import PageAnswer, PageRequest
+from gateway.billing.cost_table import as_csv
+from gateway.core.types.costs import CostQuery, CostReport, CostRow, CostSums
+from gateway.core.types.report_lists import CHAT
+from gateway.storage.reports.cost_reports import CostReports
+
+PERIODS = {"7d": 7, "30d": 30, "90d": 90, "365d": 365, "all": 0}
+"""Whole days, today's included; 0: all there are."""
+GROUPS = ("day", "model", "key", "user", "conversation", "agent", "project", "endpoint")
+DEFAULT_BY, DEFAULT_PERIOD = "day", "30d"
+LEDGER_DAYS = 7
+"""Days that are added up by conversation for the page; roll-ups do not tell these apart."""
+MAX_ROWS = 200
+"""Groups that a table shows one by one: the dearest. The rest stands in one line, and in the CSV."""
+MAX_BARS = 366
+HEIGHT, STEP, WIDE = 100.0, 10.0, 8.0
+Days = Sequence[tuple[str, CostSums]]
+Parted = Callable[[CostSums], tuple[Decimal, ...]]
+"""Gives what a bar is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostLine:
+    """A row of the table. `share` of the dearest row, 0 to 1; `link`: the conversations or requests behind it."""
+
+    name: str | None
+    sums: CostSums
+    share: float
+    link: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BarPart:
+    """A rectangle of a bar; `name` is its class in the style sheet."""
+
+    name: str
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChartBar:
+    """A bar of a chart of `HEIGHT`, with what it stands for."""
+
+    day: str
+    sums: CostSums
+    parts: tuple[BarPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CostFilter:
+    """What the address asks for."""
+
+    by: str
+    period: str
+    since: datetime | None
+    tenant: str | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether conversations are shown with their own sums: the ledger would be read for too long a time."""
+        return self.by == "conversation" and not 0 < PERIODS[self.period] <= LEDGER_DAYS
+
+
+class CostPages:
+    """`GET /ui/costs` and `GET /ui/costs.csv`"""
+
+    def __init__(self, parts: PageParts) -> None:
+        self._parts = parts
+        self._reports = CostReports(parts.transactions)
+
+    async def show(self, page: PageRequest) -> PageAnswer:
+        """The page."""
+        chosen = self._chosen(page)
+        report = await self._report(replace(chosen, by="day") if chosen.is_whole else chosen)
+        shown, others, left = report.at_most(MAX_ROWS)
+        names = await self._names(chosen.by, shown)
+        if chosen.is_whole:
+            shown = await self._reports.dearest_conversations(chosen.tenant, chosen.since, MAX_ROWS)
+            others, left = CostSums(), 0
+        if chosen.by == "day":
+            shown = tuple(reversed(shown))
+        dearest = max((row.sums.cost_picousd for row in shown), default=0)
+        lines = [_line(row, names, chosen.by, dearest) for row in shown]
+        today = self._parts.clock.now().date()
+        days = filled(report, chosen.since.date() if chosen.since else None, today) if chosen.by == "day" else ()
+        return await page.render(
+            "costs.html",
+            chosen=chosen,
+            groups=_groups(page),
+            periods=tuple(PERIODS),
+            lines=lines,
+            others=CostLine(f"{left} more", others, 0.0) if left else None,
+            total=report.total,
+            missing=report.missing,
+            days=days,
+            spent=bars(days, ("current", "recalled"), lambda sums: (sums.cost - sums.planning, sums.planning)),
+            weighed=bars(days, ("history", "recalled"), _won_and_lost, side_by_side=True),
+            csv_link=f"{PATH}/costs.csv?{urlencode({'by': chosen.by, 'period': chosen.period})}",
+        )
+
+    async def csv(self, page: PageRequest) -> PageAnswer:
+        """The same figures as a file, every row of them."""
+        chosen = self._chosen(page)
+        report = await self._report(chosen)
+        lines = await asyncio.to_thread("".join, as_csv({(chosen.by,): report.rows}))  # streams run meanwhile
+        name = f"costs-by-{chosen.by}-{chosen.period}.csv"
+        kept = f'attachment; filename="{name}"'
+        return PageAnswer(
+            lines.encode("utf-8", "replace"),
+            200,
+            {"content-type": "text/csv; charset=utf-8", "content-disposition": kept},
+        )
+
+    def _chosen(self, page: PageRequest) -> CostFilter:
+        by, period = page.query.get("by") or DEFAULT_BY, page.query.get("period") or DEFAULT_PERIOD
+        if by not in _groups(page):
+            raise invalid("by", f"must be one of {', '.join(_groups(page))}")
+        if period not in PERIODS:
+            raise invalid("period", f"must be one of {', '.join(PERIODS)}")
+        midnight = self._parts.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+        days = PERIODS[period]
+        return CostFilter(by, period, midnight - timedelta(days=days - 1) if days else None, page.tenant)
+
+    async def _report(self, chosen: CostFilter) -> CostReport:
+        return await self._reports.report(CostQuery((chosen.by,), chosen.since, None, chosen.tenant))
+
+    async def _names(self, by: str, rows: Sequence[CostRow]) -> Mapping[str, str]:
+        """What people call the keys of these rows, by their ids."""
+        if by != "key":
+            return {}
+        return await self._parts.auth.names([name for row in rows if (name := row.names[0]) is not None])
+
+
+def filled(report: CostReport, since: date | None, today: date) -> tuple[tuple[str, CostSums], ...]:
+    """Each day up to today, also those on which nobody asked; the latest `MAX_BARS`."""
+    found = {str(row.names[0]): row.sums for row in report.rows}
+    if not found:
+        return ()
+    first = since or date.fromisoformat(min(found))
+    last = max(today, date.fromisoformat(max(found)))
+    first = max(first, last - timedelta(days=MAX_BARS - 1))
+    days = (first + timedelta(days=number) for number in range((last - first).days + 1))
+    return tuple((day.isoformat(), found.get(day.isoformat(), CostSums())) for day in days)
+
+
+def bars(days: Days, names: Sequence[str], parts: Parted, *, side_by_side: bool = False) -> tuple[ChartBar, ...]:
+    """A bar for each day, of parts upon each other or beside each other; none where all of them are 0."""
+    values = [[max(Decimal(0), value) for value in parts(sums)] for _, sums in days]
+    most = max((max(each) if side_by_side else sum(each, Decimal(0)) for each in values), default=Decimal(0))
+    if not most:
+        return ()
+    width = WIDE / len(names) if side_by_side else WIDE
+    found = []
+    for number, ((day, sums), each) in enumerate(zip(days, values, strict=True)):
+        drawn, x, base = [], number * STEP, HEIGHT
+        for name, value in zip(names, each, strict=True):
+            height = HEIGHT * float(value / most)
+            drawn.append(BarPart(name, x, base - height, width, height))
+            x, base = (x + width, base) if side_by_side else (x, base - height)
+        found.append(ChartBar(day, sums, tuple(part for part in drawn if part.height)))
+    return tuple(found)
+
+
+def _won_and_lost(sums: CostSums) -> tuple[Decimal, Decimal]:
+    """The net saving of a day, and the net loss; one of them is 0."""
+    net = sums.net_saving or Decimal(0)
+    return max(net, Decimal(0)), max(-net, Decimal(0))
+
+
+def _line(row: CostRow, names: Mapping[str, str], by: str, dearest: int) -> CostLine:
+    name = row.names[0]
+    shown = names.get(name or "", name)
+    if by == "endpoint" and name is None:
+        shown = CHAT
+    share = max(0, row.sums.cost_picousd) / dearest if dearest else 0.0
+    return CostLine(shown, row.sums, share, _link(by, name))
+
+
+def _link(by: str, name: str | None) -> str | None:
+    """The conversations behind a row, where a list of them can show these alone."""
+    if name is None:
+        return None
+    if by == "conversation":
+        return f"{PATH}/conversations/{quote(name, safe='')}"
+    return f"{PATH}/conversations?{urlencode({by: name})}" if by in ("model", "user") else None
+
+
+def _groups(page: PageRequest) -> tuple[str, ...]:
+    return (*GROUPS, "tenant") if page.tenant is None else GROUPS

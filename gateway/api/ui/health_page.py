@@ -1,0 +1,161 @@
+"""`/ui/health`: what works, what does not, and since when. Figures are those of the process that answers, without
+tenants and content; what the storage tells is of all. A viewer of one tenant reads of listed models alone: other names
+come from clients."""
+
+import importlib.metadata
+import platform
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gateway import __version__
+from gateway.api.ui.dependencies import PageParts
+from gateway.api.ui.page import PageAnswer, PageRequest
+from gateway.core.errors import StorageUnavailable
+from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts, UpstreamTrouble
+from gateway.storage.reports.storage_health import StorageHealth, read_health
+from gateway.upstream.routing.health import HealthWatch as DeploymentHealth
+
+PROBE = "ui:health"
+"""A key that the cache does not have: asking for it shows whether it answers."""
+LIBRARIES = ("litellm", "starlette", "uvicorn", "sqlalchemy", "pydantic", "jinja2")
+RESIDENT = Path("/proc/self/status")
+
+
+@dataclass(frozen=True, slots=True)
+class DegradedPart:
+    """Something that does not work as it should. `since` is when that was noticed; None: not known."""
+
+    what: str
+    why: str
+    since: datetime | None
+    kind: str = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamState:
+    """What came of the calls of a model."""
+
+    model: str
+    answered: int
+    failed: int
+    errors: int
+    trouble: UpstreamTrouble | None
+    last: UpstreamTrouble | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentState:
+    """A deployment of `model_list` that was asked by this process. `since`: it rests since then, or has not answered
+    since its rest."""
+
+    name: str
+    rests: bool
+    since: datetime | None
+    in_flight: int
+    failures: int
+    last: tuple[str, datetime] | None
+
+
+class HealthPage:
+    """`GET /ui/health`"""
+
+    def __init__(self, parts: PageParts) -> None:
+        self._parts = parts
+
+    async def show(self, page: PageRequest) -> PageAnswer:
+        """The page. It is there while the storage is not, where it can be opened without a login."""
+        parts = self._parts
+        status, said = await parts.ready.state()
+        await parts.cache.get(PROBE)
+        try:
+            storage = await read_health(parts.transactions, parts.clock.now())
+        except StorageUnavailable:
+            storage = None
+        counts = parts.observed.snapshot()
+        told = None if page.tenant is None else {entry.model_name for entry in parts.settings.model_list}
+        reason = None if status == 200 else str(said.get("reason"))
+        return await page.render(
+            "health.html",
+            degraded=list(self._degraded(reason, storage, counts, told)),
+            storage=storage,
+            configured=parts.settings,
+            cache_down=_down_since(parts.cache),
+            figures=parts.statistics.as_json(),
+            counts=counts,
+            upstreams=_upstreams(counts, parts.observed.metrics, told),
+            deployments=_deployments(parts.router.health) if told is None else [],
+            started=parts.started,
+            resident=_resident(),
+            versions=_versions(),
+        )
+
+    def _degraded(
+        self, reason: str | None, storage: StorageHealth | None, counts: MetricCounts, told: Set[str] | None
+    ) -> Iterator[DegradedPart]:
+        parts = self._parts
+        if reason is not None:
+            yield DegradedPart("No requests are served", reason, parts.ready.unready_since)
+        if (since := _down_since(parts.cache)) is not None:
+            yield DegradedPart("The cache does not answer", "every read is a miss, at no cost but time", since, "warn")
+        for model, trouble in sorted(parts.observed.metrics.troubles().items()):
+            if told is not None and model not in told:
+                continue
+            times = "once" if trouble.errors == 1 else f"{trouble.errors} times"
+            yield DegradedPart(f"{model} has not answered", f"{trouble.code}, {times}", trouble.since)
+        if counts.planners_resting:
+            text = f"{counts.planners_resting}, by planner and tenant: their last answers were unusable"
+            yield DegradedPart("Planners rest", text, None, "warn")
+        if storage is not None and storage.not_added:
+            text = f"{storage.not_added} that an older version wrote; reports say so until they are added"
+            yield DegradedPart("Bills are in no sums yet", text, None, "warn")
+        if counts.hooks_lost:
+            yield DegradedPart(
+                "Events were not told to hooks", f"{counts.hooks_lost}: too many were waiting", None, "warn"
+            )
+
+
+def _upstreams(counts: MetricCounts, metrics: GatewayMetrics, told: Set[str] | None) -> list[UpstreamState]:
+    """`told`: the models whose names a viewer may see; None: all. Others may be what another tenant asked for."""
+    models = {model for model, _ in counts.bills} | {model for model, _ in counts.upstream_errors}
+    models = models if told is None else models & told
+    troubles, latest = metrics.troubles(), metrics.last_troubles()
+    found = []
+    for model in sorted(models):
+        answered = counts.bills[model, "complete"]
+        failed = sum(number for (of, status), number in counts.bills.items() if of == model and status != "complete")
+        errors = sum(number for (of, _), number in counts.upstream_errors.items() if of == model)
+        found.append(UpstreamState(model, answered, failed, errors, troubles.get(model), latest.get(model)))
+    return found
+
+
+def _deployments(health: DeploymentHealth) -> list[DeploymentState]:
+    """By name. They tell an operator's hosts: only for who sees all tenants."""
+    found = [
+        DeploymentState(each.name, rests, each.resting_since, each.in_flight, each.failures.total(), each.last)
+        for each, rests in health.watched()
+    ]
+    return sorted(found, key=lambda state: state.name)
+
+
+def _down_since(cache: Any) -> datetime | None:
+    """Of Redis; memory of the process is never down."""
+    since = getattr(cache, "down_since", None)
+    return since if isinstance(since, datetime) else None
+
+
+def _resident() -> int | None:
+    """Bytes of memory that the process holds; None where the system does not tell."""
+    try:
+        lines = RESIDENT.read_text("utf-8").splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:")]
+    return found[0] if found else None
+
+
+def _versions() -> dict[str, str]:
+    found = {"context-gateway": __version__, "Python": platform.python_version()}
+    return found | {name: importlib.metadata.version(name) for name in LIBRARIES}

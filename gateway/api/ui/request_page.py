@@ -1,0 +1,475 @@
+"""`/ui/requests/{id}`: one request, what was forwarded of it and why, and its bill; its texts; what if an artifact had
+been in full."""
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from pydantic import ValidationError
+
+from gateway.api.conversations.replay_request import RequestMaker
+from gateway.api.ui.dependencies import PATH, PageParts
+from gateway.api.ui.page import PageAnswer, PageRequest
+from gateway.core.errors import GatewayError, NotFound
+from gateway.core.ids import completion_of
+from gateway.core.types.agents import CHAT
+from gateway.core.types.artifacts import ArtifactPlan
+from gateway.core.types.chat import ChatRequest, RequestCaller, WhatIf, stays
+from gateway.core.types.conversation import BranchPoint
+from gateway.core.types.past_turns import PastBill
+from gateway.core.types.records import RequestSpending
+from gateway.core.types.replays import ReplayChanges, ReplayRun
+from gateway.core.types.tool_steps import asked, calls_of
+from gateway.inspection.document_parts import document_part, whole_document
+from gateway.inspection.explained_artifacts import EXCLUDED, FULL, ExplainedArtifact
+from gateway.inspection.explained_request import ExplainedRequest, StoredRequest, explained_request
+from gateway.inspection.line_diff import DiffLine, text_of_message
+from gateway.inspection.message_changes import MessageChange, compared, counted
+from gateway.inspection.passages import Span, found_again
+from gateway.inspection.reader import ExplanationReader
+from gateway.pipeline.replayed_requests import single_request
+from gateway.pipeline.stages import not_paused
+from gateway.storage.conversations.outline_reader import OutlineReader
+from gateway.storage.large.large_documents import LargeDocuments
+
+# What pages show of texts that somebody wrote: bounded, with how much more there is (guarantee §13.3).
+
+TEXT_CHARS = 3000
+"""Of one text on a page; its address has all of it."""
+LINE_CHARS = 400
+MAX_LINES = 300
+"""Lines of one difference on a page."""
+AROUND_CHARS = 240
+"""Of what was left out between passages: its beginning and its end."""
+MARKED_CHARS = 12_000
+"""Of one marked original on a page."""
+MAX_MESSAGES = 150
+"""Messages that a page tells one by one; of runs of unchanged ones the first and the last."""
+RUN = 2
+MAX_ARTIFACTS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class PageText:
+    """A text as a page shows it; `more` are characters that it does not."""
+
+    text: str
+    more: int = 0
+
+    @classmethod
+    def of(cls, text: str, most: int = TEXT_CHARS) -> "PageText":
+        return cls(text[:most], max(0, len(text) - most))
+
+
+@dataclass(frozen=True, slots=True)
+class OriginalPiece:
+    """A piece of an original. `kind`: `shown` was forwarded, `left` was not, `skipped` is not on the page: then `count`
+    are its characters."""
+
+    kind: str
+    text: str = ""
+    count: int = 0
+
+
+def marked(artifact: ExplainedArtifact) -> list[OriginalPiece]:
+    """The original with its passages, as far as a page shows it."""
+    found: list[OriginalPiece] = []
+    chars = 0
+    for piece in _pieces(artifact.original or "", artifact.passages.spans):
+        if chars >= MARKED_CHARS:
+            rest = len(artifact.original or "") - sum(len(each.text) + each.count for each in found)
+            return [*found, OriginalPiece("skipped", "", rest)] if rest > 0 else found
+        left = MARKED_CHARS - chars
+        if len(piece.text) > left:
+            piece = OriginalPiece(piece.kind, piece.text[:left], 0)
+        found.append(piece)
+        chars += len(piece.text)
+    rest = len(artifact.original or "") - sum(len(each.text) + each.count for each in found)
+    return [*found, OriginalPiece("skipped", "", rest)] if rest > 0 else found
+
+
+def marked_part(artifact: ExplainedArtifact, text: str) -> list[OriginalPiece]:
+    """A part of a large document, all of it, with what was shown of the document marked."""
+    shown = artifact.shown.text if artifact.shown is not None and artifact.record.get("strategy") != EXCLUDED else ""
+    found: list[OriginalPiece] = []
+    at = 0
+    for start, end in found_again(text, shown).spans if shown else ():
+        found += [OriginalPiece("left", text[at:start])] if start > at else []
+        found.append(OriginalPiece("shown", text[start:end]))
+        at = end
+    return [*found, OriginalPiece("left", text[at:])] if at < len(text) else found
+
+
+def _pieces(text: str, spans: Sequence[Span]) -> Iterator[OriginalPiece]:
+    at = 0
+    for start, end in spans:
+        yield from _left(text[at:start])
+        yield OriginalPiece("shown", text[start:end])
+        at = end
+    yield from _left(text[at:])
+
+
+def _left(text: str) -> Iterator[OriginalPiece]:
+    """What was not forwarded: short, or how it begins and ends."""
+    if len(text) <= 2 * AROUND_CHARS:
+        if text:
+            yield OriginalPiece("left", text)
+        return
+    yield OriginalPiece("left", text[:AROUND_CHARS])
+    yield OriginalPiece("skipped", "", len(text) - 2 * AROUND_CHARS)
+    yield OriginalPiece("left", text[-AROUND_CHARS:])
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """A message on the page; `index` names it in addresses. Of a run of messages in which nothing changed `count` says
+    how many they are, and the rest is of no matter."""
+
+    index: int
+    change: str = "skipped"
+    origin: str = ""
+    role: str = ""
+    agent: str | None = None
+    before_chars: int = 0
+    after_chars: int = 0
+    said: PageText | None = None
+    forwarded: PageText | None = None
+    lines: tuple[DiffLine, ...] = ()
+    lines_left: int = 0
+    is_whole: bool = True
+    count: int = 1
+
+
+def shown_messages(changes: Sequence[MessageChange]) -> list[ShownMessage]:
+    """The messages as a page tells them: long runs of the same kind in short, the latest in full."""
+    found: list[ShownMessage] = []
+    index = 0
+    while index < len(changes):
+        end = index
+        plain = changes[index].change in ("unchanged", "left_out")
+        while plain and end < len(changes) and _alike(changes[end], changes[index]):
+            end += 1
+        if end - index > 2 * RUN + 1:
+            found += [_shown(n, changes[n]) for n in range(index, index + RUN)]
+            found.append(ShownMessage(index, "skipped", changes[index].change, count=end - index - 2 * RUN))
+            found += [_shown(n, changes[n]) for n in range(end - RUN, end)]
+        else:
+            end = max(end, index + 1)
+            found += [_shown(n, changes[n]) for n in range(index, end)]
+        index = end
+    if len(found) > MAX_MESSAGES:
+        skipped = len(found) - MAX_MESSAGES
+        found = [ShownMessage(0, "skipped", "", count=skipped), *found[-MAX_MESSAGES:]]
+    return found
+
+
+def _alike(one: MessageChange, other: MessageChange) -> bool:
+    return one.change == other.change and one.origin == other.origin
+
+
+def _shown(index: int, each: MessageChange) -> ShownMessage:
+    lines = each.lines.lines if each.lines is not None else ()
+    cut = tuple(DiffLine(line.kind, line.text[:LINE_CHARS], line.count) for line in lines[:MAX_LINES])
+    same = each.after is each.before or each.change == "unchanged"
+    return ShownMessage(
+        index,
+        each.change,
+        each.origin,
+        each.role,
+        each.agent,
+        each.before_chars,
+        each.after_chars,
+        PageText.of(text_of_message(each.before)) if each.before is not None else None,
+        PageText.of(text_of_message(each.after)) if each.after is not None and not same else None,
+        cut,
+        max(0, len(lines) - MAX_LINES),
+        each.lines.is_whole if each.lines is not None else True,
+    )
+
+
+# A past request made again without its model: what would be forwarded with an artifact in full, and what it would
+# cost (guarantee §13.3).
+#
+# It is a dry run behind the message that the request went on from, with the window it had and the plan of its
+# planner. No model is asked, and nothing is stored. What is not stored of a request (its tools, its parameters) it
+# does not have; names stand for the tools.
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfAnswer:
+    """What a dry run told. `fault` says why there is nothing to tell.
+
+    Attributes:
+        changes: what was forwarded then beside what would be forwarded.
+        is_in_full: whether the artifact is; else `fault`, or its block was fixed by an earlier step.
+        tokens_then, tokens: of the prompt, by the gateway's count.
+        cost_then: of the prompt, as billed. `least`, `most`: of the call that was not made, in USD; None: unknown.
+    """
+
+    changes: list[MessageChange]
+    is_in_full: bool = False
+    tokens_then: int | None = None
+    tokens: int | None = None
+    cost_then: Decimal | None = None
+    least: Decimal | None = None
+    most: Decimal | None = None
+    fault: str | None = None
+
+
+class WhatIfs:
+    """Makes dry runs for the page."""
+
+    def __init__(self, parts: PageParts) -> None:
+        self._parts = parts
+
+    async def in_full(
+        self, stored: StoredRequest, found: ExplainedRequest, artifact: ExplainedArtifact
+    ) -> WhatIfAnswer:
+        """The request with that artifact in full."""
+        try:
+            request = self._request(stored, found, artifact)
+            told = not_paused(await self._parts.pipeline.dry_run(request))
+        except GatewayError as error:
+            return WhatIfAnswer([], fault=error.message)
+        changes = await asyncio.to_thread(compared, found.sent.messages or [], told["messages"])
+        used = told["response_metadata"].get("context_utilization") or {}
+        name = artifact.artifact_id.partition("-")[0]
+        records = [each for each in used.get("artifacts_processed", ()) if each["artifact_id"].startswith(name)]
+        text = artifact.original or ""
+        is_in_full = any(each["strategy"] == FULL for each in records) or _holds(told["messages"], text)
+        primary = next((call for call in found.bill.calls if call.purpose == "primary"), None)
+        return WhatIfAnswer(
+            changes,
+            is_in_full,
+            found.used.get("tokens_used"),
+            used.get("tokens_used"),
+            primary.prompt_cost if primary is not None else None,
+            told["estimated_cost"]["min"],
+            told["estimated_cost"]["max"],
+        )
+
+    def _request(self, stored: StoredRequest, found: ExplainedRequest, artifact: ExplainedArtifact) -> ChatRequest:
+        """
+        Raises:
+            GatewayError: a rule of chats is broken, or the model is not served any more.
+        """
+        entry, path, past = stored.entry, stored.path, stored.request
+        assert path is not None
+        assert past is not None
+        context = {"mode": "simple", "goal": found.used.get("goal") or "synthesis"}
+        if isinstance(budget := found.used.get("budget_tokens"), int) and budget > 0:
+            context |= {"max_input_tokens": budget}
+        change = ReplayChanges(parameters=_tools(stored, found.used), context=context)
+        bills = {entry.request_id: PastBill(stored.completion, RequestSpending())}
+        ask, behind = single_request(path, past, bills, change)
+        replay = ReplayRun("replay_what_if", path.conversation_id, behind or "", 1, 1, change)
+        caller = RequestCaller(entry.tenant, key_id=entry.key_id, project=entry.project)
+        make = RequestMaker(replay, caller, self._parts.settings, self._parts.clock, stays)
+        branch = BranchPoint(replay.replay_id, behind, found.number or 1, until=ask.until)
+        request = make(ask, ask.messages, branch, dry_run=True)
+        what_if = WhatIf(frozenset((artifact.artifact_id.partition("-")[0],)), _plan(found.plan))
+        return replace(request, options=replace(request.options, what_if=what_if))
+
+
+def can_ask(stored: StoredRequest) -> bool:
+    """Whether the request can be made again: it is stored, its window was managed, and its words were its client's."""
+    used = stored.entry.metadata.get("context_utilization") or {}
+    agent = stored.entry.metadata.get("agent")
+    is_worded = isinstance(agent, dict) and agent.get("type") != CHAT
+    return stored.request is not None and stored.request.answer is not None and bool(used) and not is_worded
+
+
+def _plan(plan: Mapping[str, Any] | None) -> ArtifactPlan | None:
+    try:
+        return ArtifactPlan.model_validate(plan) if plan is not None else None
+    except ValidationError:  # of a later version
+        return None
+
+
+def _tools(stored: StoredRequest, used: Mapping[str, Any]) -> Json:
+    """Tools by the names that were called, where the request had some: without any, results would go up as text."""
+    if not (used.get("breakdown") or {}).get("tools") or stored.path is None:
+        return {}
+    names = {asked(call)[0] for each in stored.path.messages for call in calls_of(each.message.body)}
+    tools = [{"type": "function", "function": {"name": name}} for name in sorted(names)]
+    return {"tools": tools} if tools else {}
+
+
+def _holds(messages: list[Json], text: str) -> bool:
+    """Whether a message has the text word for word."""
+    return bool(text) and any(text in str(message.get("content")) for message in messages)
+
+
+REQUEST_ID = re.compile(r"(?:req_|chatcmpl-|resp_|msg_)[0-9A-Za-z_-]{1,60}\Z")
+NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,6})\Z")
+MAX_WANTED_CHARS = 300
+"""Characters of what is looked for in a document."""
+SAVED = 'attachment; filename="text.txt"'
+PLAIN = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
+
+
+class OneRequest:
+    """`show` (GET), `text` (GET, one of its texts) and `in_full` (POST, a dry run)."""
+
+    def __init__(self, parts: PageParts) -> None:
+        self._parts = parts
+        self._large = LargeDocuments(parts.transactions, parts.clock)
+        self._explained = ExplanationReader(OutlineReader(parts.transactions), self._large)
+        self._what_ifs = WhatIfs(parts)
+
+    async def show(self, page: PageRequest) -> PageAnswer:
+        """The page.
+
+        Raises:
+            NotFound: there is none of that id to be seen.
+        """
+        stored, found = await self._found(page)
+        artifacts = [
+            (number, each, marked(each) if each.original is not None else [], _shown_beside(found, number))
+            for number, each in enumerate(found.artifacts[:MAX_ARTIFACTS])
+        ]
+        return await page.render(
+            "request.html",
+            found=found,
+            entry=found.entry,
+            counts=counted(found.changes or ()),
+            messages=shown_messages(found.changes) if found.changes is not None else None,
+            artifacts=artifacts,
+            more_artifacts=max(0, len(found.artifacts) - MAX_ARTIFACTS),
+            can_ask=can_ask(stored),
+            question=PageText.of(found.question),
+            answer=PageText.of(text_of_message(found.answer)) if found.answer is not None else None,
+            prompt=PageText.of(found.planner_prompt, 24_000) if found.planner_prompt else None,
+            prefix_texts=_prefix_texts(found),
+            conversations=f"{PATH}/conversations",
+            here=f"{PATH}/requests/{found.entry.request_id}",
+            requests=f"{PATH}/requests",
+        )
+
+    async def text(self, page: PageRequest) -> PageAnswer:
+        """One text as it is, to be saved: `of` is `said`, `forwarded` (with the number of a message), `artifact` (with
+        the number of one) or `question`, `answer`, `prompt`.
+
+        Raises:
+            NotFound: there is none.
+        """
+        _, found = await self._found(page)
+        number, kind = _number(page, "number", 0), page.query.get("of", "")
+        if kind == "artifact" and (artifact := _large_artifact(found, number)) is not None:
+            whole = whole_document(self._large, found.entry.tenant, artifact.excerpt_of)
+            return PageAnswer(whole, 200, {**PLAIN, "content-disposition": SAVED})
+        text = _text(found, kind, number)
+        if text is None:
+            raise NotFound("There is no such text of this request.", param="of")
+        body = text.encode("utf-8", "surrogatepass")
+        return PageAnswer(body, 200, {**PLAIN, "content-disposition": SAVED})
+
+    async def document(self, page: PageRequest) -> PageAnswer:
+        """A part of a large document: `number` says which artifact of the request it is, `part` which part, `find`
+        words or a place by which one is looked for.
+
+        Raises:
+            NotFound: there is no such request, or no such document of it.
+        """
+        _, found = await self._found(page)
+        number = _number(page, "number", 0)
+        artifact = _large_artifact(found, number)
+        if artifact is None:
+            raise NotFound("There is no such document of this request.", param="number")
+        wanted = page.query.get("find", "").strip()[:MAX_WANTED_CHARS]
+        part = await document_part(
+            self._large, found.entry.tenant, artifact.excerpt_of, _number(page, "part", 1), wanted
+        )
+        if part is None:
+            raise NotFound("The document is not stored any more.", param="number")
+        return await page.render(
+            "document.html",
+            entry=found.entry,
+            artifact=artifact,
+            index=number,
+            part=part,
+            wanted=wanted,
+            pieces=await asyncio.to_thread(marked_part, artifact, part.text),
+            here=f"{PATH}/requests/{found.entry.request_id}",
+        )
+
+    async def in_full(self, page: PageRequest) -> PageAnswer:
+        """What would have been forwarded with an artifact in full, and what it would have cost. Nothing is stored, and
+        no model is asked.
+
+        Raises:
+            NotFound: there is no such request, or no such artifact of it.
+        """
+        stored, found = await self._found(page)
+        artifact_id = page.form.get("artifact", "")
+        artifact = next((each for each in found.artifacts if each.artifact_id == artifact_id), None)
+        if artifact is None or not can_ask(stored):
+            raise NotFound("There is no such artifact of this request.", param="artifact")
+        what_if = await self._what_ifs.in_full(stored, found, artifact)
+        return await page.render(
+            "what_if.html",
+            found=found,
+            entry=found.entry,
+            artifact=artifact,
+            what_if=what_if,
+            messages=shown_messages(what_if.changes),
+            here=f"{PATH}/requests/{found.entry.request_id}",
+        )
+
+    async def _found(self, page: PageRequest) -> tuple[StoredRequest, ExplainedRequest]:
+        name = page.params["request_id"]
+        if not REQUEST_ID.match(name):
+            raise NotFound("No such request.", param="request_id")
+        stored = await self._explained.request(page.tenant, completion_of(name))
+        min_chars, router = self._parts.settings.context.document_min_chars, self._parts.router
+        prices = lambda: router.facts(stored.entry.model).prices  # noqa: E731 - asked for where no bill tells them
+        return stored, await asyncio.to_thread(explained_request, stored, min_chars, prices)
+
+
+def _number(page: PageRequest, name: str, otherwise: int) -> int:
+    """A number of the address; -1 for what is none."""
+    given = page.query.get(name)
+    if given is None:
+        return otherwise
+    return int(given) if NUMBER.match(given) else -1
+
+
+def _large_artifact(found: ExplainedRequest, number: int) -> ExplainedArtifact | None:
+    """The artifact of that number if it is a large document."""
+    artifact = found.artifacts[number] if 0 <= number < len(found.artifacts) else None
+    return artifact if artifact is not None and artifact.excerpt_of else None
+
+
+def _shown_beside(found: ExplainedRequest, number: int) -> PageText | None:
+    """What was shown of an artifact in other words than its own: a summary, excerpts of turns."""
+    each = found.artifacts[number]
+    if each.shown is None or (each.original is not None and not each.passages.missing):
+        return None
+    return PageText.of(each.shown.text)
+
+
+def _prefix_texts(found: ExplainedRequest) -> tuple[PageText | None, PageText | None]:
+    """The message with which a prefix ended, then and now."""
+    if found.divergence is None:
+        return None, None
+    before, after = found.divergence.before, found.divergence.after
+    return tuple(PageText.of(text_of_message(each)) if each is not None else None for each in (before, after))  # type: ignore[return-value]
+
+
+def _text(found: ExplainedRequest, kind: str, number: int) -> str | None:
+    changes = found.changes or []
+    if kind in ("said", "forwarded"):
+        if not 0 <= number < len(changes):
+            return None
+        body = changes[number].before if kind == "said" else changes[number].after
+        return text_of_message(body) if body is not None else None
+    if kind == "artifact":
+        return found.artifacts[number].original if 0 <= number < len(found.artifacts) else None
+    if kind == "answer":
+        return text_of_message(found.answer) if found.answer is not None else None
+    return {"question": found.question, "prompt": found.planner_prompt}.get(kind)

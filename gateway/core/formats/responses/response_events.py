@@ -1,0 +1,274 @@
+"""A streamed answer of the inner form as the events of a response, in OpenAI's order and numbering."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gateway.core.errors import GatewayError
+from gateway.core.formats.responses.namespaces import names_apart
+from gateway.core.formats.responses.open_items import HostedCallItem, MessageItem, OpenItem, ReasoningItem, ToolCallItem
+from gateway.core.formats.responses.response_chunks import ITEM_DONE, MESSAGE_AT, SUMMARY
+from gateway.core.formats.responses.serializer import (
+    ENCRYPTED,
+    INCOMPLETE,
+    as_incomplete,
+    begun,
+    ended,
+    extras,
+    failed,
+    told,
+)
+from gateway.core.ids import MESSAGE
+from gateway.core.types.items import BETWEEN, ITEM_ORDER, call_kind, numbered_id, ordered, output_parts
+
+Json = dict[str, Any]
+Compaction = Callable[[Mapping[str, Any]], Json | None]
+
+
+class ResponseEvents:
+    """Makes events of chunks, one answer long.
+
+    A chunk has one choice, or none. The response's items are numbered as they begin. Where the upstream does not tell
+    (`ITEM_DONE`), thoughts end where words or calls begin, and words where calls begin; calls stay open to the end, as
+    their pieces may be mixed.
+    """
+
+    def __init__(
+        self, echoed: Mapping[str, Any], include: tuple[str, ...] = (), compaction: Compaction | None = None
+    ) -> None:
+        self._echoed = echoed
+        self._include = include
+        self._compaction = compaction
+        """Makes of the first chunk the item that stands for all before the answer."""
+        self._ahead = 0
+        self._number = 0
+        self._response: Json | None = None
+        self._extras: Json = {}
+        self._stem = ""
+        self._items: list[OpenItem] = []
+        self._names = names_apart(echoed.get("tools"))
+        self._calls: dict[int, ToolCallItem] = {}
+        """The call that a piece of an index belongs to."""
+        self._has_content = False
+        self._finish: Any = None
+        self._usage: Any = None
+
+    def of(self, chunks: Sequence[Json]) -> list[Json]:
+        """The events that these chunks are."""
+        events: list[Json] = []
+        for chunk in chunks:
+            if self._response is None:
+                events += self._begin(chunk)
+            self._extras.update(extras(chunk))
+            self._usage = chunk.get("usage") or self._usage
+            for choice in (chunk.get("choices") or ())[:1]:
+                delta = choice.get("delta") or {}
+                is_whole = bool(delta.get(ITEM_ORDER)) and len(self._items) == self._ahead
+                for each in _in_order(choice) if is_whole else (choice,):
+                    events += self._delta(each.get("delta") or {}, each)
+                self._finish = choice.get("finish_reason") or self._finish
+        return self._numbered(events)
+
+    def end(self) -> list[Json]:
+        """What stands behind the last chunk: the ends of all items, and the whole response."""
+        events: list[Json] = []
+        if len(self._items) == self._ahead:
+            words, events = self._words()
+            if self._has_content:
+                events += words.empty()
+        events += [event for item in self._items for event in item.close()]
+        output = [self._shown(item.item()) for item in self._items]
+        reason = INCOMPLETE.get(str(self._finish))
+        if reason:
+            output[-1] = as_incomplete(output[-1])
+        response = ended(self._response or {}, output, reason, self._usage, self._extras)
+        return self._numbered([*events, {"type": f"response.{response['status']}", "response": response}])
+
+    def fault(self, error: GatewayError) -> list[Json]:
+        """What stands at the end of an answer that broke off."""
+        events: list[Json] = [{"type": "error", **told(error)}]
+        if self._response is not None:
+            output = [self._shown(item.item("completed" if not item.is_open else "incomplete")) for item in self._items]
+            response = {**self._response, **self._extras, "output": output, **failed(error)}
+            events.append({"type": "response.failed", "response": response})
+        return self._numbered(events)
+
+    def _begin(self, chunk: Json) -> list[Json]:
+        self._response = response = begun(chunk, self._echoed)
+        self._stem = response["id"].partition("_")[2]
+        events: list[Json] = [{"type": f"response.{name}", "response": response} for name in ("created", "in_progress")]
+        item = self._compaction(chunk) if self._compaction is not None else None
+        if item is not None:
+            events += self._whole(item)
+            self._ahead = len(self._items)
+        return events
+
+    def _numbered(self, events: list[Json]) -> list[Json]:
+        found = []
+        for event in events:
+            item = event.get("item")
+            shown = {**event, "item": self._shown(item)} if item is not None else event
+            found.append({**shown, "sequence_number": self._number})
+            self._number += 1
+        return found
+
+    def _shown(self, item: Json) -> Json:
+        """An item as the request wants to see it."""
+        if item.get("type") != "reasoning" or "encrypted_content" not in item or ENCRYPTED in self._include:
+            return item
+        return {name: value for name, value in item.items() if name != "encrypted_content"}
+
+    def _delta(self, delta: Json, choice: Json) -> list[Json]:
+        events: list[Json] = []
+        thoughts = delta.get("reasoning_content") or delta.get("reasoning")
+        if isinstance(thoughts, str) and thoughts:
+            thought, begun_now = self._thought(is_summary=bool(choice.get(SUMMARY)))
+            events += [*begun_now, *thought.add(thoughts)]
+        for whole in (*(delta.get("reasoning_items") or ()), *(delta.get("output_items") or ())):
+            events += self._whole(whole)
+        at = choice.get(MESSAGE_AT)
+        content: Any = delta.get("content")
+        self._has_content = self._has_content or isinstance(content, str)
+        if at and at.get("between"):
+            last, _, content = content.partition(BETWEEN)
+            if last:  # which was held back of the message before
+                words, begun_now = self._words()
+                events += [*begun_now, *words.text(last, None)]
+        if _is_text(content):
+            words, begun_now = self._words(at)
+            logprobs = choice.get("logprobs")
+            said = logprobs.get("content") if isinstance(logprobs, dict) else None
+            events += [*begun_now, *words.text(content, said)]
+        if _is_text(delta.get("refusal")):
+            words, begun_now = self._words(at)
+            events += [*begun_now, *words.refusal(delta["refusal"])]
+        for annotation in delta.get("annotations") or ():
+            words, begun_now = self._words(at)
+            events += [*begun_now, *words.annotation(annotation)]
+        for position, piece in enumerate(delta.get("tool_calls") or ()):
+            events += self._call(position, piece)
+        for item in self._items:
+            if isinstance(item, MessageItem) and item.number is None:  # it comes with the end
+                item.phase = delta.get("phase") or item.phase
+        return events + self._done(choice.get(ITEM_DONE) or {})
+
+    def _done(self, told: Json) -> list[Json]:
+        """The end of an item of which its upstream told that it ends."""
+        for item in self._items if told else ():
+            if isinstance(item, MessageItem) and item.is_open and item.number == told.get("message", ""):
+                item.phase = told.get("phase") or item.phase
+                return item.close()
+            if isinstance(item, ToolCallItem) and item.is_open and item.call_id == told.get("call"):
+                return item.close()
+        return []
+
+    def _thought(self, *, is_summary: bool = False) -> tuple[ReasoningItem, list[Json]]:
+        last = self._items[-1] if self._items else None
+        if isinstance(last, ReasoningItem) and last.is_open:
+            return last, []
+        number = sum(isinstance(item, ReasoningItem) for item in self._items)
+        thought = ReasoningItem(self._stem, number, is_summary=is_summary)
+        return thought, self._opened(thought)
+
+    def _words(self, at: Json | None = None) -> tuple[MessageItem, list[Json]]:
+        """The open message, or the one that an upstream names; with the events of its beginning."""
+        events: list[Json] = []
+        number = at["message"] if at else None
+        said = [item for item in self._items if isinstance(item, MessageItem)]
+        words = said[-1] if said and said[-1].is_open else None
+        if (
+            words is None
+            or not (words is self._items[-1] or words.number is not None)
+            or (at and words.number != number)
+        ):
+            words = MessageItem(numbered_id(self._stem, len(said), MESSAGE), number, at.get("phase") if at else None)
+            events = self._opened(words)
+        if at:
+            words.part, words.phase = at["part"], at.get("phase") or words.phase
+        return words, events
+
+    def _whole(self, item: Any) -> list[Json]:
+        """An item that its maker sends whole: thoughts, or a hosted call."""
+        if not isinstance(item, dict):
+            return []
+        if item.get("type") != "reasoning":
+            hosted = HostedCallItem(item)
+            return [*self._opened(hosted), *hosted.close()]
+        thought, events = self._thought()
+        return [*events, *thought.take(item), *thought.close()]
+
+    def _call(self, position: int, piece: Json) -> list[Json]:
+        index = piece.get("index")
+        index = index if isinstance(index, int) else position
+        custom = piece.get("custom")
+        said = (custom if isinstance(custom, dict) else piece.get("function")) or {}
+        call, events = self._calls.get(index), []
+        call_id = piece.get("id")
+        if call is None or (call_id and call_id != call.call_id):
+            known = next((each for each in self._of_calls() if call_id and each.call_id == call_id), None)
+            if known is None:
+                before = sum(each.call_id == str(call_id or "") for each in self._of_calls())
+                name = str(said.get("name") or "")
+                own = self._names.get(name, {"name": name})
+                known = ToolCallItem(self._stem, str(call_id or ""), before, own, call_kind(piece))
+                events = self._opened(known)
+            call = self._calls[index] = known
+        return [*events, *call.add(str(said.get("arguments") or said.get("input") or ""))]
+
+    def _of_calls(self) -> list[ToolCallItem]:
+        return [item for item in self._items if isinstance(item, ToolCallItem)]
+
+    def _opened(self, item: OpenItem) -> list[Json]:
+        """Begins an item; thoughts before it end, and words of which nobody tells when they do."""
+        tells = not isinstance(item, MessageItem)
+        ending = [
+            each
+            for each in self._items
+            if not (
+                isinstance(each, ToolCallItem) or (tells and isinstance(each, MessageItem) and each.number is not None)
+            )
+        ]
+        events = [event for each in ending for event in each.close()]
+        self._items.append(item)
+        return [*events, *item.begin(len(self._items) - 1)]
+
+
+def _in_order(choice: Json) -> list[Json]:
+    """The choice of an answer that comes in one piece, once for each of its items, as they would come one by one."""
+    delta = choice["delta"]
+    calls = [{"call_id": str(call.get("id")), "piece": call} for call in delta.get("tool_calls") or ()]
+    kept = [*(delta.get("reasoning_items") or ()), *(delta.get("output_items") or ())]
+    said = [{"type": "message", "content": output_parts(delta), "phase": delta.get("phase")}]
+    found: list[Json] = []
+    number = 0
+    for item in ordered(delta, kept, said, calls, _apart):
+        if "piece" in item:
+            found.append({"delta": {"tool_calls": [item["piece"]]}, ITEM_DONE: {"call": item["call_id"]}})
+        elif item["type"] != "message":
+            found.append({"delta": {"output_items": [item]}})
+        else:
+            for place, part in enumerate(item["content"]):
+                at = {"message": number, "part": place, "phase": item.get("phase")}
+                piece = {"content": part.get("text"), **{k: part.get(k) for k in ("refusal", "annotations")}}
+                tokens = {"content": part.get("logprobs")}
+                found.append({"delta": piece, MESSAGE_AT: at, "logprobs": tokens})
+            found[-1][ITEM_DONE] = {"message": number, "phase": item.get("phase")}
+            number += 1
+    return found
+
+
+def _apart(entry: Json, _: int) -> Json:
+    return {**entry, "type": "message", "content": output_parts({"content": entry["content"]})}
+
+
+def whole_events(begins: Json, response: Json) -> list[Json]:
+    """The events of a response whose items are made at once."""
+    events = [{"type": f"response.{name}", "response": begins} for name in ("created", "in_progress")]
+    for index, item in enumerate(response["output"]):
+        place = {"output_index": index, "item": item}
+        events += [{"type": f"response.output_item.{name}", **place} for name in ("added", "done")]
+    events.append({"type": f"response.{response['status']}", "response": response})
+    return [{**event, "sequence_number": number} for number, event in enumerate(events)]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)

@@ -1,0 +1,367 @@
+"""The store of files: what is uploaded goes to its place in a stream, and is a file once its row says so."""
+
+import hashlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+from gateway.core.config.documents_settings import FileSettings
+from gateway.core.errors import (
+    FileNotFound,
+    FilesQuotaExceeded,
+    GatewayError,
+    NotFound,
+    RequestTooLarge,
+    StorageUnavailable,
+)
+from gateway.core.fair_queue import SharedRoom
+from gateway.core.ids import FILE, new_id
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.ports import Clock
+from gateway.core.ports.documents import ContentStore, FileStore
+from gateway.core.types.audit_log import AuditActor
+from gateway.core.types.chat import RequestCaller, StoredFile
+from gateway.core.types.files import (
+    PROCESSED,
+    READ_PURPOSES,
+    SEALED,
+    UPLOADED,
+    ContentPlace,
+    FilePage,
+    FileQuery,
+    FileRecord,
+    KeptBytes,
+)
+from gateway.documents.files.sealed import PIECE, object_name, opened, sealed, start_of
+from gateway.documents.process import BytesAtOnce
+from gateway.documents.recognize import may_be_document
+from gateway.storage.database.transactions import CommitUnknown
+from gateway.storage.encryption.vault import KeyVault
+from gateway.storage.files.file_rows import FileRows
+
+ORPHAN_SECONDS, SLOWEST = 6 * 3600, 5_000
+"""A content that no file has was left behind if it is older than so many seconds, and than the largest file takes at so
+many bytes a second, half of the least that an upload may have: one that is still arriving must not be taken for it."""
+TIME_DIGITS = 12
+HEAD_BYTES = 2**16
+"""By which a file that may be a document is known."""
+PIECES_AT_ONCE = 4
+"""Pieces of files that are kept or read at once; those of tenants take turns (§12.16)."""
+FETCHED_BYTES = 2**30
+"""Of files that are fetched whole at once. One that is larger is fetched alone."""
+
+
+class ServedTenants(Protocol):
+    """Whose files are kept here."""
+
+    def __call__(self, caller: RequestCaller) -> bool:
+        """Returns whether a new file of this caller's would be."""
+        ...
+
+    def may(self, caller: RequestCaller) -> bool:
+        """Returns whether some of this caller's files may be here all the same."""
+        ...
+
+    def keeps_none(self, caller: RequestCaller) -> None:
+        """Notes that this caller's upstream has no files."""
+        ...
+
+
+log = get_logger("gateway.documents.files")
+
+
+@dataclass(frozen=True, slots=True)
+class UploadFields:
+    """What an upload says of its file beside the content."""
+
+    name: str
+    purpose: str
+    media_type: str
+    expires_after: float | None = None
+
+
+Added = Callable[[str, str], None]
+
+
+def added_unread(tenant: str, file_id: str) -> None:
+    """Nobody reads files behind their upload."""
+
+
+class FileService:
+    """`current` is the name of the store that new contents go to."""
+
+    def __init__(
+        self,
+        rows: FileRows,
+        stores: Mapping[str, ContentStore],
+        current: str,
+        settings: FileSettings,
+        clock: Clock,
+        vault: KeyVault | None,
+        added: Added = added_unread,
+    ) -> None:
+        """`added` is told tenant and id of each file that is to be read."""
+        self._rows = rows
+        self._stores = stores
+        self._current = current
+        self._settings = settings
+        self._clock = clock
+        self._vault = vault
+        self._fetched = BytesAtOnce()
+        self._added = added
+        self._turns = SharedRoom(PIECES_AT_ONCE)
+
+    async def add(
+        self, caller: RequestCaller, pieces: AsyncIterator[bytes], said: Callable[[], UploadFields]
+    ) -> FileRecord:
+        """Keeps a file. `said` is asked once all pieces have come; what it raises leaves nothing.
+
+        Raises:
+            RequestTooLarge: beyond `files.max_bytes`.
+            FilesQuotaExceeded: beyond what the tenant, or the key, may keep.
+            StorageUnavailable: it cannot be kept.
+        """
+        most = self._room(caller, await self._rows.kept(caller.tenant, _key_id(caller)))
+        place = ContentPlace(self._current, object_name(caller.tenant, self._vault))
+        store, passed = self._stores[place.store], _CountedStream(self._settings.max_bytes, most)
+        async with aclosing(self._kept_in_turns(caller.tenant, pieces)) as kept_pieces:
+            content = passed.through(kept_pieces)
+            if self._vault is not None and place.sealed_under is not None:
+                content = sealed(content, place.object, self._vault)
+            await store.put(place.object, content)
+        try:
+            record = self._record(caller, said(), passed)
+            found = await self._rows.add(
+                caller.tenant, record, place, lambda kept: _check(self._room(caller, kept), record.size)
+            )
+        except CommitUnknown:
+            raise  # a file may have it, or may yet: if not, the upkeep deletes it
+        except GatewayError:
+            await self._discard(place)
+            raise
+        if found != place:
+            await self._discard(place)
+        if record.status == UPLOADED:
+            self._added(caller.tenant, record.id)
+        return record
+
+    async def find(self, tenant: str, file_id: str) -> FileRecord:
+        """
+        Raises:
+            FileNotFound: the tenant has none of that id.
+        """
+        return (await self._rows.find(tenant, _checked(file_id)))[0]
+
+    async def has(self, tenant: str, file_id: str) -> bool:
+        """Returns whether the tenant has one of that id, as far as the storage can be asked."""
+        try:
+            await self.find(tenant, file_id)
+        except (NotFound, StorageUnavailable):
+            return False
+        return True
+
+    async def content(self, tenant: str, file_id: str, start: int = 0) -> tuple[FileRecord, AsyncIterator[bytes]]:
+        """A file and its content from byte `start` on, in pieces. What is before that is not read.
+
+        Raises:
+            FileNotFound: the tenant has none of that id.
+            StorageUnavailable: what holds the content is not configured; or, while it is read, cannot be reached.
+        """
+        record, place = await self._rows.find(tenant, _checked(file_id))
+        store = self._stores.get(place.store)
+        if store is None:
+            raise StorageUnavailable(f"The content of the file is in a store that is not configured: {place.store}.")
+        if not place.object.endswith(SEALED):
+            return record, self._read_in_turns(tenant, store.open(place.object, start))
+        number, skipped = divmod(start, PIECE)
+        pieces = opened(store.open(place.object, start_of(number)), place.object, self._vault, number)
+        return record, _behind(self._read_in_turns(tenant, pieces), skipped)
+
+    async def whole(self, tenant: str, file_id: str) -> tuple[FileRecord, bytes]:
+        """A file and its content. What is put under another key meanwhile is read again from where it is then.
+
+        Raises:
+            FileNotFound: the tenant has none of that id.
+            StorageUnavailable: the content cannot be read.
+            Overloaded: too many bytes of files are fetched.
+        """
+        for is_last in (False, True):
+            record, pieces = await self.content(tenant, file_id)
+            try:
+                with self._fetched.of(tenant, record.size, FETCHED_BYTES):
+                    content = b"".join([piece async for piece in pieces])
+            except StorageUnavailable:
+                if is_last:
+                    raise
+                continue
+            if len(content) == record.size:
+                return record, content
+        raise StorageUnavailable("The content of the file cannot be read.")
+
+    async def _kept_in_turns(self, tenant: str, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+        """Each piece is kept in this tenant's turn; it is waited for outside of that."""
+        async for piece in pieces:
+            async with self._turns.turn(tenant):
+                yield piece
+
+    async def _read_in_turns(self, tenant: str, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Each piece is read in this tenant's turn; its client takes it outside of that."""
+        while True:
+            async with self._turns.turn(tenant):
+                piece = await anext(pieces, None)
+            if piece is None:
+                return
+            yield piece
+
+    async def page(self, tenant: str, query: FileQuery) -> FilePage:
+        """A page of a tenant's files.
+
+        Raises:
+            FileNotFound: `query.after` is none of them.
+        """
+        return await self._rows.page(tenant, query)
+
+    async def delete(self, tenant: str, file_id: str, by: AuditActor | None) -> None:
+        """Deletes a file for good, with what was read of it and what conversations hold of it.
+
+        Raises:
+            FileNotFound: the tenant has none of that id.
+        """
+        place = await self._rows.delete(tenant, _checked(file_id), by)
+        if place is not None:
+            await self._discard(place)
+
+    async def upkeep(self) -> int:
+        """Deletes files whose time is over, and contents that were left behind. Returns how many files.
+
+        Raises:
+            StorageUnavailable: something cannot be reached; what was deleted by then is.
+        """
+        deleted = 0
+        while found := await self._rows.expired():
+            for tenant, file_id in found:
+                try:
+                    await self.delete(tenant, file_id, None)
+                    deleted += 1
+                except FileNotFound:
+                    continue  # another process was first
+        left = time.time() - ORPHAN_SECONDS - self._settings.max_bytes / SLOWEST
+        latest = f"obj_{int(1000 * max(0, left)):0{TIME_DIGITS}x}"
+        for name, store in self._stores.items():
+            async for batch in store.names():
+                old = [each for each in batch if each.rpartition("/")[2] < latest]
+                gone = await self._rows.nobodys(old) if old else []
+                if gone:
+                    await store.delete(*gone)
+                    log.info("file_contents_cleared", store=name, contents=len(gone))
+        return deleted
+
+    async def _discard(self, place: ContentPlace) -> None:
+        """What cannot be deleted now is left to the upkeep."""
+        try:
+            await self._stores[place.store].delete(place.object)
+        except (StorageUnavailable, KeyError):
+            log.warning("file_content_left", store=place.store)
+
+    def _room(self, caller: RequestCaller, kept: KeptBytes) -> int | None:
+        """Bytes that may be added; None: as many as one likes."""
+        most, of_key = self._settings.quota_bytes, caller.key.file_bytes if caller.key is not None else None
+        rooms = [most - kept.tenant] if most is not None else []
+        rooms += [of_key - kept.key] if of_key is not None else []
+        return min(rooms, default=None)
+
+    def _record(self, caller: RequestCaller, said: UploadFields, passed: "_CountedStream") -> FileRecord:
+        now = self._clock.now()
+        seconds = said.expires_after if said.expires_after is not None else self._settings.expires_after
+        is_read = said.purpose in READ_PURPOSES and may_be_document(said.name, said.media_type, passed.head)
+        return FileRecord(
+            status=UPLOADED if is_read else PROCESSED,
+            id=new_id(FILE),
+            name=said.name,
+            purpose=said.purpose,
+            media_type=said.media_type,
+            size=passed.size,
+            digest=passed.hash.digest(),
+            created_at=now,
+            expires_at=now + timedelta(seconds=seconds) if seconds is not None else None,
+            key_id=_key_id(caller),
+        )
+
+
+class CallersFiles:
+    """A caller's files: kept here, else those of the default upstream (a `core.ports.documents.FileStore`)."""
+
+    def __init__(self, files: FileService, upstream: FileStore, serves: ServedTenants) -> None:
+        self._files = files
+        self._upstream = upstream
+        self._serves = serves
+
+    def keeps(self, caller: RequestCaller) -> bool:
+        """Whether this caller's files are kept here."""
+        return self._serves(caller)
+
+    async def is_here(self, file_id: str, caller: RequestCaller) -> bool:
+        """Whether that file of this caller's is kept here, or would be if there were one."""
+        return self._serves(caller) or (self._serves.may(caller) and await self._files.has(caller.tenant, file_id))
+
+    async def check(self, file_id: str, caller: RequestCaller) -> None:
+        """Whether it is there (`core.ports.documents.FileStore`)."""
+        if self._serves(caller):
+            await self._files.find(caller.tenant, file_id)
+        elif not await self.is_here(file_id, caller):
+            await self._upstream.check(file_id, caller)
+
+    async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
+        """The file with its content (`core.ports.documents.FileStore`)."""
+        if not await self.is_here(file_id, caller):
+            return await self._upstream.fetch(file_id, caller)
+        record, content = await self._files.whole(caller.tenant, file_id)
+        return StoredFile(record.name, record.media_type, content, own=True, digest=record.digest.hex())
+
+
+async def _behind(pieces: AsyncIterator[bytes], skipped: int) -> AsyncIterator[bytes]:
+    """Without the first bytes."""
+    async for piece in pieces:
+        yield piece[skipped:]
+        skipped = max(0, skipped - len(piece))
+
+
+class _CountedStream:
+    """Counts and digests what goes through it."""
+
+    def __init__(self, max_bytes: int, room: int | None) -> None:
+        self.size = 0
+        self.head = b""
+        self.hash = hashlib.sha256()
+        self._max_bytes = max_bytes
+        self._room = room
+
+    async def through(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for piece in pieces:
+            self.size += len(piece)
+            if self.size > self._max_bytes:
+                raise RequestTooLarge(f"The file exceeds {self._max_bytes} bytes (files.max_bytes).", param="file")
+            _check(self._room, self.size)
+            self.hash.update(piece)
+            if len(self.head) < HEAD_BYTES:
+                self.head += piece[: HEAD_BYTES - len(self.head)]
+            yield piece
+
+
+def _check(room: int | None, size: int) -> None:
+    if room is not None and size > room:
+        text = f"The quota has room for {max(room, 0)} bytes more: delete files, or wait until some expire."
+        raise FilesQuotaExceeded(text, param="file")
+
+
+def _checked(file_id: str) -> str:
+    if "\x00" in file_id:  # PostgreSQL takes no NUL, and nothing has such an id
+        raise FileNotFound("No such File object.", param="file_id")
+    return file_id
+
+
+def _key_id(caller: RequestCaller) -> str | None:
+    return caller.key_id if caller.key is not None else None

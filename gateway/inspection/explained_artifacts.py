@@ -1,0 +1,182 @@
+"""Each artifact of a request: what was decided for it, why, how it ranks, and what of it was shown."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.context.artifacts.collect import documents_in_messages, extract_artifacts_from_messages
+from gateway.context.artifacts.lossless_compaction import compact
+from gateway.core.types.artifacts import Artifact, ProcessingStrategy
+from gateway.core.types.past_turns import PathMessage, SentMessages
+from gateway.core.types.relevance import RelevanceQuery, SearchedSource
+from gateway.core.types.tool_steps import text_of
+from gateway.inspection.passages import ShownArtifact, ShownPassages, found_again, shown_artifacts
+
+FULL, EXCLUDED = ProcessingStrategy.INCLUDE_FULL.value, ProcessingStrategy.EXCLUDE.value
+EXCERPTS, SUMMARY_OF_TURNS, NOT_READ, GONE = "excerpts_of_turns", "summary_of_turns", "file_not_read", "not_stored"
+"""Why there is no original to mark: it is no single text, or a file that is not read for this; or it is not stored any
+more."""
+MAX_RANKED, MAX_RANKED_CHARS = 100, 1_000_000
+"""Artifacts that are ranked, and their characters; of more none is: that takes its time."""
+MAX_COMPACTED = 1_000_000
+"""Characters of an original that is compacted to find passages in it."""
+SIZES = ("original_size_chars", "processed_size_chars")
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedArtifact:
+    """An artifact of a request.
+
+    Attributes:
+        record: as the bill has it (`artifacts_processed`).
+        planned: what the planner said of it: strategy, priority, rationale, focus, query; None if it said nothing.
+        rank: its place among the request's artifacts by the words of the question, from 1, computed when this is made;
+            None where that would take too long, or it has no text.
+        original: the text that `passages` are of; None where there is none, and `reason` says why.
+        is_compacted: `original` is compacted as it was forwarded.
+        shown: the text below its label, where it was reduced or stands in a block.
+        message_id: the message that it is in; None of an attachment.
+        excerpt_of: the digest of the large document of which `original` is what the question needed; "" if it is whole.
+    """
+
+    record: Json
+    planned: Json | None
+    rank: int | None
+    original: str | None
+    reason: str | None
+    passages: ShownPassages
+    is_compacted: bool = False
+    shown: ShownArtifact | None = None
+    message_id: str | None = None
+    title: str | None = None
+    excerpt_of: str = ""
+
+    @property
+    def artifact_id(self) -> str:
+        return str(self.record.get("artifact_id", ""))
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether something of it was left out."""
+        return self.record.get("strategy") != FULL
+
+
+@dataclass(frozen=True, slots=True)
+class OriginalTexts:
+    """The texts of artifacts by their content ids, and the messages that they are in."""
+
+    texts: Mapping[str, Artifact]
+    messages: Mapping[str, str | None]
+
+
+def originals_of(said: Sequence[PathMessage], attached: Iterable[Artifact], min_chars: int) -> OriginalTexts:
+    """What artifacts a branch holds up to a request.
+
+    Args:
+        said: the messages up to the request, with those that it brought.
+        attached: documents of the conversation.
+        min_chars: longer texts in user messages may hold documents (`context.document_min_chars`).
+    """
+    messages = [each.message for each in said]
+    found = extract_artifacts_from_messages(messages, len(messages))
+    found += documents_in_messages(messages, len(messages), min_chars, {})
+    texts: dict[str, Artifact] = {}
+    places: dict[str, str | None] = {}
+    for artifact in (*attached, *found):
+        texts[artifact.content_id] = artifact
+        index = artifact.place.message
+        places[artifact.content_id] = messages[index].message_id if index is not None else None
+    return OriginalTexts(texts, places)
+
+
+def explained_artifacts(
+    used: Mapping[str, Any], plan: Mapping[str, Any] | None, sent: SentMessages, originals: OriginalTexts, question: str
+) -> list[ExplainedArtifact]:
+    """The artifacts of a request, as its bill lists them.
+
+    Args:
+        used: `context_utilization` of the bill, whole.
+        plan: what the planner said.
+    """
+    records = records_of(used)
+    decisions = {each.get("artifact_id"): each for each in (plan or {}).get("artifacts", ())}
+    shown = shown_artifacts(sent.messages or ())
+    ranks = _ranks(question, [(_content_id(each), originals.texts.get(_content_id(each))) for each in records])
+    return [
+        _explained(each, decisions.get(each.get("artifact_id")), shown, originals, ranks.get(_content_id(each)))
+        for each in records
+    ]
+
+
+def records_of(used: Mapping[str, Any]) -> list[Json]:
+    """The artifacts that a bill lists, as far as they are what the gateway wrote: an audit finds what is not.
+
+    Args:
+        used: its `context_utilization`.
+    """
+    found = [each for each in used.get("artifacts_processed") or () if isinstance(each, dict)]
+    return [each for each in found if all(isinstance(each.get(name), int) for name in SIZES)]
+
+
+def _content_id(record: Mapping[str, Any]) -> str:
+    return str(record.get("artifact_id", "")).partition("-")[0]
+
+
+def _explained(
+    record: Json, planned: Json | None, shown: Mapping[str, ShownArtifact], originals: OriginalTexts, rank: int | None
+) -> ExplainedArtifact:
+    name = _content_id(record)
+    artifact = originals.texts.get(name)
+    here = shown.get(str(record.get("artifact_id"))) or shown.get(name)
+    if artifact is None:
+        return ExplainedArtifact(record, planned, None, None, _why_gone(record), ShownPassages(()), shown=here)
+    text, passages, is_compacted = _marked(artifact.content, str(record.get("strategy")), here)
+    place = originals.messages.get(name)
+    title, of = artifact.title, artifact.excerpt_of
+    return ExplainedArtifact(record, planned, rank, text, None, passages, is_compacted, here, place, title, of)
+
+
+def _why_gone(record: Mapping[str, Any]) -> str:
+    source = str(record.get("source", ""))
+    if source.startswith("turns:"):
+        is_summary = record.get("strategy") == ProcessingStrategy.SUMMARIZE.value
+        return SUMMARY_OF_TURNS if is_summary else EXCERPTS
+    return NOT_READ if "file:" in source else GONE
+
+
+def _marked(original: str, strategy: str, shown: ShownArtifact | None) -> tuple[str, ShownPassages, bool]:
+    """The original with the passages that were shown; the compacted one where those are of that."""
+    if strategy == FULL:
+        return original, ShownPassages(((0, len(original)),) if original else ()), False
+    if shown is None or strategy == EXCLUDED:
+        return original, ShownPassages(()), False
+    found = found_again(original, shown.text)
+    if found.missing and len(original) <= MAX_COMPACTED and (shorter := compact(original)) != original:
+        other = found_again(shorter, shown.text)
+        if other.missing < found.missing:
+            return shorter, other, True
+    return original, found, False
+
+
+def _ranks(question: str, artifacts: Sequence[tuple[str, Artifact | None]]) -> dict[str, int]:
+    """The place of each artifact by its best passage for the question."""
+    known = {name: artifact for name, artifact in artifacts if artifact is not None}
+    size = sum(len(artifact.content) for artifact in known.values())
+    if not question or len(known) < 2 or len(known) > MAX_RANKED or size > MAX_RANKED_CHARS:
+        return {}
+    from gateway.retrieval.rank import relevance  # it loads numpy, which few pages need
+
+    sources = [
+        SearchedSource(each.content, "artifact", each.search_label, number=number, excerpt_of=each.excerpt_of)
+        for number, each in enumerate(known.values())
+    ]
+    best = [max((p.score for p in found), default=0.0) for found in relevance(RelevanceQuery(question), sources)]
+    order = sorted(range(len(best)), key=lambda number: -best[number])
+    names = list(known)
+    return {names[number]: place for place, number in enumerate(order, 1)}
+
+
+def question_of(said: Sequence[PathMessage]) -> str:
+    """The last user message's text."""
+    return next((text_of(each.message.content) for each in reversed(said) if each.message.role == "user"), "")

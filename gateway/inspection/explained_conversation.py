@@ -1,0 +1,275 @@
+"""A conversation turn by turn: windows, costs, and its branches as a tree."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from gateway.core.types.bill import OF_MODELS
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.outline import ConversationOutline, OutlinedMessage, OutlinedPage
+from gateway.core.types.past_turns import ConversationPath, PastTurn, PathMessage
+from gateway.core.types.tool_steps import in_loop_after
+from gateway.core.types.turn import LedgerEntry
+from gateway.inspection.rebuilt_turns import in_turns
+from gateway.inspection.window_bar import WindowBar, window_bar
+
+MAX_RUNS = 500
+"""Pieces of branches that a tree shows."""
+REPLAYED, CHOICE, FAILED, EDITED = "replay", "choice", "failed", "edited"
+"""Why there is another branch: turns were run anew; one of several answers to one request; a request that failed; a
+message was edited or an answer made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSums:
+    """What requests took: tokens of the primary model, `cached` of the prompt's as providers reported them, and USD:
+    `cost` with internal calls (`planning`), and at least that much where `unpriced` requests have no total."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    cost: Decimal
+    planning: Decimal
+    unpriced: int
+    estimated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedTurn:
+    """One turn. `bar` is of its last answered request, None where no bill is here; `sums` are of all of its
+    requests."""
+
+    number: int
+    message_id: str
+    question: str | None
+    status: str
+    created_at: datetime | None
+    request_ids: tuple[str, ...]
+    agents: tuple[str, ...]
+    models: tuple[str, ...]
+    bar: WindowBar | None
+    sums: TurnSums
+    pinned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRun:
+    """An unbroken piece of a branch: from `first_turn` to `last_turn`, up to the message `last_id`. `depth` is how many
+    forks are above it, `parent` the index of the run that it hangs on. `why` says how it came to be; None of the first
+    and of what was current all along. `leaf_id` ends a branch, None where the run forks."""
+
+    first_id: str
+    last_id: str
+    first_turn: int
+    last_turn: int
+    messages: int
+    requests: int
+    depth: int
+    parent: int | None
+    is_current: bool
+    why: str | None = None
+    replay_id: str | None = None
+    leaf_id: str | None = None
+    statuses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedConversation:
+    """A page of a conversation's turns, and its branches. `turns` counts all of the branch; `branch_id` is the last
+    message of the branch that is shown, `is_current` whether that is the conversation's current one."""
+
+    outline: ConversationOutline
+    branch_id: str | None
+    is_current: bool
+    turns: int
+    first: int
+    page: tuple[ExplainedTurn, ...]
+    branches: tuple[BranchRun, ...]
+
+
+def branch_of(outline: ConversationOutline, last: str | None = None) -> ConversationPath:
+    """A branch without what its messages say, turns whole: what `turns_of` takes.
+
+    Args:
+        last: its last message; None: that of the current branch.
+    """
+    by_id = {each.message_id: each for each in outline.messages}
+    results: dict[str, list[str]] = {}
+    for each in outline.messages:
+        if each.call_id is not None:
+            results.setdefault(each.call_id, []).append(each.message_id)
+    found: list[PathMessage] = []
+    at = last if last is not None else outline.head_id
+    while at is not None and at in by_id and len(found) <= len(by_id):
+        found.append(_bare(by_id[at], results.get(at, ())))
+        at = by_id[at].parent_id
+    path = ConversationPath(outline.conversation_id, tuple(reversed(found)), {}, outline.forgotten_at)
+    return in_turns(path)
+
+
+def _bare(each: OutlinedMessage, results: Sequence[str]) -> PathMessage:
+    """A message whose calls and results find each other, and nothing else."""
+    body: dict[str, object] = {"role": each.role}
+    if results:
+        body["tool_calls"] = [{"id": name} for name in results]
+    if each.call_id is not None:
+        body["tool_call_id"] = each.message_id
+    message = ConversationMessage(
+        each.role,
+        body,
+        sequence_number=each.number,
+        message_id=each.message_id,
+        status=each.status,
+        created_at=each.created_at,
+        agent=each.agent,
+    )
+    return PathMessage(message, each.request_id, each.choice, each.instructions)
+
+
+def explained_conversation(
+    outline: ConversationOutline,
+    branch: ConversationPath,
+    count: int,
+    turns: Sequence[PastTurn],
+    page: OutlinedPage,
+    first: int,
+) -> ExplainedConversation:
+    """
+    Args:
+        branch: as `branch_of` gives it; it has `count` turns.
+        turns: those of the page, of which the first is number `first`.
+    """
+    last = branch.messages[-1].message.message_id if branch.messages else None
+    found = tuple(_turn(each, page, outline.pinned) for each in turns)
+    is_current = last == outline.head_id or last is None
+    return ExplainedConversation(outline, last, is_current, count, first, found, branch_runs(outline))
+
+
+def _turn(turn: PastTurn, page: OutlinedPage, pinned: frozenset[str]) -> ExplainedTurn:
+    messages = [each.message for each in turn.messages]
+    names = tuple(dict.fromkeys(request.request_id for request in turn.requests))
+    bills = [page.bills[name] for name in names if name in page.bills]
+    answered = [page.bills[r.request_id] for r in turn.answered if r.request_id in page.bills]
+    question = next((page.texts[str(m.message_id)] for m in messages if str(m.message_id) in page.texts), None)
+    last = turn.messages[-1].message
+    is_step = last.role == "assistant" and bool(last.body.get("tool_calls"))
+    bars = [window_bar(entry) for entry in answered]
+    return ExplainedTurn(
+        number=turn.number,
+        message_id=str(messages[0].message_id),
+        question=question,
+        status=last.status if last.role == "assistant" and not is_step else "unanswered",
+        created_at=messages[0].created_at,
+        request_ids=names,
+        agents=tuple(dict.fromkeys(m.agent for m in messages if m.agent)),
+        models=tuple(dict.fromkeys(entry.model for entry in bills)),
+        bar=bars[-1] if bars else None,
+        sums=_sums(bills, sum(bar.reported_cached for bar in bars)),
+        pinned=sum(m.message_id in pinned for m in messages),
+    )
+
+
+def _sums(bills: Sequence[LedgerEntry], cached: int) -> TurnSums:
+    usage = [entry.metadata.get("usage") or {} for entry in bills]
+    calls = [call for entry in bills for call in entry.calls]
+    known = [each for call in calls if (each := call.total) is not None]
+    internal = [each for call in calls if call.purpose not in OF_MODELS and (each := call.total) is not None]
+    return TurnSums(
+        prompt_tokens=sum(int(each.get("prompt_tokens") or 0) for each in usage),
+        completion_tokens=sum(int(each.get("completion_tokens") or 0) for each in usage),
+        cached_tokens=cached,
+        cost=sum(known, Decimal(0)),
+        planning=sum(internal, Decimal(0)),
+        unpriced=sum(any(call.total is None for call in entry.calls) for entry in bills),
+        estimated=any(call.estimated for call in calls),
+    )
+
+
+def branch_runs(outline: ConversationOutline) -> tuple[BranchRun, ...]:
+    """The branches as runs, each behind the one that it hangs on, `MAX_RUNS` at most; the current one first among
+    those that hang on one message."""
+    children: dict[str | None, list[OutlinedMessage]] = {}
+    for each in outline.messages:
+        children.setdefault(each.parent_id, []).append(each)
+    current = _way(outline)
+    replays = {each.at_id: each.replay_id for each in outline.replays if each.at_id is not None}
+    found: list[BranchRun] = []
+    roots: list[tuple[OutlinedMessage, int, bool, int, int | None]] = []
+    roots += [(each, 0, False, 0, None) for each in reversed(_ordered(children.get(None, ()), current))]
+    while roots and len(found) < MAX_RUNS:
+        first, turn, in_loop, depth, parent = roots.pop()
+        run, last_turn, loop_after = _run(first, turn, children, in_loop=in_loop)
+        ends = run[-1]
+        siblings = children.get(first.parent_id, ())
+        named = next((replays[m.message_id] for m in run if m.message_id in replays), None)
+        is_current = first.message_id in current
+        below = children.get(ends.message_id, ())
+        found.append(
+            BranchRun(
+                first.message_id,
+                ends.message_id,
+                turn + 1 if (first.role == "user" and not in_loop) or turn == 0 else turn,
+                last_turn,
+                len(run),
+                len({m.request_id for m in run}),
+                depth,
+                parent,
+                is_current,
+                _why(first, siblings, run, named, is_current=is_current),
+                named,
+                None if below else ends.message_id,
+                tuple(sorted({m.status for m in run if m.status != "complete"})),
+            )
+        )
+        index = len(found) - 1
+        roots += [(each, last_turn, loop_after, depth + 1, index) for each in reversed(_ordered(below, current))]
+    return tuple(found)
+
+
+def _run(
+    first: OutlinedMessage, turn: int, children: Mapping[str | None, Sequence[OutlinedMessage]], *, in_loop: bool
+) -> tuple[list[OutlinedMessage], int, bool]:
+    """The messages from this one on, down to where the branch forks or ends; the number of the last one's turn, and
+    whether a user's message behind it stands in a tool loop. `in_loop` says so of the first."""
+    run, last = [first], max(1, turn + (first.role == "user" and not in_loop))
+    in_loop = in_loop_after(first.role, before=in_loop)
+    while len(below := children.get(run[-1].message_id, ())) == 1:
+        each = below[0]
+        beside = run[-1].role == "user" and run[-1].request_id == each.request_id
+        last += each.role == "user" and not (beside or in_loop)
+        in_loop = in_loop_after(each.role, before=in_loop)
+        run.append(each)
+    return run, last, in_loop
+
+
+def _way(outline: ConversationOutline) -> frozenset[str]:
+    parents = {each.message_id: each.parent_id for each in outline.messages}
+    found: set[str] = set()
+    at = outline.head_id
+    while at is not None and at in parents and at not in found:
+        found.add(at)
+        at = parents[at]
+    return frozenset(found)
+
+
+def _ordered(some: Sequence[OutlinedMessage], current: frozenset[str]) -> list[OutlinedMessage]:
+    return sorted(some, key=lambda each: (each.message_id not in current, each.number, each.created_at))
+
+
+def _why(
+    first: OutlinedMessage,
+    siblings: Sequence[OutlinedMessage],
+    run: Sequence[OutlinedMessage],
+    replay_id: str | None,
+    *,
+    is_current: bool,
+) -> str | None:
+    if replay_id is not None and not is_current:
+        return REPLAYED
+    if all(each.status == "failed" for each in run):
+        return FAILED
+    if len(siblings) < 2 or is_current:
+        return None
+    same = [each for each in siblings if each is not first and each.request_id == first.request_id]
+    return CHOICE if first.choice is not None and same else EDITED

@@ -1,0 +1,164 @@
+"""One request explained: what the client said beside what was forwarded, why, and what it cost."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from gateway.context.assembly.messages import without_items
+from gateway.core.types.artifacts import Artifact
+from gateway.core.types.frames import PromptFrame
+from gateway.core.types.past_turns import ConversationPath, PastRequest, SentMessages
+from gateway.core.types.turn import LedgerEntry, StoredCompletion
+from gateway.inspection.explained_artifacts import ExplainedArtifact, explained_artifacts, originals_of, question_of
+from gateway.inspection.explained_bill import ExplainedBill, explained_bill
+from gateway.inspection.message_changes import MessageChange, message_changes
+from gateway.inspection.prefix import PrefixDivergence, Prices, divergence
+from gateway.inspection.rebuilt_turns import sent_messages
+from gateway.inspection.window_bar import WindowBar, window_bar
+
+NOT_STORED, RELAYED, DELETED, NO_MESSAGES, FAILED = (
+    "not_stored",
+    "relayed",
+    "conversation_deleted",
+    "no_messages_stored",
+    "failed_before_an_answer",
+)
+"""Why nothing is known of what was said: `store: false`, a dry run, or mode `off` without a conversation; it was
+relayed to another endpoint than chats; the conversation was deleted; its messages were; what was forwarded of a failed
+request is not stored."""
+PROMPT = "prompt"
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestBehind:
+    """The request of the same model before another one on its branch."""
+
+    request: PastRequest
+    entry: LedgerEntry
+    frame: PromptFrame | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRequest:
+    """All that is stored of a request. `path` and `request` are None where its content is not stored, and `reason` says
+    why. `number` is that of its turn on its branch. `attached` are the documents that its bill names."""
+
+    completion: StoredCompletion
+    path: ConversationPath | None = None
+    request: PastRequest | None = None
+    number: int | None = None
+    frame: PromptFrame | None = None
+    before: RequestBehind | None = None
+    attached: tuple[Artifact, ...] = ()
+    reason: str | None = None
+
+    @property
+    def entry(self) -> LedgerEntry:
+        return self.completion.ledger
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRequest:
+    """A request with all that is known of it.
+
+    Attributes:
+        changes: each message as it was said and as it was forwarded; None where that is not stored (`reason`).
+        sent: what was forwarded; its own `reason` says why it is not exact.
+        reason: why there is no content at all.
+        plan: what the planner said: reasoning, queries, decisions. `planner_prompt`: what it was asked.
+        divergence: where the prompt stopped beginning as that of `previous_request_id`; None where it did not, and
+            where that is not known (`is_comparable`).
+        bar: the window; None in mode `off`, which counts nothing.
+    """
+
+    entry: LedgerEntry
+    number: int | None
+    reason: str | None
+    sent: SentMessages
+    changes: list[MessageChange] | None
+    artifacts: list[ExplainedArtifact]
+    plan: Json | None
+    planner_prompt: str | None
+    bill: ExplainedBill
+    bar: WindowBar | None
+    divergence: PrefixDivergence | None
+    is_comparable: bool
+    previous_request_id: str | None
+    question: str
+    answer: Json | None
+    answered_at: datetime | None = None
+
+    @property
+    def used(self) -> Json:
+        """`context_utilization` of the bill; {} in mode `off`."""
+        found = self.entry.metadata.get("context_utilization")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def timings(self) -> Mapping[str, Any]:
+        """Milliseconds by step."""
+        found = self.entry.metadata.get("timings_ms")
+        return found if isinstance(found, dict) else {}
+
+
+def explained_request(stored: StoredRequest, min_chars: int, prices: Prices | None = None) -> ExplainedRequest:
+    """
+    Args:
+        min_chars: `context.document_min_chars`.
+        prices: gives the model's prices today, for what no bill says of its prompt cache.
+    """
+    entry = stored.entry
+    used = entry.metadata.get("context_utilization") or {}
+    bar = window_bar(entry) if used.get("breakdown") else None
+    plan = dict(stored.completion.plan) if stored.completion.plan is not None else None
+    prompt = plan.pop(PROMPT, None) if plan is not None else None
+    sent, changes, question = SentMessages(None, stored.reason), None, ""
+    artifacts: list[ExplainedArtifact] = []
+    path, request = stored.path, stored.request
+    if path is not None and request is not None:
+        sent = _sent(path, request, entry, stored.frame)
+        said = (*path.messages[: request.before], *request.brought)
+        question = question_of(said)
+        changes = message_changes(path, request, sent)
+        originals = originals_of(said, stored.attached, min_chars)
+    else:
+        originals = originals_of((), stored.attached, min_chars)
+    artifacts = explained_artifacts(used, plan, sent, originals, question)
+    answer = request.answer if request is not None else None
+    return ExplainedRequest(
+        entry,
+        stored.number,
+        stored.reason,
+        sent,
+        changes,
+        artifacts,
+        plan,
+        prompt if isinstance(prompt, str) and prompt else None,
+        explained_bill(entry),
+        bar,
+        *_divergence(stored, sent, prices),
+        stored.before.entry.request_id if stored.before is not None else None,
+        question,
+        answer.message.body if answer is not None else None,
+        answer.committed_at if answer is not None else None,
+    )
+
+
+def _sent(path: ConversationPath, request: PastRequest, entry: LedgerEntry, frame: PromptFrame | None) -> SentMessages:
+    if request.answer is None:
+        return SentMessages(None, FAILED)
+    return sent_messages(path, request, entry, frame, without_items)
+
+
+def _divergence(
+    stored: StoredRequest, sent: SentMessages, prices: Prices | None
+) -> tuple[PrefixDivergence | None, bool]:
+    """Where the prompt stopped beginning as the one before, and whether the two can be compared."""
+    before = stored.before
+    if before is None or stored.path is None:
+        return None, False
+    earlier = _sent(stored.path, before.request, before.entry, before.frame)
+    is_known = all(each.messages is not None and each.is_exact for each in (earlier, sent))
+    return divergence((before.entry, earlier), (stored.entry, sent), prices), is_known

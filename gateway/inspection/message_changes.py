@@ -1,0 +1,155 @@
+"""What the client said beside what was forwarded, message by message."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from gateway.context.assembly.block import BLOCK_TAG
+from gateway.core.types.past_turns import INSTRUCTION, MEMORY, ConversationPath, PastRequest, PathMessage, SentMessages
+from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, result_of
+from gateway.inspection.line_diff import LineDiff, line_diff, text_of_message
+from gateway.inspection.passages import shown_artifacts
+
+Change = Literal["unchanged", "reduced", "reworded", "left_out", "put_in_front", "restored"]
+"""`reduced`: a tool's result of which a part was forwarded. `restored`: a tool's result that stands as text in a block.
+`put_in_front`: the gateway's memory message, or its block at the head of a message that is otherwise as it was."""
+NEW, EARLIER, INSTRUCTED, GATEWAY = "new", "earlier", "instruction", "gateway"
+"""Where a message is from: this request brought it, an earlier one did, it is a system message, the gateway made it."""
+MAX_DIFFS = 200
+"""Changed messages of one request of which the lines are compared."""
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageChange:
+    """One message as it was said (`before`) and as it was forwarded (`after`); None on the side where it is not.
+    `lines` is None where nothing changed in it, or where too many messages did."""
+
+    change: Change
+    origin: str
+    role: str
+    message_id: str | None
+    before: Json | None
+    after: Json | None
+    before_chars: int
+    after_chars: int
+    lines: LineDiff | None = None
+    agent: str | None = None
+
+
+def message_changes(path: ConversationPath, request: PastRequest, sent: SentMessages) -> list[MessageChange] | None:
+    """Each message of the branch up to the request, and what else was forwarded, in the order of what was forwarded.
+
+    Args:
+        sent: what was forwarded, with names; None is returned where nothing is known of that.
+    """
+    if sent.messages is None:
+        return None
+    said = (*path.messages[: request.before], *request.brought)
+    new = {each.message.message_id for each in request.brought}
+    shown = {name.partition("-")[0] for name in shown_artifacts(sent.messages)}
+    instructions = path.instructions_of(request.answer) if request.answer is not None else ()
+    forwarded = dict(_by_id(sent))
+    found = [_change("unchanged", INSTRUCTED, each, each) for each in instructions]
+    diffs = MAX_DIFFS
+    memory = [body for name, body in zip(sent.names, sent.messages, strict=True) if name == MEMORY]
+    for each in said:
+        name, body = each.message.message_id, each.message.body
+        origin = NEW if name in new else EARLIER
+        after = forwarded.get(str(name))
+        if after is not None and memory:
+            found += [_change("put_in_front", GATEWAY, None, one) for one in memory]
+            memory = []
+        if after is None:
+            is_restored = each.message.role in RESULT_ROLES and result_of(body, {})[0] in shown
+            found.append(_of(each, "restored" if is_restored else "left_out", origin, None))
+        elif after == body:
+            found.append(_of(each, "unchanged", origin, after))
+        else:
+            found.append(_of(each, _kind(body, after), origin, after, compared=diffs > 0))
+            diffs -= 1
+    return _with_whole_steps(found)
+
+
+def _with_whole_steps(changes: list[MessageChange]) -> list[MessageChange]:
+    """A call that is no message any more is where its result is: the block names its arguments."""
+    found = list(changes)
+    for index in range(len(found) - 2, -1, -1):
+        each = found[index]
+        if each.change == "left_out" and found[index + 1].change == "restored" and calls_of(each.before or {}):
+            found[index] = replace(each, change="restored")
+    return found
+
+
+def _by_id(sent: SentMessages) -> Sequence[tuple[str, Json]]:
+    pairs = zip(sent.names, sent.messages or (), strict=True)
+    return [(str(name), body) for name, body in pairs if name not in (INSTRUCTION, MEMORY)]
+
+
+def _kind(before: Json, after: Json) -> Change:
+    """How a message that was forwarded in another form was changed."""
+    if before.get("role") in RESULT_ROLES:
+        return "reduced"
+    old, new = text_of_message(before), text_of_message(after)
+    return "put_in_front" if new.startswith(f"<{BLOCK_TAG} ") and new.endswith(old) else "reworded"
+
+
+def _of(each: PathMessage, kind: Change, origin: str, after: Json | None, *, compared: bool = False) -> MessageChange:
+    message = each.message
+    return _change(kind, origin, message.body, after, message.message_id, message.agent, compared=compared)
+
+
+def _change(
+    kind: Change,
+    origin: str,
+    before: Json | None,
+    after: Json | None,
+    message_id: str | None = None,
+    agent: str | None = None,
+    *,
+    compared: bool = False,
+) -> MessageChange:
+    old = text_of_message(before) if before is not None else ""
+    new = old if after is before else text_of_message(after) if after is not None else ""
+    role = str((before or after or {}).get("role", ""))
+    lines = line_diff(old, new) if compared else None
+    return MessageChange(kind, origin, role, message_id, before, after, len(old), len(new), lines, agent)
+
+
+def counted(changes: Sequence[MessageChange]) -> Mapping[str, int]:
+    """How many messages there are of each kind of change."""
+    found: dict[str, int] = {}
+    for each in changes:
+        found[each.change] = found.get(each.change, 0) + 1
+    return found
+
+
+def compared(old: Sequence[Json], new: Sequence[Json]) -> list[MessageChange]:
+    """Two lists of forwarded messages, the messages between those with which both begin and end alike in pairs."""
+    start = next((i for i, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), None)
+    start = min(len(old), len(new)) if start is None else start
+    end = 0
+    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    left, right = deque(old[start : len(old) - end]), deque(new[start : len(new) - end])
+    found = [_change("unchanged", EARLIER, each, each) for each in old[:start]]
+    diffs = MAX_DIFFS
+    while left or right:
+        one, other = left[0] if left else None, right[0] if right else None
+        if one == other:
+            found.append(_change("unchanged", EARLIER, one, one))
+        elif one is not None and (other is None or (one.get("role") != other.get("role") and len(left) > len(right))):
+            found.append(_change("left_out", EARLIER, one, None))
+            other = None
+        elif other is not None and (one is None or one.get("role") != other.get("role")):
+            found.append(_change("put_in_front", GATEWAY, None, other))
+            one = None
+        else:
+            found.append(_change("reworded", EARLIER, one, other, compared=diffs > 0))
+            diffs -= 1
+        if one is not None:
+            left.popleft()
+        if other is not None:
+            right.popleft()
+    return [*found, *(_change("unchanged", EARLIER, each, each) for each in old[len(old) - end :])]

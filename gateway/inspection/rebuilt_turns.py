@@ -1,0 +1,223 @@
+"""Past turns of a branch, and what each of their requests forwarded, rebuilt from what is stored (guarantee §11.11).
+
+Nothing is kept of a prompt but the messages and frames that make it. What was rebuilt is held against the bill: it is
+exact only if it has as many messages as were forwarded, and can be put together so in one way only.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from gateway.conversations.frozen_frames import as_frozen, for_origin
+from gateway.conversations.tool_pairs import forwardable, regrouped, without_open_calls
+from gateway.core.types.agents import CHAT
+from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory, ConversationMessage
+from gateway.core.types.frames import PromptFrame
+from gateway.core.types.past_turns import (
+    INSTRUCTION,
+    MEMORY,
+    ConversationPath,
+    PastRequest,
+    PastTurn,
+    PathMessage,
+    SentMessages,
+)
+from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts, without_calls
+from gateway.core.types.turn import LedgerEntry
+
+WithoutItems = Callable[[dict[str, Any], frozenset[int]], dict[str, Any]]
+"""A message without the items with these numbers among those that its block shows in full."""
+NO_BILL = "no_bill_here"
+NOT_COUNTED = "not_managed"
+AGENT = "agent_words_not_stored"
+PROFILE = "prompt_profile_not_stored"
+DELETED = "item_deleted_since"
+OTHERWISE = "messages_do_not_add_up"
+REASONS = (NO_BILL, NOT_COUNTED, AGENT, PROFILE, DELETED, OTHERWISE)
+"""Why what a request forwarded is not known exactly."""
+
+
+def in_turns(path: ConversationPath) -> ConversationPath:
+    """The branch with its turns whole, where another request was committed in the midst of one (guarantee §3.7)."""
+    by_id = {each.message.message_id: each for each in path.messages}
+    ordered = regrouped([each.message for each in path.messages])
+    return replace(path, messages=tuple(by_id[message.message_id] for message in ordered))
+
+
+def turns_of(path: ConversationPath) -> list[PastTurn]:
+    """The turns of a branch: each is a user message that begins one (`turn_starts`), or several of one request, and
+    everything up to the next. Messages before the first user message belong to the first turn.
+
+    Args:
+        path: as `in_turns` gives it.
+    """
+    turns: list[list[PathMessage]] = []
+    starts = set(turn_starts(each.message.role for each in path.messages)[1:])
+    for index, each in enumerate(path.messages):
+        if not turns or (index in starts and not _continues(turns[-1][-1], each)):
+            turns.append([])
+        turns[-1].append(each)
+    found, before = [], 0
+    for number, messages in enumerate(turns, 1):
+        found.append(PastTurn(number, tuple(_requests(messages, before))))
+        before += len(messages)
+    return found
+
+
+def _continues(last: PathMessage, next_one: PathMessage) -> bool:
+    """Whether a user message stands beside the one before it in one request."""
+    return last.message.role == "user" and last.request_id == next_one.request_id
+
+
+def _requests(messages: Sequence[PathMessage], before: int) -> Iterable[PastRequest]:
+    """A turn request by request: an answer ends one."""
+    start = 0
+    for index, each in enumerate(messages):
+        if each.is_answer:
+            brought = tuple(messages[start:index])
+            yield PastRequest(each.request_id, before + start, brought, each)
+            start = index + 1
+    if start < len(messages):
+        yield PastRequest(messages[start].request_id, before + start, tuple(messages[start:]), None)
+
+
+def sent_messages(
+    path: ConversationPath,
+    request: PastRequest,
+    entry: LedgerEntry | None,
+    frame: PromptFrame | None,
+    without_items: WithoutItems,
+) -> SentMessages:
+    """What an answered request forwarded.
+
+    Args:
+        entry: its bill; None where it was paid elsewhere.
+        frame: what its model had been sent of the branch by then, where the messages do not say it.
+        without_items: takes items out of a block.
+    """
+    answer = request.answer
+    if answer is None or entry is None:
+        return SentMessages(None, NO_BILL)
+    used = entry.metadata.get("context_utilization") or {}
+    agent = entry.metadata.get("agent")
+    if isinstance(agent, dict) and agent.get("type") != CHAT:
+        return SentMessages(None, AGENT)
+    whole = path.messages[: request.before]
+    deleted = path.forgotten_at is not None and path.forgotten_at >= entry.created_at
+    included = used.get("messages_included")
+    for before in (whole, _there_then(whole, entry.created_at)):
+        ways = [
+            _forwarded(path, request, before, frame, each, without_items)
+            for each in _steps_as_text(before, request, frame)
+        ]
+        found = [way for way in ways if len(way.names) - _memories(frame) == included]
+        if found and all(way.messages == found[0].messages for way in found):
+            return replace(found[0], reason=DELETED if deleted else None)
+    why = DELETED if deleted else AGENT if agent else PROFILE if used.get("profile") else OTHERWISE
+    told = _forwarded(path, request, whole, frame, frozenset(), without_items)
+    return replace(told, reason=why if included else NOT_COUNTED)
+
+
+def _there_then(messages: Sequence[PathMessage], arrived_at: datetime) -> list[PathMessage]:
+    """The messages that were committed when a request arrived: requests at once do not see each other."""
+    late = {each.request_id for each in messages if _is_after(each, arrived_at)}
+    return [each for each in messages if each.request_id not in late]
+
+
+def _is_after(each: PathMessage, arrived_at: datetime) -> bool:
+    return each.committed_at is not None and each.committed_at > arrived_at
+
+
+def _steps_as_text(
+    before: Sequence[PathMessage], request: PastRequest, frame: PromptFrame | None
+) -> Iterator[frozenset[str | None]]:
+    """The ids of the results of tools that may have been forwarded as text, in a block, and not as messages (guarantee
+    §3.3): none, those that a block shows, all but those of the turn under way."""
+    yield frozenset()
+    starts = turn_starts(each.message.role for each in (*before, *request.brought))
+    begun = min(max(starts, default=0), len(before))
+    earlier = [each.message for each in before[:begun]]
+    results = {message.message_id for message in earlier if message.role in RESULT_ROLES}
+    if results:
+        messages = [*earlier, *(each.message for each in (*before[begun:], *request.brought))]
+        shown = {name for message in messages for name in message.shown_in_full}
+        if frame is not None:
+            shown |= {*frame.decided, *(name for names in frame.shown_in_full.values() for name in names)}
+        yield frozenset(results & shown)
+        yield frozenset(results)
+
+
+def _without_steps(
+    messages: Sequence[ConversationMessage], as_text: frozenset[str | None]
+) -> list[ConversationMessage]:
+    """The messages without these results, and without the calls that they answer; what was said beside a call stays."""
+    found: list[ConversationMessage] = []
+    for index, message in enumerate(messages):
+        if message.message_id in as_text:
+            continue
+        follows = messages[index + 1].message_id if index + 1 < len(messages) else None
+        if follows in as_text and message.role not in RESULT_ROLES:
+            if message.content:
+                found.append(replace(message, body=without_calls(message.body), rendered=None))
+            continue
+        found.append(message)
+    return found
+
+
+def _forwarded(
+    path: ConversationPath,
+    request: PastRequest,
+    before: Sequence[PathMessage],
+    frame: PromptFrame | None,
+    as_text: frozenset[str | None],
+    without_items: WithoutItems,
+) -> SentMessages:
+    """The messages in the forms in which they went up, as far as the window reached."""
+    answer = request.answer
+    new = [each.message for each in request.brought]
+    base = _without_steps(forwardable([each.message for each in before], new), as_text)
+    if not (new and new[0].role in RESULT_ROLES):
+        base = without_open_calls(base)
+    instructions = path.instructions_of(answer) if answer is not None else ()
+    messages = (*base, *new)
+    history = ConversationHistory(
+        path.conversation_id, False, instructions, messages, stored=len(messages), frame=frame
+    )
+    if answer is not None and answer.message.origin is not None:
+        history = for_origin(history, answer.message.origin)
+    results = {message.message_id for message in messages if message.role in RESULT_ROLES}
+    before_run, run = _in_window(as_frozen(history).messages, frame)
+    memory = [frame.memory.body] if frame is not None and frame.memory is not None else []
+    forms = [[_form(each, results, without_items) for each in part] for part in (before_run, run)]
+    ids = [[each.message_id for each in part] for part in (before_run, run)]
+    names = (*[INSTRUCTION] * len(instructions), *ids[0], *[MEMORY] * len(memory), *ids[1])
+    return SentMessages([*instructions, *forms[0], *memory, *forms[1]], names=names)
+
+
+def _memories(frame: PromptFrame | None) -> int:
+    """How many memory messages went up: a bill does not count them."""
+    return int(frame is not None and frame.memory is not None)
+
+
+def _form(
+    message: ConversationMessage, results: AbstractSet[str | None], without_items: WithoutItems
+) -> dict[str, Any]:
+    """A message as it went up: its block without the results that went up as messages."""
+    if message.rendered is None:
+        return message.body
+    numbers = frozenset(number for number, name in enumerate(message.shown_in_full) if name in results)
+    return without_items(message.rendered, numbers) if numbers else message.rendered
+
+
+def _in_window(
+    messages: Sequence[ConversationMessage], frame: PromptFrame | None
+) -> tuple[list[ConversationMessage], list[ConversationMessage]]:
+    """What the frozen window holds: system messages before the run, and the run."""
+    if frame is None:
+        return [], list(messages)
+    ids = [message.message_id for message in messages]
+    first = ids.index(frame.first) if frame.first in ids else 0
+    before = [message for message in messages[:first] if message.role in INSTRUCTION_ROLES]
+    return before, [message for message in messages[first:] if message.message_id not in frame.left_out]

@@ -1,0 +1,106 @@
+"""A window as a bar: its parts in tokens, what of them came from the prompt cache, and what left it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.context.planning.record import RECALLED
+from gateway.core.types.bill import usage_of
+from gateway.core.types.turn import LedgerEntry
+from gateway.core.types.usage import cache_tokens
+from gateway.inspection.explained_artifacts import EXCLUDED, FULL, records_of
+
+PARTS = ("system", "tools", "history", "recalled", "artifacts", "current")
+"""In the order in which a bar shows them. `recalled` are excerpts of old turns, and passages that a question brought
+back; a bill counts them among artifacts, and their share of these is told by their characters."""
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftWindow:
+    """What a request left out: messages, and artifacts as its bill lists them. `by`: why messages were, where that is
+    not for want of room (`max_turns`)."""
+
+    messages: int = 0
+    reduced: tuple[Json, ...] = ()
+    excluded: tuple[Json, ...] = ()
+    by: str | None = None
+
+    @property
+    def chars(self) -> int:
+        """Characters of artifacts that were left out."""
+        both = (*self.reduced, *self.excluded)
+        return sum(max(0, each["original_size_chars"] - each["processed_size_chars"]) for each in both)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowBar:
+    """A request's window. `parts` are tokens by name (`PARTS`), their sum is `tokens`; all are 0 where nothing was
+    counted (mode `off`). `window` and `budget` are None where they are not known. `cached` are tokens from the
+    beginning on that the provider read from its prompt cache, on the scale of `tokens`; `reported_cached` and `written`
+    as it reported them."""
+
+    parts: Mapping[str, int]
+    tokens: int
+    window: int | None
+    budget: int | None
+    cached: int
+    reported_cached: int
+    written: int
+    estimated: bool
+    left: LeftWindow
+
+    @property
+    def is_counted(self) -> bool:
+        return self.tokens > 0
+
+    @property
+    def full(self) -> int:
+        """What the whole bar stands for: the window, else the budget, else what is used."""
+        return max(self.window or self.budget or self.tokens, self.tokens, 1)
+
+
+def window_bar(entry: LedgerEntry) -> WindowBar:
+    """The bar of one request, by its bill."""
+    used = entry.metadata.get("context_utilization") or {}
+    breakdown = used.get("breakdown") or {}
+    parts = {name: int(breakdown.get(name) or 0) for name in PARTS}
+    records = records_of(used)
+    standing = (used.get("artifacts_standing") or {}).get("chars") or 0
+    parts["recalled"] = _recalled(parts["artifacts"], records, int(standing))
+    parts["artifacts"] -= parts["recalled"]
+    tokens = sum(parts.values())
+    usage = next((call.usage for call in entry.calls if call.purpose == "primary"), {})
+    cached, written = cache_tokens(usage)
+    prompt = usage_of(usage).prompt_tokens
+    on_scale = round(tokens * min(1.0, cached / prompt)) if prompt else 0
+    window, budget = used.get("context_window"), used.get("budget_tokens")
+    left = left_window(used)
+    is_estimated = bool(used.get("tokens_estimated"))
+    return WindowBar(parts, tokens, window, budget, on_scale, cached, written, is_estimated, left)
+
+
+def left_window(used: Json) -> LeftWindow:
+    """What left the window of a request.
+
+    Args:
+        used: `context_utilization` of its bill.
+    """
+    records = records_of(used)
+    reduced = tuple(each for each in records if each.get("strategy") not in (FULL, EXCLUDED) and not _is_of_turns(each))
+    excluded = tuple(each for each in records if each.get("strategy") == EXCLUDED)
+    return LeftWindow(int(used.get("messages_excluded") or 0), reduced, excluded, used.get("left_by"))
+
+
+def _recalled(artifacts: int, records: Sequence[Json], standing: int) -> int:
+    """Tokens of the artifacts' part that were brought back."""
+    fresh = [each for each in records if not each.get("standing")]
+    brought = sum(
+        each["processed_size_chars"] for each in fresh if each.get("reason") == RECALLED or _is_of_turns(each)
+    )
+    every = standing + sum(each["processed_size_chars"] for each in fresh)
+    return round(artifacts * brought / every) if every else 0
+
+
+def _is_of_turns(record: Json) -> bool:
+    return str(record.get("source", "")).startswith("turns:")

@@ -1,0 +1,162 @@
+"""`gateway costs`: what bills add up to, a table for each group, net savings beside it (guarantee §13.1).
+
+The sums are those of `gateway audit` over the same requests, out of the roll-ups: a year takes a moment.
+"""
+
+import argparse
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TextIO
+
+from gateway.billing.cost_table import as_csv, as_json, figures_of
+from gateway.core.clock import parse_when
+from gateway.core.config.settings import Settings
+from gateway.core.ports import Clock
+from gateway.core.printing import cost_text, usd_text
+from gateway.core.types.costs import GROUPS, CostQuery, CostReport, CostSums
+from gateway.core.types.report_lists import CHAT
+from gateway.operations.listed import COST_STYLE, FAINT, PLANNING_STYLE, WHO_STYLE
+from gateway.operations.screen import CommandScreen, Piece, TableColumn
+from gateway.operations.storage_reader import run_reading, tell_missing
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.reports.cost_reports import CostReports
+
+ROWS = 50
+"""Of a table, where nobody says how many: the latest days, else the dearest."""
+NOBODY = "(none)"
+SAVED_STYLE = "green"
+FIGURES = (
+    TableColumn("requests", drop=3, is_right=True),
+    TableColumn("tokens in", drop=4, is_right=True),
+    TableColumn("from cache", drop=6, is_right=True),
+    TableColumn("to cache", drop=7, is_right=True),
+    TableColumn("tokens out", drop=4, is_right=True),
+    TableColumn("cost USD", COST_STYLE, is_right=True),
+    TableColumn("planning USD", PLANNING_STYLE, drop=1, is_right=True),
+    TableColumn("net saving USD", SAVED_STYLE, drop=2, is_right=True),
+    TableColumn("saved USD", FAINT, drop=10, is_right=True),
+    TableColumn("unpriced", drop=5, is_right=True),
+    TableColumn("estimated", drop=8, is_right=True),
+    TableColumn("partial", drop=9, is_right=True),
+    TableColumn("failed", drop=9, is_right=True),
+)
+Tables = dict[tuple[str, ...], CostReport]
+
+
+def costs(
+    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
+) -> int:
+    """Writes the tables; returns 1 if the storage cannot be read.
+
+    Raises:
+        ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other.
+    """
+    now = clock.now()
+    since, until = parse_when("--since", options.since, now), parse_when("--until", options.until, now)
+    if since is not None and until is not None and since >= until:
+        raise ValueError("--since must be before --until")
+    groups = groups_of(options.by)
+    queries = [_query(options, by, since, until) for by in groups]
+    screen = CommandScreen(out, environ)
+
+    async def work(transactions: DatabaseTransactions) -> int:
+        reports = CostReports(transactions)
+        tables = {query.by: await reports.report(query) for query in queries}
+        missing = await tell_missing(transactions, err)
+        if options.json:
+            screen.json(_as_json(tables, options.limit, (since, until), missing))
+        elif options.csv:
+            shown = {by: report.at_most(options.limit or len(report.rows))[0] for by, report in tables.items()}
+            out.write("".join(as_csv(shown)))
+        else:
+            _show(screen, tables, options.limit or ROWS, err)
+        return 0
+
+    return run_reading(settings, work, err)
+
+
+def groups_of(text: str) -> list[tuple[str, ...]]:
+    """What `--by` names: with commas a table for each, with `+` one by the combination.
+
+    Raises:
+        ValueError: there is no such group.
+    """
+    found = [tuple(name.strip() for name in part.split("+")) for part in text.split(",") if part.strip()]
+    for name in (name for by in found for name in by):
+        if name not in GROUPS:
+            raise ValueError(f"--by: {name!r} is no group; say {', '.join(GROUPS)}, or several with + between them")
+    return list(dict.fromkeys(tuple(dict.fromkeys(by)) for by in found)) or [()]
+
+
+def _query(
+    options: argparse.Namespace, by: tuple[str, ...], since: datetime | None, until: datetime | None
+) -> CostQuery:
+    def named(value: str | None) -> tuple[str, ...]:
+        return () if value is None else (value,)
+
+    return CostQuery(
+        by=by,
+        since=since,
+        until=until,
+        tenant=options.tenant,
+        models=named(options.model),
+        users=named(options.user),
+        agents=named(options.agent),
+        keys=named(options.key),
+        projects=named(options.project),
+        conversation=options.conversation,
+    )
+
+
+def _as_json(
+    tables: Tables, limit: int | None, times: tuple[datetime | None, datetime | None], missing: int
+) -> dict[str, Any]:
+    since, until = (None if time is None else int(time.timestamp()) for time in times)
+    total = next(iter(tables.values())).total
+    listed = [as_json(by, report.at_most(limit or len(report.rows))[0]) for by, report in tables.items()]
+    return {
+        "object": "costs",
+        "since": since,
+        "until": until,
+        "tables": listed,
+        "total": figures_of(total),
+        "bills_not_counted": missing,
+    }
+
+
+def _show(screen: CommandScreen, tables: Tables, limit: int, err: TextIO) -> None:
+    if not any(report.rows for report in tables.values()):
+        err.write("no requests\n")
+        return
+    for number, (by, report) in enumerate(tables.items()):
+        if number:
+            screen.line("")
+        shown, others, left = report.at_most(limit)
+        rows = [
+            [*(group_name(*each) for each in zip(by, row.names, strict=True)), *_figures(row.sums)] for row in shown
+        ]
+        blank = [""] * (len(by) - 1)
+        if left:
+            rows.append([(f"({left} more)", FAINT), *blank, *_figures(others)])
+        rows.append([("total", COST_STYLE), *blank, *_figures(report.total)])
+        screen.table([*(TableColumn(group, WHO_STYLE) for group in by or ("",)), *FIGURES], rows)
+
+
+def net_text(sums: CostSums) -> str:
+    """The net saving, below 0 where requests cost more than without a gateway."""
+    return "unknown" if sums.net_saving is None else usd_text(sums.net_saving)
+
+
+def group_name(group: str, name: str | None) -> Piece:
+    if name is not None:
+        return name
+    return CHAT if group == "endpoint" else (NOBODY, FAINT)
+
+
+def _figures(sums: CostSums) -> list[Piece]:
+    tokens = (sums.prompt_tokens, sums.cached_tokens, sums.cache_write_tokens, sums.completion_tokens)
+    whole = cost_text(sums.cost, sums.unpriced, is_known=bool(sums.priced))
+    planning = cost_text(sums.planning, sums.planning_unpriced, is_known=bool(sums.planning_cost_picousd))
+    counts = (sums.unpriced, sums.estimated, sums.partial, sums.failed)
+    money = (whole, planning, net_text(sums), usd_text(sums.saved))
+    return [str(sums.requests), *map(str, tokens), *money, *map(str, counts)]

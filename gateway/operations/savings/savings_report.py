@@ -1,0 +1,153 @@
+"""`gateway savings` without recorded sessions: what bills say that was saved net, losses first (guarantee §13.13).
+
+The sums are those of `gateway costs` over the same requests, out of the roll-ups.
+"""
+
+import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, TextIO
+
+from gateway.core.clock import parse_when
+from gateway.core.config.settings import Settings
+from gateway.core.ports import Clock
+from gateway.core.printing import csv_line, usd_text
+from gateway.core.types.costs import TIMES, CostQuery, CostReport, CostRow, CostSums
+from gateway.operations.cost_command import ROWS, group_name, groups_of
+from gateway.operations.listed import COST_STYLE, FAINT, WHO_STYLE
+from gateway.operations.screen import CommandScreen, Piece, TableColumn
+from gateway.operations.storage_reader import run_reading, tell_missing
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.reports.cost_reports import CostReports
+
+BY = "day,model,key"
+"""Roll-ups do not tell conversations apart: who wants these reads the ledger."""
+RATIO = Decimal("0.0001")
+LOSS_STYLE = "red"
+FIGURES = ("net_saving", "ratio", "direct_cost", "billed_cost", "saved", "requests", "metered", "unmetered")
+"""Names of what is told of each group. `net_saving`: `direct_cost` less `billed_cost`, of the metered requests;
+`ratio`: billed for each dollar direct; `saved`: of what was left out, without what that cost."""
+COLUMNS = (
+    TableColumn("net saving USD", COST_STYLE, is_right=True),
+    TableColumn("ratio", drop=1, is_right=True),
+    TableColumn("direct USD", drop=2, is_right=True),
+    TableColumn("billed USD", drop=2, is_right=True),
+    TableColumn("requests", drop=4, is_right=True),
+    TableColumn("unmetered", drop=3, is_right=True),
+    TableColumn("left out USD", FAINT, drop=5, is_right=True),
+)
+Tables = dict[tuple[str, ...], CostReport]
+
+
+def savings_report(
+    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
+) -> int:
+    """Writes the tables; returns 1 if the storage cannot be read.
+
+    Raises:
+        ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other.
+    """
+    now = clock.now()
+    since, until = parse_when("--since", options.since, now), parse_when("--until", options.until, now)
+    if since is not None and until is not None and since >= until:
+        raise ValueError("--since must be before --until")
+    groups = groups_of(options.by or BY)
+    screen = CommandScreen(out, environ)
+
+    async def work(transactions: DatabaseTransactions) -> int:
+        reports = CostReports(transactions)
+        found = {by: await reports.report(CostQuery(by, since, until, options.tenant)) for by in groups}
+        total = next(iter(found.values())).total
+        missing = await tell_missing(transactions, err)
+        if options.json:
+            times = {name: None if at is None else int(at.timestamp()) for name, at in _named(since, until)}
+            tables = [_table(by, losses_first(report, by)[: options.limit]) for by, report in found.items()]
+            told = {"object": "savings", **times, "tables": tables, "total": figures_of(total)}
+            screen.json({**told, "compared": compared(total), "bills_not_counted": missing})
+        elif options.csv:
+            out.write("".join(_csv(found, options.limit)))
+        else:
+            _show(screen, found, total, options.limit or ROWS, err)
+        return 0
+
+    return run_reading(settings, work, err)
+
+
+def losses_first(report: CostReport, by: Sequence[str]) -> tuple[CostRow, ...]:
+    """The groups by what they saved, the largest loss in front; by time where they are told apart by that. Those of
+    which nothing is known stand last."""
+    if not TIMES.isdisjoint(by):
+        return report.rows
+    return tuple(sorted(report.rows, key=lambda row: (not row.sums.metered, row.sums.net_saving_picousd)))
+
+
+def figures_of(sums: CostSums) -> dict[str, Any]:
+    """The sums by the names of `FIGURES`; what is known of no request is None."""
+    direct, net = sums.direct, sums.net_saving
+    billed = direct - net if direct is not None and net is not None else None
+    ratio = (billed / direct).quantize(RATIO) if billed is not None and direct else None
+    told = (net, ratio, direct, billed, sums.saved, sums.requests, sums.metered, sums.unmetered)
+    return dict(zip(FIGURES, told, strict=True))
+
+
+def compared(sums: CostSums) -> dict[str, Any] | None:
+    """What requests of conversations that go direct cost beside those that are economised: measured, not computed. None
+    where one of both is missing."""
+    direct, economised = sums.held_out_step, sums.economised_step
+    if direct is None or economised is None:
+        return None
+    return {
+        "direct": {"requests": sums.held_out_requests, "cost_per_request": direct},
+        "economised": {"requests": sums.economised_requests, "cost_per_request": economised},
+        "ratio": (economised / direct).quantize(RATIO) if direct else None,
+    }
+
+
+def _named(since: Any, until: Any) -> Iterable[tuple[str, Any]]:
+    return ("since", since), ("until", until)
+
+
+def _table(by: Sequence[str], rows: Iterable[CostRow]) -> dict[str, Any]:
+    listed = [{**dict(zip(by, row.names, strict=True)), **figures_of(row.sums)} for row in rows]
+    return {"by": list(by), "rows": listed}
+
+
+def _csv(tables: Tables, limit: int | None) -> Iterator[str]:
+    groups = list(dict.fromkeys(group for by in tables for group in by))
+    yield csv_line(("by", *groups, *FIGURES))
+    for by, report in tables.items():
+        for row in losses_first(report, by)[:limit]:
+            names = dict(zip(by, row.names, strict=True))
+            yield csv_line(("+".join(by), *(names.get(group) for group in groups), *figures_of(row.sums).values()))
+
+
+def _show(screen: CommandScreen, tables: Tables, total: CostSums, limit: int, err: TextIO) -> None:
+    if not total.requests:
+        err.write("no requests\n")
+        return
+    for by, report in tables.items():
+        rows = losses_first(report, by)
+        shown = rows[-limit:] if not TIMES.isdisjoint(by) else rows[:limit]
+        lines = [
+            [*(group_name(*each) for each in zip(by, row.names, strict=True)), *_pieces(row.sums)] for row in shown
+        ]
+        if left := len(rows) - len(shown):
+            lines.append([(f"({left} more)", FAINT), *([""] * (len(by) - 1 + len(COLUMNS)))])
+        lines.append([("total", COST_STYLE), *([""] * (len(by) - 1)), *_pieces(total)])
+        screen.table([*(TableColumn(group, WHO_STYLE) for group in by), *COLUMNS], lines)
+        screen.line("")
+    if total.unmetered:
+        screen.line(f"{total.unmetered} requests are not metered: what they would have cost directly is not known")
+    if (found := compared(total)) is not None:
+        sides = (f"{name} {usd_text(found[name]['cost_per_request'])} USD" for name in ("direct", "economised"))
+        screen.line(f"measured, of each request: {', '.join(sides)}; ratio {found['ratio']}")
+
+
+def _pieces(sums: CostSums) -> list[Piece]:
+    told = figures_of(sums)
+    net: Piece = "unknown" if sums.net_saving is None else usd_text(sums.net_saving)
+    if sums.net_saving_picousd < 0:
+        net = (usd_text(sums.net_saving), LOSS_STYLE)
+    money = (usd_text(told["direct_cost"]), usd_text(told["billed_cost"]))
+    ratio = "" if told["ratio"] is None else str(told["ratio"])
+    return [net, ratio, *money, str(sums.requests), str(sums.unmetered), usd_text(sums.saved)]

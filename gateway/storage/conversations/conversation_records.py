@@ -1,0 +1,391 @@
+"""Conversations by themselves: created, listed, read and changed item by item."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.core import jsons
+from gateway.core.errors import ConversationNotFound
+from gateway.core.ports import CacheBackend, Clock
+from gateway.core.types.audit_log import AuditActor
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.items import Item
+from gateway.core.types.memory import SummarySegment
+from gateway.core.types.records import (
+    WHOLE_TEXT,
+    AttachmentPage,
+    AttachmentRecord,
+    ConversationRecord,
+    ConversationTotals,
+    ItemPage,
+    ItemQuery,
+    NewConversation,
+    RecordPage,
+    RecordQuery,
+    TextPart,
+    WindowRecord,
+)
+from gateway.core.types.turn import LedgerEntry
+from gateway.storage import rows
+from gateway.storage.audit_log.append import recorded
+from gateway.storage.conversations import attachments, delete_item
+from gateway.storage.conversations import item_store as items
+from gateway.storage.conversations.delete import empty_conversation
+from gateway.storage.conversations.totals import read_totals
+from gateway.storage.database import schema
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.encryption.columns import for_row
+from gateway.storage.lookup.find import turns_before
+from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.lookup.segments import segments_before
+from gateway.storage.lookup.walk import MESSAGES, upwards
+from gateway.storage.secret import storable
+from gateway.storage.turns.completions import behind, having
+from gateway.storage.turns.standing import whole_entries
+
+# What the latest answered request left of a conversation's window (guarantee §11.8).
+
+LEDGER, CONVERSATIONS = schema.ledger, schema.conversations
+ANSWERED = ("complete", "partial")
+
+
+def read_window(connection: sa.Connection, tenant: str, conversation_id: str, model: str | None) -> WindowRecord:
+    """Of a conversation that the tenant has. The bill is found by an index; the path is walked only where artifacts of
+    old messages stand in the window.
+
+    Args:
+        model: the model that was asked for; None: any.
+    """
+    where = [LEDGER.c.tenant == tenant, LEDGER.c.conversation_id == conversation_id, LEDGER.c.status.in_(ANSWERED)]
+    if model is not None:
+        where.append(LEDGER.c.model == model)
+    latest = sa.select(LEDGER).where(*where).order_by(LEDGER.c.created_at.desc(), LEDGER.c.request_id.desc()).limit(1)
+    row = connection.execute(latest).first()
+    if row is None:
+        return WindowRecord()
+    (entry,) = whole_entries(connection, [rows.entry_of(row)])
+    segments = _segments(connection, conversation_id, entry)
+    return WindowRecord(entry, _turns_excluded(connection, entry), segments, _things(connection, conversation_id))
+
+
+def _segments(connection: sa.Connection, conversation_id: str, entry: LedgerEntry) -> tuple[SummarySegment, ...]:
+    """The summaries of old turns on the way to the request's answer."""
+    query = sa.select(CONVERSATIONS.c.summarized, CONVERSATIONS.c.head_id).where(CONVERSATIONS.c.id == conversation_id)
+    found = connection.execute(query).one()
+    if not found.summarized:
+        return ()
+    own = connection.execute(_OWN, {"request": entry.request_id}).scalar()
+    return segments_before(connection, conversation_id, own or found.head_id)
+
+
+def _things(connection: sa.Connection, conversation_id: str) -> int:
+    """How many things the conversation is about."""
+    query = sa.select(sa.func.count()).where(schema.things.c.conversation_id == conversation_id)
+    return int(connection.execute(query).scalar_one())
+
+
+def _turns_excluded(connection: sa.Connection, entry: LedgerEntry) -> int | None:
+    """How many turns began before the first message that was forwarded: a path's messages are numbered from 0 on."""
+    utilization: Any = entry.metadata.get("context_utilization")
+    excluded = utilization.get("messages_excluded") if isinstance(utilization, dict) else None
+    if not isinstance(excluded, int) or not excluded:
+        return 0
+    first = _numbered(connection, entry, excluded)
+    return None if first is None else turns_before(connection, first)
+
+
+def _numbered(connection: sa.Connection, entry: LedgerEntry, number: int) -> Any:
+    """The message of that number on the path of a request; walked up to only where branches have one each."""
+    bounds = {"conversation": entry.conversation_id, "number": number}
+    found = connection.execute(_NUMBERED, bounds).all()
+    if len(found) < 2:
+        return found[0] if found else None
+    own = connection.execute(_OWN, {"request": entry.request_id}).scalar()
+    name = connection.execute(_ABOVE, {**bounds, "from": own}).scalar() if own is not None else None
+    return next((row for row in found if row.id == name), None)
+
+
+def _above_query() -> sa.Select[Any]:
+    """From `:from` upwards, the message of the number `:number`."""
+    inside = MESSAGES.c.sequence_number >= sa.bindparam("number", type_=sa.Integer)
+    here = MESSAGES.c.conversation_id == sa.bindparam("conversation", type_=sa.String)
+    chain = upwards(MESSAGES.c.sequence_number, first=sa.and_(here, inside), onwards=lambda _: inside)
+    return sa.select(chain.c.id).where(chain.c.sequence_number == sa.bindparam("number", type_=sa.Integer))
+
+
+_NUMBERED = sa.select(
+    MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.conversation_id, MESSAGES.c.sequence_number
+).where(
+    MESSAGES.c.conversation_id == sa.bindparam("conversation", type_=sa.String),
+    MESSAGES.c.sequence_number == sa.bindparam("number", type_=sa.Integer),
+)
+_OWN = sa.select(sa.func.max(MESSAGES.c.id)).where(MESSAGES.c.request_id == sa.bindparam("request", type_=sa.String))
+_ABOVE = _above_query()
+
+
+TABLE = schema.conversations
+
+
+class ConversationRecords:
+    """Each method is one short transaction.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
+        ConversationNotFound: from all but `create`: the tenant has no such conversation.
+        ItemNotFound: the conversation has no such item.
+        NotFound: it has no such attachment.
+    """
+
+    def __init__(
+        self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
+    ) -> None:
+        """`paths`: where this process keeps what it read lately."""
+        self._transactions = transactions
+        self._clock = clock
+        self._cache = cache
+        self._paths = paths
+
+    async def create(
+        self,
+        tenant: str,
+        new: NewConversation,
+        request_id: str,
+    ) -> ConversationRecord:
+        """Begins it."""
+        now, conversation_id = self._clock.now(), new.conversation_id
+
+        def work(connection: sa.Connection) -> ConversationRecord:
+            values = {"id": conversation_id, "tenant": tenant, "created_at": now, "updated_at": now, "attachments": 0}
+            said = {"metadata": _written(new.metadata), "team_task": storable(new.team_task or "") or None}
+            values["retention_days"] = new.retention_days
+            connection.execute(TABLE.insert().values(**for_row(TABLE, {**values, **said})))
+            if new.messages:
+                items.add(connection, tenant, conversation_id, new.messages, request_id, now)
+            return read_record(connection, tenant, conversation_id)
+
+        return await self._transactions.run(work, write=True)
+
+    async def find(self, tenant: str, conversation_id: str) -> ConversationRecord:
+        """One of this tenant's."""
+        return await self._transactions.run(lambda connection: read_record(connection, tenant, conversation_id))
+
+    async def totals(self, tenant: str, conversation_id: str) -> tuple[ConversationRecord, ConversationTotals]:
+        """One of this tenant's, and what it took so far."""
+
+        def work(connection: sa.Connection) -> tuple[ConversationRecord, ConversationTotals]:
+            record = read_record(connection, tenant, conversation_id)
+            return record, read_totals(connection, tenant, conversation_id)
+
+        return await self._transactions.run(work)
+
+    async def window(self, tenant: str, conversation_id: str, model: str | None) -> WindowRecord:
+        """What its latest answered request, or the latest for that model, left of its window."""
+
+        def work(connection: sa.Connection) -> WindowRecord:
+            read_record(connection, tenant, conversation_id)
+            return read_window(connection, tenant, conversation_id, model)
+
+        return await self._transactions.run(work)
+
+    async def update(self, tenant: str, conversation_id: str, changes: Mapping[str, Any]) -> ConversationRecord:
+        """The conversation with other `metadata`, another `team_task`, or both in place of what it had."""
+        now = self._clock.now()
+        values: dict[str, Any] = {"updated_at": now}
+        if "metadata" in changes:
+            values["metadata"] = _written(changes["metadata"])
+        if "team_task" in changes:
+            values["team_task"] = storable(changes["team_task"] or "") or None
+
+        def work(connection: sa.Connection) -> ConversationRecord:
+            where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
+            connection.execute(TABLE.update().where(*where).values(**for_row(TABLE, values, conversation_id)))
+            return read_record(connection, tenant, conversation_id)
+
+        return await self._transactions.run(work, write=True)
+
+    async def list_page(self, tenant: str, query: RecordQuery) -> RecordPage:
+        """A page of this tenant's conversations."""
+        return await self._transactions.run(lambda connection: _read_page(connection, tenant, query))
+
+    async def items(self, tenant: str, conversation_id: str, query: ItemQuery) -> ItemPage:
+        """A page of the items of the current branch: the system messages in force, then the path to the head."""
+        return await self._transactions.run(
+            lambda connection: items.read_items(connection, tenant, conversation_id, query)
+        )
+
+    async def item(self, tenant: str, conversation_id: str, item_id: str) -> Item:
+        """One item, of any branch."""
+        return await self._transactions.run(
+            lambda connection: items.read_item(connection, tenant, conversation_id, item_id)
+        )
+
+    async def add_items(
+        self,
+        tenant: str,
+        conversation_id: str,
+        messages: Sequence[ConversationMessage],
+        request_id: str,
+        retention_days: float | None = None,
+    ) -> list[Item]:
+        """Appends messages at the head; returns the items that they are. `retention_days` is that of the key."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> list[Item]:
+            made = items.add(connection, tenant, conversation_id, messages, request_id, now)
+            if retention_days is not None:
+                _keep_no_longer(connection, conversation_id, retention_days)
+            return made
+
+        return await self._transactions.run(work, write=True)
+
+    async def set_pin(self, tenant: str, conversation_id: str, item_id: str, *, pinned: bool) -> Item:
+        """Pins the message of an item, or takes its pin away; returns the item."""
+        now = self._clock.now()
+        return await self._transactions.run(
+            lambda connection: items.set_pin(connection, tenant, conversation_id, item_id, pinned=pinned, now=now),
+            write=True,
+        )
+
+    async def delete_item(
+        self, tenant: str, conversation_id: str, item_id: str, by: AuditActor | None = None
+    ) -> ConversationRecord:
+        """Deletes an item and everything that repeats its words; returns the conversation. `by` is who does it, as the
+        trail tells it."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> tuple[ConversationRecord, tuple[str, ...]]:
+            groups = delete_item.delete(connection, tenant, conversation_id, item_id, now)
+            record = read_record(connection, tenant, conversation_id)
+            recorded(connection, by, now, "item.deleted", item_id, tenant, conversation=conversation_id)
+            return record, groups
+
+        record, groups = await self._transactions.run(work, write=True)
+        await self._forget(groups)
+        return record
+
+    async def empty(self, tenant: str, conversation_id: str, by: AuditActor | None = None) -> ConversationRecord:
+        """Deletes everything that was said in it, with all that was made of that, and its team task; returns the
+        conversation, which goes on under its id and its session. `by` as for an item."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> tuple[ConversationRecord, tuple[str, ...]]:
+            items.require_conversation(connection, tenant, conversation_id, lock=True)
+            groups = empty_conversation(connection, tenant, conversation_id, now)
+            record = read_record(connection, tenant, conversation_id)
+            recorded(connection, by, now, "conversation.emptied", conversation_id, tenant)
+            return record, groups
+
+        record, groups = await self._transactions.run(work, write=True)
+        await self._forget(groups)
+        return record
+
+    async def attachments(self, tenant: str, conversation_id: str, query: ItemQuery) -> AttachmentPage:
+        """A page of the documents that are attached to a conversation."""
+        return await self._transactions.run(
+            lambda connection: attachments.read_page(connection, tenant, conversation_id, query)
+        )
+
+    async def attachment(
+        self, tenant: str, conversation_id: str, name: str, part: TextPart = WHOLE_TEXT
+    ) -> AttachmentRecord:
+        """One of them, by its artifact id, with this part of its text."""
+        return await self._transactions.run(
+            lambda connection: attachments.read_one(connection, tenant, conversation_id, name, part)
+        )
+
+    async def delete_attachment(
+        self, tenant: str, conversation_id: str, name: str, by: AuditActor | None = None
+    ) -> None:
+        """Deletes a document and everything that repeats its words, but for answers. `by` as for an item."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> tuple[str, ...]:
+            groups = attachments.delete(connection, tenant, conversation_id, name, now)
+            recorded(connection, by, now, "attachment.deleted", name, tenant, conversation=conversation_id)
+            return groups
+
+        await self._forget(await self._transactions.run(work, write=True))
+
+    async def _forget(self, groups: tuple[str, ...]) -> None:
+        """After a deletion, what this process, the cache and the database's files keep of it."""
+        if self._paths is not None:
+            self._paths.forget()
+        if groups:
+            await self._cache.evict(*groups)
+        await self._transactions.wipe()
+
+
+def _keep_no_longer(connection: sa.Connection, conversation_id: str, days: float) -> None:
+    longer = sa.or_(TABLE.c.retention_days.is_(None), TABLE.c.retention_days > days)
+    connection.execute(TABLE.update().where(TABLE.c.id == conversation_id, longer).values(retention_days=days))
+
+
+def read_record(connection: sa.Connection, tenant: str, conversation_id: str) -> ConversationRecord:
+    """
+    Raises:
+        ConversationNotFound: the tenant has none of that id.
+    """
+    where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
+    row = connection.execute(_RECORDS.where(*where)).first()
+    if row is None:
+        raise ConversationNotFound("No such conversation.", param="conversation_id")
+    return _record(row)
+
+
+def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> RecordPage:
+    where = [TABLE.c.tenant == tenant, *_during(query)]
+    if query.session is not None:
+        named = schema.sessions
+        of_name = sa.select(named.c.conversation_id).where(named.c.tenant == tenant, named.c.name == query.session)
+        where.append(TABLE.c.id.in_(of_name))
+    columns = (TABLE.c.created_at, TABLE.c.id)
+    if query.after is not None:
+        own = (TABLE.c.tenant == tenant, TABLE.c.id == query.after)
+        last = connection.execute(sa.select(*columns).where(*own)).first()
+        if last is None:
+            raise ConversationNotFound("No such conversation.", param="after")
+        where.append(behind(columns, last, newest_first=query.newest_first))
+    order = [column.desc() if query.newest_first else column.asc() for column in columns]
+    if query.metadata:
+        own = (TABLE.c.id, TABLE.c.metadata)
+        chosen = sa.select(*own).where(*where).order_by(*order)
+        where += having(connection, chosen, own, query.metadata, query.limit + 1)
+    found = connection.execute(_RECORDS.where(*where).order_by(*order).limit(query.limit + 1)).all()
+    return RecordPage(tuple(_record(row) for row in found[: query.limit]), len(found) > query.limit)
+
+
+def _during(query: RecordQuery) -> list[sa.ColumnElement[bool]]:
+    """The times that were asked for."""
+    columns: list[tuple[sa.Column[Any], datetime | None, datetime | None]] = [
+        (TABLE.c.created_at, query.created_from, query.created_until),
+        (TABLE.c.updated_at, query.updated_from, query.updated_until),
+    ]
+    found: list[sa.ColumnElement[bool]] = []
+    for column, since, until in columns:
+        found += [column >= since] if since is not None else []
+        found += [column < until] if until is not None else []
+    return found
+
+
+def _record(row: Any) -> ConversationRecord:
+    values = row._mapping
+    metadata = jsons.loads(values["metadata"]) if values["metadata"] else {}
+    times = (rows.utc(values["created_at"]), rows.utc(values["updated_at"]))
+    return ConversationRecord(values["id"], *times, metadata, values["session"], values["team_task"])
+
+
+def _written(metadata: dict[str, str]) -> str | None:
+    return jsons.dumps_text(metadata) if metadata else None
+
+
+def _records_query() -> sa.Select[tuple[Any, ...]]:
+    """Conversations with their sessions' names."""
+    names = schema.sessions
+    session = sa.select(sa.func.min(names.c.name)).where(names.c.conversation_id == TABLE.c.id).scalar_subquery()
+    columns = (TABLE.c.id, TABLE.c.created_at, TABLE.c.updated_at, TABLE.c.metadata, TABLE.c.team_task)
+    return sa.select(*columns, session.label("session"))
+
+
+_RECORDS = _records_query()

@@ -1,0 +1,151 @@
+"""Replays as they are stored: what was asked for, and how far they are. A turn and its place in it are
+committed together (`storage/turns/write_turn.py`), so that nothing is paid for twice."""
+
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.core import jsons
+from gateway.core.errors import ReplayNotFound, ReplayRunning
+from gateway.core.ports import Clock
+from gateway.core.types.replays import ReplayChanges, ReplayRun
+from gateway.storage import rows
+from gateway.storage.conversations.item_store import require_conversation
+from gateway.storage.database import schema
+from gateway.storage.database.engine import DatabaseTransactions, insert_if_new
+from gateway.storage.encryption.columns import for_row
+
+TABLE, CONVERSATIONS = schema.replays, schema.conversations
+HELD_FOR = timedelta(seconds=60)
+"""How long whoever is at work on a replay holds it after the last sign of life."""
+
+
+class ReplayStore:
+    """Each method is one short transaction.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
+    """
+
+    def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    async def begin(self, tenant: str, replay: ReplayRun) -> None:
+        """Stores a new one, held by the caller.
+
+        Raises:
+            ConversationNotFound: the tenant has no such conversation.
+            ReplayRunning: there is one of that id already.
+        """
+        now = self._clock.now()
+        row = {
+            "id": replay.replay_id,
+            "conversation_id": replay.conversation_id,
+            "source_id": replay.source_id,
+            "from_turn": replay.from_turn,
+            "to_turn": replay.to_turn,
+            "asked": jsons.dumps_stored(replay.asked.as_json()),
+            "used_until": now + HELD_FOR,
+            "created_at": now,
+            "updated_at": now,
+        }
+
+        def work(connection: sa.Connection) -> None:
+            require_conversation(connection, tenant, replay.conversation_id)
+            if connection.execute(insert_if_new(connection, TABLE).values(**for_row(TABLE, row))).rowcount != 1:
+                raise ReplayRunning
+
+        await self._transactions.run(work, write=True)
+
+    async def find(self, tenant: str, conversation_id: str, replay_id: str) -> ReplayRun:
+        """
+        Raises:
+            ConversationNotFound: the tenant has no such conversation.
+            ReplayNotFound: the conversation has no such replay.
+        """
+        found = await self.find_begun(tenant, conversation_id, replay_id)
+        if found is None:
+            raise ReplayNotFound("No such replay of this conversation.", param="replay_id")
+        return found
+
+    async def find_begun(self, tenant: str, conversation_id: str, replay_id: str) -> ReplayRun | None:
+        """The same; None where the conversation has no such replay.
+
+        Raises:
+            ConversationNotFound: the tenant has no such conversation.
+        """
+
+        def work(connection: sa.Connection) -> Any:
+            require_conversation(connection, tenant, conversation_id)
+            where = (TABLE.c.id == replay_id, TABLE.c.conversation_id == conversation_id)
+            return connection.execute(sa.select(TABLE).where(*where)).first()
+
+        row = await self._transactions.run(work) if "\x00" not in replay_id else None
+        return _replay(row) if row is not None else None
+
+    async def take(self, replay: ReplayRun) -> ReplayRun:
+        """Holds it for the caller; returns how far it is now.
+
+        Raises:
+            ReplayRunning: somebody else is at work on it.
+            ReplayNotFound: it is gone.
+        """
+        now = self._clock.now()
+        own = TABLE.c.id == replay.replay_id
+        is_free = sa.or_(TABLE.c.used_until.is_(None), TABLE.c.used_until < now)
+
+        def work(connection: sa.Connection) -> tuple[bool, Any]:
+            taken = connection.execute(TABLE.update().where(own, is_free).values(used_until=now + HELD_FOR)).rowcount
+            return taken == 1, connection.execute(sa.select(TABLE).where(own)).first()
+
+        taken, row = await self._transactions.run(work, write=True)
+        if row is None:
+            raise ReplayNotFound("No such replay of this conversation.", param="replay_id")
+        if not taken:
+            raise ReplayRunning
+        return _replay(row)
+
+    async def hold(self, replay_id: str) -> None:
+        """A sign of life of whoever holds it."""
+        await self._set(replay_id, used_until=self._clock.now() + HELD_FOR)
+
+    async def release(self, replay_id: str) -> None:
+        """Nobody holds it any more."""
+        await self._set(replay_id, used_until=None)
+
+    async def drop(self, replay_id: str) -> None:
+        """Forgets one of which nothing is done."""
+        query = TABLE.delete().where(TABLE.c.id == replay_id, TABLE.c.at_id.is_(None))
+        await self._transactions.run(lambda connection: connection.execute(query).rowcount, write=True)
+
+    async def move_head(self, replay: ReplayRun) -> bool:
+        """Makes its branch the conversation's current one, unless the conversation has gone on from the branch that was
+        replayed. Returns whether it is."""
+        table, now = CONVERSATIONS, self._clock.now()
+        at = sa.select(TABLE.c.at_id).where(TABLE.c.id == replay.replay_id).scalar_subquery()
+        stands = table.c.head_id.in_([replay.source_id, replay.at_id])
+        query = table.update().where(table.c.id == replay.conversation_id, stands, at.is_not(None))
+        changed = query.values(head_id=at, updated_at=now)
+        return await self._transactions.run(lambda connection: connection.execute(changed).rowcount == 1, write=True)
+
+    async def _set(self, replay_id: str, **values: Any) -> None:
+        query = TABLE.update().where(TABLE.c.id == replay_id).values(**values)
+        await self._transactions.run(lambda connection: connection.execute(query).rowcount, write=True)
+
+
+def _replay(row: Any) -> ReplayRun:
+    asked = jsons.loads_stored(row.asked)
+    return ReplayRun(
+        replay_id=row.id,
+        conversation_id=row.conversation_id,
+        source_id=row.source_id,
+        from_turn=row.from_turn,
+        to_turn=row.to_turn,
+        asked=ReplayChanges(**asked),
+        at_id=row.at_id,
+        turn=row.turn,
+        request=row.request,
+        created_at=rows.utc(row.created_at),
+    )

@@ -1,0 +1,240 @@
+"""`EntityStore`: the memory of things, as requests read it and its API reads and changes it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.core import jsons
+from gateway.core.ports import Clock
+from gateway.core.types.audit_log import AuditActor
+from gateway.core.types.entities import (
+    MAX_RECALLED,
+    MemoryEntity,
+    NotedThings,
+    SearchPhrases,
+    ThingNote,
+    ThingPage,
+    ThingQuery,
+    user_place,
+)
+from gateway.storage.audit_log.append import recorded
+from gateway.storage.conversations.item_store import require_conversation
+from gateway.storage.database import schema
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.encryption.columns import vault_of
+from gateway.storage.entities import entity_records as records
+from gateway.storage.entities.write_entities import thing_of, write_things
+from gateway.storage.lookup.path_cache import PathCache
+
+# Finds things by the words of a question: each run of its words is looked up in an index, and leads to the latest few
+# things that are called so. However many things there are, a question reads a bounded number of rows (ADR 24).
+
+THINGS, ALIASES = schema.things, schema.thing_aliases
+OF_EACH = MAX_RECALLED + 1
+"""Things that one run of words leads to in each place at most: one more than are shown, so that what many things are
+called is told from what few are."""
+MAX_FOUND = 4 * MAX_RECALLED
+"""Things that are read for one question: those that the longest of its runs lead to."""
+
+
+def find_things(
+    connection: sa.Connection,
+    tenant: str,
+    places: Sequence[str] | None,
+    phrases: SearchPhrases,
+    now: datetime,
+    of_each: int = OF_EACH,
+    most: int = MAX_FOUND,
+) -> tuple[MemoryEntity, ...]:
+    """The things that the phrases lead to: of each the latest `of_each`; `most` in all, those first that a whole
+    alias leads to, by its words, then those of which most words were sought.
+
+    Args:
+        places: where; None: in all places of the tenant.
+    """
+    owners = (tenant,) if places is None else places
+    if not (owners and (phrases.whole or phrases.words)):
+        return ()
+    given = {"owners": owners, "phrases": phrases.whole, **({"words": phrases.words} if phrases.words else {})}
+    if (vault := vault_of(connection.dialect)) is not None:
+        sought = {name: each for name, each in given.items() if name != "owners"}
+        given |= {name: [word for one in each for word in vault.words(one, tenant)] for name, each in sought.items()}
+    values = {name: jsons.dumps_text(each) for name, each in given.items()}
+    kind, by_words, by_place = connection.dialect.name, bool(phrases.words), places is not None
+    query = lookup_query(kind, of_each, most, words=by_words, by_place=by_place)
+    return tuple(map(thing_of, connection.execute(query, {**values, "now": now})))
+
+
+@cache
+def lookup_query(dialect: str, of_each: int, most: int, *, words: bool, by_place: bool) -> sa.Select[Any]:
+    """The `most` best of the things that `:phrases` of `:owners` lead to (JSON lists), of each the latest `of_each`;
+    with `words` also those that `:words` lead to. None whose time is over at `:now`.
+
+    The limits stand in the text: of a parameter PostgreSQL expects a tenth of all rows, and would read tables whole.
+    """
+    column = ALIASES.c.place if by_place else ALIASES.c.tenant
+    found: Any = _hits(dialect, column, "phrases", of_each, whole=True)
+    if words:
+        found = sa.union_all(found, _hits(dialect, column, "words", of_each, whole=False))
+    hits = found.subquery("hits")
+    worth = (sa.func.max(hits.c.size).desc(), sa.func.sum(hits.c.single).desc(), hits.c.memory_id.desc())
+    best = sa.select(hits.c.memory_id).group_by(hits.c.memory_id).order_by(*worth)
+    chosen = best.limit(sa.literal_column(str(most))).subquery("best")
+    now = sa.bindparam("now", type_=THINGS.c.expires_at.type)
+    valid = sa.or_(THINGS.c.expires_at.is_(None), THINGS.c.expires_at > now)
+    return sa.select(THINGS).join(chosen, chosen.c.memory_id == THINGS.c.id).where(valid)
+
+
+def _hits(dialect: str, column: sa.Column[Any], name: str, of_each: int, *, whole: bool) -> sa.Select[Any]:
+    """The ids that each phrase leads to; how many words it has, or that it is a single word."""
+    owner, phrase = _members(dialect, "owners"), _members(dialect, name)
+    latest = (
+        sa.select(ALIASES.c.memory_id)
+        .where(column == owner.c.value, ALIASES.c.whole.is_(whole), ALIASES.c.alias == phrase.c.value)
+        .order_by(ALIASES.c.mentioned_at.desc(), ALIASES.c.memory_id.desc())
+        .limit(sa.literal_column(str(of_each)))
+        .correlate(owner, phrase)
+    )
+    memory_id, rows = _for_each(dialect, latest)
+    blanks = sa.func.length(phrase.c.value) - sa.func.length(sa.func.replace(phrase.c.value, " ", ""))
+    none, one = sa.literal_column("0", sa.Integer), sa.literal_column("1", sa.Integer)
+    size: Any = blanks + 1 if whole else none
+    single: Any = none if whole else one
+    every = sa.join(sa.join(owner, phrase, sa.true()), rows, sa.true())
+    return sa.select(memory_id.label("memory_id"), size.label("size"), single.label("single")).select_from(every)
+
+
+def _for_each(dialect: str, latest: sa.Select[Any]) -> tuple[Any, Any]:
+    """The column and the rows of a query that is made for each row before it: a lateral join, which SQLite has for
+    functions alone."""
+    if dialect != "sqlite":
+        rows: Any = latest.lateral("latest")
+        return rows.c.memory_id, rows
+    own = latest.subquery("latest")
+    ids = sa.select(sa.func.json_group_array(own.c.memory_id)).scalar_subquery()
+    rows = sa.func.json_each(ids).table_valued("value").alias("each_latest")
+    return rows.c.value, rows
+
+
+def _members(dialect: str, name: str) -> Any:
+    """The members of a JSON list as rows."""
+    given: Any = sa.bindparam(name, type_=sa.Text)
+    if dialect == "sqlite":
+        return sa.func.json_each(given).table_valued("value").alias(f"each_of_{name}")
+    return sa.func.json_array_elements_text(sa.cast(given, sa.JSON)).table_valued("value").alias(f"each_of_{name}")
+
+
+class EntityStore:
+    """Each method is one short transaction.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
+        ConversationNotFound: from those that name a conversation: the tenant has no such one.
+        MemoryNotFound: from those that name a memory, or one to go on `after`: the tenant has no such one.
+    """
+
+    def __init__(
+        self,
+        transactions: DatabaseTransactions,
+        clock: Clock,
+        secret: Callable[[], Awaitable[bytes]],
+        paths: PathCache | None = None,
+    ) -> None:
+        """`secret` gives the key of keyed digests; `paths`: where this process keeps what it read lately."""
+        self._transactions = transactions
+        self._clock = clock
+        self._secret = secret
+        self._paths = paths
+
+    async def place_of(self, tenant: str, user: str) -> str:
+        """Where the things of a tenant's user belong (`user_place`)."""
+        return user_place(await self._secret(), tenant, user)
+
+    async def recall(self, tenant: str, places: list[str], phrases: SearchPhrases) -> tuple[MemoryEntity, ...]:
+        """Things of these places that a question may name, in no particular order."""
+        now = self._clock.now()
+        return await self._transactions.run(lambda connection: find_things(connection, tenant, places, phrases, now))
+
+    async def search(
+        self, tenant: str, place: str | None, phrases: SearchPhrases, most: int
+    ) -> tuple[MemoryEntity, ...]:
+        """The same by hand, of a place or of all of a tenant's; `most` of them."""
+        now, places = self._clock.now(), None if place is None else [place]
+        return await self._transactions.run(
+            lambda connection: find_things(connection, tenant, places, phrases, now, most, most)
+        )
+
+    async def require(self, tenant: str, conversation_id: str) -> None:
+        """Returns if the tenant has that conversation."""
+        await self._transactions.run(lambda connection: require_conversation(connection, tenant, conversation_id))
+
+    async def page(self, tenant: str, query: ThingQuery, conversation_id: str | None = None) -> ThingPage:
+        """A page of a tenant's things, or with `query.place` of those of a place, which may be a conversation's."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> ThingPage:
+            if conversation_id is not None:
+                require_conversation(connection, tenant, conversation_id)
+            return records.read_page(connection, tenant, query, now)
+
+        return await self._transactions.run(work)
+
+    async def one(self, tenant: str, memory_id: str, conversation_id: str | None = None) -> MemoryEntity:
+        """One memory, of a conversation or of any place of the tenant's."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> MemoryEntity:
+            if conversation_id is not None:
+                require_conversation(connection, tenant, conversation_id)
+            return records.read_one(connection, tenant, memory_id, now, conversation_id, param="memory_id")
+
+        return await self._transactions.run(work)
+
+    async def conversations(self, tenant: str, kind: str, thing_id: str, query: ThingQuery) -> ThingPage:
+        """A thing as the conversations have it that are about it: a row for each; `query.after` is one of them."""
+        now = self._clock.now()
+        return await self._transactions.run(
+            lambda connection: records.read_conversations(connection, tenant, kind, thing_id, query, now)
+        )
+
+    async def note(
+        self,
+        tenant: str,
+        conversation_id: str | None,
+        notes: tuple[ThingNote, ...],
+        user: str | None,
+        days: float | None,
+    ) -> tuple[MemoryEntity, ...]:
+        """Notes things for a conversation, for a user of the tenant's, or for both: those that are named."""
+        now = self._clock.now()
+        own = [conversation_id] if conversation_id is not None else []
+        places = (*own, *([await self.place_of(tenant, user)] if user is not None else []))
+
+        def work(connection: sa.Connection) -> tuple[MemoryEntity, ...]:
+            if conversation_id is not None:
+                require_conversation(connection, tenant, conversation_id, lock=True)
+            ids = write_things(connection, tenant, NotedThings(notes, places, days), now)
+            return tuple(records.read_one(connection, tenant, each, now, param="memory_id") for each in ids)
+
+        return await self._transactions.run(work, write=True)
+
+    async def delete(
+        self, tenant: str, memory_id: str, conversation_id: str | None = None, by: AuditActor | None = None
+    ) -> None:
+        """Deletes a memory for good, with what was forwarded of it beside questions. `by` is who does it, as the trail
+        tells it."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> None:
+            if conversation_id is not None:
+                require_conversation(connection, tenant, conversation_id)
+            records.delete_one(connection, tenant, memory_id, now, conversation_id)
+            recorded(connection, by, now, "memory.deleted", memory_id, tenant, conversation=conversation_id)
+
+        await self._transactions.run(work, write=True)
+        if self._paths is not None:
+            self._paths.forget()
+        await self._transactions.wipe()

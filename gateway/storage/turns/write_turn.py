@@ -1,0 +1,270 @@
+"""The one place where a turn and its bill are written (guarantee §3.6, §3.7)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.core import jsons
+from gateway.core.clock import fewest_days
+from gateway.core.ids import content_digest
+from gateway.core.types.artifacts import LARGE, cache_group
+from gateway.core.types.tool_steps import RESULT_ROLES
+from gateway.core.types.turn import LedgerEntry, StoredTurn, TurnCommit
+from gateway.storage.claims import settle_claims
+from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
+from gateway.storage.database import schema
+from gateway.storage.database.transactions import RowInsert, RowRead, RowUpdate
+from gateway.storage.encryption.columns import for_row
+from gateway.storage.entities.write_entities import write_things
+from gateway.storage.large.write_text import delete_unheld, write_text
+from gateway.storage.lookup.digests import INSERT_LINKS
+from gateway.storage.lookup.frame_rows import write_frame
+from gateway.storage.lookup.pins import pin
+from gateway.storage.open_call_rows import close_open
+from gateway.storage.rows import utc
+from gateway.storage.turns.bills import Row, write_bills
+from gateway.storage.turns.message_rows import (
+    attach_point,
+    message_rows,
+    without_deleted_files,
+    without_known,
+    without_quotes,
+)
+from gateway.storage.turns.questions import question_columns
+from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, add_to_conversation, conversation_sums, with_more
+from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
+
+NOTHING_MORE = {
+    "metadata": None,
+    "instructions_digest": None,
+    "forgotten_at": None,
+    "framed": None,
+    "team_task": None,
+    "profile": None,
+    "summarized": None,
+    "pins": None,
+    "question": None,
+    "question_folded": None,
+    "retention_days": None,
+}
+"""Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
+
+INSERT_CONVERSATION = RowInsert(schema.conversations)
+UPDATE_CONVERSATION = RowUpdate(schema.conversations)
+LOCKED = RowRead(
+    schema.conversations,
+    "head_id",
+    "attachments",
+    "forgotten_at",
+    "question",
+    "retention_days",
+    *OF_A_CONVERSATION,
+    lock=True,
+)
+INSERT_MESSAGES = RowInsert(schema.messages)
+INSERT_COMPLETION = RowInsert(schema.completions)
+INSERT_INSTRUCTIONS = RowInsert(schema.instructions, "ON CONFLICT DO NOTHING")
+INSERT_NEW_LINKS = RowInsert(schema.message_links, "ON CONFLICT DO NOTHING")
+"""Of a replay: a client that resends what was said goes on where it was said first."""
+INSERT_CACHED = RowInsert(schema.cached_contents, "ON CONFLICT DO NOTHING")
+
+
+def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
+    """Writes everything that requests leave. Turns are appended whole, in the order in which they commit: one that
+    began at the head is appended to the present head (guarantee §3.7).
+
+    Returns the cache groups to evict, as the conversations that they were filled for are gone.
+    """
+    gone: list[str] = []
+    close_open(connection, [commit.ledger.request_id for commit in commits])
+    bills = write_bills(connection, commits, now)
+    for commit, bill in zip(commits, bills, strict=True):
+        if commit.turn is not None:
+            gone += _write_turn(connection, commit.turn, commit.ledger, bill, now)
+        elif commit.ledger.conversation_id is not None:
+            _without_turn(connection, bill)
+    settle_claims(connection, commits, now)
+    return gone
+
+
+def left_behind(connection: sa.Connection, turn: StoredTurn, tenant: str) -> tuple[str, ...]:
+    """What `write_turns` returns of a turn that is recorded already: no cache groups while its conversation exists."""
+    if LOCKED(connection, turn.conversation_id) is not None:
+        return ()
+    return unheld_groups(connection, tenant, turn.cached, but=turn.conversation_id)
+
+
+def _without_turn(connection: sa.Connection, bill: Row) -> None:
+    """A bill that comes without its turn: of a conversation that is gone, or never came to be, it names nothing."""
+    if LOCKED(connection, bill["conversation_id"]) is None:
+        anonymise_bills(connection, schema.ledger.c.request_id == bill["request_id"])
+    else:
+        add_to_conversation(connection, bill)
+
+
+def _write_turn(
+    connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, bill: Row, now: datetime
+) -> tuple[str, ...]:
+    row = LOCKED(connection, turn.conversation_id)
+    if row is None and not turn.created:  # deleted while the model was answering: deleted is deleted, the bill stays
+        anonymise_bills(connection, schema.ledger.c.request_id == entry.request_id)
+        delete_unheld(connection, entry.tenant, [each.metadata[LARGE] for each in turn.attachments if each.is_excerpt])
+        return unheld_groups(connection, entry.tenant, turn.cached, but=turn.conversation_id)
+    if row is not None and row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at:
+        turn = without_quotes(turn)
+    failed = entry.status == "failed"
+    cached = turn.cached
+    turn = without_deleted_files(connection, turn, entry.tenant, failed=failed)
+    head, attached = (row.head_id, row.attachments) if row is not None else (None, 0)
+    digest, instructions = _instructions(turn)
+    point = attach_point(connection, turn, head)
+    if not failed:
+        turn, point = without_known(connection, turn, point)
+    messages, latest = message_rows(turn, entry, point, digest, now)
+    branch = turn.branch
+    values = {
+        "head_id": head if failed or branch is not None else latest,
+        "attachments": attached if failed else attached + len(turn.attachments),
+        "updated_at": now,
+        "used_until": None,
+    }
+    if turn.frame is not None and not failed:
+        values["framed"] = True
+    if turn.profile is not None and not failed and branch is None:
+        values["profile"] = turn.profile
+    told, sums = _told(turn, bill, row), conversation_sums(bill)
+    if row is None:
+        named = {"id": turn.conversation_id, "tenant": entry.tenant, "created_at": now}
+        named["retention_days"] = turn.retention_days
+        INSERT_CONVERSATION(connection, [{**NOTHING_MORE, **values, **told, **sums, **named}])
+    else:
+        values |= told | with_more(row, sums)
+        if turn.retention_days is not None:
+            values["retention_days"] = fewest_days(row.retention_days, turn.retention_days)
+        UPDATE_CONVERSATION(connection, turn.conversation_id, values)
+    if instructions is not None:
+        INSERT_INSTRUCTIONS(connection, [instructions])
+    steps = _steps(connection, turn, [row for row, _ in messages])
+    INSERT_MESSAGES(connection, [row for row, _ in messages])
+    INSERT_STEPS(connection, steps)
+    if turn.counts:
+        connection.execute(_COUNTS, [{"message": key, "counts": jsons.dumps_text(by)} for key, by in turn.counts])
+    if not failed:
+        links = [link for _, links in messages for link in links]
+        insert_links = INSERT_LINKS if branch is None else INSERT_NEW_LINKS
+        insert_links(connection, list({link["digest"]: link for link in reversed(links)}.values()))
+        _write_attachments(connection, turn, entry.tenant, attached, now)
+        pin(connection, turn.conversation_id, turn.pins)
+    if turn.frame is not None and not failed:
+        anchor = turn.new_messages[-1].message_id if turn.new_messages else point.parent
+        write_frame(
+            connection, turn.conversation_id, anchor, point.number + len(turn.new_messages) - 1, turn.frame, now
+        )
+    if turn.things is not None and not failed:
+        write_things(connection, entry.tenant, turn.things, now)
+    if branch is not None and entry.status == "complete":
+        at = {"at": latest, "on_turn": branch.turn, "on_request": branch.request, "now": now}
+        connection.execute(_REPLAYED, {**at, "replay": branch.replay_id})
+    if turn.completion is not None:
+        _write_completion(connection, turn, entry.request_id)
+    if turn.cached:
+        shared = {"conversation_id": turn.conversation_id, "tenant": entry.tenant}
+        held = [{**shared, "digest": digest} for digest in turn.cached]
+        INSERT_CACHED(connection, held)
+    return () if turn.cached == cached else tuple(cache_group(entry.tenant, each) for each in cached)
+
+
+def _told(turn: StoredTurn, bill: Row, row: Any) -> dict[str, Any]:
+    """What the list of conversations tells of one: its latest model and user, and how it begins."""
+    told = {name: bill[name] for name in ("model", "end_user")}
+    if row is None or row.question is None:
+        told |= question_columns(message.body for message in turn.new_messages)
+    return told
+
+
+def _steps(connection: sa.Connection, turn: StoredTurn, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of the results that the turn brings, whose bodies they take from those of the messages."""
+    new = turn.new_messages
+    if not any(message.role in RESULT_ROLES for message in new):
+        return []
+    answer_id = messages[len(new)]["id"] if len(messages) > len(new) else None
+    pairs = list(zip(new, messages, strict=False))
+    return step_rows(turn.open_step, pairs, answer_id, apart=results_apart(connection))
+
+
+def _instructions(turn: StoredTurn) -> tuple[str | None, dict[str, Any] | None]:
+    """System messages are kept once per conversation; the messages of a turn name those in force."""
+    if not turn.instructions:
+        return None, None
+    body = jsons.dumps_stored(turn.instructions)
+    digest = content_digest(body)
+    return digest, {"conversation_id": turn.conversation_id, "digest": digest, "body": body}
+
+
+def _write_attachments(connection: sa.Connection, turn: StoredTurn, tenant: str, first: int, now: datetime) -> None:
+    large = [each for each in turn.attachments if each.is_excerpt]
+    for artifact in sorted(large, key=lambda each: str(each.metadata[LARGE])):  # the order in which they are locked
+        write_text(connection, tenant, artifact.metadata[LARGE], artifact.content, now)
+    values = [
+        {
+            "conversation_id": turn.conversation_id,
+            "number": number,
+            "artifact_id": artifact.content_id,
+            "size": artifact.size_chars,
+            "body": jsons.dumps_text(
+                {
+                    "title": artifact.title,
+                    "source": artifact.source,
+                    "content": "" if artifact.is_excerpt else artifact.content,
+                    "label": artifact.metadata.get("label"),
+                    "attachment_type": artifact.metadata.get("attachment_type", "document"),
+                }
+            ),
+            "created_at": now,
+            "document": artifact.metadata.get(LARGE),
+            "said_digest": turn.digests[-1].said if turn.digests else turn.base.said,
+            "file_id": artifact.metadata.get("file_id"),
+        }
+        for number, artifact in enumerate(turn.attachments, first)
+    ]
+    if values:
+        connection.execute(schema.attachments.insert(), [for_row(schema.attachments, row) for row in values])
+
+
+def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: str) -> None:
+    """The answer's envelope; what its messages say stands in `messages` alone, here only their empty fields. After a
+    prefill all of their fields, as the message is stored together with that."""
+    completion = turn.completion or {}
+    choices = [
+        {**choice, "message": {k: v for k, v in (choice.get("message") or {}).items() if turn.prefilled or not v}}
+        for choice in completion.get("choices", ())
+    ]
+    values = {
+        "request_id": request_id,
+        "conversation_id": turn.conversation_id,
+        "body": jsons.dumps_stored({**completion, "choices": choices}),
+        "metadata": jsons.dumps_text(turn.completion_metadata) if turn.completion_metadata is not None else None,
+        "plan": jsons.dumps_stored(turn.completion_plan) if turn.completion_plan is not None else None,
+    }
+    INSERT_COMPLETION(connection, [values])
+
+
+CONVERSATION = schema.conversations
+_REPLAYED = (
+    schema.replays.update()
+    .where(schema.replays.c.id == sa.bindparam("replay"))
+    .values(
+        at_id=sa.bindparam("at"),
+        turn=sa.bindparam("on_turn"),
+        request=sa.bindparam("on_request"),
+        updated_at=sa.bindparam("now", type_=sa.DateTime(timezone=True)),
+    )
+)
+_COUNTS = (
+    schema.messages.update()
+    .where(schema.messages.c.id == sa.bindparam("message"), schema.messages.c.tokens.is_(None))
+    .values(tokens=sa.bindparam("counts"))
+)
+"""A count is no content: it is filled in where there is none, and never changed."""
