@@ -21,9 +21,10 @@ class HttpIdentityDocuments:
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
 
-    async def get(self, url: str) -> dict[str, Any]:
+    async def get(self, url: str, bearer: str | None = None) -> dict[str, Any]:
         """As of the port."""
-        status, found = await self._ask("GET", url)
+        headers = {} if bearer is None else {"authorization": f"Bearer {bearer}"}
+        status, found = await self._ask("GET", url, headers)
         if status != httpx.codes.OK or not found:
             raise _away(url, f"answers with {status}" if status != httpx.codes.OK else "publishes no JSON object there")
         return found
@@ -34,10 +35,10 @@ class HttpIdentityDocuments:
         """As of the port."""
         # RFC 6749, 2.3.1: both are encoded as in a form before they are a name and a password.
         auth = httpx.BasicAuth(*map(quote_plus, basic)) if basic is not None else None
-        return await self._ask("POST", url, data=dict(form), auth=auth)
+        return await self._ask("POST", url, {}, data=dict(form), auth=auth)
 
-    async def _ask(self, method: str, url: str, **more: Any) -> tuple[int, dict[str, Any]]:
-        headers = {"accept": "application/json", "accept-encoding": "identity"}
+    async def _ask(self, method: str, url: str, headers: Mapping[str, str], **more: Any) -> tuple[int, dict[str, Any]]:
+        headers = {"accept": "application/json", "accept-encoding": "identity", **headers}
         body = bytearray()
         try:
             async with self._client.stream(method, url, headers=headers, timeout=SECONDS, **more) as answer:

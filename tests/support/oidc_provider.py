@@ -23,6 +23,7 @@ from joserfc.jwk import RSAKey
 from tests.support.http_server import Answer, Record, ThreadedHttpServer
 
 CLIENT_ID, CLIENT_SECRET = "gateway-page", "s3cret +of/the page"
+ACCESS_TOKEN = "for-the-userinfo-endpoint"
 Json = dict[str, Any]
 
 
@@ -58,6 +59,8 @@ class OidcProvider:
         self.metadata_changed: Json = {}
         self.tells_issuer = True
         self.is_broken = False
+        self.userinfo: Json = {}
+        """What its userinfo endpoint tells."""
         self.shows_a_page = False
         """Whether a person has to go on by a link, as by a form: then the browser comes back from another site."""
         self._server = ThreadedHttpServer(self._respond)
@@ -114,6 +117,9 @@ class OidcProvider:
             return json_answer(self.jwks())
         if record.path == "/authorize":
             return self._authorize(query)
+        if record.path == "/userinfo":
+            known = record.headers.get("authorization") == f"Bearer {ACCESS_TOKEN}"
+            return json_answer(self.userinfo) if known else json_answer({"error": "invalid_token"}, 401)
         if record.path == "/token":
             form = {name: values[0] for name, values in parse_qs(record.raw.decode()).items()}
             return self._token(form, record.headers.get("authorization", ""))
@@ -126,6 +132,7 @@ class OidcProvider:
             "authorization_endpoint": f"{issuer}/authorize",
             "token_endpoint": f"{issuer}/token",
             "jwks_uri": f"{issuer}/jwks",
+            "userinfo_endpoint": f"{issuer}/userinfo",
             "response_types_supported": ["code"],
             "code_challenge_methods_supported": ["S256"],
             "token_endpoint_auth_methods_supported": ["client_secret_basic"],
@@ -161,7 +168,7 @@ class OidcProvider:
         claims = {"iss": self.issuer, "aud": CLIENT_ID, "iat": now, "exp": now + 60, "nonce": grant.nonce}
         claims |= grant.claims | self.changed
         token = self.sign({name: value for name, value in claims.items() if value is not None})
-        return json_answer({"access_token": "of no use here", "token_type": "Bearer", "id_token": token})
+        return json_answer({"access_token": ACCESS_TOKEN, "token_type": "Bearer", "id_token": token})
 
 
 def encoded(content: bytes) -> str:

@@ -77,7 +77,7 @@ def _key(description: str, **more: Schema) -> Schema:
     fields = {
         "id": TEXT,
         "object": {"const": "gateway.key"},
-        "source": {"enum": ["runtime", "configuration"]},
+        "source": {"enum": ["runtime", "configuration", "token"]},
         **{name: or_null(TEXT) for name in (*SAID, "hint", "created_by")},
         "tenant": TEXT,
         **_parts(),

@@ -119,7 +119,9 @@ class SignIn:
             raise Forbidden(f"The identity provider refused this login{_why(query.get('error'))}.")
         answer = await self._exchange(metadata, query["code"], _derived(secret, "verifier", browser, payload))
         nonce = _derived(secret, "nonce", browser, payload)
-        claims = await self._issuer.claims(answer, Expected((self._settings.client_id,), nonce))
+        claims = await self._issuer.claims(answer["id_token"], Expected((self._settings.client_id,), nonce))
+        if self._settings.userinfo:
+            claims = {**await self._told(metadata, answer.get("access_token"), claims["sub"]), **claims}
         holder = policy_of_claims(self._settings, claims, secret)
         carried = _encoded(
             {
@@ -155,8 +157,22 @@ class SignIn:
         if (told is None and must_tell) or told not in (None, self._settings.issuer):
             raise Forbidden("This answer comes from another identity provider than the login went to.")
 
-    async def _exchange(self, metadata: Mapping[str, Any], code: str, verifier: str) -> str:
-        """The id token for a code, which counts once."""
+    async def _told(self, metadata: Mapping[str, Any], token: Any, subject: str) -> dict[str, Any]:
+        """What the userinfo endpoint says of that subject.
+
+        Raises:
+            Forbidden: it says it of somebody else.
+        """
+        url = self._issuer.address(metadata.get("userinfo_endpoint"), "userinfo_endpoint")
+        if not isinstance(token, str):
+            raise IdentityProviderUnavailable("The identity provider answers without an access token.")
+        found = await self._documents.get(url, token)
+        if found.get("sub") != subject:  # OpenID Connect Core 5.3.2
+            raise Forbidden("The identity provider tells of somebody else than who logged in.")
+        return found
+
+    async def _exchange(self, metadata: Mapping[str, Any], code: str, verifier: str) -> dict[str, Any]:
+        """The answer for a code, which counts once; it has an id token."""
         settings = self._settings
         form = {
             "grant_type": "authorization_code",
@@ -176,10 +192,9 @@ class SignIn:
         status, answer = await self._documents.post(url, form, basic)
         if status >= REFUSED:
             raise Forbidden(f"The identity provider refused this login{_why(answer.get('error'))}.")
-        token = answer.get("id_token")
-        if status != OK or not isinstance(token, str):
+        if status != OK or not isinstance(answer.get("id_token"), str):
             raise IdentityProviderUnavailable("The identity provider answers without an id token.")
-        return token
+        return answer
 
 
 def _why(code: Any) -> str:

@@ -105,6 +105,7 @@ class OidcSettings(IssuerSettings):
         description=f"The page's address for browsers with the path `{CALLBACK_PATH}`, as the provider knows it."
     )
     scopes: Texts = Field(("openid", "profile", "email"), description="What is asked of the provider.")
+    userinfo: bool = Field(False, description="Ask its userinfo endpoint for claims that the id token lacks.")
     label: str = Field(
         "single sign-on", min_length=1, max_length=64, pattern=LABEL, description="What the page calls it."
     )

@@ -34,8 +34,8 @@ class Clock(Protocol):
 class IdentityDocuments(Protocol):
     """What an identity provider tells. A port since `http` asks for it, and HTTP clients live in `upstream`."""
 
-    async def get(self, url: str) -> dict[str, Any]:
-        """A JSON object that is published there.
+    async def get(self, url: str, bearer: str | None = None) -> dict[str, Any]:
+        """A JSON object that is published there, or told to whoever brings that token.
 
         Raises:
             IdentityProviderUnavailable: there is none to be had.

@@ -341,6 +341,26 @@ def test_s12_18_a_session_ends_in_time_and_with_what_its_claims_meant(
             assert browser.get(LIST, cookie=cookie).status_code == 303
 
 
+def test_s12_18_claims_may_come_of_the_userinfo_endpoint(start_gateway: GatewayFactory, provider: OidcProvider) -> None:
+    """What the id token says counts before it, and what is told of somebody else is nothing."""
+    gateway = start_gateway({"auth": {"keys": KEYS, "oidc": oidc(provider, userinfo=True)}})
+    provider.person = {"sub": "ann", "org": "acme"}
+    for told, status in (
+        ({"sub": "ann", "groups": ["staff"], "org": "blue"}, 303),
+        ({"sub": "bob", "groups": ["operators"]}, 403),
+        ({"groups": ["operators"]}, 403),
+        ({"sub": "ann"}, 403),
+        ({}, 503),
+    ):
+        provider.userinfo = told
+        with PageClient(gateway.url) as browser:
+            assert signed_in(browser).status_code == status, told
+            if status == 303:
+                assert "Sees acme alone" in browser.page(LIST).text
+            else:
+                assert is_out(browser)
+
+
 def test_s12_18_a_login_that_one_replica_began_ends_at_another(
     start_gateway: GatewayFactory, provider: OidcProvider, postgres: Postgres
 ) -> None:

@@ -153,6 +153,13 @@ def test_s12_17_the_user_of_a_token_parts_conversations_that_nobody_named(
     assert found["ann"] == first["conversation"]["id"] != found["bob"]
 
 
+def test_s12_17_limits_of_keys_hold_for_each_subject(start_gateway: GatewayFactory, provider: OidcProvider) -> None:
+    limits = {"keys": {"limits": {"rpm": 1}}}
+    gateway = start_gateway({"auth": {"jwt": jwt_settings(provider)}, "limits": limits})
+    found = [ask(gateway, provider.token(**STAFF, sub=name)).status_code for name in ("ann", "bob", "ann")]
+    assert found == [200, 200, 429]
+
+
 async def test_s12_17_check_says_whether_issuers_can_be_asked(provider: OidcProvider) -> None:
     auth = AuthSettings.model_validate({"jwt": jwt_settings(provider)})
     (found,) = [each async for each in check_issuers(Settings(auth=auth))]
