@@ -99,7 +99,7 @@ def test_s9_the_file_of_a_litellm_proxy(upstream: MockUpstream, tmp_path: Path, 
     assert not any(key in gateway.log_text() for key in ("sk-house", "sk-master-key"))
 
 
-PRODUCTION = Path(__file__).parents[1] / "unit/config/litellm/production.yaml"
+PRODUCTION = Path(__file__).parents[1] / "unit/core/config/litellm/production.yaml"
 
 
 def test_s9_a_litellm_file_is_accounted_for_in_three_groups(tmp_path: Path) -> None:
