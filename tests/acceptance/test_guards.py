@@ -20,7 +20,7 @@ CODE = Path(package_of_ours.__file__).parents[1]
 PACKAGE = """
     import asyncio
     from decimal import Decimal
-    from gateway.pipeline.guards.api import PASS, Verdict
+    from gateway.guards.api import PASS, Verdict  # as packages for 0.1 do
 
     class Polite:
         def __init__(self, options):
@@ -58,7 +58,7 @@ PACKAGE = """
             return PASS
 """
 ENTRY_POINTS = """
-    [gateway.pipeline.guards]
+    [gateway.guards]
     polite = third_party_guards:Polite
     unsteady = third_party_guards:Unsteady
     strict = third_party_guards:Strict

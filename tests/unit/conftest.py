@@ -13,6 +13,13 @@ settings.register_profile("unit", derandomize="FITTING_EXAMPLES" not in os.envir
 settings.load_profile("unit")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves tests of whole gateways to `make test`: `make unit` takes seconds."""
+    for item in items:
+        if "kinds" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture(scope="module")
 def kinds() -> Kinds:
     """In memory: no process, no socket."""
