@@ -3,7 +3,6 @@ happens, there is a bill (guarantee §6)."""
 
 import asyncio
 from array import array
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,6 +13,7 @@ from gateway.billing.cost import estimated_cost, price_internal, total_cost
 from gateway.billing.metadata import add_bill, figures, response_metadata, with_plan
 from gateway.context.window.prompt_budget import output_limit
 from gateway.core import jsons
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import GatewayError, InternalError, StorageUnavailable
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.instrumentation.logs import get_logger
@@ -247,8 +247,7 @@ class PromptPrefixes:
     it; the digests are of this process alone."""
 
     def __init__(self, most: int = MAX_KEPT) -> None:
-        self._most, self._kept = most, 0
-        self._sent: OrderedDict[tuple[Hashable, ...], array[int]] = OrderedDict()
+        self._sent: BoundedCache[tuple[Hashable, ...], array[int]] = BoundedCache(max_weight=most)
         self._lock = Lock()
 
     def broken(self, prepared: PreparedRequest) -> str | None:
@@ -261,11 +260,8 @@ class PromptPrefixes:
         messages = prepared.messages
         sent = array("q", digests(messages))
         with self._lock:
-            before = next((found for name in names if (found := self._sent.get(name)) is not None), array("q"))
-            self._kept += len(sent) - len(self._sent.pop(names[0], ()))
-            self._sent[names[0]] = sent
-            while self._kept > self._most and len(self._sent) > 1:
-                self._kept -= len(self._sent.popitem(last=False)[1])
+            before = next((found for name in names if (found := self._sent.peek(name)) is not None), array("q"))
+            self._sent.put(names[0], sent, weight=len(sent))
         pairs = zip(before, sent, strict=False)
         index = next((number for number, (one, other) in enumerate(pairs) if one != other), None)
         economy = prepared.context.economy if prepared.context is not None else None

@@ -1,10 +1,10 @@
 """Indexes of contents, kept in the process for later questions on the same texts."""
 
-from collections import OrderedDict
 from collections.abc import Container, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.ids import content_digest
 from gateway.core.ports import ClaimingCache, Clock
 from gateway.core.types.artifacts import cache_group
@@ -28,10 +28,10 @@ class ContentIndexes:
     """
 
     def __init__(self, max_bytes: int, ttl: float, clock: Clock) -> None:
-        self._max_bytes, self._ttl, self._clock = max_bytes, ttl, clock
-        self._indexes: OrderedDict[str, tuple[float, ContentIndex]] = OrderedDict()
-        self._forgotten: OrderedDict[str, int] = OrderedDict()
-        self._size = 0
+        self._indexes: BoundedCache[str, ContentIndex] = BoundedCache(
+            max_weight=max_bytes, now=clock.monotonic, ttl=ttl
+        )
+        self._forgotten: BoundedCache[str, int] = BoundedCache(MAX_FORGOTTEN)
         self._moment = 0
         self._lock = Lock()
         self.hits = self.misses = 0
@@ -39,7 +39,7 @@ class ContentIndexes:
     @property
     def size(self) -> int:
         """Bytes of all kept indexes."""
-        return self._size
+        return self._indexes.weight
 
     @property
     def moment(self) -> int:
@@ -48,45 +48,27 @@ class ContentIndexes:
 
     def get(self, tenant: str, digest: str) -> "ContentIndex | None":
         """The index of that content, None if it is not kept."""
-        group = cache_group(tenant, digest)
         with self._lock:
-            found = self._indexes.get(group)
-            if found is None or found[0] <= self._clock.monotonic():
-                self.misses += 1
-                return None
-            self.hits += 1
-            self._indexes.move_to_end(group)
-            return found[1]
+            found = self._indexes.get(cache_group(tenant, digest))
+            self.hits += found is not None
+            self.misses += found is None
+            return found
 
     def keep(self, tenant: str, built: "Mapping[str, ContentIndex]", since: int) -> None:
         """Keeps indexes by content digest, except of contents that were deleted after the moment `since`."""
-        until = self._clock.monotonic() + self._ttl
         with self._lock:
             for digest, index in built.items():
                 group = cache_group(tenant, digest)
-                if self._forgotten.get(group, 0) > since:
-                    continue
-                self._drop(group)
-                self._indexes[group] = until, index
-                self._size += index.size
-            while self._size > self._max_bytes and self._indexes:
-                self._drop(next(iter(self._indexes)))
+                if (self._forgotten.peek(group) or 0) <= since:
+                    self._indexes.put(group, index, weight=index.size)
 
     def evict(self, *groups: str) -> None:
         """Deletes the indexes of these groups (`cache_group`), also those that are still being built."""
         with self._lock:
             self._moment += 1
             for group in groups:
-                self._drop(group)
-                self._forgotten[group] = self._moment
-                self._forgotten.move_to_end(group)
-            while len(self._forgotten) > MAX_FORGOTTEN:
-                self._forgotten.popitem(last=False)
-
-    def _drop(self, group: str) -> None:
-        found = self._indexes.pop(group, None)
-        if found is not None:
-            self._size -= found[1].size
+                self._indexes.pop(group)
+                self._forgotten.put(group, self._moment)
 
 
 KEPT_CHARS = 2000

@@ -150,8 +150,8 @@ async def test_s2_no_word_of_anybody_is_in_a_frame_nor_in_the_database(tmp_path:
     client = Client([made])
     for _ in range(6):
         await client.turn()
-    kept = [value for _, value, _ in shared._values.values()]
-    kept += [value for frames in made.frames._kept.values() for _, value in frames.values()]
+    kept = [value for value, _ in shared._values.values()]
+    kept += [value for frames in made.frames._kept.values() for value in frames.values()]
     assert kept
     for value in kept:
         texts = json.dumps([json.loads(value[MAC:])[name] for name in ("forms", "standing", "decisions", "memory")])
@@ -174,7 +174,7 @@ class Rubbish(MemoryCache):
         self._how = how
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        values = [value for _, value, _ in self._values.values()]
+        values = [value for value, _ in self._values.values()]
         if not values:
             return [None] * len(keys)
         wrong = {
@@ -325,7 +325,7 @@ async def test_what_cannot_be_told_without_content_is_fitted_anew(one: InProcess
     part = {"type": "file", "file": {"filename": "a.md", "file_data": f"data:text/markdown;base64,{data}"}}
     client.said.append({"role": "user", "content": [part, {"type": "text", "text": "What is in it?"}]})
     await client.answered({"role": "assistant", "content": "Words."})
-    values = [json.loads(value[MAC:]) for frames in one.frames._kept.values() for _, value in frames.values()]
+    values = [json.loads(value[MAC:]) for frames in one.frames._kept.values() for value in frames.values()]
     assert values[-1].get("lost")
     await client.turn()
     for forwarded in client.forwarded:

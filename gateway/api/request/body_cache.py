@@ -5,7 +5,6 @@ What is not the same byte for byte is parsed whole, with the same result.
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 from gateway.api.request.message_checks import chat_body, plain_messages
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.core import jsons
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import Settings
 from gateway.core.formats.responses.request_parser import ResponsesReading, read_as_chat
 from gateway.core.ports import Clock
@@ -63,7 +63,6 @@ class _CachedBody:
     digests: Sequence[ChainDigest]
     size: int
     parts: int
-    until: float
     proven: _ProvenPrefix = NOTHING
 
 
@@ -94,10 +93,11 @@ class BodyCache:
     """
 
     def __init__(self, max_bytes: int, clock: Clock, ttl: float = KEPT_SECONDS) -> None:
-        self._max_bytes, self._clock, self._ttl = max_bytes, clock, ttl
-        self._kept: OrderedDict[int, _CachedBody] = OrderedDict()
+        self._max_bytes = max_bytes
+        self._kept: BoundedCache[int, _CachedBody] = BoundedCache(
+            max_weight=max_bytes, now=clock.monotonic, ttl=ttl, on_evict=self._forget_samples
+        )
         self._by_sample: dict[int, list[_CachedBody]] = {}
-        self._size = 0
         self._held = 0
         self._moment = 0
         """A counter of deletions: what arrived after the last one may be kept."""
@@ -107,7 +107,7 @@ class BodyCache:
     @property
     def size(self) -> int:
         """Bytes of all that is kept."""
-        return self._size
+        return self._kept.weight
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -121,8 +121,7 @@ class BodyCache:
             if found is not None:
                 with self._lock:
                     self.recognised += 1
-                    if id(kept) in self._kept:
-                        self._kept.move_to_end(id(kept))
+                    self._kept.get(id(kept))
                 return found
         return None
 
@@ -154,8 +153,7 @@ class BodyCache:
         size = len(raw) + jsons.text_bytes(raw) + parts + MESSAGE_BYTES * len(request.messages)
         if size > self._max_bytes // 2:
             return
-        until = self._clock.monotonic() + self._ttl
-        new = _CachedBody(request.caller.tenant, raw, request.messages, request.known.digests, size, parts, until)
+        new = _CachedBody(request.caller.tenant, raw, request.messages, request.known.digests, size, parts)
         if isinstance(source, _CacheSource):
             new.proven = source.proven
         with self._lock:
@@ -163,27 +161,23 @@ class BodyCache:
                 return
             if isinstance(source, _CacheSource):
                 self._drop(source.kept)
-            self._kept[id(new)] = new
-            self._size += size
             for sample in _samples(new.tenant, raw):
                 there = self._by_sample.setdefault(sample, [])
                 there.insert(0, new)
                 del there[CANDIDATES:]
-            while self._size > self._max_bytes:
-                self._drop(next(iter(self._kept.values())))
+            self._kept.put(id(new), new, weight=size)
 
     def expire(self) -> None:
         """Drops what nobody has gone on with in time."""
-        now = self._clock.monotonic()
         with self._lock:
-            for kept in [each for each in self._kept.values() if each.until <= now]:
-                self._drop(kept)
+            self._kept.expire()
 
     def forget_tenant(self, tenant: str) -> None:
         """Drops what is kept of one tenant's requests."""
         with self._lock:
-            for kept in [each for each in self._kept.values() if each.tenant == tenant]:
-                self._drop(kept)
+            for kept in self._kept.values():
+                if kept.tenant == tenant:
+                    self._drop(kept)
 
     def forget(self) -> None:
         """Drops everything: something was deleted, and its words must not stay here."""
@@ -191,24 +185,23 @@ class BodyCache:
             self._moment += 1
             self._kept.clear()
             self._by_sample.clear()
-            self._size = 0
 
     def _candidates(self, tenant: str, raw: bytes) -> list[_CachedBody]:
         """Kept bodies that may begin like this one, those that were alike the longest first."""
         samples = list(_samples(tenant, raw))
-        now = self._clock.monotonic()
         with self._lock:
             for sample in reversed(samples):
                 alike = self._by_sample.get(sample, ())
-                there = [each for each in alike if each.until > now and each.tenant == tenant]
+                there = [each for each in alike if each.tenant == tenant and self._kept.peek(id(each))]
                 if there:
                     return there
         return []
 
     def _drop(self, kept: _CachedBody) -> None:
-        if self._kept.pop(id(kept), None) is None:
-            return
-        self._size -= kept.size
+        if self._kept.pop(id(kept)) is not None:
+            self._forget_samples(id(kept), kept)
+
+    def _forget_samples(self, _: int, kept: _CachedBody) -> None:
         for sample in _samples(kept.tenant, kept.raw):
             there = self._by_sample.get(sample)
             if there is not None and kept in there:

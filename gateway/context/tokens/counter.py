@@ -6,7 +6,6 @@ A vocabulary is loaded (0.3 s, 76 MB) once the server answers, or at the first c
 import importlib.util
 import json
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from math import ceil
@@ -18,6 +17,7 @@ from gateway.context.tokens.images import KnownPictures, image_tokens, picture_s
 from gateway.context.tokens.model_margins import ModelMargins
 from gateway.context.tokens.pdf_tokens import KnownPdfs, guessed_tokens, pdf_tokens
 from gateway.core import jsons
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.clock import SystemClock
 from gateway.core.formats.hosted import told_blocks
 from gateway.core.ids import artifact_id
@@ -223,9 +223,9 @@ class TiktokenCounter:
         written = jsons.dumps(extras)
         key = (-len(written), hash(written))  # no text has it: clients send the same tools again and again
         known = _remembered(self._name)
-        count = known.get(key)
+        count = known.peek(key)
         if count is None:
-            count = known[key] = self._tools(forward)
+            count = known.put(key, self._tools(forward))
         return self.with_margin(count)
 
     def _tools(self, forward: dict[str, Any]) -> int:
@@ -258,14 +258,11 @@ class TiktokenCounter:
             return 0
         key = (len(text), hash(text))
         known = _remembered(self._name)
-        count = known.get(key)
+        count = known.peek(key)
         if count is None:
             encode = _encoding(self._name).encode_ordinary
             pieces = (text[i : i + PIECE_CHARS] for i in range(0, len(text), PIECE_CHARS))
-            count = sum(len(encode(piece)) for piece in pieces)
-            known[key] = count
-            if len(known) > MAX_REMEMBERED:
-                known.popitem(last=False)
+            count = known.put(key, sum(len(encode(piece)) for piece in pieces))
         return count
 
 
@@ -364,9 +361,9 @@ def _encoding(name: str) -> "tiktoken.Encoding":
 
 
 @lru_cache(maxsize=8)
-def _remembered(encoding: str) -> OrderedDict[tuple[int, int], int]:
+def _remembered(encoding: str) -> BoundedCache[tuple[int, int], int]:
     """Counts by text for one encoding, oldest forgotten first: a resent history is not counted again."""
-    return OrderedDict()
+    return BoundedCache(MAX_REMEMBERED)
 
 
 def _part(part: Any, model: str, by_file: Callable[[dict[str, Any]], int | None]) -> tuple[str, int | None]:

@@ -6,10 +6,11 @@ characters of a token are wrong by half for most of them.
 """
 
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
+
+from gateway.core.bounded_cache import BoundedCache
 
 COUNTED_CHARS = 3000
 """Texts of no more characters together are counted: samples would take as long."""
@@ -24,7 +25,7 @@ BOUND_CHARS = 2**18
 """Characters that a lower bound looks at at once."""
 MAX_REMEMBERED = 50_000
 """Texts whose bounds are kept, and whose counts for each encoding."""
-_BOUNDS: OrderedDict[tuple[int, int], int] = OrderedDict()
+_BOUNDS: BoundedCache[tuple[int, int], int] = BoundedCache(MAX_REMEMBERED)
 """Lower bounds by text, oldest forgotten first."""
 OTHER, LETTER, DIGIT = 0, 1, 2
 KINDS = bytes(
@@ -76,12 +77,8 @@ def least_tokens(text: str) -> int:
     if len(text) < 2:
         return 0
     key = (len(text), hash(text))
-    known = _BOUNDS.get(key)
-    if known is None:
-        known = _BOUNDS[key] = _least_tokens(text)
-        if len(_BOUNDS) > MAX_REMEMBERED:
-            _BOUNDS.popitem(last=False)
-    return known
+    known = _BOUNDS.peek(key)
+    return known if known is not None else _BOUNDS.put(key, _least_tokens(text))
 
 
 def _least_tokens(text: str) -> int:

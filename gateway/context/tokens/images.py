@@ -3,10 +3,10 @@
 import base64
 import binascii
 import io
-from collections import OrderedDict
 from math import ceil, isqrt
 from typing import Any
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.types.provider_facts import PatchedPictures, ScaledPictures, family_of
 
 HEADER_BYTES = 96 * 1024
@@ -39,18 +39,15 @@ class KnownPictures:
     """Sizes of pictures that are kept here, by the ids that parts name; the oldest are forgotten first."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Size] = OrderedDict()
+        self._known: BoundedCache[str, Size] = BoundedCache(MAX_REMEMBERED)
 
     def put(self, file_id: str, size: Size) -> None:
         """Remembers one."""
-        self._known[file_id] = size
-        self._known.move_to_end(file_id)
-        while len(self._known) > MAX_REMEMBERED:
-            self._known.popitem(last=False)
+        self._known.put(file_id, size)
 
     def tokens(self, part: dict[str, Any], file_id: str, model: str) -> int:
         """Tokens of an `input_image` part; the most that the formula can give where its size is not known."""
-        return picture_tokens(self._known.get(file_id), model, part.get("detail"))
+        return picture_tokens(self._known.peek(file_id), model, part.get("detail"))
 
 
 def picture_tokens(size: Size | None, model: str, detail: Any = None) -> int:

@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import hashlib
-from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import CalibrationStore, Clock
@@ -35,10 +35,12 @@ class ModelMargins:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: OrderedDict[str, ModelCalibration] = OrderedDict()
+        self._known: BoundedCache[str, ModelCalibration] = BoundedCache(
+            MAX_REMEMBERED, on_evict=lambda key, _: self._changed.discard(key)
+        )
         self._stored: dict[str, ModelCalibration] = {}
         self._changed: set[str] = set()
-        self._small: OrderedDict[str, int] = OrderedDict()
+        self._small: BoundedCache[str, int] = BoundedCache(MAX_REMEMBERED)
         self._looked_up = asyncio.Event()
         self._told = asyncio.Event()
 
@@ -54,18 +56,16 @@ class ModelMargins:
 
     def known(self, facts: ModelFacts, counted_by: str) -> ModelCalibration | None:
         """All that was learned of the model."""
-        return self._known.get(key_of(facts.name, facts.served_at, facts.tokenizer, counted_by))
+        return self._known.peek(key_of(facts.name, facts.served_at, facts.tokenizer, counted_by))
 
     def takes_small(self, facts: ModelFacts, messages: Sequence[dict[str, Any]], counted_by: str) -> bool:
         """Whether these are one more small prompt that is to be counted: in each process the first few of a model show
         what frames its messages."""
         key = key_of(facts.name, facts.served_at, facts.tokenizer, counted_by)
-        number = self._small.get(key, 0)
+        number = self._small.peek(key) or 0
         if number >= MAX_SMALL or not is_small(messages):
             return False
-        self._small[key] = number + 1
-        if len(self._small) > MAX_REMEMBERED:
-            self._small.popitem(last=False)
+        self._small.put(key, number + 1)
         return True
 
     def learn(self, facts: ModelFacts, report: PromptReport, counted_by: str, *, exact: bool) -> None:
@@ -76,7 +76,7 @@ class ModelMargins:
         """
         key = key_of(facts.name, facts.served_at, facts.tokenizer, counted_by)
         now = self._clock.now()
-        known = self._known.get(key) or ModelCalibration(facts.token_margin, 0, now)
+        known = self._known.peek(key) or ModelCalibration(facts.token_margin, 0, now)
         learned = calibrated(known, report, now, exact=exact and facts.token_margin == 1.0)
         if learned is known:
             return
@@ -84,7 +84,7 @@ class ModelMargins:
 
     def window(self, model: str, served_at: str) -> tuple[int | None, datetime | None]:
         """See `WindowKeeper.window`."""
-        known = self._known.get(key_of(model, served_at, None, WINDOW))
+        known = self._known.peek(key_of(model, served_at, None, WINDOW))
         return (known.told_window, known.told_until) if known is not None else (None, None)
 
     def keep_window(self, model: str, served_at: str, window: int, until: datetime) -> None:
@@ -100,11 +100,8 @@ class ModelMargins:
         self._told.clear()
 
     def _put(self, key: str, learned: ModelCalibration) -> None:
-        self._known[key] = learned
+        self._known.put(key, learned)
         self._changed.add(key)
-        if len(self._known) > MAX_REMEMBERED:
-            oldest, _ = self._known.popitem(last=False)
-            self._changed.discard(oldest)
 
     async def try_to_keep(self, store: CalibrationStore) -> bool:
         """Does `keep` and logs its failure; returns whether it worked."""
@@ -131,21 +128,22 @@ class ModelMargins:
             StorageUnavailable: nothing is lost by that; try again later.
         """
         stored = await store.load()
-        for key, found in stored.items():
-            if key in self._changed and key in self._known:
-                self._known[key] = merged(self._known[key], self._stored.get(key), found)
-            else:
-                self._known[key] = found
+        changed = {key: own for key in self._changed if (own := self._known.peek(key)) is not None}
+        for key, found in reversed(stored.items()):  # the latest of them last
+            if key not in changed:
+                self._known.put(key, found)
+        for key, own in changed.items():  # what is not written yet stays, however many are stored
+            self._put(key, merged(own, self._stored.get(key), stored[key]) if key in stored else own)
         self._stored = stored
-        news = {key: self._known[key] for key in self._changed if key in self._known and self._differs(key)}
+        news = {key: own for key in self._changed if (own := self._known.peek(key)) is not None and self._differs(key)}
         if not news:
             return
         await store.save(news)
         self._stored |= news
-        self._changed -= {key for key, written in news.items() if self._known.get(key) == written}
+        self._changed -= {key for key, written in news.items() if self._known.peek(key) == written}
 
     def _differs(self, key: str) -> bool:
-        known, stored = self._known.get(key), self._stored.get(key)
+        known, stored = self._known.peek(key), self._stored.get(key)
         if known is None or stored is None:
             return known is not None
         return _figures(known) != _figures(stored) or abs(known.margin - stored.margin) >= WORTH_WRITING

@@ -10,12 +10,12 @@ No provider says in which size it renders pages: taken is one that all formulas 
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
 from gateway.context.tokens.images import picture_tokens
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.types.provider_facts import family_of
 from gateway.documents.document import PageFacts
 
@@ -70,24 +70,21 @@ class KnownPdfs:
     of the same PDFs attached; the oldest are forgotten first."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[Any, ...], PdfTokens] = OrderedDict()
-        self._said: OrderedDict[tuple[int, int], str] = OrderedDict()
+        self._known: BoundedCache[tuple[Any, ...], PdfTokens] = BoundedCache(MAX_REMEMBERED)
+        self._said: BoundedCache[tuple[int, int], str] = BoundedCache(MAX_REMEMBERED)
 
     def get(self, data: str, model: str, encoding: str) -> PdfTokens | None:
         """What a PDF costs with this data; None if it was not read."""
-        return self._known.get(_key(data, model, encoding))
+        return self._known.peek(_key(data, model, encoding))
 
     def put(self, data: str, model: str, encoding: str, tokens: PdfTokens, content_id: str) -> None:
         """Remembers both."""
-        self._known[_key(data, model, encoding)] = tokens
-        self._said[len(data), hash(data)] = content_id
-        for kept in (self._known, self._said):
-            while len(kept) > MAX_REMEMBERED:
-                kept.popitem(last=False)
+        self._known.put(_key(data, model, encoding), tokens)
+        self._said.put((len(data), hash(data)), content_id)
 
     def content_id(self, data: str) -> str | None:
         """The id of what a PDF says with this data; None if it was not read."""
-        return self._said.get((len(data), hash(data)))
+        return self._said.peek((len(data), hash(data)))
 
 
 def _key(data: str, model: str, encoding: str) -> tuple[Any, ...]:

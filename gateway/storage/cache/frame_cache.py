@@ -1,8 +1,9 @@
 """Frames of requests of which nothing is stored: in the process, and in the cache that replicas share (ADR 12)."""
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.ports import CacheBackend, Clock
 
 MAX_BYTES = 256 * 1024
@@ -20,8 +21,7 @@ class FrameCache:
         """`shared`: the cache of all replicas; None: there is none but this process."""
         self._shared, self._clock, self._max_bytes = shared, clock, max_bytes
         self.ttl = ttl
-        self._kept: defaultdict[str, OrderedDict[str, tuple[float, bytes]]] = defaultdict(OrderedDict)
-        self._sizes: defaultdict[str, int] = defaultdict(int)
+        self._kept: dict[str, BoundedCache[str, bytes]] = {}
         self.size = self._count = 0
         """Bytes of all keys and values in the process."""
 
@@ -38,31 +38,32 @@ class FrameCache:
         """Keeps a frame."""
         if len(value) > MAX_BYTES:
             return
-        self._drop(tenant, key)
-        self._kept[tenant][key] = self._clock.monotonic() + self.ttl, value
-        self._count_in(tenant, len(key) + len(value), 1)
-        while self._sizes and (self.size > self._max_bytes or self._count > MAX_FRAMES):
-            largest = max(self._sizes, key=self._sizes.__getitem__)
-            self._drop(largest, next(iter(self._kept[largest])))
+        if tenant not in self._kept:
+            self._kept[tenant] = BoundedCache(now=self._clock.monotonic, ttl=self.ttl)
+        with self._counted(tenant) as own:
+            own.put(key, value, weight=len(key) + len(value))
+        while self._kept and (self.size > self._max_bytes or self._count > MAX_FRAMES):
+            with self._counted(max(self._kept, key=lambda each: self._kept[each].weight)) as largest:
+                largest.evict_oldest()
         if self._shared is not None:
             await self._shared.set(PREFIX + key, value, self.ttl)
 
     def _own(self, tenant: str, key: str) -> bytes | None:
-        found = self._kept[tenant].get(key) if tenant in self._kept else None
-        if found is None or found[0] > self._clock.monotonic():
-            return found[1] if found is not None else None
-        self._drop(tenant, key)
-        return None
+        if tenant not in self._kept:
+            return None
+        found = self._kept[tenant].peek(key)
+        if found is None:
+            with self._counted(tenant) as own:
+                own.pop(key)  # its time may be over
+        return found
 
-    def _drop(self, tenant: str, key: str) -> None:
-        found = self._kept[tenant].pop(key, None)
-        if found is not None:
-            self._count_in(tenant, -len(key) - len(found[1]), -1)
-        if not self._kept[tenant]:
+    @contextmanager
+    def _counted(self, tenant: str) -> Iterator[BoundedCache[str, bytes]]:
+        """Adds up what changes in a tenant's frames."""
+        own = self._kept[tenant]
+        size, count = own.weight, len(own)
+        yield own
+        self.size += own.weight - size
+        self._count += len(own) - count
+        if not len(own):
             del self._kept[tenant]
-            self._sizes.pop(tenant, None)
-
-    def _count_in(self, tenant: str, size: int, count: int) -> None:
-        self._sizes[tenant] += size
-        self.size += size
-        self._count += count

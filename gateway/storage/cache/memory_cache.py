@@ -1,8 +1,8 @@
 """What may be forgotten at any time (adapters of `ports.CacheBackend`): process memory, or Redis."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import CacheSettings
 from gateway.core.ports import ClaimingCache, Clock
 from gateway.storage.encryption.vault import KeyVault
@@ -22,27 +22,20 @@ class MemoryCache:
     """Least recently used values leave when `max_bytes` are exceeded."""
 
     def __init__(self, max_bytes: int, clock: Clock) -> None:
-        self._max_bytes = max_bytes
-        self._clock = clock
-        self._values: OrderedDict[str, tuple[float, bytes, str | None]] = OrderedDict()
+        self._values: BoundedCache[str, tuple[bytes, str | None]] = BoundedCache(
+            max_weight=max_bytes, now=clock.monotonic, on_evict=self._leave_group
+        )
         self._groups: dict[str, set[str]] = {}
-        self._size = 0
 
     @property
     def size(self) -> int:
         """Bytes of all keys and values."""
-        return self._size
+        return self._values.weight
 
     async def get(self, key: str) -> bytes | None:
         """The value, or None if it is unknown or its time is over."""
         found = self._values.get(key)
-        if found is None:
-            return None
-        if found[0] <= self._clock.monotonic():
-            self._drop(key)
-            return None
-        self._values.move_to_end(key)
-        return found[1]
+        return found[0] if found is not None else None
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """The value of each key, or None."""
@@ -51,12 +44,9 @@ class MemoryCache:
     async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
         """Keeps a value for `ttl` seconds at most."""
         self._drop(key)
-        self._values[key] = (self._clock.monotonic() + ttl, value, group)
         if group is not None:
             self._groups.setdefault(group, set()).add(key)
-        self._size += len(key) + len(value)
-        while self._size > self._max_bytes and self._values:
-            self._drop(next(iter(self._values)))
+        self._values.put(key, (value, group), weight=len(key) + len(value), ttl=ttl)
 
     async def evict(self, *groups: str) -> None:
         """Deletes all values of these groups."""
@@ -85,15 +75,16 @@ class MemoryCache:
         """Forgets everything."""
         self._values.clear()
         self._groups.clear()
-        self._size = 0
 
     def _drop(self, key: str) -> None:
-        found = self._values.pop(key, None)
-        if found is None:
-            return
-        self._size -= len(key) + len(found[1])
-        if found[2] is not None:
-            others = self._groups[found[2]]
+        found = self._values.pop(key)
+        if found is not None:
+            self._leave_group(key, found)
+
+    def _leave_group(self, key: str, value: tuple[bytes, str | None]) -> None:
+        _, group = value
+        if group is not None:
+            others = self._groups[group]
             others.discard(key)
             if not others:
-                del self._groups[found[2]]
+                del self._groups[group]

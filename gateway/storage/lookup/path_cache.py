@@ -1,7 +1,6 @@
 """Paths of conversations that were read lately, kept in the process: a request that goes on with one reads only what is
 new of it (ADR 20)."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 
 from gateway.core import jsons
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.ports import Clock
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.notes import FormNotes
@@ -91,9 +91,10 @@ class PathCache:
         ttl: float = KEPT_SECONDS,
         also_forget: Callable[[], None] | None = None,
     ) -> None:
-        self._max_bytes, self._clock, self._ttl = max_bytes, clock, ttl
-        self._paths: OrderedDict[str, tuple[float, tuple[CachedConversation, ...]]] = OrderedDict()
-        self._size = 0
+        self._max_bytes = max_bytes
+        self._paths: BoundedCache[str, tuple[CachedConversation, ...]] = BoundedCache(
+            max_weight=max_bytes, now=clock.monotonic, ttl=ttl
+        )
         self._moment = 0
         self._lock = Lock()
         self._also_forget = also_forget
@@ -102,7 +103,7 @@ class PathCache:
     @property
     def size(self) -> int:
         """Bytes of all kept paths."""
-        return self._size
+        return self._paths.weight
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -170,25 +171,24 @@ class PathCache:
         with self._lock:
             self._moment += 1
             self._paths.clear()
-            self._size = 0
         if self._also_forget is not None:
             self._also_forget()
 
     def expire(self) -> None:
         """Drops what nobody has asked for in time."""
         with self._lock:
-            self._expire()
+            self._paths.expire()
 
     def drop(self, conversation_id: str) -> None:
         """Drops all that is kept of one conversation."""
         with self._lock:
-            self._drop(conversation_id)
-            self._drop(conversation_id + EARLIER)
+            self._paths.pop(conversation_id)
+            self._paths.pop(conversation_id + EARLIER)
 
     def recount(self, conversation_id: str) -> None:
         """Drops the paths of one conversation, which lack counts that were stored. Those before a window need none."""
         with self._lock:
-            self._drop(conversation_id)
+            self._paths.pop(conversation_id)
 
     def earlier(self, conversation_id: str) -> "CachedConversation | None":
         """What is kept of the messages before a window."""
@@ -201,9 +201,7 @@ class PathCache:
 
     def _get(self, name: str) -> tuple[Any, ...]:
         with self._lock:
-            self._expire()
-            found = self._paths.get(name)
-            return found[1] if found is not None else ()
+            return self._paths.peek(name) or ()
 
     def _put(self, name: str, among: Callable[[tuple[Any, ...]], tuple[CachedConversation, ...]], since: int) -> None:
         """Keeps what `among` gives for what was kept until now.
@@ -211,29 +209,11 @@ class PathCache:
         Args:
             since: the moment from which on a deletion is too late for what was read.
         """
-        until = self._clock.monotonic() + self._ttl
         with self._lock:
             if since != self._moment:
                 return
-            kept = among(self._drop(name))
-            self._paths[name] = until, kept
-            self._size += sum(each.size for each in kept)
-            self._expire()
-            while self._size > self._max_bytes and self._paths:
-                self._drop(next(iter(self._paths)))
-
-    def _expire(self) -> None:
-        now = self._clock.monotonic()
-        while self._paths:
-            conversation_id, (until, _) = next(iter(self._paths.items()))
-            if until > now:
-                return
-            self._drop(conversation_id)
-
-    def _drop(self, name: str) -> tuple[CachedConversation, ...]:
-        _, paths = self._paths.pop(name, (0.0, ()))
-        self._size -= sum(each.size for each in paths)
-        return paths
+            kept = among(self._paths.pop(name) or ())
+            self._paths.put(name, kept, weight=sum(each.size for each in kept))
 
 
 def _begins(path: CachedPath, other: CachedPath) -> bool:

@@ -7,7 +7,6 @@ comes of it, it goes on. So a local server is managed by its address alone.
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,6 +15,7 @@ from urllib.parse import quote
 import httpx
 
 from gateway.core import jsons
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import GatewayError
 from gateway.core.instrumentation import logs
 from gateway.core.ports import Clock, WindowKeeper
@@ -107,22 +107,22 @@ class DiscoveredModels:
         self._kept = kept
         self._clock = clock
         self._tasks = BackgroundTasks()
-        self._told: OrderedDict[tuple[Key, str], _DiscoveredModel] = OrderedDict()
-        self._listings: OrderedDict[Key, _ModelListing] = OrderedDict()
+        self._told: BoundedCache[tuple[Key, str], _DiscoveredModel] = BoundedCache(MAX_KEPT)
+        self._listings: BoundedCache[Key, _ModelListing] = BoundedCache(MAX_KEPT)
         self._tables: dict[bytes, _DiscoveryTable] = {}
 
     def known(self, deployment: ModelDeployment) -> ModelDescription:
         """What was told of this model so far."""
         key = _key(deployment)
-        told = self._told.get((key, deployment.provider_model))
+        told = self._told.peek((key, deployment.provider_model))
         found = told.description if told else NOTHING
         window = self._window(deployment, key)[0] if found.window is None else None
         return replace(found, window=window) if window is not None else found
 
     def refused(self, deployment: ModelDeployment, window: int) -> None:
         """A refusal told the model's window; the list is asked again later, since it may be another one by then."""
-        key = _key(deployment)
-        told = self._told.setdefault((key, deployment.provider_model), _DiscoveredModel())
+        key = _key(deployment), deployment.provider_model
+        told = self._told.get(key) or self._told.put(key, _DiscoveredModel())
         told.description = replace(told.description, window=window, certain=True)
         told.until = self._clock.monotonic() + KEPT_SECONDS
         self._keep(deployment, told.description)
@@ -147,10 +147,7 @@ class DiscoveredModels:
         if not _tells(deployment):
             return
         key = _key(deployment), deployment.provider_model
-        told = self._told.setdefault(key, _DiscoveredModel())
-        self._told.move_to_end(key)
-        while len(self._told) > MAX_KEPT:
-            self._told.popitem(last=False)
+        told = self._told.get(key) or self._told.put(key, _DiscoveredModel())
         now = self._clock.monotonic()
         window, until = self._window(deployment, key[0])
         if until is not None and told.task is None and self._clock.now() < until:
@@ -206,10 +203,7 @@ class DiscoveredModels:
     async def _listing(self, deployment: ModelDeployment) -> _DiscoveryTable:
         """The list of models, once for all models of an upstream with one key."""
         key = _key(deployment)
-        listing = self._listings.setdefault(key, _ModelListing())
-        self._listings.move_to_end(key)
-        while len(self._listings) > MAX_KEPT:
-            self._listings.popitem(last=False)
+        listing = self._listings.get(key) or self._listings.put(key, _ModelListing())
         async with listing.lock:
             if listing.table is None or self._clock.monotonic() >= listing.until:
                 raw = await self._body(deployment, deployment.url("models"))

@@ -2,12 +2,12 @@
 
 import hashlib
 import random
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 from urllib.parse import urlsplit
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.clock import SystemClock
 from gateway.core.config.model_list import ModelEntry
 from gateway.core.config.settings import Settings
@@ -74,22 +74,15 @@ class ConversationPlacements:
     """Where conversations were asked last, by what names them. Forgotten after an hour without a request."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._kept: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._kept: BoundedCache[str, str] = BoundedCache(MAX_PLACED, now=clock.monotonic, ttl=PLACED_SECONDS)
 
     def get(self, name: str) -> str | None:
         """The id of the deployment, if it is known."""
-        kept = self._kept.get(name)
-        if kept is None or kept[1] <= self._clock.monotonic():
-            return None
-        return kept[0]
+        return self._kept.peek(name)
 
     def put(self, name: str, deployment: str) -> None:
         """It was asked there."""
-        self._kept[name] = deployment, self._clock.monotonic() + PLACED_SECONDS
-        self._kept.move_to_end(name)
-        while len(self._kept) > MAX_PLACED:
-            self._kept.popitem(last=False)
+        self._kept.put(name, deployment)
 
 
 # The deployments that one request may be asked at (`RoutingCandidates` of `core/types/routing.py`; guarantee §12.5).

@@ -1,6 +1,5 @@
 """Holds what a provider read from its cache against what it was sent before (guarantee §6.11)."""
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from gateway.billing.economy.broken import MIN_CACHED_TOKENS, broke_at, fell_short, sent_prompt
 from gateway.billing.economy.rates import cache_lifetime
 from gateway.core import jsons
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import offload_if
 from gateway.core.types.economy import BranchCosts, SentPrompt
@@ -27,7 +27,7 @@ class CacheBreaks:
     as its latest answer says."""
 
     def __init__(self) -> None:
-        self._latest: OrderedDict[str, tuple[str, SentPrompt]] = OrderedDict()
+        self._latest: BoundedCache[str, tuple[str, SentPrompt]] = BoundedCache(MAX_KEPT)
 
     def build(self) -> RequestFeature:
         """Builds the feature."""
@@ -44,10 +44,7 @@ class CacheBreaks:
             sent = await offload_if(is_large, _sent, prepared, usage)
             before = self._before(prepared)
             if prepared.conversation_id is not None:
-                self._latest[prepared.conversation_id] = prepared.request.model, sent
-                self._latest.move_to_end(prepared.conversation_id)
-                while len(self._latest) > MAX_KEPT:
-                    self._latest.popitem(last=False)
+                self._latest.put(prepared.conversation_id, (prepared.request.model, sent))
         except Exception as fault:  # noqa: BLE001 - it costs what is told of the cache, not the answer
             log.fault("cache_break_not_told", fault, request_id=prepared.request.request_id)
             return settled
@@ -61,7 +58,7 @@ class CacheBreaks:
 
     def _before(self, prepared: PreparedRequest) -> tuple[str, SentPrompt] | None:
         """The model and the prompt of the request before, of the conversation's latest or else of its branch."""
-        known = self._latest.get(prepared.conversation_id or "")
+        known = self._latest.peek(prepared.conversation_id or "")
         of_branch: BranchCosts | None = prepared.history.costs if prepared.history is not None else None
         if of_branch is None or of_branch.sent is None:
             return known

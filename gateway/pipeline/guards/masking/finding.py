@@ -4,11 +4,10 @@ What is remembered is a keyed digest of a text and the places in it, nothing of 
 """
 
 import secrets
-from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import blake2b
-from threading import Lock
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.pipeline.guards.masking.rules import MaskingRule
 
 WORTH_CHARS = 300
@@ -26,26 +25,18 @@ class RuleFinder:
     def __init__(self, rules: Sequence[MaskingRule]) -> None:
         self._rules = rules
         self._key = secrets.token_bytes(32)
-        self._known: OrderedDict[bytes, tuple[Place, ...]] = OrderedDict()
-        self._lock = Lock()
+        self._known: BoundedCache[bytes, tuple[Place, ...]] = BoundedCache(MAX_TEXTS)
 
     def places(self, text: str) -> tuple[Place, ...]:
         """Where values are, in the order of the text. Of two that overlap the earlier rule's counts."""
         if len(text) < WORTH_CHARS:
             return self._found(text)
         digest = blake2b(text.encode("utf-8", "surrogatepass"), key=self._key, digest_size=16).digest()
-        with self._lock:
-            known = self._known.get(digest)
-            if known is not None:
-                self._known.move_to_end(digest)
-                return known
+        known = self._known.get(digest)
+        if known is not None:
+            return known
         found = self._found(text)
-        if len(found) <= MAX_PLACES:
-            with self._lock:
-                self._known[digest] = found
-                if len(self._known) > MAX_TEXTS:
-                    self._known.popitem(last=False)
-        return found
+        return self._known.put(digest, found) if len(found) <= MAX_PLACES else found
 
     def _found(self, text: str) -> tuple[Place, ...]:
         places: list[Place] = []

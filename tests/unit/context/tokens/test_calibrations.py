@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from gateway.context.tokens.model_margins import ModelMargins, keep_calibrated, key_of
+from gateway.context.tokens.model_margins import MAX_REMEMBERED, ModelMargins, keep_calibrated, key_of
 from gateway.core.clock import SystemClock
 from gateway.core.errors import StorageUnavailable
 from gateway.core.types.calibration import MAX_SMALL, ModelCalibration, PromptReport
@@ -128,6 +128,15 @@ def test_only_so_many_names_are_kept() -> None:
         margins.learn(ModelFacts(f"made up {number}"), OVER, "o200k", exact=False)
     assert margins.of(FACTS, "o200k") == 1.0
     assert margins.of(ModelFacts("made up 1099"), "o200k") > 1
+
+
+async def test_what_was_learned_here_stays_though_as_many_names_are_stored_as_are_kept() -> None:
+    margins, store = learner(OVER), MemoryCalibrations()
+    now = SystemClock().now()
+    await store.save({f"stored {number}": ModelCalibration(1.0, 1, now) for number in range(MAX_REMEMBERED)})
+    await margins.keep(store)
+    assert margins.of(FACTS, "o200k") == pytest.approx(1.4)
+    assert key_of(FACTS.name, FACTS.served_at, FACTS.tokenizer, "o200k") in await store.load()
 
 
 def test_a_few_small_prompts_of_each_model_are_counted_and_no_more() -> None:
