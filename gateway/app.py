@@ -31,8 +31,8 @@ from gateway.api.tokens import SignedTokens
 from gateway.context.internal_models.internal_calls import InternalModels
 from gateway.context.manager import ContextManager, ContextSources, PassageRanking
 from gateway.context.planner import ContextPlanning
-from gateway.context.planning.cooldown import PlannerCooldown
 from gateway.context.planning.loops import ToolLoops
+from gateway.context.planning.planner_cooldown import PlannerCooldown
 from gateway.context.planning.summary_cache import PLAN_SECONDS, SummaryCache
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import ModelMargins, keep_calibrated

@@ -10,7 +10,7 @@ from typing import Any
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.server.fast_router import Scope
-from gateway.context.planning.cooldown import PlannerCooldown
+from gateway.context.planning.planner_cooldown import PlannerCooldown
 from gateway.core.config.exposure import is_loopback
 from gateway.core.config.settings import Settings
 from gateway.core.errors import Unauthorized
@@ -66,10 +66,10 @@ class ObservedParts:
             "hooks_waiting": self.hooks.waiting,
             "hooks_lost": self.hooks.lost,
             "planners_resting": len(self.resting),
-            "deployments_in_flight": Counter({(watch.name,): watch.in_flight for watch, _ in watched}),
-            "deployments_resting": Counter({(watch.name,): int(rests) for watch, rests in watched}),
+            "deployments_in_flight": Counter({(watch.deployment.id,): watch.in_flight for watch, _ in watched}),
+            "deployments_resting": Counter({(watch.deployment.id,): int(rests) for watch, rests in watched}),
             "deployment_failures": Counter(
-                {(watch.name, code): number for watch, _ in watched for code, number in watch.failures.items()}
+                {(watch.deployment.id, code): number for watch, _ in watched for code, number in watch.failures.items()}
             ),
         }
 

@@ -14,8 +14,8 @@ from gateway.billing.economics import expected_requests, saving_of
 from gateway.context.build import WindowProposal
 from gateway.context.internal_models.call_budget import CallBudget
 from gateway.context.internal_models.internal_calls import Begin, InternalModels, OpenBill
-from gateway.context.planning.cooldown import PlannerCooldown
 from gateway.context.planning.decision import FORCED, PlanEconomics, without_standing
+from gateway.context.planning.planner_cooldown import PlannerCooldown
 from gateway.context.planning.processor import ArtifactProcessor, ModelConfig
 from gateway.context.planning.prompt import PROMPT_VERSION, PlannerTask
 from gateway.context.planning.summaries import ArtifactSummarizer

@@ -134,7 +134,7 @@ def _upstreams(counts: MetricCounts, metrics: GatewayMetrics, told: Set[str] | N
 def _deployments(health: DeploymentHealth) -> list[DeploymentState]:
     """By name. They tell an operator's hosts: only for who sees all tenants."""
     found = [
-        DeploymentState(each.name, rests, each.resting_since, each.in_flight, each.failures.total(), each.last)
+        DeploymentState(each.deployment.id, rests, each.resting_since, each.in_flight, each.failures.total(), each.last)
         for each, rests in health.watched()
     ]
     return sorted(found, key=lambda state: state.name)

@@ -12,6 +12,7 @@ from gateway.billing.cost import price_internal
 from gateway.context.internal_models.call_budget import CallBudget
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import REPLY_TOKENS
+from gateway.core.cooldown import Cooldown
 from gateway.core.errors import GatewayError, UpstreamAnswerTooLong, UpstreamError, UpstreamRefused
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import Clock, Spans, TokenCounter, Upstream
@@ -112,26 +113,27 @@ class UnknownModelBreaker:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._until: dict[str, float] = {}
+        self._cooldowns: dict[str, Cooldown] = {}
 
     def is_open(self, deployment: ModelDeployment) -> bool:
         """Whether the model is not to be asked now."""
-        return self._until.get(_key(deployment), 0.0) > self._clock.monotonic()
+        cooldown = self._cooldowns.get(_key(deployment))
+        return cooldown is not None and cooldown.remaining(self._clock.monotonic()) > 0
 
     def refused(self, deployment: ModelDeployment, refusal: UpstreamRefused) -> None:
         """Opens the breaker if the refusal says that there is no such model."""
         if not is_unknown(deployment, refusal):
             return
         key = _key(deployment)
-        if key not in self._until:
-            if len(self._until) >= MAX_REMEMBERED:
-                self._until.clear()
+        if key not in self._cooldowns:
+            if len(self._cooldowns) >= MAX_REMEMBERED:
+                self._cooldowns.clear()
             log.warning("internal_model_unknown", model=deployment.route, seconds=OPEN_SECONDS)
-        self._until[key] = self._clock.monotonic() + OPEN_SECONDS
+        self._cooldowns.setdefault(key, Cooldown(1, OPEN_SECONDS)).failed(self._clock.monotonic())
 
     def answered(self, deployment: ModelDeployment) -> None:
         """Closes the breaker."""
-        self._until.pop(_key(deployment), None)
+        self._cooldowns.pop(_key(deployment), None)
 
 
 def model_at(deployment: ModelDeployment) -> str:

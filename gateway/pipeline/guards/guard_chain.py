@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.guards import GuardEntry
+from gateway.core.cooldown import Cooldown
 from gateway.core.errors import ContentRefused, GuardUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.plugins import load_plugin
@@ -32,8 +33,7 @@ class RunningGuard:
         self.before: Ask | None = getattr(guard, "before", None)
         self.after: Ask | None = getattr(guard, "after", None)
         self._clock = clock
-        self._failures = 0
-        self._rests_until = 0.0
+        self._cooldown = Cooldown(FAILURES, REST_SECONDS)
 
     async def asked(self, scope: CallScope, ask: Ask, *about: Any) -> Verdict:
         """What it decides; of one that fails, is late or rests, that all may pass where it is `open`.
@@ -43,13 +43,16 @@ class RunningGuard:
             GuardUnavailable: it cannot be asked, and is `closed`.
         """
         verdict = None
-        if self._clock.monotonic() >= self._rests_until:
+        began = self._clock.monotonic()
+        if not self._cooldown.remaining(began):
             try:
                 async with asyncio.timeout(self.entry.timeout):
                     verdict = _checked(await ask(*about))
-                self._failures = 0
+                self._cooldown.answered(began)
             except Exception as fault:  # noqa: BLE001 - code of others may fail in any way
-                self._failed(fault)
+                log.fault("guard_failed", fault, guard=self.entry.name)
+                if self._cooldown.failed(self._clock.monotonic()):
+                    self._cooldown.failures = 0  # afterwards it may fail as often again
         name = self.entry.name
         if verdict is None:
             if self.entry.on_failure == "closed":
@@ -61,13 +64,6 @@ class RunningGuard:
         if verdict.refused is not None:
             raise ContentRefused(f"Refused by the guard {name}: {verdict.refused}")
         return verdict
-
-    def _failed(self, fault: BaseException) -> None:
-        log.fault("guard_failed", fault, guard=self.entry.name)
-        self._failures += 1
-        if self._failures >= FAILURES:
-            self._failures = 0
-            self._rests_until = self._clock.monotonic() + REST_SECONDS
 
 
 class GuardChain:

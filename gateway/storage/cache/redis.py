@@ -8,6 +8,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
+from gateway.core.cooldown import Cooldown
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import Clock
 from gateway.storage.encryption.vault import KeyVault
@@ -37,7 +38,7 @@ class RedisLink:
         self._client: Any = None
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._running: set[asyncio.Task[Any]] = set()
-        self._paused_until: float | None = None
+        self._cooldown = Cooldown(1, PAUSE_SECONDS)
         self.down_since: datetime | None = None
         """Since when it does not answer in time; None while it does, as far as is known."""
         self._probe: asyncio.Task[None] | None = None
@@ -45,7 +46,7 @@ class RedisLink:
 
     async def send(self, *command: Any) -> Any:
         """The answer; None also if there is none in time, or the command is refused."""
-        if self._paused_until is not None and not await self._is_back():
+        if self._cooldown.started is not None and not await self._is_back():
             return None
         task = self._start(self._asked(*command))
         await asyncio.wait({task}, timeout=self._timeout)
@@ -82,27 +83,28 @@ class RedisLink:
         return self._client
 
     def _pause(self, reason: str) -> None:
-        if self._paused_until is None:
+        if self._cooldown.started is None:
             log.warning("cache_unavailable", reason=reason)
             self.down_since = self._clock.now()
-        self._paused_until = self._clock.monotonic() + PAUSE_SECONDS
+        self._cooldown.failed(self._clock.monotonic())
 
     async def _is_back(self) -> bool:
         loop = asyncio.get_running_loop()
         if self._probe is None or self._probe.done():
-            if self._paused_until is not None and self._clock.monotonic() < self._paused_until:
+            if self._cooldown.remaining(self._clock.monotonic()):
                 return False
             self._probe = self._start(self._probed())
             self._wait_until = loop.time() + self._timeout / PROBE_WAIT
         if (seconds := self._wait_until - loop.time()) > 0:
             await asyncio.wait({self._probe}, timeout=seconds)
-        return self._paused_until is None
+        return self._cooldown.started is None
 
     async def _probed(self) -> None:
         """Ends the pause if Redis answers in time, once there is a connection; else it begins anew."""
         answered = await self._asked("PING") and await self._answers_in_time()
         if answered:
-            self._paused_until = self.down_since = None
+            self._cooldown.answered()
+            self.down_since = None
             log.info("cache_available")
         else:
             self._pause("probe")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gateway.context.planning.cooldown import REST, PlannerCooldown
+from gateway.context.planning.planner_cooldown import REST_SECONDS, PlannerCooldown
 from gateway.core.config.settings import CacheSettings
 from gateway.storage.cache.memory_cache import open_cache
 
@@ -32,13 +32,13 @@ def test_a_rest_lasts_ten_minutes_and_begins_again_with_one_more_unusable_answer
         assert not await rest.is_resting("b", "planner")
         assert not await rest.is_resting("a", "another")
         assert len(rest) == 1
-        clock.time += REST
+        clock.time += timedelta(seconds=REST_SECONDS)
         assert len(rest) == 0
         assert not await rest.is_resting("a", "planner")
         await rest.answered("a", "planner", usable=False)
         assert await rest.is_resting("a", "planner")
         assert len(rest) == 1
-        clock.time += REST + timedelta(seconds=1)
+        clock.time += timedelta(seconds=REST_SECONDS + 1)
         await rest.answered("a", "planner", usable=True)
         await rest.answered("a", "planner", usable=False)
         assert not await rest.is_resting("a", "planner")

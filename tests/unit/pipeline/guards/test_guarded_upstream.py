@@ -79,7 +79,10 @@ class Watcher:
 class Failing:
     """A guard that cannot be asked."""
 
+    asked = 0
+
     async def before(self, call: GuardedCall) -> Verdict:
+        self.asked += 1
         raise RuntimeError("down")
 
 
@@ -87,8 +90,9 @@ async def _secret() -> bytes:
     return SECRET
 
 
-def checkpoint(*guards: Any, masks: bool = False) -> GuardCheckpoint:
-    running = [RunningGuard(GuardEntry(name="g", on_failure="open"), guard, HandClock()) for guard in guards]
+def checkpoint(*guards: Any, masks: bool = False, clock: HandClock | None = None) -> GuardCheckpoint:
+    entry = GuardEntry(name="g", on_failure="open")
+    running = [RunningGuard(entry, guard, clock or HandClock()) for guard in guards]
     masker = TenantMasker(MaskingSettings(enabled=True), _secret) if masks else None
     return GuardCheckpoint(GuardChain(running) if running else None, masker)
 
@@ -158,3 +162,12 @@ async def test_s12_9_texts_to_embed_are_guarded_for_whoever_asks() -> None:
     assert (call.tenant, call.request_id, call.purpose) == ("b", "req_2", "embedder")
     assert [each.purpose for each in scope.calls] == ["guard"]
     assert scope.purpose == "primary"
+
+
+async def test_s12_9_a_guard_that_fails_three_times_in_a_row_is_left_alone_for_half_a_minute() -> None:
+    clock, guard = HandClock(), Failing()
+    upstream, asked = GuardedUpstream(Echo(), checkpoint(guard, clock=clock)), []
+    for clock.seconds in (0, 0, 0, 0, 29.9, 30, 30, 30, 30):
+        await upstream.complete(AT, asks("hello"))
+        asked.append(guard.asked)
+    assert asked == [1, 2, 3, 3, 3, 4, 5, 6, 6], "afterwards it may fail as often again"
