@@ -1,6 +1,6 @@
 """Tokens that an issuer signs, and what they say of who brings them (guarantee §12.17).
 
-joserfc, which checks signatures and claims, is loaded with the first token.
+joserfc, which checks signatures and claims, is loaded behind the start where `auth.jwt` is set, else with a login.
 """
 
 import asyncio
@@ -134,7 +134,7 @@ class Issuer:
         Raises:
             IdentityProviderUnavailable: it cannot be asked.
         """
-        return len((await _loaded()).public_keys((await self._jwks.get())[0]))
+        return len((await load_jose()).public_keys((await self._jwks.get())[0]))
 
     async def claims(self, token: str, expected: Expected) -> dict[str, Any]:
         """What a token says, once its signature, issuer, audience and times hold.
@@ -149,7 +149,7 @@ class Issuer:
             raise Unauthorized(f"{UNKNOWN}its alg is none of {', '.join(self.settings.algorithms)}.")
         if kid is not None and not isinstance(kid, str):
             raise Unauthorized(f"{UNKNOWN}its kid is no text.")
-        jose = await _loaded()
+        jose = await load_jose()
         key = await self._key(jose, algorithm, kid)
         try:
             claims = jose.claims(token, key, algorithm)
@@ -431,7 +431,7 @@ class Jose:
 _jose: list[Jose] = []
 
 
-async def _loaded() -> Jose:
+async def load_jose() -> Jose:
     """joserfc, loaded in a thread the first time: streams run meanwhile."""
     if not _jose:
         _jose.append(await asyncio.to_thread(Jose))

@@ -14,6 +14,7 @@ from functools import partial
 
 from gateway.api.request.message_checks import plain_messages
 from gateway.api.request.validation import RequestArrival, parse_chat_request
+from gateway.api.tokens import load_jose
 from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.prompt_budget import PromptBudget
@@ -103,7 +104,8 @@ def pieces(
     names = [entry.model_name for entry in entries]
     if router.serves_unlisted or not names:
         names.append("")
-    found = [WarmUpPiece("prices", lambda: asyncio.to_thread(catalogue.load))]
+    found = [WarmUpPiece("signatures", load_jose)] if settings.auth.jwt is not None else []
+    found.append(WarmUpPiece("prices", lambda: asyncio.to_thread(catalogue.load)))
     found += [
         WarmUpPiece(f"vocabulary of {name or 'the default'}", partial(_load, router, counters, name)) for name in names
     ]

@@ -50,6 +50,12 @@ def test_upstreams_without_tls_need_no_certificates() -> None:
     assert "certificates" in named(LOCAL, OPENAI)
 
 
+def test_signatures_can_be_checked_before_the_first_token_comes() -> None:
+    jwt = {"issuer": "https://login.example", "audience": "gateway", "tenant": "acme"}
+    assert "signatures" in named(auth={"jwt": jwt})
+    assert "signatures" not in named(auth={"mode": "keys"})
+
+
 def test_what_cannot_be_served_is_not_prepared() -> None:
     unknown = {"model_name": "x", "litellm_params": {"model": "nobody/x", "custom_llm_provider": "nobody"}}
     assert "vocabulary of x" not in named(LOCAL, unknown)
