@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.chat.endpoint import ChatCompletions
@@ -39,17 +40,18 @@ from gateway.context.tokens.model_margins import ModelMargins, keep_calibrated
 from gateway.core.clock import SystemClock, fewest_days
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.instrumentation.shared_counts import SharedCounts, keep_shared
+from gateway.core.instrumentation.shared_counts import WRITE_SECONDS, SharedCounts
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import Clock, Upstream
+from gateway.core.scheduler import Scheduler
 from gateway.documents.file_reader import FileReader
 from gateway.documents.files.background_reading import ReadingFiles
 from gateway.documents.files.factory import FilesHere, open_files
 from gateway.documents.files.file_service import CallersFiles
-from gateway.documents.folders import clear_left_for_ever
+from gateway.documents.folders import SWEEP_SECONDS, clear_left_behind
 from gateway.operations.otel.factory import open_telemetry
-from gateway.operations.purge import keep_files, sweep_for_ever, sweep_seconds
-from gateway.operations.storage_upkeep import add_older_for_ever, begin_preparing
+from gateway.operations.purge import schedule_files, schedule_sweeps, sweep_seconds
+from gateway.operations.storage_upkeep import begin_preparing, schedule_older_bills
 from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.pipeline.features import citations, echoes, pdf_pages
 from gateway.pipeline.features.agents import AgentSections
@@ -61,9 +63,10 @@ from gateway.pipeline.features.recall import RecallFeature
 from gateway.pipeline.features.rolling_summaries import RollingSummaries, TurnSummarizer
 from gateway.pipeline.guards.factory import open_guards, refuses_files
 from gateway.pipeline.hooks import FeatureHooks
-from gateway.pipeline.idempotency import IdempotencyGate
+from gateway.pipeline.idempotency import HEARTBEAT_SECONDS, IdempotencyGate
 from gateway.pipeline.indexing import DocumentIndexing
 from gateway.pipeline.limited import open_limited
+from gateway.pipeline.open_calls import BEAT_SECONDS
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.passthrough_bills import RelayedBills
 from gateway.pipeline.pipeline import open_pipeline
@@ -87,7 +90,7 @@ from gateway.storage.files.file_rows import FileRows
 from gateway.storage.large.large_documents import LargeDocuments
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
-from gateway.storage.store import ConversationStore
+from gateway.storage.store import PROBE_SECONDS, ConversationStore
 from gateway.storage.stored_keys import KeyStore
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.client import new_client
@@ -100,7 +103,7 @@ from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.responses.adapter import ResponsesUpstream
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.freeform_upstream import FreeformUpstream
-from gateway.upstream.routing.probes import probe_for_ever
+from gateway.upstream.routing.probes import probe_over_http
 from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
@@ -109,6 +112,8 @@ EXPIRE_SECONDS = 60.0
 """Between two looks at what has been kept in memory for too long."""
 HOOKS_SECONDS = 5.0
 """Most seconds that an end waits for what hooks have not been told yet."""
+JOBS_SECONDS = 1.0
+"""For jobs that are cancelled at shutdown to end."""
 SUMMARIES_SECONDS = 5.0
 """Most seconds that an end waits for summaries of old turns."""
 CALIBRATED_WITHIN = 1.0
@@ -387,20 +392,14 @@ class Gateway:
         running = [
             preparing,
             asyncio.ensure_future(self.warm_up.run()),
-            asyncio.ensure_future(sweep_for_ever(self.retention, self.clock, days, often)),
-            asyncio.ensure_future(add_older_for_ever(self.transactions, sweep_seconds(days))),
-            asyncio.ensure_future(keep_files(self.kept_files, self.reading.look)),
-            asyncio.ensure_future(clear_left_for_ever()),
-            asyncio.ensure_future(self.idempotency.keep()),
-            asyncio.ensure_future(self.store.probe_for_ever()),
-            asyncio.ensure_future(self.settlement.open_calls.keep()),
             asyncio.ensure_future(self.indexing.run()),
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
-            asyncio.ensure_future(probe_for_ever(self.router.health, self.client, settings.routing.probe)),
         ]
-        if self.shared is not None:
-            running.append(asyncio.ensure_future(keep_shared(self.shared, self.observed.snapshot)))
-        running.append(asyncio.ensure_future(self._expire_for_ever()))
+        jobs = Scheduler()
+        schedule_sweeps(jobs, self.retention, self.clock, days, often)
+        schedule_older_bills(jobs, self.transactions, sweep_seconds(days))
+        schedule_files(jobs, self.kept_files, self.reading.look)
+        self._schedule(jobs)
         self.reading.start(self.kept_files, self.files)
         self.hooks.start()
         self.telemetry.start(self.observed.snapshot)
@@ -410,14 +409,39 @@ class Gateway:
         finally:
             for task in running:
                 task.cancel()
+            await jobs.close(JOBS_SECONDS)
+            if self.shared is not None:
+                self.shared.write(self.observed.snapshot())
             await self.close()
 
-    async def _expire_for_ever(self) -> None:
+    def _schedule(self, jobs: Scheduler) -> None:
+        jobs.every(SWEEP_SECONDS, clear_left_behind, name="document_folders", at_once=True)
+        jobs.every(
+            HEARTBEAT_SECONDS,
+            self.idempotency.beat,
+            name="claims",
+            postponed="claims_not_confirmed",
+            failed="beat_failed",
+        )
+        jobs.every(PROBE_SECONDS, self.store.probe_if_refused, name="storage_probe")
+        jobs.every(BEAT_SECONDS, self._look, name="open_calls", at_once=True, failed="open_calls_not_looked_at")
+        jobs.every(EXPIRE_SECONDS, self._expire, name="expiry")
+        if (seconds := self.settings.routing.probe) is not None:
+            probe = partial(probe_over_http, self.router.health, self.client, seconds)
+            jobs.every(seconds, probe, name="deployment_probes")
+        if self.shared is not None:
+            jobs.every(WRITE_SECONDS, partial(self._share, self.shared), name="shared_counts")
+
+    async def _look(self) -> None:
+        await self.settlement.open_calls.look()
+
+    async def _share(self, shared: SharedCounts) -> None:
+        shared.write(self.observed.snapshot())
+
+    async def _expire(self) -> None:
         """Also in a process that nobody asks anything, what is kept of conversations is gone in time."""
-        while True:
-            await asyncio.sleep(EXPIRE_SECONDS)
-            self.paths.expire()
-            self.resends.expire()
+        self.paths.expire()
+        self.resends.expire()
 
     async def close(self) -> None:
         """Ends what is under way and lets go of all that is open."""

@@ -32,12 +32,10 @@ async def own_folder() -> AsyncIterator[str]:
         await asyncio.shield(asyncio.to_thread(_delete, folder, held))
 
 
-async def clear_left_for_ever(interval: float = SWEEP_SECONDS) -> None:
-    """Deletes what killed gateways left, now and each `interval` seconds, until it is cancelled."""
-    while True:
-        if deleted := await asyncio.to_thread(clear_left):
-            log.info("document_folders_cleared", deleted=deleted)
-        await asyncio.sleep(interval)
+async def clear_left_behind() -> None:
+    """Does `clear_left` and logs it; called at the start and each `SWEEP_SECONDS`."""
+    if deleted := await asyncio.to_thread(clear_left):
+        log.info("document_folders_cleared", deleted=deleted)
 
 
 def clear_left() -> int:

@@ -10,6 +10,7 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import CacheBackend, Clock
+from gateway.core.scheduler import NextRun, Scheduler
 from gateway.documents.files.file_service import FileService
 from gateway.operations.actor import command_actor
 from gateway.operations.progress import CommandProgress
@@ -32,18 +33,15 @@ def sweep_seconds(retention_days: float | None) -> float:
     return min(MAX_SECONDS, max(MIN_SECONDS, 864 * retention_days))
 
 
-async def sweep_for_ever(retention: Retention, clock: Clock, retention_days: float | None, interval: float) -> None:
-    """Sweeps each `interval` seconds, more often where a key keeps its conversations shortly, until it is cancelled;
-    whatever goes wrong, it tries again next time."""
-    wait = interval
-    while True:
-        await asyncio.sleep(wait)
-        try:
-            wait = min(interval, sweep_seconds(await sweep(retention, clock, retention_days)))
-        except StorageUnavailable as error:
-            log.warning("sweep_postponed", reason=error.message)
-        except Exception as fault:  # noqa: BLE001 - one bad row must not end the sweeping for as long as the server runs
-            log.fault("sweep_failed", fault)
+def schedule_sweeps(
+    jobs: Scheduler, retention: Retention, clock: Clock, retention_days: float | None, interval: float
+) -> None:
+    """Sweeps each `interval` seconds, more often where a key keeps its conversations shortly."""
+
+    async def job() -> NextRun:
+        return NextRun(min(interval, sweep_seconds(await sweep(retention, clock, retention_days))))
+
+    jobs.every(interval, job, name="sweep", postponed="sweep_postponed", failed="sweep_failed")
 
 
 async def sweep(retention: Retention, clock: Clock, retention_days: float | None) -> float | None:
@@ -67,19 +65,16 @@ async def sweep(retention: Retention, clock: Clock, retention_days: float | None
     return shortest
 
 
-async def keep_files(files: FileService, look: Callable[[], None], interval: float = MAX_SECONDS) -> None:
-    """Deletes files whose time is over and contents that were left behind, each `interval` seconds, until it is
-    cancelled, and has looked for those that are still to be read; whatever goes wrong, it tries again next time."""
-    while True:
-        await asyncio.sleep(interval)
+def schedule_files(jobs: Scheduler, files: FileService, look: Callable[[], None]) -> None:
+    """Deletes files whose time is over and contents that were left behind, and has looked for those that are still to
+    be read, each `MAX_SECONDS`."""
+
+    async def job() -> None:
         look()
-        try:
-            if deleted := await files.upkeep():
-                log.info("files_expired", deleted=deleted)
-        except StorageUnavailable as error:
-            log.warning("files_upkeep_postponed", reason=error.message)
-        except Exception as fault:  # noqa: BLE001 - it must not end for as long as the server runs
-            log.fault("files_upkeep_failed", fault)
+        if deleted := await files.upkeep():
+            log.info("files_expired", deleted=deleted)
+
+    jobs.every(MAX_SECONDS, job, name="files", postponed="files_upkeep_postponed", failed="files_upkeep_failed")
 
 
 def purge(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:

@@ -8,6 +8,7 @@ from gateway.billing.cost import with_figures
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ContentUnreadable, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
+from gateway.core.scheduler import NextRun, Scheduler
 from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import migrate, revision_of
 from gateway.storage.encryption.noted_keys import note_key, require_keys
@@ -65,25 +66,28 @@ async def prepare_storage(settings: Settings, transactions: DatabaseTransactions
         await asyncio.sleep(RETRY_SECONDS)
 
 
-async def add_older_for_ever(transactions: DatabaseTransactions, interval: float, pause: float = PAUSE_SECONDS) -> None:
-    """Adds all there are, then looks again each `interval` seconds, until it is cancelled: during a rolling upgrade
-    processes of the version before go on writing. Whatever goes wrong, it tries again."""
-    added, told = 0, False
-    while True:
-        try:
-            batch = await add_older(transactions, with_figures)
-        except StorageUnavailable as error:
-            if not told:
-                log.warning("older_bills_postponed", reason=error.message)
-            told = True
-            await asyncio.sleep(min(interval, LATER_SECONDS))
-            continue
-        except Exception as fault:  # noqa: BLE001 - it must not end for as long as the server runs
-            log.fault("older_bills_failed", fault)
-            await asyncio.sleep(interval)
-            continue
-        added, told = added + batch, False
+def schedule_older_bills(
+    jobs: Scheduler, transactions: DatabaseTransactions, interval: float, pause: float = PAUSE_SECONDS
+) -> None:
+    """Adds all there are, then looks again each `interval` seconds: during a rolling upgrade processes of the version
+    before go on writing."""
+    added = 0
+
+    async def job() -> NextRun:
+        nonlocal added
+        batch = await add_older(transactions, with_figures)
+        added += batch
         if not batch and added:
             log.info("older_bills_added", bills=added)
             added = 0
-        await asyncio.sleep(pause if batch else interval)
+        return NextRun(pause if batch else interval)
+
+    jobs.every(
+        interval,
+        job,
+        name="older_bills",
+        at_once=True,
+        retry=min(interval, LATER_SECONDS),
+        postponed="older_bills_postponed",
+        failed="older_bills_failed",
+    )

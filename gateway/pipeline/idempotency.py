@@ -188,17 +188,6 @@ class IdempotencyGate:
         entry.admitted.set()
         entry.over.set()
 
-    async def keep(self) -> None:
-        """Sends heartbeats until it is cancelled; after a fault it goes on with the next."""
-        while True:
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-            try:
-                await self.beat()
-            except StorageUnavailable as error:
-                log.warning("claims_not_confirmed", reason=error.message)
-            except Exception as fault:  # noqa: BLE001 - the claims of all other requests must not end with it
-                log.fault("beat_failed", fault)
-
     async def beat(self) -> None:
         """Records that this process is alive while it holds claims, and releases what it could not release before.
 

@@ -108,17 +108,6 @@ class OpenCalls:
         with contextlib.suppress(StorageUnavailable):  # then it is billed as what it may have cost
             await self._store.open_call(OpenCallRow(request_id, self._process))
 
-    async def keep(self) -> None:
-        """Says again and again that this process lives, and bills what others left that do not."""
-        while True:
-            try:
-                await self.look()
-            except StorageUnavailable:
-                pass
-            except Exception as fault:  # noqa: BLE001 - the next look may go well
-                log.fault("open_calls_not_looked_at", fault)
-            await asyncio.sleep(BEAT_SECONDS)
-
     async def look(self) -> int:
         """One heartbeat, where any call of this process is open, and the bills of processes that died; how many."""
         found, now = await self._store.holders(), self._clock.now()

@@ -4,8 +4,6 @@ Nothing that is stored is changed: the answers are a branch. Each turn is commit
 that whoever goes on begins behind the last finished one.
 """
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,6 +11,7 @@ from typing import Any
 
 from gateway.core.errors import ConversationNotFound, GatewayError, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
+from gateway.core.scheduler import repeating
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import BranchPoint
@@ -185,18 +184,15 @@ class TurnReplayer:
     async def _held(self, replay_id: str) -> AsyncIterator[None]:
         """Holds the replay, which the caller has taken, until the end of the block. Whoever is told of its end may go
         on with it at once."""
-        holding = asyncio.ensure_future(self._hold(replay_id))
-        try:
-            yield
-        finally:
-            holding.cancel()
-            await self._tasks.finished(self._noted(self._replays.release(replay_id), replay_id))
 
-    async def _hold(self, replay_id: str) -> None:
-        while True:
-            await asyncio.sleep(HOLD_SECONDS)
-            with contextlib.suppress(StorageUnavailable):
-                await self._replays.hold(replay_id)
+        async def hold() -> None:
+            await self._replays.hold(replay_id)
+
+        try:
+            async with repeating(HOLD_SECONDS, hold, name="replay"):
+                yield
+        finally:
+            await self._tasks.finished(self._noted(self._replays.release(replay_id), replay_id))
 
     async def _noted(self, note: Coroutine[Any, Any, None], replay_id: str) -> None:
         try:

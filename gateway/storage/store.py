@@ -1,7 +1,6 @@
 """Conversations and bills, as requests read and commit them."""
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core.clock import days_before, fewest_days
-from gateway.core.errors import StorageReadOnly, StorageUnavailable
+from gateway.core.errors import StorageReadOnly
 from gateway.core.ids import content_digest
 from gateway.core.ports import CacheBackend, Clock
 from gateway.core.tasks import BackgroundTasks
@@ -383,13 +382,10 @@ class ConversationStore:
         await self._transactions.run(write_probe, write=True)
         self._transactions.writes.taken()
 
-    async def probe_for_ever(self) -> None:
-        """Once writes are refused, tries to write until it can (guarantee §3.6)."""
-        while True:
-            await asyncio.sleep(PROBE_SECONDS)
-            if self._transactions.writes.are_refused:
-                with contextlib.suppress(StorageUnavailable):
-                    await self.probe()
+    async def probe_if_refused(self) -> None:
+        """Does `probe` where writes were refused (guarantee §3.6); called each `PROBE_SECONDS`."""
+        if self._transactions.writes.are_refused:
+            await self.probe()
 
     async def reachable(self) -> None:
         """Returns if a turn could be stored now: asked before a model is called (guarantee §3.6)."""

@@ -13,11 +13,12 @@ import pytest
 import sqlalchemy as sa
 
 from gateway.billing.cost import ledger_figures
+from gateway.core.scheduler import Scheduler
 from gateway.core.types.bill import CallCost
 from gateway.core.types.costs import FIGURES, CostQuery, CostSums
 from gateway.core.types.turn import TurnCommit
 from gateway.operations.audit import CheckedSums, checked_sums
-from gateway.operations.storage_upkeep import add_older_for_ever
+from gateway.operations.storage_upkeep import schedule_older_bills
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.reports.cost_reports import CostReports
@@ -152,13 +153,14 @@ async def test_s13_1_what_is_in_no_sums_yet_is_told_and_added(
     report = await reports.report(query)
     assert (report.missing, report.total) == (1, CostSums())
     assert any("in no sums yet" in line for line in (await checked_sums(transactions)).lines())
-    adding = asyncio.ensure_future(add_older_for_ever(transactions, 300, 0.01))
+    jobs = Scheduler()
+    schedule_older_bills(jobs, transactions, 300, 0.01)
     try:
         async with asyncio.timeout(20):
             while await count_older(transactions):  # noqa: ASYNC110 - the database alone says when it is done
                 await asyncio.sleep(0.02)
     finally:
-        adding.cancel()
+        await jobs.close()
     report = await reports.report(query)
     assert (report.missing, report.total.requests, report.total.cost) == (0, 1, Decimal("0.000047500001"))
 

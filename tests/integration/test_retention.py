@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from gateway.core.clock import SystemClock, days_before
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageUnavailable
+from gateway.core.scheduler import Scheduler
 from gateway.core.types.conversation import ConversationRef
-from gateway.operations.purge import sweep, sweep_for_ever, sweep_seconds
+from gateway.operations.purge import schedule_sweeps, sweep, sweep_seconds
 from gateway.storage.conversations import delete as module
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions, open_transactions
@@ -170,14 +171,15 @@ class Flaky:
 
 async def test_whatever_goes_wrong_only_postpones_it_and_shutdown_ends_it() -> None:
     store = Flaky()
-    sweeping = asyncio.ensure_future(sweep_for_ever(cast(Retention, store), Late(), 1.0, 0.001))
+    jobs = Scheduler()
+    schedule_sweeps(jobs, cast(Retention, store), Late(), 1.0, 0.001)
     async with asyncio.timeout(10):
         await store.swept.wait()
     assert len(store.asked) == 3
-    assert not sweeping.done()
-    sweeping.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await sweeping
+    await jobs.close()
+    asked = len(store.asked)
+    await asyncio.sleep(0.01)
+    assert len(store.asked) == asked
 
 
 @pytest.mark.parametrize(("days", "seconds"), [(None, 300), (1e-5, 1), (0.1, 86.4), (30, 300), (1e300, 300)])

@@ -149,6 +149,7 @@ def test_what_operators_are_told_is_explained() -> None:
     )
     warnings = re.findall(r'warnings\.append\("([a-z_]+)"', SOURCE)
     events = re.findall(r'\blog\.(?:info|warning|fault)\(\s*"([a-z_]+)"', SOURCE)
+    events += re.findall(r'\b(?:postponed|failed)(?:: str)?\s?=\s?"([a-z_]+)"', SOURCE)  # of jobs
     assert min(len(reasons), len(warnings), len(events)) > 1
     missing = sorted(name for name in {*reasons, *warnings, *events} if f"{name}`" not in TROUBLESHOOTING)
     assert not missing

@@ -1,6 +1,6 @@
 """What a request may do: admitted when it comes, reserved before a model is asked, settled by its bill."""
 
-import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,6 +16,7 @@ from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import BudgetStore, Clock, LocalRateStore, RateStore
+from gateway.core.scheduler import Scheduler
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.allowed import AdmissionRequest, HolderLimits, LimitHolder, RateWindow, SpendingAccount, picousd
 from gateway.core.types.keys import KeyPolicy
@@ -316,7 +317,8 @@ class Quota:
         self._metrics = metrics
         self._hooks = hooks
         self.tasks = BackgroundTasks()
-        self._keeping: asyncio.Task[None] | None = None
+        self._upkeep: Scheduler | None = None
+        self._rounds = 0
         self.running: set[tuple[str, str]] = set()
         self._logged = -LOG_SECONDS
 
@@ -343,8 +345,9 @@ class Quota:
         nobodys = key is not None and ask.key_id is None and self.may_limit(key)
         if plan.is_empty and not nobodys:
             return None
-        if self._keeping is None:
-            self._keeping = asyncio.ensure_future(self._keep())
+        if self._upkeep is None:
+            self._upkeep = Scheduler()
+            self._upkeep.every(EVERY_SECONDS, self._keep, name="limits", failed="limits_not_kept")
         if self._rates is None and (plan.requests or plan.tokens or plan.at_once):
             self.local = self.rates.local  # opened here, for whatever counts
         admitted = AdmittedRequest(self, ask.request_id, plan)
@@ -479,28 +482,20 @@ class Quota:
             self._metrics.limits_down()
 
     async def _keep(self) -> None:
-        rounds = 0
-        while True:
-            await asyncio.sleep(EVERY_SECONDS)
-            rounds += 1
-            try:
-                await self.budgets.keep()
-                if self._rates is not None and rounds % RENEW_EVERY == 0 and self.running:
-                    await self._rates.renew(list(self.running))
-                if rounds % SWEEP_EVERY == 0:
-                    await self._store.sweep()
-                    if self._rates is not None:
-                        await self._rates.sweep()
-            except DOWN:
-                pass
-            except Exception as fault:  # noqa: BLE001 - whatever it is, leases are still to be renewed
-                log.fault("limits_not_kept", fault)
+        self._rounds += 1
+        with contextlib.suppress(*DOWN):
+            await self.budgets.keep()
+            if self._rates is not None and self._rounds % RENEW_EVERY == 0 and self.running:
+                await self._rates.renew(list(self.running))
+            if self._rounds % SWEEP_EVERY == 0:
+                await self._store.sweep()
+                if self._rates is not None:
+                    await self._rates.sweep()
 
     async def close(self) -> None:
         """Gives back what this process holds."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.wait({self._keeping})
+        if self._upkeep is not None:
+            await self._upkeep.close()
         await self.tasks.finish()
         await self.budgets.close()
         if self._rates is not None:

@@ -3,12 +3,13 @@
 import asyncio
 import hashlib
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from gateway.core.ids import new_id
 from gateway.core.ports import ClaimingCache, Clock
+from gateway.core.scheduler import repeating
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.internal import OverBudget
@@ -164,18 +165,11 @@ class SummaryCache:
             await asyncio.sleep(POLL_SECONDS[min(tries, len(POLL_SECONDS) - 1)])
             tries += 1
 
-    @asynccontextmanager
-    async def _renewed(self, claim: str, owner: str) -> AsyncIterator[None]:
+    def _renewed(self, claim: str, owner: str) -> AbstractAsyncContextManager[None]:
         async def renew() -> None:
-            while True:
-                await asyncio.sleep(CLAIM_SECONDS / RENEWALS)
-                await self._cache.claim(claim, owner, CLAIM_SECONDS)
+            await self._cache.claim(claim, owner, CLAIM_SECONDS)
 
-        renewing = asyncio.ensure_future(renew())
-        try:
-            yield
-        finally:
-            renewing.cancel()
+        return repeating(CLAIM_SECONDS / RENEWALS, renew, name="summary_claim")
 
     async def _settled(self, name: str, value: bytes | None, group: str | None, owner: str) -> None:
         if value is not None:

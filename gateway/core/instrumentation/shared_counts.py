@@ -1,10 +1,9 @@
 """Counts of several workers as one: each writes its own to a file that only they can read, whoever is asked adds up."""
 
-import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from decimal import Decimal
 from pathlib import Path
@@ -117,16 +116,6 @@ def _locked(folder: Path, how: int) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-async def keep_shared(shared: SharedCounts, snapshot: Callable[[], MetricCounts]) -> None:
-    """Writes the counts each `WRITE_SECONDS` until it is cancelled, and then once more."""
-    try:
-        while True:
-            await asyncio.sleep(WRITE_SECONDS)
-            shared.write(snapshot())
-    finally:
-        shared.write(snapshot())
 
 
 def added(all_counts: Iterable[MetricCounts]) -> MetricCounts:

@@ -18,11 +18,9 @@ Reach = Callable[[ModelDeployment], Awaitable[ProbeResult]]
 log = logs.get_logger("gateway.routing")
 
 
-async def probe_for_ever(health: HealthWatch, client: httpx.AsyncClient, seconds: float | None) -> None:
-    """Probes each `seconds` what rests then, until it is cancelled; None: never."""
-    while seconds is not None:
-        await asyncio.sleep(seconds)
-        await probe(health, lambda deployment: reach(client, deployment), seconds)
+async def probe_over_http(health: HealthWatch, client: httpx.AsyncClient, seconds: float) -> None:
+    """Does `probe` with the server of each deployment."""
+    await probe(health, lambda deployment: reach(client, deployment), seconds)
 
 
 async def probe(health: HealthWatch, asked: Reach, seconds: float) -> None:
