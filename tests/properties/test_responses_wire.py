@@ -4,7 +4,7 @@ import copy
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
@@ -91,6 +91,7 @@ def test_the_mock_sends_what_openai_sends(output: list[Json]) -> None:
         assert event["sequence_number"] == number
 
 
+@example([typed_call("local_shell_call"), call("f", {})], (".done",))
 @given(OUTPUT, st.sampled_from([(), (".delta",), (".added",), (".delta", ".added"), (".done",)]))
 def test_s10_4_a_stream_is_the_whole_answer(output: list[Json], lost: tuple[str, ...]) -> None:
     """Whatever kinds of events a server leaves out: the last has all of it."""

@@ -127,10 +127,11 @@ class ResponseChunks:
             return None
         opened = self._open[place] = _PassedItem(kind)
         opened.phase = item.get("phase")
+        if kind in OWN_CALLS:
+            opened.index, self._calls = self._calls, self._calls + 1
         if kind not in OWN_CALLS or kind in TYPED_CALLS:  # which are told whole
             return {} if not self._role_sent else None
-        opened.index, self._calls = self._calls, self._calls + 1
-        call = chat_call(item)
+        opened.is_named, call = True, chat_call(item)
         opened.chars = len(_arguments_of(call))
         return {"tool_calls": [{"index": opened.index, **call}]}
 
@@ -230,6 +231,8 @@ class ResponseChunks:
         call = chat_call(item)
         if opened.index is None:
             opened.index, self._calls = self._calls, self._calls + 1
+        if not opened.is_named:
+            opened.is_named = True
             return {"tool_calls": [{"index": opened.index, **call}]}
         rest = _arguments_of(call)[opened.chars :]
         opened.chars += len(rest)
@@ -282,12 +285,16 @@ class ResponseChunks:
 class _PassedItem:
     """What has been passed on of an item."""
 
-    __slots__ = ("annotations", "chars", "index", "is_done", "kind", "number", "part", "phase", "refused", "waits")
+    __slots__ = (
+        *("annotations", "chars", "index", "is_done", "is_named", "kind", "number", "part", "phase", "refused", "waits"),
+    )
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.index: int | None = None
         """Of a call, its number."""
+        self.is_named = False
+        """Of a call, whether its id and name are told."""
         self.part: Any = None
         """Of thoughts, the part that came last."""
         self.chars = 0
