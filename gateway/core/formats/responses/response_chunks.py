@@ -286,7 +286,8 @@ class _PassedItem:
     """What has been passed on of an item."""
 
     __slots__ = (
-        *("annotations", "chars", "index", "is_done", "is_named", "kind", "number", "part", "phase", "refused", "waits"),
+        *("annotations", "chars", "index", "is_done", "is_named", "kind"),
+        *("number", "part", "phase", "refused", "waits"),
     )
 
     def __init__(self, kind: str) -> None:
