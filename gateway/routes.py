@@ -13,7 +13,7 @@ from gateway.api.middleware.origin_check import OriginCheck
 from gateway.api.openapi.openapi_document import OpenApiEndpoint, RootEndpoint
 from gateway.api.operations import LiveEndpoint, MetricsPage, ReadyEndpoint
 from gateway.api.organization.endpoint import organization_routes
-from gateway.api.responses.response_routes import response_routes
+from gateway.api.responses.endpoint import response_routes
 from gateway.api.server.fast_router import CHAT_PATH, App, EdgeMiddleware, FastRouter, ShutdownState
 from gateway.api.ui.app import UiApp
 from gateway.api.ui.dependencies import PageParts

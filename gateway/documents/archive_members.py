@@ -6,6 +6,7 @@ from gateway.core.types.document_kinds import KINDS
 from gateway.documents.plain import text_of
 from gateway.documents.sniff import sniffed
 
+MAX_MEMBER_BYTES = 128 * 2**20
 PICTURES = "png svg jpg jpeg gif bmp ico webp tif tiff psd heic avif mp3 mp4 m4a wav ogg flac avi mov mkv webm"
 PROGRAMS = "exe dll so dylib a o obj lib class jar pyc pyo pyd whl wasm bin dat iso dmg img pack idx"
 OTHERS = "woff woff2 ttf otf eot 7z rar zst br lz4 pkl npy npz pt onnx safetensors gguf h5 glb blend p7s p7m"

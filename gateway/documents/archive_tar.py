@@ -9,8 +9,7 @@ import zlib
 from collections.abc import Callable
 from typing import IO, cast
 
-from gateway.documents.archive_members import listing, why_not
-from gateway.documents.archive_zip import MAX_MEMBER_BYTES
+from gateway.documents.archive_members import MAX_MEMBER_BYTES, listing, why_not
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.nested_documents import NestedPlace, reading_of
 from gateway.documents.sandbox_worker import tell_progress

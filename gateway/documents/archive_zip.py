@@ -6,14 +6,13 @@ import zipfile
 import zlib
 from lzma import LZMAError
 
-from gateway.documents.archive_members import listing, why_not
+from gateway.documents.archive_members import MAX_MEMBER_BYTES, listing, why_not
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.nested_documents import NestedPlace, reading_of
 from gateway.documents.sandbox_worker import tell_progress
 
 MAX_ENTRIES = 200_000
 DIRECTORY_ENTRY = b"PK\x01\x02"
-MAX_MEMBER_BYTES = 128 * 2**20
 BOMB_BYTES, BOMB_RATIO = 16 * 2**20, 300
 """A member is a bomb if it says to unpack to so many bytes at least, and to so many times its size."""
 ENCRYPTED = 1

@@ -16,6 +16,7 @@ def main() -> None:
     print(f"functions over {LONG_FUNCTION} lines: {len(house.long_functions)}  " + ", ".join(house.long_functions))
     print(f"with more than {MANY_PARAMETERS} parameters: {len(house.many_parameters)}")
     print(f"public functions documented: {100 * house.documented / house.public:.0f} %")
+    print(f"with one reader, beside them: {len(house.one_reader)}  " + ", ".join(house.one_reader))
     print("file names used twice: " + ", ".join(f"{name} {count}" for name, count in sorted(house.names_twice.items())))
     print()
     print(f"{'one request':12}{'modules':>9}{'calls':>8}{'changes':>9}")

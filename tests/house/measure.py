@@ -11,6 +11,10 @@ from statistics import median
 PACKAGE = Path(__file__).parents[2] / "gateway"
 MAX_LINES = 800
 """Lines of the longest module: above it one subject has become two (ADR 1)."""
+OWN_LINES = 200
+"""A module of so many lines stands for itself, whoever reads it."""
+ROLES = frozenset(["adapter", "command", "endpoint", "factory", "options", "request_parser", "router", "serializer"])
+"""Names of files that each package with that role has; any other tells the subject of one file."""
 LONG_FUNCTION, MANY_PARAMETERS = 50, 6
 
 
@@ -25,6 +29,9 @@ class House:
     public: int
     documented: int
     names_twice: dict[str, int]
+    packages: int
+    classes_twice: dict[str, int]
+    one_reader: list[str]
 
     @property
     def too_long(self) -> dict[str, int]:
@@ -41,8 +48,11 @@ def measure(package: Path = PACKAGE) -> House:
     sizes = {str(path.relative_to(package)): len(path.read_text().splitlines()) for path in files}
     long_functions, many_parameters = [], []
     public = documented = 0
+    classes: Counter[str] = Counter()
     for path in files:
         for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                classes[node.name] += 1
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             name = f"{path.relative_to(package)}:{node.name}"
@@ -54,10 +64,45 @@ def measure(package: Path = PACKAGE) -> House:
             if not node.name.startswith("_"):
                 public += 1
                 documented += ast.get_docstring(node) is not None
-    names = Counter(path.name for path in files)
-    twice = {name: count for name, count in names.items() if count > 1}
+    names = Counter(path.name for path in files if path.stem not in ROLES)
     root = sum(path.parent == package for path in files)
-    return House(sizes, root, long_functions, many_parameters, public, documented, twice)
+    packages = len({path.relative_to(package).parts[0] for path in files if path.parent != package})
+    return House(
+        sizes=sizes,
+        root=root,
+        long_functions=long_functions,
+        many_parameters=many_parameters,
+        public=public,
+        documented=documented,
+        names_twice=_twice(names),
+        packages=packages,
+        classes_twice=_twice(classes),
+        one_reader=one_reader(package),
+    )
+
+
+def one_reader(package: Path = PACKAGE) -> list[str]:
+    """Modules that are read by one module alone, a neighbour in their own package, with which they would fit into one:
+    each is a part of its reader, unless it stands for itself."""
+    paths = {_module(path, package): path for path in package.rglob("*.py")}
+    lines = {name: len(path.read_text().splitlines()) for name, path in paths.items()}
+    readers: dict[str, set[str]] = {name: set() for name in paths}
+    for name, path in paths.items():
+        for each in _imported(ast.parse(path.read_text()), paths.keys()) - {name}:
+            readers[each].add(name)
+    return sorted(
+        name
+        for name, (reader, *others) in ((name, tuple(found)) for name, found in readers.items() if found)
+        if not others
+        and "__init__.py" not in (paths[name].name, paths[reader].name)
+        and paths[name].parent == paths[reader].parent
+        and lines[name] < OWN_LINES
+        and lines[name] + lines[reader] <= MAX_LINES
+    )
+
+
+def _twice(names: Counter[str]) -> dict[str, int]:
+    return {name: count for name, count in names.items() if count > 1}
 
 
 def circle(package: Path = PACKAGE) -> list[str]:

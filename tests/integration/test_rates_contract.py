@@ -15,7 +15,7 @@ from gateway.core.ports import RateStore
 from gateway.core.types.allowed import RateWindow
 from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
-from gateway.storage.quota import slots
+from gateway.storage.quota import library_rates
 from gateway.storage.quota.library_rates import TableRates, ValkeyRates
 from gateway.storage.quota.local import LocalRates, open_rates
 from tests.support.factory import sqlite_url
@@ -118,10 +118,10 @@ async def test_s12_4_requests_of_a_killed_process_end_by_themselves(
     if rates.local is not None:
         pytest.skip("what is in memory ends with its process")
     key, dead, alive = new_id("k"), new_id("req_"), new_id("req_")
-    monkeypatch.setattr(slots, "SLOT_SECONDS", 0.5)
+    monkeypatch.setattr(library_rates, "SLOT_SECONDS", 0.5)
     assert await rates.enter(key, dead, 2)
     assert await rates.enter(key, alive, 2)
-    monkeypatch.setattr(slots, "SLOT_SECONDS", 60.0)
+    monkeypatch.setattr(library_rates, "SLOT_SECONDS", 60.0)
     await rates.renew([(key, alive), (key, new_id("req_"))])
     assert not await rates.enter(key, new_id("req_"), 2)
     await asyncio.sleep(0.6)

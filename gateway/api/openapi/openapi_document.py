@@ -21,17 +21,19 @@ LINKS = {
 @cache
 def document() -> bytes:
     """The description as JSON. It is made when it is first asked for: nothing else needs it."""
-    from gateway.api.openapi.audit_log_schemas import trail_schemas
-    from gateway.api.openapi.entity_schemas import thing_schemas
-    from gateway.api.openapi.file_schemas import file_schemas
-    from gateway.api.openapi.key_schemas import key_schemas
+    from gateway.api.openapi.api_schemas import (
+        file_schemas,
+        key_schemas,
+        organization_schemas,
+        response_schemas,
+        thing_schemas,
+        trail_schemas,
+        turn_schemas,
+        windows,
+    )
     from gateway.api.openapi.message_schemas import message_schemas
-    from gateway.api.openapi.organization_schemas import organization_schemas
     from gateway.api.openapi.paths import paths
-    from gateway.api.openapi.response_schemas import response_schemas
     from gateway.api.openapi.schemas import schemas
-    from gateway.api.openapi.turn_schemas import turn_schemas
-    from gateway.api.openapi.window_schemas import windows
 
     found: dict[str, Any] = {
         "openapi": "3.1.0",

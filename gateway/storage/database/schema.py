@@ -4,11 +4,14 @@ Money is kept in whole picodollars (1e-12 USD): exact in both databases, and sum
 """
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
+    Date,
     DateTime,
     Float,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -24,18 +27,144 @@ from gateway.storage.database.accounts import ledger_calls as ledger_calls
 from gateway.storage.database.accounts import metadata as metadata
 from gateway.storage.database.accounts import ui_sessions as ui_sessions
 from gateway.storage.database.accounts import usage_days as usage_days
-from gateway.storage.database.administration import admin_events as admin_events
-from gateway.storage.database.administration import api_keys as api_keys
-from gateway.storage.database.administration import budget_leases as budget_leases
-from gateway.storage.database.administration import rate_counters as rate_counters
-from gateway.storage.database.administration import rate_slots as rate_slots
 from gateway.storage.database.file_tables import file_chunks as file_chunks
 from gateway.storage.database.file_tables import file_contents as file_contents
 from gateway.storage.database.file_tables import files as files
-from gateway.storage.database.large_document_tables import document_postings as document_postings
-from gateway.storage.database.large_document_tables import document_regions as document_regions
-from gateway.storage.database.large_document_tables import large_documents as large_documents
 from gateway.storage.encryption.columns import SealedText, WithheldText
+
+# The tables of large documents: texts in regions, indexes of their words (part of `schema`, guarantee §14.7).
+
+large_documents = Table(
+    "large_documents",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("chars", BigInteger, nullable=False),
+    Column("regions", Integer, nullable=False),
+    Column("indexed", Integer, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("holder", String(64)),
+    Column("held_until", DateTime(timezone=True)),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Index(None, "status"),
+)
+"""Once a tenant, however many conversations hold it; it goes with the last of them. `indexed`: how many of its regions
+are indexed. `status`: `building`, `ready`, or `failed`, if what is indexed is all that will be. `holder`: the process
+that makes the index, until `held_until`."""
+
+document_regions = Table(
+    "document_regions",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("start", BigInteger, nullable=False),
+    Column("place", SealedText("document_regions.place", row="digest"), nullable=False),
+    Column("text", SealedText("document_regions.text", row="digest"), nullable=False),
+    ForeignKeyConstraint(
+        ["tenant", "digest"], ["large_documents.tenant", "large_documents.digest"], ondelete="CASCADE"
+    ),
+)
+"""`place`: where it stands, as `TextRegion.where` words it."""
+
+document_postings = Table(
+    "document_postings",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("bucket", Integer, primary_key=True),
+    Column("segment", Integer, primary_key=True),
+    Column("data", SealedText("document_postings.data", row="digest"), nullable=False),
+    ForeignKeyConstraint(
+        ["tenant", "digest"], ["large_documents.tenant", "large_documents.digest"], ondelete="CASCADE"
+    ),
+)
+"""`data`: a bucket of `retrieval.stored.postings` in base 64: how often words occur tells of a text, so it is sealed
+like one."""
+
+
+# The tables of keys made at runtime, of what they may spend and ask, and of what administrators did (part of
+# `schema`).
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("digest", LargeBinary, nullable=False, unique=True),
+    Column("previous_digest", LargeBinary, unique=True),
+    Column("previous_until", DateTime(timezone=True)),
+    Column("hint", String(16), nullable=False),
+    Column("tenant", String(128), nullable=False),
+    Column("name", String(128)),
+    Column("owner", String(256)),
+    Column("project", String(128)),
+    Column("policy", Text, nullable=False),
+    Column("created_by", String(64)),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("updated_at", DateTime(timezone=True), nullable=False),
+    Column("rotated_at", DateTime(timezone=True)),
+    Column("expires_at", DateTime(timezone=True)),
+    Column("revoked_at", DateTime(timezone=True)),
+    Index(None, "tenant", "created_at"),
+    Index(None, "created_at"),
+)
+"""Keys made at runtime. `digest`: keyed, of the whole key; `previous_digest`: of the one before the last rotation,
+which counts until `previous_until`. `hint`: its last characters, for people. `policy`: all that was said of it, as
+JSON; what lists look for stands in columns, too. `created_by`: the id of the key that made it; NULL: a command."""
+
+budget_leases = Table(
+    "budget_leases",
+    metadata,
+    Column("holder", LargeBinary, primary_key=True),
+    Column("period_start", Date, primary_key=True),
+    Column("process", String(64), primary_key=True),
+    Column("amount_picousd", BigInteger, nullable=False),
+    Column("expires_at", DateTime(timezone=True), nullable=False, index=True),
+    sqlite_with_rowid=False,
+)
+"""What processes may still spend of a hard budget without asking again (ADR 28). `holder`: a digest of whose budget it
+is and of its period."""
+
+rate_counters = Table(
+    "rate_counters",
+    metadata,
+    Column("key", LargeBinary, primary_key=True),
+    Column("amount", BigInteger, nullable=False),
+    Column("expires_at", Float, nullable=False, index=True),
+    sqlite_with_rowid=False,
+)
+"""Counts of a minute, where there is PostgreSQL and no Valkey. `expires_at`: seconds since 1970."""
+
+rate_slots = Table(
+    "rate_slots",
+    metadata,
+    Column("key", LargeBinary, primary_key=True),
+    Column("request_id", String(64), primary_key=True),
+    Column("expires_at", Float, nullable=False, index=True),
+    sqlite_with_rowid=False,
+)
+"""Requests under way that count against a limit of requests at once, where there is PostgreSQL and no Valkey."""
+
+admin_events = Table(
+    "admin_events",
+    metadata,
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("at", DateTime(timezone=True), nullable=False),
+    Column("actor", String(64)),
+    Column("actor_name", String(256)),
+    Column("tenant", String(128)),
+    Column("action", String(64), nullable=False),
+    Column("object", Text),
+    Column("ok", Boolean, nullable=False),
+    Column("details", Text, nullable=False),
+    Column("previous_digest", LargeBinary, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Index(None, "at"),
+)
+"""What administrators made, changed, saw and deleted; rows are only added. `digest` is keyed, over the row and the
+digest before it. `actor`: the id of the key; NULL: a command. `details`: JSON without content or secrets."""
+
 
 REVISION = "0015"
 """The Alembic revision that this version of the code needs."""

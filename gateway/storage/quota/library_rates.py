@@ -5,21 +5,227 @@ This module is imported when the first request comes that is limited.
 
 import asyncio
 import contextlib
+import hashlib
 import time
+from abc import abstractmethod
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
-from limits.aio.storage import RedisStorage, SlidingWindowCounterSupport
+from limits.aio.storage import RedisStorage, SlidingWindowCounterSupport, Storage
 from redis.exceptions import RedisError
 
 from gateway.core.errors import LimitsUnavailable
 from gateway.core.types.allowed import RateWindow
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.quota.slots import RunningSlots, TableSlots, ValkeySlots
-from gateway.storage.quota.table_windows import TableWindows
+from gateway.storage.database.engine import DatabaseTransactions, insert_for
+from gateway.storage.rows import MOST
+
+# Where the library `limits` counts without Valkey: in a table that replicas share, which it has no storage for.
+
+COUNTERS = schema.rate_counters
+
+
+class _MinuteWindows(Storage, SlidingWindowCounterSupport):
+    """Counts by windows that begin at whole minutes. What else the library's storages can do is not needed here."""
+
+    def __init__(self, uri: str | None = None, wrap_exceptions: bool = False, **options: Any) -> None:
+        super().__init__(uri, wrap_exceptions=wrap_exceptions, **options)
+
+    @property
+    def base_exceptions(self) -> tuple[type[Exception], ...]:
+        return ()
+
+    @abstractmethod
+    async def _added(self, key: str, limit: int, amount: int, window: int, left: float) -> bool: ...
+
+    @abstractmethod
+    async def _counted(self, key: str, window: int) -> tuple[int, int]: ...
+
+    async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """Counts `amount` more, if no more than `limit` are counted then."""
+        if amount > limit:
+            return False
+        window, left = _at(time.time(), expiry)
+        return await self._added(key, limit, amount, window, left / expiry)
+
+    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        """The window before and the one that runs: what is counted, and for how many seconds it counts."""
+        window, left = _at(time.time(), expiry)
+        previous, current = await self._counted(key, window)
+        return previous, left, current, left + expiry
+
+    async def clear_sliding_window(self, key: str, expiry: int) -> None:
+        raise NotImplementedError
+
+    async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        raise NotImplementedError
+
+    async def get(self, key: str) -> int:
+        raise NotImplementedError
+
+    async def get_expiry(self, key: str) -> float:
+        raise NotImplementedError
+
+    async def check(self) -> bool:
+        return True
+
+    async def reset(self) -> int | None:
+        raise NotImplementedError
+
+    async def clear(self, key: str) -> None:
+        raise NotImplementedError
+
+
+class TableWindows(_MinuteWindows):
+    """In a database, in one short transaction each; PostgreSQL has an advisory lock for each key."""
+
+    STORAGE_SCHEME = ["gateway+sql"]  # noqa: RUF012 - as the library has it
+
+    def __init__(self, transactions: DatabaseTransactions) -> None:
+        super().__init__()
+        self._transactions = transactions
+
+    async def _added(self, key: str, limit: int, amount: int, window: int, left: float) -> bool:
+        before, now = _digest(key, window - 1), _digest(key, window)
+
+        def work(connection: sa.Connection) -> bool:
+            lock(connection, key)
+            found = _amounts(connection, before, now)
+            if amount > 0 and int(found.get(before, 0) * left) + found.get(now, 0) + amount > limit:
+                return False
+            insert = insert_for(connection.dialect, COUNTERS)
+            insert = insert.values(key=now, amount=amount, expires_at=60.0 * (window + 2))
+            total = sa.case((COUNTERS.c.amount > MOST - max(amount, 0), MOST), else_=COUNTERS.c.amount + amount)
+            connection.execute(insert.on_conflict_do_update(index_elements=[COUNTERS.c.key], set_={"amount": total}))
+            return True
+
+        return await self._transactions.run(work, write=True)
+
+    async def _counted(self, key: str, window: int) -> tuple[int, int]:
+        before, now = _digest(key, window - 1), _digest(key, window)
+        found = await self._transactions.run(lambda connection: _amounts(connection, before, now))
+        return found.get(before, 0), found.get(now, 0)
+
+
+def _amounts(connection: sa.Connection, *keys: bytes) -> dict[bytes, int]:
+    query = sa.select(COUNTERS.c.key, COUNTERS.c.amount).where(COUNTERS.c.key.in_(keys))
+    return {bytes(row.key): row.amount for row in connection.execute(query)}
+
+
+def lock(connection: sa.Connection, key: str) -> None:
+    """Until the transaction ends, nobody else changes what is counted by that key."""
+    if connection.dialect.name != "sqlite":
+        number = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big", signed=True)
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(number)))
+
+
+def _digest(key: str, window: int) -> bytes:
+    return hashlib.blake2b(f"{key}\0{window}".encode(), digest_size=16).digest()
+
+
+def _at(now: float, expiry: int) -> tuple[int, float]:
+    """The number of the window that runs, and the seconds that are left of it."""
+    window = int(now // expiry)
+    return window, (window + 1) * expiry - now
+
+
+# Requests under way that count against a limit of requests at once: in a table, or in Valkey.
+#
+# Each is noted for `SLOT_SECONDS` and renewed while it runs, so that those of a killed process end by themselves.
+
+SLOT_SECONDS = 60.0
+SLOTS = schema.rate_slots
+SLOTS_PREFIX = "context-gateway:slots:"
+ENTER = """
+local now = redis.call('TIME')
+local at = now[1] + now[2] / 1000000
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', at)
+if not redis.call('ZSCORE', KEYS[1], ARGV[1]) and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[2]) then return 0 end
+redis.call('ZADD', KEYS[1], at + ARGV[3], ARGV[1])
+redis.call('PEXPIRE', KEYS[1], 1000 * ARGV[3])
+return 1
+"""
+RENEW = """
+local now = redis.call('TIME')
+redis.call('ZADD', KEYS[1], 'XX', now[1] + now[2] / 1000000 + ARGV[2], ARGV[1])
+redis.call('PEXPIRE', KEYS[1], 1000 * ARGV[2])
+"""
+"""By the server's own time: the processes' clocks may differ. Only who is there is renewed: it may just have left."""
+
+
+class RunningSlots(Protocol):
+    """Who is under way."""
+
+    async def enter(self, key: str, request_id: str, limit: int) -> bool: ...
+
+    async def renew(self, running: Sequence[tuple[str, str]]) -> None: ...
+
+    async def leave(self, key: str, request_id: str) -> None: ...
+
+
+class TableSlots:
+    """Those of all processes, where there is PostgreSQL and no Valkey."""
+
+    def __init__(self, transactions: DatabaseTransactions) -> None:
+        self._transactions = transactions
+
+    async def enter(self, key: str, request_id: str, limit: int) -> bool:
+        """Whether the request is one of at most `limit`."""
+        digest, now = key.encode(), time.time()
+
+        def work(connection: sa.Connection) -> bool:
+            lock(connection, key)
+            connection.execute(SLOTS.delete().where(SLOTS.c.key == digest, SLOTS.c.expires_at <= now))
+            others = (SLOTS.c.key == digest, SLOTS.c.request_id != request_id)
+            count = connection.execute(sa.select(sa.func.count()).select_from(SLOTS).where(*others)).scalar()
+            if (count or 0) >= limit:
+                return False
+            row = {"key": digest, "request_id": request_id, "expires_at": now + SLOT_SECONDS}
+            insert = insert_for(connection.dialect, SLOTS).values(**row)
+            again = {"expires_at": insert.excluded.expires_at}
+            connection.execute(insert.on_conflict_do_update(index_elements=list(SLOTS.primary_key), set_=again))
+            return True
+
+        return await self._transactions.run(work, write=True)
+
+    async def renew(self, running: Sequence[tuple[str, str]]) -> None:
+        """They are under way for another while."""
+        until = time.time() + SLOT_SECONDS
+        update = SLOTS.update().where(SLOTS.c.key == sa.bindparam("of"), SLOTS.c.request_id == sa.bindparam("who"))
+        # In the order of their keys, so that no two transactions wait for each other.
+        rows = [{"of": key.encode(), "who": request_id} for key, request_id in sorted(running)]
+        update = update.values(expires_at=until)
+        await self._transactions.run(lambda connection: connection.execute(update, rows), write=True)
+
+    async def leave(self, key: str, request_id: str) -> None:
+        """The request is over."""
+        delete = SLOTS.delete().where(SLOTS.c.key == key.encode(), SLOTS.c.request_id == request_id)
+        await self._transactions.run(lambda connection: connection.execute(delete), write=True)
+
+
+class ValkeySlots:
+    """Those of all processes, in a sorted set for each key."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._enter = client.register_script(ENTER)
+        self._renew = client.register_script(RENEW)
+
+    async def enter(self, key: str, request_id: str, limit: int) -> bool:
+        """Whether the request is one of at most `limit`."""
+        return bool(await self._enter(keys=[SLOTS_PREFIX + key], args=[request_id, limit, SLOT_SECONDS]))
+
+    async def renew(self, running: Sequence[tuple[str, str]]) -> None:
+        """They are under way for another while."""
+        for key, request_id in running:
+            await self._renew(keys=[SLOTS_PREFIX + key], args=[request_id, SLOT_SECONDS])
+
+    async def leave(self, key: str, request_id: str) -> None:
+        """The request is over."""
+        await self._client.zrem(SLOTS_PREFIX + key, request_id)
+
 
 T = TypeVar("T")
 MINUTE = 60

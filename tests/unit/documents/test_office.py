@@ -18,7 +18,7 @@ from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
 from gateway.documents.kinds import read
 from gateway.documents.number_formats import NumberFormat
 from gateway.documents.packages import PROTECTED, ZipPackage
-from gateway.documents.xlsx_parts import formatted_cells
+from gateway.documents.xlsx import formatted_cells
 from tests.support.office import MAKERS, docx_of, epub, odf, ole, paragraph, relations, rtf, zipped
 
 FACT = "The keeper of lamp 7 is called Name49x"
@@ -102,7 +102,7 @@ def test_a_cells_format_is_found_however_its_tag_is_written(
     cell: str, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a piece ends amid a tag."""
-    monkeypatch.setattr("gateway.documents.xlsx_parts.PIECE", piece)
+    monkeypatch.setattr("gateway.documents.xlsx.PIECE", piece)
     sheet = f'<row r="3"><c r="A3" s="2"><v>1</v></c>{cell}<v>1</v></c><c r="C3"/><cs r="D3" s="1"/></row>'
     form = NumberFormat.of("0%")
     assert form is not None

@@ -5,15 +5,15 @@ from itertools import chain
 
 import pytest
 
+from gateway.retrieval.rank import TOPICS_FILE
 from gateway.retrieval.terms import STOPWORDS
-from gateway.retrieval.topics import FILE
 from tests.unit.retrieval.asking import documents, ranked, turns
 
-LINES = [line for line in FILE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+LINES = [line for line in TOPICS_FILE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
 
 
 def test_the_file_says_where_its_words_come_from() -> None:
-    assert "# Source: " in FILE.read_text(encoding="utf-8")
+    assert "# Source: " in TOPICS_FILE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.partition("|")[0].strip())

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.tokens.estimate import COUNTED_CHARS
+from gateway.context.tokens.counter import COUNTED_CHARS, CounterRegistry
 from gateway.core.types.chat import ModelFacts
 
 ROOT = Path(__file__).parents[4]

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.tokens.estimate import least_tokens
+from gateway.context.tokens.counter import CounterRegistry, least_tokens
 from gateway.context.window.counting import PromptCounter
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.window import ForwardedMessages, WindowInputs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.mcp import results as words
+from gateway.api.mcp import tools as words
 from gateway.api.mcp.past.conversation_search import (
     EXCERPT_CHARS,
     EXTRACT_CHARS,
