@@ -91,23 +91,26 @@ class HealthWatch:
         self._settings = settings
         self._clock = clock
         self._watches: dict[str, DeploymentWatch] = {}
+        nobody = ModelDeployment("", "", "", "", None, operator_key=False)
+        self._unwatched = WatchedAttempt(clock, DeploymentWatch(nobody, Cooldown(1, 0.0)), nobody, 0.0, is_open=False)
 
     def began(self, deployment: ModelDeployment, tokens: int = 0) -> RoutingAttempt:
         """A try begins; of a deployment that has no id, nobody keeps anything."""
+        if not deployment.id:
+            return self._unwatched
         watch = self._watches.get(deployment.id)
         if watch is None:
             # A client's own key is not kept, and not used for probes.
             kept = deployment if deployment.operator_key else replace(deployment, api_key=None)
             settings = self._settings
-            watch = DeploymentWatch(kept, Cooldown(settings.allowed_fails, settings.cooldown, settings.cooldown_max))
-            if deployment.id:
-                self._watches[deployment.id] = watch
+            cooldown = Cooldown(settings.allowed_fails, settings.cooldown, settings.cooldown_max)
+            watch = self._watches[deployment.id] = DeploymentWatch(kept, cooldown)
         now = self._clock.monotonic()
         watch.in_flight += 1
         watch.requests.add(1, now)
         if tokens:
             watch.tokens.add(tokens, now)
-        begun = WatchedAttempt(self._clock, watch, deployment, now, is_open=bool(deployment.id))
+        begun = WatchedAttempt(self._clock, watch, deployment, now)
         watch.cooldown.began(begun, now)
         return begun
 
@@ -154,7 +157,7 @@ class WatchedAttempt:
     watch: DeploymentWatch
     deployment: ModelDeployment
     at: float
-    is_open: bool
+    is_open: bool = True
     is_answered: bool = False
 
     def answered(self) -> None:
