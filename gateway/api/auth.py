@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from gateway.api.runtime_keys import EXPIRED, RuntimeKeys
 from gateway.api.server.fast_router import Scope, came_by_messages
 from gateway.api.tokens import SignedTokens, is_signed
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.clock import SystemClock
 from gateway.core.config.auth_settings import ADMIN, USER, ApiKey, AuthSettings
 from gateway.core.errors import Forbidden, InvalidRequest, StorageUnavailable, Unauthorized
@@ -55,7 +56,7 @@ class KeyAuthenticator:
         self._runtime = keys
         self._tokens = tokens
         self._clock = clock or SystemClock()
-        self._ids: dict[bytes, str] = {}
+        self._ids: BoundedCache[bytes, str] = BoundedCache(MAX_TENANTS)
         self._policies: dict[bytes, KeyPolicy] = {}
         self._holders: dict[str, KeyPolicy] = {}
         self._ask_from = 0.0
@@ -186,7 +187,7 @@ class KeyAuthenticator:
     async def _id_of(self, key: _ConfiguredKey) -> str | None:
         """The id of a configured key; None while the secret cannot be read. Nobody waits for that alone, but once in a
         while."""
-        known = self._ids.get(key.digest)
+        known = self._ids.peek(key.digest)
         if known is not None or time.monotonic() < self._ask_from:
             return known
         try:
@@ -207,11 +208,7 @@ class KeyAuthenticator:
     def _keyed(self, secret: bytes, digest: bytes, token: str) -> str:
         """The id of a key: its keyed hash, cached. It is the tenant of a client's own token, too."""
         known = self._ids.get(digest)
-        if known is None:
-            if len(self._ids) >= MAX_TENANTS:
-                self._ids.clear()
-            known = self._ids[digest] = f"key_{hmac.digest(secret, token.encode(), 'sha256').hex()[:40]}"
-        return known
+        return known or self._ids.put(digest, f"key_{hmac.digest(secret, token.encode(), 'sha256').hex()[:40]}")
 
     def _configured(self, token: str | None) -> _ConfiguredKey | None:
         given = _digest(token or "")

@@ -67,9 +67,8 @@ class BoundedCache(Generic[K, V]):
         """Keeps a value in place of the one before, for `ttl` seconds; returns it, whether there is room for it or not.
         What is over the bounds leaves, the oldest first."""
         entries = self._entries
-        if self._weights or self._ends:
+        if entries.pop(key, None) is not None:
             self._unweigh(key)
-        entries.pop(key, None)
         entries[key] = value
         if weight:
             self._weights[key] = weight

@@ -15,6 +15,7 @@ from gateway.api.server.receiving import header
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, home, redirect
 from gateway.api.ui.sign_in import SignIn
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.auth_settings import ADMIN, LOOKS
 from gateway.core.errors import Forbidden, GatewayError, InvalidRequest, Unauthorized
 from gateway.core.types.audit_log import UNKNOWN_ACTOR, AuditActor, NewEvent
@@ -191,7 +192,7 @@ class LoginGuesses:
     """Failed logins of the last minute, in this process."""
 
     def __init__(self) -> None:
-        self._failed: dict[str, deque[float]] = {}
+        self._failed: BoundedCache[str, deque[float]] = BoundedCache(MAX_ADDRESSES)
         self._all: deque[float] = deque(maxlen=MAX_IN_ALL)
 
     def admit(self, address: str, now: float) -> None:
@@ -199,7 +200,7 @@ class LoginGuesses:
         Raises:
             TooManyTries: from this address, or from everywhere.
         """
-        own = self._failed.get(address, deque())
+        own = self._failed.get(address) or deque()
         for failures, most in ((own, MAX_FAILURES), (self._all, MAX_IN_ALL)):
             while failures and failures[0] <= now - WITHIN:
                 failures.popleft()
@@ -217,9 +218,10 @@ class LoginGuesses:
 
     def failed(self, address: str, now: float) -> None:
         """A login with an unknown key."""
-        if len(self._failed) >= MAX_ADDRESSES:
-            self._failed.clear()
-        self._failed.setdefault(address, deque(maxlen=MAX_FAILURES)).append(now)
+        own = self._failed.get(address)
+        if own is None:
+            own = self._failed.put(address, deque(maxlen=MAX_FAILURES))
+        own.append(now)
         self._all.append(now)
 
 

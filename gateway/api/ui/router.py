@@ -39,6 +39,7 @@ from gateway.api.ui.rendering import files, number, said, usd
 from gateway.api.ui.request_page import OneRequest
 from gateway.api.ui.try_form import CHOICES, INTERNAL, KEPT, EnteredForm, as_chat, entered
 from gateway.core import jsons
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.auth_settings import USER
 from gateway.core.errors import ConversationNotFound, Forbidden, GatewayError, MethodNotAllowed, NotFound
 from gateway.core.ports import Clock
@@ -366,8 +367,9 @@ class SeenPages:
 
     def __init__(self, trail: AuditLog, clock: Clock) -> None:
         self._trail = trail
-        self._clock = clock
-        self._open: dict[tuple[str | None, str], float] = {}
+        self._open: BoundedCache[tuple[str | None, str], bool] = BoundedCache(
+            MAX_OPEN, now=clock.monotonic, ttl=STILL_OPEN
+        )
 
     async def note(self, page: PageRequest, route: PageRoute) -> None:
         """Records that a page was seen, where its route says as what.
@@ -378,8 +380,7 @@ class SeenPages:
         if route.seen is None or page.viewer is None:
             return
         view = (page.viewer.key_id, page.link())
-        now = self._clock.monotonic()
-        if page.is_partial and now - self._open.get(view, -STILL_OPEN) < STILL_OPEN:
+        if page.is_partial and self._open.peek(view):
             return
         given = page.query
         details: dict[str, object] = {
@@ -389,9 +390,7 @@ class SeenPages:
             details["parameters"] = others
         object_id = next(iter(page.params.values()), None)
         await self._trail.saw(NewEvent(page.viewer.actor, route.seen, object_id, page.viewer.tenant, details))
-        if len(self._open) >= MAX_OPEN:
-            self._open.clear()
-        self._open[view] = now
+        self._open.put(view, True)
 
 
 # The pages, in the order of the navigation. A page's author adds its routes here; all else is in `page.py`.

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from gateway.billing.cost import estimated_cost
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.types.allowed import HeldAdmission, picousd
 from gateway.core.types.turn import LedgerEntry
 from gateway.core.types.upstream import OUTPUT_LIMITS
@@ -17,7 +18,7 @@ TIERS = "_above_"
 MANY = 10**6
 """Tokens, for which a sum has all digits of the price of one."""
 MAX_KEPT = 1000
-_DEAREST: dict[int, tuple[Mapping[str, Decimal], Dearest | None]] = {}
+_DEAREST: BoundedCache[int, tuple[Mapping[str, Decimal], Dearest | None]] = BoundedCache(MAX_KEPT)
 """By the identity of a model's prices, which are kept with them: adding them up anew is dear for each request."""
 ESTIMATED = 1.15
 """By how much a prompt may be longer that was estimated and not counted (guarantee §6)."""
@@ -38,7 +39,7 @@ def most_output(forward: dict[str, Any], choices: int, longest: int | None, rese
 def most_cost(prices: Mapping[str, Decimal], prompt: int, output: int, service_tier: Any) -> int | None:
     """Picodollars that a call costs at the most; None where its price is not known."""
     if service_tier is None:
-        kept = _DEAREST.get(id(prices))
+        kept = _DEAREST.peek(id(prices))
         dearest = kept[1] if kept is not None and kept[0] is prices else _remembered(prices)
         if dearest is not None:
             return -int(-(prompt * dearest[0] + output * dearest[1]) // 1)
@@ -54,9 +55,7 @@ def _remembered(prices: Mapping[str, Decimal]) -> Dearest | None:
         one = estimated_cost(prices, MANY, 0)["max"], estimated_cost(prices, 0, MANY)["max"]
         if one[0] is not None and one[1] is not None:
             dearest = _each(one[0]), _each(one[1])
-    if len(_DEAREST) >= MAX_KEPT:
-        _DEAREST.clear()
-    _DEAREST[id(prices)] = (prices, dearest)
+    _DEAREST.put(id(prices), (prices, dearest))
     return dearest
 
 

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Literal, TypeVar
 
 from gateway.billing.quota.budgets import AccountSpending, BudgetAccounts, NotLeft
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.allowances import HolderAllowance, LimitSettings, Period
 from gateway.core.errors import BudgetExceeded, GatewayError, LimitsUnavailable, RateLimitExceeded, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
@@ -234,19 +235,15 @@ class Plans:
 
     def __init__(self, settings: LimitSettings) -> None:
         self._settings = settings
-        self._kept: dict[tuple[str | None, ...], Plan] = {}
+        self._kept: BoundedCache[tuple[str | None, ...], Plan] = BoundedCache(MAX_KEPT)
 
     def of(self, ask: AdmissionRequest, key: KeyPolicy | None) -> Plan:
         """What a request counts for. A key that says something else now is another."""
         kind = (ask.key_id, ask.tenant, ask.user, ask.project, ask.model)
-        kept = self._kept.get(kind)
+        kept = self._kept.peek(kind)
         if kept is not None and kept.of is key and kept.since <= ask.at < kept.until:
             return kept
-        plan = _plan(applying(self._settings, ask, key), ask.at, key)
-        if len(self._kept) >= MAX_KEPT:
-            self._kept.clear()
-        self._kept[kind] = plan
-        return plan
+        return self._kept.put(kind, _plan(applying(self._settings, ask, key), ask.at, key))
 
 
 def _plan(allowed: list[HolderLimits], at: datetime, key: KeyPolicy | None) -> Plan:

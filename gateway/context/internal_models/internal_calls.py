@@ -12,6 +12,7 @@ from gateway.billing.cost import price_internal
 from gateway.context.internal_models.call_budget import CallBudget
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import REPLY_TOKENS
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.cooldown import Cooldown
 from gateway.core.errors import GatewayError, UpstreamAnswerTooLong, UpstreamError, UpstreamRefused
 from gateway.core.instrumentation.logs import get_logger
@@ -113,11 +114,11 @@ class UnknownModelBreaker:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._cooldowns: dict[str, Cooldown] = {}
+        self._cooldowns: BoundedCache[str, Cooldown] = BoundedCache(MAX_REMEMBERED)
 
     def is_open(self, deployment: ModelDeployment) -> bool:
         """Whether the model is not to be asked now."""
-        cooldown = self._cooldowns.get(_key(deployment))
+        cooldown = self._cooldowns.peek(_key(deployment))
         return cooldown is not None and cooldown.remaining(self._clock.monotonic()) > 0
 
     def refused(self, deployment: ModelDeployment, refusal: UpstreamRefused) -> None:
@@ -125,15 +126,15 @@ class UnknownModelBreaker:
         if not is_unknown(deployment, refusal):
             return
         key = _key(deployment)
-        if key not in self._cooldowns:
-            if len(self._cooldowns) >= MAX_REMEMBERED:
-                self._cooldowns.clear()
+        cooldown = self._cooldowns.get(key)
+        if cooldown is None:
             log.warning("internal_model_unknown", model=deployment.route, seconds=OPEN_SECONDS)
-        self._cooldowns.setdefault(key, Cooldown(1, OPEN_SECONDS)).failed(self._clock.monotonic())
+            cooldown = self._cooldowns.put(key, Cooldown(1, OPEN_SECONDS))
+        cooldown.failed(self._clock.monotonic())
 
     def answered(self, deployment: ModelDeployment) -> None:
         """Closes the breaker."""
-        self._cooldowns.pop(_key(deployment), None)
+        self._cooldowns.pop(_key(deployment))
 
 
 def model_at(deployment: ModelDeployment) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.ports import Clock
 from gateway.core.types.allowed import LEASE_SECONDS, AccountLease, SpendingAccount
 from gateway.storage.database import schema
@@ -41,7 +42,7 @@ class SqlBudgets:
         self._secret = secret
         self._process = process
         self._users = users
-        self._past: dict[tuple[bytes, date], tuple[float, date, int]] = {}
+        self._past: BoundedCache[tuple[bytes, date], tuple[float, date, int]] = BoundedCache(MAX_PAST)
 
     async def spent(self, account: SpendingAccount) -> int:
         """Picodollars of all bills since the account's period began (`ports.BudgetStore`)."""
@@ -90,7 +91,7 @@ class SqlBudgets:
         """Reads what was spent, and says how the past part of it is remembered."""
         where, key = await self._whose(account), (account.digest, account.start)
         now, yesterday = self._clock.monotonic(), self._clock.now().astimezone(UTC).date() - timedelta(days=1)
-        kept = self._past.get(key)
+        kept = self._past.peek(key)
         ended = [DAYS.c.day < account.resets_at.date()] if account.resets_at is not None else []
         past = kept[2] if kept is not None and kept[1] == yesterday and now < kept[0] else None
 
@@ -107,9 +108,7 @@ class SqlBudgets:
 
     def _remember(self, key: tuple[bytes, date], found: tuple[float, date, int], is_new: bool) -> None:
         if is_new:
-            if len(self._past) >= MAX_PAST:
-                self._past.clear()
-            self._past[key] = found
+            self._past.put(key, found)
 
     async def _whose(self, account: SpendingAccount) -> list[sa.ColumnElement[bool]]:
         holder, columns = account.holder, DAYS.c

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from gateway.core import jsons
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverflow, UpstreamRefused
 from gateway.core.formats.responses.response_chunks import ENDS, ResponseChunks
 from gateway.core.formats.responses.response_completion import Failure, completion_of, failure_of, failure_of_event
@@ -38,7 +39,7 @@ class ResponsesUpstream:
 
     def __init__(self, http: HttpUpstream) -> None:
         self._http = http
-        self._unsealed: set[tuple[str, str]] = set()
+        self._unsealed: BoundedCache[tuple[str, str], bool] = BoundedCache(MAX_REMEMBERED)
         """Deployments that refused to seal thoughts."""
 
     async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
@@ -72,7 +73,7 @@ class ResponsesUpstream:
 
     def _body(self, deployment: ModelDeployment, request: UpstreamRequest) -> Json:
         body = response_request(request.body, request.native)
-        if (deployment.api_base, deployment.provider_model) in self._unsealed and not _asks(request):
+        if self._unsealed.get((deployment.api_base, deployment.provider_model)) and not _asks(request):
             return _without_seals(body)
         return body
 
@@ -90,9 +91,7 @@ class ResponsesUpstream:
             raise refused
         lighter = _without_thoughts(body)
         if SEALED in body.get("include", ()) and not _asks(request) and "verif" not in said:
-            if len(self._unsealed) >= MAX_REMEMBERED:
-                self._unsealed.clear()
-            self._unsealed.add((deployment.api_base, deployment.provider_model))
+            self._unsealed.put((deployment.api_base, deployment.provider_model), True)
             lighter = _without_seals(lighter)
         if lighter == body:
             raise refused

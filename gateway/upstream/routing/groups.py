@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.litellm_names import ROUTER_PARAMETERS
 from gateway.core.config.model_list import ModelEntry
 from gateway.core.ids import content_digest
@@ -36,7 +37,7 @@ class ModelGroups:
         groups = {name: _told_apart(_served(members)) for name, members in found.items()}
         self._by_name = {name: group for name, group in groups.items() if "*" not in name}
         self._by_pattern = [group for name, group in groups.items() if "*" in name]
-        self._starred: dict[str, Group] = {}
+        self._starred: BoundedCache[str, Group] = BoundedCache(MAX_REMEMBERED)
 
     @property
     def names(self) -> list[str]:
@@ -46,17 +47,14 @@ class ModelGroups:
     def find(self, model: str) -> Group:
         """The group of that name, else the first whose pattern matches, with what the star matched in place of the star
         in the served models; empty if there is none."""
-        group = self._by_name.get(model) or self._starred.get(model)
+        group = self._by_name.get(model) or self._starred.peek(model)
         if group is not None:
             return group
         for pattern in self._by_pattern:
             star = pattern[0].entry.star(model)
             if star is not None:
                 group = tuple(GroupMember(each.id, _starred(each.entry, star)) for each in pattern)
-                if len(self._starred) >= MAX_REMEMBERED:
-                    self._starred.clear()
-                self._starred[model] = group
-                return group
+                return self._starred.put(model, group)
         return ()
 
 

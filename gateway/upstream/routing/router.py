@@ -229,12 +229,12 @@ class ConfiguredRouter:
         self._chooser = DeploymentChooser(
             settings.routing.strategy, self.health, ConversationPlacements(clock), chance or random.Random()
         )
-        self._facts: dict[tuple[str, str], ModelFacts] = {}
+        self._facts: BoundedCache[tuple[str, str], ModelFacts] = BoundedCache(MAX_REMEMBERED)
         """By model and deployment."""
         self._alone: dict[str, SingleDeployment] = {}
         self._several: dict[str, dict[str, ModelDeployment]] = {}
         """Those that are the same for every caller: with the operator's key."""
-        self._sticks: dict[str, bool] = {}
+        self._sticks: BoundedCache[str, bool] = BoundedCache(MAX_REMEMBERED)
 
     @property
     def names(self) -> list[str]:
@@ -315,12 +315,10 @@ class ConfiguredRouter:
         return found
 
     def _is_sticky(self, model: str, group: Group) -> bool:
-        known = self._sticks.get(model)
+        known = self._sticks.peek(model)
         if known is None:
-            if len(self._sticks) >= MAX_REMEMBERED:
-                self._sticks.clear()
             facts = (self._known_facts(model, member) for member in group)
-            known = self._sticks[model] = sticks(self._settings.routing.sticky, facts)
+            known = self._sticks.put(model, sticks(self._settings.routing.sticky, facts))
         return known
 
     def _served(self, model: str, member: GroupMember, caller: RequestCaller) -> ModelDeployment:
@@ -445,11 +443,9 @@ class ConfiguredRouter:
             deployment: where it is served; what its upstream told is added where the others say nothing.
         """
         of = model, deployment.id if deployment is not None else ""
-        known = self._facts.get(of)
+        known = self._facts.peek(of)
         if known is None:
-            if len(self._facts) > MAX_REMEMBERED:
-                self._facts.clear()
-            known = self._facts[of] = self._known_facts(model, self._member(model, deployment))
+            known = self._facts.put(of, self._known_facts(model, self._member(model, deployment)))
         if self._told is None or deployment is None:
             return known
         if not lacks(known) and (known.window_is_configured or not is_direct(deployment)):
