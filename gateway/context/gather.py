@@ -37,6 +37,7 @@ from gateway.core.ports import ConversationReader
 from gateway.core.ports.documents import LargeTexts
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts
+from gateway.core.types.content_parts import dicts_of
 from gateway.core.types.conversation import (
     INLINE_MESSAGES,
     INSTRUCTION_ROLES,
@@ -397,8 +398,7 @@ def _content_chars(message: dict[str, Any]) -> int:
     content = message.get("content")
     if isinstance(content, str):
         return len(content)
-    parts = content if isinstance(content, list) else []
-    return sum(len(str(part.get("text") or part.get("file") or "")) for part in parts if isinstance(part, dict))
+    return sum(len(str(part.get("text") or part.get("file") or "")) for part in dicts_of(content))
 
 
 def _repeats_of(

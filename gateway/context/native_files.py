@@ -14,6 +14,7 @@ from gateway.context.artifacts.collect import current_turn
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ModelFacts, RequestCaller
+from gateway.core.types.content_parts import dicts_of
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.core.types.items import named_file, pdf_data
 from gateway.core.types.window import first_forwarded
@@ -113,7 +114,7 @@ class NativeFiles:
         """Counts the PDFs in messages."""
         await self._fetch(messages, counted=True)
         contents = (message.get("content") for message in messages)
-        await self._note([p for c in contents if isinstance(c, list) for p in c if isinstance(p, dict)])
+        await self._note([part for content in contents for part in dicts_of(content)])
 
     async def _note(self, parts: Iterable[dict[str, Any]]) -> None:
         """Reads and counts PDFs of which the costs are not known."""

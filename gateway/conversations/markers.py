@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.core.types.chain import is_said
+from gateway.core.types.content_parts import dicts_of
 from gateway.core.types.conversation import ConversationMessage, new_message
 from gateway.core.types.tool_steps import text_of
 
@@ -21,8 +22,7 @@ def without_markers(text: str) -> str:
 def parts_beside_text(message: ConversationMessage | None) -> tuple[dict[str, Any], ...]:
     """Returns what a message holds beside text."""
     content = message.content if message is not None else None
-    parts = content if isinstance(content, list) else []
-    return tuple(part for part in parts if isinstance(part, dict) and part.get("type") != "text")
+    return tuple(part for part in dicts_of(content) if part.get("type") != "text")
 
 
 def is_end_of(path: Sequence[ConversationMessage], bodies: Sequence[dict[str, Any]]) -> bool:

@@ -6,6 +6,7 @@ from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from gateway.core import jsons
+from gateway.core.types.content_parts import parts_of
 from gateway.core.types.tool_steps import asked, calls_of
 
 MAX_LINES = 1000
@@ -40,9 +41,7 @@ class LineDiff:
 def text_of_message(body: Mapping[str, Any]) -> str:
     """All that a message says: its texts, a line for each other part, each call, and its other fields as JSON."""
     content = body.get("content")
-    pieces = [content] if isinstance(content, str) else []
-    if isinstance(content, list):
-        pieces += map(_part, content)
+    pieces = [content] if isinstance(content, str) else [_part(part) for part in parts_of(content)]
     for call in calls_of(body):
         name, arguments = asked(call)
         pieces.append(f"→ {name}({arguments})")

@@ -28,6 +28,7 @@ from gateway.core.types.bill import (
 )
 from gateway.core.types.calibration import PromptReport
 from gateway.core.types.chat import ModelFacts
+from gateway.core.types.content_parts import dicts_of
 from gateway.core.types.economy import OFF, BranchCosts, EconomyNote
 from gateway.core.types.omitted_records import OmittedRecords
 from gateway.core.types.usage import cache_tokens, is_figure
@@ -311,5 +312,4 @@ def says(outcome: UpstreamOutcome) -> bool:
 
 
 def _has_media(message: Json) -> bool:
-    content = message.get("content")
-    return isinstance(content, list) and any(isinstance(p, dict) and p.get("type") in MEDIA for p in content)
+    return any(part.get("type") in MEDIA for part in dicts_of(message.get("content")))

@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from gateway.context.assembly.block import ID, NOTE
+from gateway.core.types.content_parts import as_parts, texts_of
 from gateway.core.types.items import BREAKPOINT
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of
 
@@ -76,9 +77,7 @@ class MessageTexts:
 
 
 def _fields(body: dict[str, Any]) -> list[str]:
-    content = body.get("content")
-    parts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else [content]
-    found = [text for text in parts if isinstance(text, str)]
+    found = list(texts_of(body.get("content")))
     for call in calls_of(body):
         found += asked(call)
     return [*found, *(text for name in ("name", "refusal") if isinstance(text := body.get(name), str))]
@@ -218,10 +217,9 @@ def text_said(pieces: Said, texts: MessageTexts, ids: Sequence[str]) -> str:
 
 def plain_parts(content: Any) -> list[Any]:
     """A content as its parts, without breakpoints of prompt caches, which move on (guarantee §4 I7)."""
-    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     return [
         {k: v for k, v in part.items() if k != BREAKPOINT} if isinstance(part, dict) and BREAKPOINT in part else part
-        for part in parts
+        for part in as_parts(content)
     ]
 
 
@@ -268,7 +266,7 @@ def form_said(parts: list[Any], body: dict[str, Any], texts: MessageTexts, ids: 
         IndexError, KeyError, TypeError, ValueError: they are not of this message.
     """
     content = body.get("content")
-    own = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    own = as_parts(content)
     marks = [p[BREAKPOINT] for p in own if isinstance(p, dict) and p.get("type") == "text" and p.get(BREAKPOINT)]
     found: list[Any] = []
     for part in parts:

@@ -21,6 +21,7 @@ from gateway.core.formats.anthropic.request_parser import read_request
 from gateway.core.ports import Clock
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ChatRequest, RequestCaller
+from gateway.core.types.content_parts import dicts_of
 from gateway.core.types.conversation import ConversationRef
 from gateway.pipeline.limited import LimitedPipeline
 from gateway.pipeline.pipeline import Pipeline
@@ -129,10 +130,9 @@ def _is_anthropics(body: Json) -> bool:
         return True
     for message in messages if isinstance(messages, list) else ():
         content = message.get("content") if isinstance(message, dict) else None
-        for part in content if isinstance(content, list) else ():
-            kind = part.get("type") if isinstance(part, dict) else None
-            if isinstance(kind, str) and kind in ANTHROPIC_PARTS:
-                return True
+        kinds = (part.get("type") for part in dicts_of(content))
+        if any(isinstance(kind, str) and kind in ANTHROPIC_PARTS for kind in kinds):
+            return True
     return False
 
 

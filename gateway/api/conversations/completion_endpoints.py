@@ -17,6 +17,7 @@ from gateway.api.pagination import (
 from gateway.api.request.stored_answer import as_completion
 from gateway.core.errors import CompletionNotFound, ConversationNotFound, InvalidRequest, ItemNotFound
 from gateway.core.ids import completion_of
+from gateway.core.types.content_parts import texts_of
 from gateway.core.types.items import BOUND
 from gateway.core.types.turn import CompletionQuery, StoredCompletion
 from gateway.storage.store import ConversationStore
@@ -94,9 +95,7 @@ def as_store_message(name: str, body: dict[str, Any]) -> dict[str, Any]:
     """OpenAI's object: a content of parts stands in `content_parts`, its text in `content`."""
     content, parts = body.get("content"), None
     if isinstance(content, list):
-        parts = content
-        texts = (part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text")
-        content = "\n".join(text for text in texts if isinstance(text, str)) or None
+        content, parts = "\n".join(texts_of(content, "text")) or None, content
     shown = {key: value for key, value in body.items() if key != BOUND}
     return {**shown, "id": name, "content": content, "content_parts": parts}
 

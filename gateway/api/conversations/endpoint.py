@@ -23,6 +23,7 @@ from gateway.core.ids import new_id
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types.agents import MAX_TEAM_TASK_BYTES, cut_team_task
 from gateway.core.types.chain import message_digest
+from gateway.core.types.content_parts import parts_of
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import named_picture
 from gateway.core.types.records import (
@@ -84,7 +85,7 @@ def _check_pictures(message: ReadMessage) -> None:
         InvalidRequest: one is named by an id.
     """
     content, field = message.body.get("content"), "output" if message.body["role"] == "tool" else "content"
-    for index, part in enumerate(content if isinstance(content, list) else ()):
+    for index, part in enumerate(parts_of(content)):
         if named_picture(part) is not None:
             text = "is not supported: chat completions take images by URL or as data URLs"
             raise invalid(f"{message.where}.{field}[{index}].file_id", text)

@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.billing.cost import EXACT, TokenRates
 from gateway.core.types.chat import ChatRequest
+from gateway.core.types.content_parts import parts_of
 from gateway.core.types.items import BREAKPOINT
 
 LIFETIME = timedelta(minutes=5)
@@ -82,9 +83,7 @@ def _marked(request: ChatRequest) -> Iterable[Any]:
         yield from fields.get("tools") or ()
     for message in request.messages:
         yield message
-        content = message.get("content")
-        if isinstance(content, list):
-            yield from content
+        yield from parts_of(message.get("content"))
 
 
 def _has_hour(value: Any) -> bool:

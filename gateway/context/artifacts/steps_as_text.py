@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.context.artifacts.collect import current_turn, extract_artifacts_from_messages, with_documents
 from gateway.core.types.artifacts import NO_DOCUMENTS, Artifact, ArtifactPosition, ToolCall
+from gateway.core.types.content_parts import parts_of
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call, without_calls
 from gateway.documents.file_reader import FilePlace
@@ -192,7 +193,7 @@ def _without(history: ConversationHistory, steps: Sequence[_StepSpan]) -> StepsA
 
 def _as_text(artifact: Artifact, content: Any, documents: Container[int] = NO_DOCUMENTS) -> Artifact:
     """A text cannot show pictures; it says that there were some."""
-    parts = enumerate(content if isinstance(content, list) else ())
+    parts = enumerate(parts_of(content))
     kinds = [str(p.get("type")) for number, p in parts if isinstance(p, dict) and number not in documents]
     others = [kind for kind in kinds if kind != "text"]
     if not others:

@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from gateway.core.types.chat import ModelDeployment, ModelFacts
+from gateway.core.types.content_parts import as_parts, texts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES
 from gateway.core.types.items import ANTHROPIC_BLOCKS, BREAKPOINT
 from gateway.core.types.provider_facts import PROTOCOLS, family_in, is_routed
@@ -77,10 +78,7 @@ def _last_possible(messages: Sequence[dict[str, Any]], last: int) -> int | None:
 def _marked(message: dict[str, Any], *, whole: bool = False) -> dict[str, Any] | None:
     """The message with a breakpoint after its last text, or on the message if `whole`; None if it has no text, as
     providers refuse a breakpoint on nothing."""
-    content = message.get("content")
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    if not isinstance(parts, list):
-        return None
+    parts = as_parts(message.get("content"))
     for at in range(len(parts) - 1, -1, -1):
         if isinstance(parts[at], dict) and str(parts[at].get("text") or "").strip():
             if whole:
@@ -98,8 +96,4 @@ def _has_breakpoint(value: dict[str, Any]) -> bool:
 
 def _size(message: dict[str, Any]) -> int:
     """Characters of a message's texts, roughly."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return len(content)
-    parts = content if isinstance(content, list) else ()
-    return sum(len(str(part.get("text") or "")) for part in parts if isinstance(part, dict))
+    return sum(map(len, texts_of(message.get("content"))))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gateway.core.types.content_parts import map_parts
 from gateway.core.types.items import named_file, named_picture
 
 NOTHING: Mapping[str, dict[str, Any]] = {}
@@ -20,16 +21,7 @@ NO_OWN_FILES = OwnFiles()
 
 def with_own_files(messages: Sequence[dict[str, Any]], own: OwnFiles) -> list[dict[str, Any]]:
     """The messages with these files in the place of their ids. The same files give the same JSON each time."""
-    return [_filled(message, own) for message in messages]
-
-
-def _filled(message: dict[str, Any], own: OwnFiles) -> dict[str, Any]:
-    content = message.get("content")
-    if not isinstance(content, list):
-        return message
-    parts = [_part(part, own) if isinstance(part, dict) else part for part in content]
-    is_same = all(new is old for new, old in zip(parts, content, strict=True))
-    return message if is_same else {**message, "content": parts}
+    return [map_parts(message, lambda part: _part(part, own)) for message in messages]
 
 
 def _part(part: dict[str, Any], own: OwnFiles) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from gateway.context.assembly.block import (
     says_same,
 )
 from gateway.core.types.artifacts import ProcessingStrategy
+from gateway.core.types.content_parts import as_parts, dicts_of, parts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.core.types.items import ANTHROPIC_BLOCK, BREAKPOINT
 from gateway.core.types.memory import MemoryMessage, PinnedMessage, SummarySegment
@@ -85,10 +86,8 @@ def _pinned(each: PinnedMessage) -> Iterator[Piece]:
 
 def _said(each: PinnedMessage) -> Iterator[Piece]:
     """What the message says, word for word, a line end behind each text."""
-    content = each.body.get("content")
-    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts: list[str] = []
-    for number, part in enumerate(parts):
+    for number, part in enumerate(as_parts(each.body.get("content"))):
         text = each.files.get(number, part.get("text"))
         if isinstance(text, str):
             texts.append(text)
@@ -236,15 +235,14 @@ def _with_texts(body: dict[str, Any], documents: Mapping[int, str]) -> dict[str,
 
 def _holds_unread(body: dict[str, Any], rendering: ArtifactRendering) -> bool:
     """Whether a tool's result was forwarded with a file which this model does not take as it is."""
-    content, documents = body.get("content"), rendering.artifact.documents
-    parts = content if documents and isinstance(content, list) else ()
-    return any(isinstance(part, dict) and part.get("type") == "file" for part in parts)
+    is_document = bool(rendering.artifact.documents)
+    return is_document and any(part.get("type") == "file" for part in dicts_of(body.get("content")))
 
 
 def _result(content: Any, text: str, documents: Container[int]) -> Any:
     """A tool's result with another text, which has its documents, too. Pictures beside it stay, and so does the
     client's breakpoint on a text."""
-    parts = content if isinstance(content, list) else []
+    parts = parts_of(content)
     said = [part for number, part in enumerate(parts) if _is_text(part) or number in documents]
     others = [part for number, part in enumerate(parts) if not (_is_text(part) or number in documents)]
     new = _with_breakpoint_of(said, {"type": "text", "text": text})

@@ -19,6 +19,7 @@ from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import Clock, Spans, TokenCounter, Upstream
 from gateway.core.types.bill import InternalCall, Purpose
 from gateway.core.types.chat import ModelDeployment, ModelFacts
+from gateway.core.types.content_parts import texts_of
 from gateway.core.types.internal import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.upstream import OUTPUT_LIMITS, CallScope, UpstreamRequest
 from gateway.core.types.usage import is_figure
@@ -81,10 +82,7 @@ def text_of(body: dict[str, Any] | None) -> str:
     text can be kept or sent, becomes a question mark."""
     message = _first_choice(body).get("message")
     content = message.get("content") if isinstance(message, dict) else None
-    if isinstance(content, list):
-        texts = (part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text")
-        content = "".join(text for text in texts if isinstance(text, str))
-    return content.encode(errors="replace").decode() if isinstance(content, str) else ""
+    return "".join(texts_of(content, "text")).encode(errors="replace").decode()
 
 
 def is_cut(body: dict[str, Any] | None) -> bool:

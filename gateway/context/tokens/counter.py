@@ -24,6 +24,7 @@ from gateway.core.formats.hosted import told_blocks
 from gateway.core.ids import artifact_id
 from gateway.core.types.calibration import CALL_TOKENS, MESSAGE_TOKENS, ModelCalibration, PromptReport
 from gateway.core.types.chat import ModelFacts
+from gateway.core.types.content_parts import parts_of
 from gateway.core.types.items import ANTHROPIC_BLOCKS, named_file, named_picture, pdf_data
 from gateway.core.types.notes import MessageParts
 
@@ -381,8 +382,8 @@ def _parts_of(
     content = message.get("content")
     if isinstance(content, str):
         texts.append(content)
-    elif isinstance(content, list):
-        for part in content:
+    else:
+        for part in parts_of(content):
             text, found = _part(part, model, by_file)
             if text:
                 frame += 1

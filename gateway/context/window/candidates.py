@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import Artifact, ArtifactType
+from gateway.core.types.content_parts import parts_of
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.notes import NotedForms
 from gateway.core.types.relevance import RankedPassage, Relevance, RelevanceQuery, SearchedSource
@@ -197,7 +198,7 @@ def words_of(body: Mapping[str, Any], documents: Sequence[Artifact] = ()) -> str
 
 
 def _text_parts(content: Any) -> Iterator[tuple[int | None, str]]:
-    for number, part in enumerate(content if isinstance(content, list) else ()):
+    for number, part in enumerate(parts_of(content)):
         text = part.get("text") if isinstance(part, dict) else None
         if isinstance(text, str):
             yield number, text

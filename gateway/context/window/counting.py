@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.ports import TokenCounter
+from gateway.core.types.content_parts import parts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES
 from gateway.core.types.items import named_file, named_picture, pdf_data
 from gateway.core.types.notes import FormNotes, MessageParts
@@ -325,8 +326,7 @@ class PromptCounter:
         return known
 
     def _measure(self, message: dict[str, Any]) -> tuple[int, int]:
-        content = message.get("content")
-        parts = content if isinstance(content, list) else []
+        parts = parts_of(message.get("content"))
         media = [part for part in parts if _is_media(part)]
         if not media:
             return len(jsons.dumps(message)), 0
@@ -362,8 +362,7 @@ def _is_media(part: Any) -> bool:
 
 def _has_guess(message: dict[str, Any]) -> bool:
     """Whether it holds what can only be guessed: sounds, files that the model itself reads, pictures at addresses."""
-    content = message.get("content")
-    return isinstance(content, list) and any(map(_is_guess, content))
+    return any(map(_is_guess, parts_of(message.get("content"))))
 
 
 def _is_guess(part: Any) -> bool:

@@ -19,6 +19,7 @@ from gateway.context.window.fitting import WindowFitter, in_full
 from gateway.context.window.greedy_fit import GreedyFit
 from gateway.context.window.prompt_budget import MIN_CACHED
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
+from gateway.core.types.content_parts import as_parts
 from gateway.core.types.places import after_markers
 from gateway.core.types.window import (
     ArtifactRendering,
@@ -204,8 +205,7 @@ def _texts(messages: Iterable[Mapping[str, Any]]) -> list[str]:
     """The texts of messages, as they are and without escapes."""
     shown: list[str] = []
     for message in messages:
-        content = message.get("content")
-        parts = content if isinstance(content, list) else [{"text": content}]
+        parts = as_parts(message.get("content"))
         texts = [str(part["text"]) for part in parts if isinstance(part, dict) and part.get("text")]
         shown += [*texts, *(plain for text in texts if (plain := _unescaped(text)) != text)]
     return shown

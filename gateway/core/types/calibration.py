@@ -6,6 +6,8 @@ from datetime import datetime
 from math import ceil
 from typing import Any
 
+from gateway.core.types.content_parts import as_parts
+
 MIN_MARGIN, MAX_MARGIN = 0.5, 3.0
 MIN_PLAUSIBLE, MAX_PLAUSIBLE = 0.4, 4.0
 """A report beyond these times the count is not of that prompt: of several calls, or of a part of it."""
@@ -103,8 +105,7 @@ def is_small(messages: Sequence[dict[str, Any]]) -> bool:
     """Whether a prompt is text alone, and so little of it that what frames its messages shows in a count of it."""
     room = min(SMALL_CHARS, MESSAGE_CHARS * len(messages))
     for message in messages:
-        content = message.get("content")
-        texts = [part.get("text") for part in content] if isinstance(content, list) else [content]
+        texts = [part.get("text") for part in as_parts(message.get("content"))]
         said = [text for text in texts if isinstance(text, str)]
         room -= sum(map(len, said))
         if message.get("tool_calls") or len(said) < len(texts) or room < 0:

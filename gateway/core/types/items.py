@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.ids import content_digest
+from gateway.core.types.content_parts import as_parts, parts_of
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.tool_steps import text_of
 from gateway.core.types.typed_tools import (
@@ -42,9 +43,7 @@ def output_parts(body: dict[str, Any]) -> list[Part]:
     audio = body.get("audio")
     if not content and isinstance(audio, dict) and isinstance(audio.get("transcript"), str):
         content = audio["transcript"]
-    if isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    said = content if isinstance(content, list) else []
+    said = as_parts(content) if isinstance(content, str) else parts_of(content)
     parts = [_output_part(part) for part in said if not (isinstance(part, dict) and part.get("type") == "thinking")]
     if isinstance(body.get("refusal"), str):
         parts.append({"type": "refusal", "refusal": body["refusal"]})
@@ -469,8 +468,8 @@ def named_file(part: dict[str, Any]) -> str | None:
 
 def part_at(messages: Sequence[dict[str, Any]], message: int, number: int) -> dict[str, Any]:
     """A part of a message's content; empty where there is none."""
-    content = messages[message].get("content") if message < len(messages) else None
-    part = content[number] if isinstance(content, list) and number < len(content) else None
+    parts = parts_of(messages[message].get("content")) if message < len(messages) else ()
+    part = parts[number] if number < len(parts) else None
     return part if isinstance(part, dict) else {}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import NO_DOCUMENTS
+from gateway.core.types.content_parts import parts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage, ReasoningStepRecord
 
 RESULT_ROLES = ("tool", "function")
@@ -52,14 +53,12 @@ def text_of(content: object, documents: Mapping[int, str] = NO_DOCUMENTS) -> str
     """
     if isinstance(content, str):
         return content
-    if isinstance(content, list):
-        parts = [
-            documents.get(number, p.get("text", ""))
-            for number, p in enumerate(content)
-            if isinstance(p, dict) and (p.get("type") == "text" or number in documents)
-        ]
-        return "\n".join(str(part) for part in parts)
-    return ""
+    texts = (
+        documents.get(number, part.get("text", ""))
+        for number, part in enumerate(parts_of(content))
+        if isinstance(part, dict) and (part.get("type") == "text" or number in documents)
+    )
+    return "\n".join(map(str, texts))
 
 
 def without_calls(body: Mapping[str, Any]) -> dict[str, Any]:

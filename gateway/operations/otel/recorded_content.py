@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.core import jsons
+from gateway.core.types.content_parts import dicts_of
 
 Json = dict[str, Any]
 MAX_CHARS = 200_000
@@ -49,11 +50,10 @@ def _parts(message: Mapping[str, Any]) -> list[Json]:
     parts: list[Json] = []
     if isinstance(content, str):
         parts.append({"type": "text", "content": content})
-    for part in content if isinstance(content, list) else ():
-        if isinstance(part, Mapping):
-            text = part.get("text")
-            is_text = isinstance(text, str)
-            parts.append({"type": "text", "content": text} if is_text else {"type": str(part.get("type"))})
+    for part in dicts_of(content):
+        text = part.get("text")
+        is_text = isinstance(text, str)
+        parts.append({"type": "text", "content": text} if is_text else {"type": str(part.get("type"))})
     for call in message.get("tool_calls") or ():
         asked = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(asked, Mapping):
@@ -65,5 +65,4 @@ def _parts(message: Mapping[str, Any]) -> list[Json]:
 def _text(content: object) -> str:
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, list) else []
-    return "\n".join(str(part["text"]) for part in parts if isinstance(part, Mapping) and "text" in part)
+    return "\n".join(str(part["text"]) for part in dicts_of(content) if "text" in part)

@@ -6,6 +6,7 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.errors import InvalidRequest
 from gateway.core.formats.anthropic.message_reader import MessageReader
+from gateway.core.types.content_parts import parts_of, texts_of
 from gateway.operations.savings.recording import RecordedSession, SessionRecorder, call_of, seconds_of
 
 Json = dict[str, Any]
@@ -55,15 +56,13 @@ def _add(recorder: SessionRecorder, line: Json, message: Json) -> None:
         else:
             recorder.say(*said)
         return
-    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    texts = [text for block in blocks if _is(block, "text") and isinstance(text := block.get("text"), str)]
     calls = [
         call_of(str(block.get("id")), str(block.get("name")), jsons.dumps_text(block.get("input") or {}))
-        for block in blocks
+        for block in parts_of(content)
         if _is(block, "tool_use")
     ]
     key = message.get("id") or line.get("uuid")
-    recorder.answer(key, seconds_of(line.get("timestamp")), "\n".join(texts) or None, calls)
+    recorder.answer(key, seconds_of(line.get("timestamp")), "\n".join(texts_of(content, "text")) or None, calls)
 
 
 def _read(message: Json) -> list[Json]:

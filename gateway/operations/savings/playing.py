@@ -22,6 +22,7 @@ from gateway.core.errors import GatewayError
 from gateway.core.ids import new_id
 from gateway.core.ports import Clock, TokenCounter, Upstream
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
+from gateway.core.types.content_parts import texts_of
 from gateway.core.types.items import BREAKPOINT
 from gateway.core.types.upstream import UpstreamRequest
 from gateway.operations.savings.recording import RecordedSession
@@ -258,14 +259,10 @@ class VerbatimTexts:
 
 
 def _texts(message: Json) -> Iterator[str]:
-    content = message.get("content")
-    parts = content if isinstance(content, list) else [{"text": content}]
-    for part in parts:
-        text = part.get("text") if isinstance(part, dict) else None
-        if isinstance(text, str):
-            yield text
-            if message.get("role") == "tool" and LINE_NUMBER.search(text):
-                yield LINE_NUMBER.sub("", text)
+    for text in texts_of(message.get("content")):
+        yield text
+        if message.get("role") == "tool" and LINE_NUMBER.search(text):
+            yield LINE_NUMBER.sub("", text)
     for call in message.get("tool_calls") or ():
         try:
             arguments = jsons.loads(call["function"]["arguments"])

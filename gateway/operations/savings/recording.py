@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from gateway.core.types.content_parts import texts_of
+
 Json = dict[str, Any]
 STEP_SECONDS = 15.0
 """Between two steps of a session without times."""
@@ -136,9 +138,7 @@ def tools_of(steps: Sequence[RecordedStep]) -> list[Json]:
 
 def text_in(content: Any) -> str:
     """What a content says, given as a text or as parts; "" where it says nothing."""
-    parts = content if isinstance(content, list) else [{"text": content}]
-    texts = [part.get("text") for part in parts if isinstance(part, dict)]
-    return "\n".join(text for text in texts if isinstance(text, str))
+    return "\n".join(texts_of(content))
 
 
 def seconds_of(value: Any) -> float | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gateway.core.types.content_parts import texts_of
 from gateway.storage.secret import storable
 
 LENGTH = 200
@@ -27,7 +28,5 @@ def folded(text: str) -> str:
 
 
 def _begins(content: Any) -> str:
-    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    texts = (part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text")
-    found = next((text for text in texts if isinstance(text, str) and text.strip()), "")
+    found = next((text for text in texts_of(content, "text") if text.strip()), "")
     return storable(" ".join(found.lstrip()[: 4 * LENGTH].split())[:LENGTH])

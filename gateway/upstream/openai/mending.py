@@ -9,6 +9,7 @@ from gateway.core import jsons
 from gateway.core.errors import UpstreamError, UpstreamInvalidResponse
 from gateway.core.formats.tool_calls import CallIds, CallPieces, whole_calls, written
 from gateway.core.types.chat import ModelDeployment
+from gateway.core.types.content_parts import as_parts, parts_of
 from gateway.core.types.usage import sound
 from gateway.upstream.openai.error_bodies import status_of
 from gateway.upstream.openai.provider_faults import refusal
@@ -278,7 +279,7 @@ def thinks_in_parts(choices: Any, part: str) -> bool:
     """Whether an answer, or a piece of one, has thoughts as parts of its content, as Mistral's models do."""
     said = [choice.get(part) for choice in choices or () if isinstance(choice, dict)]
     contents = [each.get("content") for each in said if isinstance(each, dict)]
-    return any(_is_thought(each) for content in contents if isinstance(content, list) for each in content)
+    return any(_is_thought(part) for content in contents for part in parts_of(content))
 
 
 def with_thoughts_as_parts(body: Json) -> Json:
@@ -293,7 +294,7 @@ def _with_thought(message: Json) -> Json:
     if not isinstance(thoughts, str) or not thoughts or message.get("role") != "assistant":
         return message
     thought = {"type": THINKING, THINKING: [{"type": "text", "text": thoughts}]}
-    said = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+    said = as_parts(content) if content else []
     return {name: value for name, value in message.items() if name != THOUGHTS} | {"content": [thought, *said]}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gateway.core.formats.compaction_items import CompactionMark, CompactionSealer, as_message, is_compacted
+from gateway.core.types.content_parts import parts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES
 
 Json = dict[str, Any]
@@ -31,9 +32,9 @@ def find_block(body: Mapping[str, Any]) -> FoundCompaction | None:
     messages: list[Any] = given if isinstance(given, list) else []
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
-        content = message.get("content") if isinstance(message, dict) else None
-        if not isinstance(content, list) or message.get("role") != "assistant":
+        if not isinstance(message, dict) or message.get("role") != "assistant":
             continue
+        content = parts_of(message.get("content"))
         for at in range(len(content) - 1, -1, -1):
             block = content[at]
             if (

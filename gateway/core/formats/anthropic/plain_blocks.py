@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.core.formats.anthropic.serializer import blocks_in
 from gateway.core.formats.hosted import is_silent, told_blocks, with_told
+from gateway.core.types.content_parts import as_parts
 from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS
 
 Message = dict[str, Any]
@@ -51,7 +52,8 @@ def with_shown_apart(messages: Iterable[Message]) -> Iterator[Message]:
         if shown and message.get("role") != "tool":
             others, shown = shown, []
             if message.get("role") == "user":
-                message = {**message, "content": [*others, *_as_parts(message.get("content"))]}
+                content = message.get("content")
+                message = {**message, "content": [*others, *(as_parts(content) if content else ())]}
             else:
                 yield {"role": "user", "content": others}
         content = message.get("content")
@@ -116,9 +118,3 @@ def _said(part: dict[str, Any]) -> dict[str, Any]:
 
 def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
-
-
-def _as_parts(content: Any) -> list[Any]:
-    if isinstance(content, list):
-        return content
-    return [_text(content)] if isinstance(content, str) and content else []

@@ -7,6 +7,7 @@ from gateway.core import jsons
 from gateway.core.formats.anthropic.compacting import with_iterations
 from gateway.core.formats.anthropic.edits import applied
 from gateway.core.formats.anthropic.message_completion import arguments_of
+from gateway.core.types.content_parts import dicts_of
 from gateway.core.types.items import ANTHROPIC_BLOCKS
 from gateway.core.types.usage import cache_tokens
 
@@ -142,9 +143,7 @@ def reasoning_of(said: Json) -> str:
 
 def text_of(content: Any) -> str:
     """The text of a content."""
-    if isinstance(content, list):
-        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
-    return content if isinstance(content, str) else ""
+    return content if isinstance(content, str) else "".join(str(part.get("text") or "") for part in dicts_of(content))
 
 
 def canonical_calls(choice: Json) -> Json:
