@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from gateway.api.fields import invalid, keeps_metadata_rules
+from gateway.core.names import has_nul
 
 METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 MAX_PAGE = 100
@@ -34,6 +35,15 @@ def check_named(query: Query, *names: str) -> None:
     for name in names:
         if query.get(name) == "":
             raise invalid(name, "must not be empty")
+
+
+def refuse_nul(name: str, *values: str | None) -> None:
+    """
+    Raises:
+        InvalidRequest: a value of this parameter holds a NUL.
+    """
+    if has_nul(*values):
+        raise invalid(name, "must not hold a NUL")
 
 
 def limit_of(query: Query) -> int:

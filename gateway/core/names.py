@@ -21,6 +21,11 @@ ANOTHER_PROVIDERS = ("anthropic-", "x-amz-", "x-goog-", "x-ms-", "cf-access-")
 NO_SECRETS = frozenset({"idempotency-key", "x-idempotency-key", "sec-websocket-key", "surrogate-key", "x-cache-key"})
 
 
+def has_nul(*names: str | None) -> bool:
+    """Tells whether one of these names holds a NUL: PostgreSQL takes none, so that nothing stored has such a name."""
+    return any(name is not None and "\x00" in name for name in names)
+
+
 def nearest(name: str, known: Iterable[str], most: int = MAX_NEAREST) -> list[str]:
     """The known names that are most like this one, the likest first. Case and outer white space do not count."""
     folded: dict[str, str] = {}

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from gateway.core.clock import days_before, fewest_days
 from gateway.core.errors import StorageReadOnly
 from gateway.core.ids import content_digest
+from gateway.core.names import has_nul
 from gateway.core.ports import CacheBackend, Clock
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.artifacts import LARGE, Artifact
@@ -282,13 +283,11 @@ class ConversationStore:
 
     async def find_completion(self, tenant: str, completion_id: str) -> StoredCompletion | None:
         """A tenant's completion by `chatcmpl-…` or `req_…` (guarantee §6); None if there is none."""
-        if "\x00" in completion_id:  # PostgreSQL takes no NUL, and nothing has such an id
-            return None
         return await self._transactions.run(lambda connection: read_completion(connection, tenant, completion_id))
 
     async def list_completions(self, tenant: str, query: CompletionQuery) -> CompletionPage | None:
         """A page of a tenant's completions (guarantee §6); None if `query.after` is none of the tenant's."""
-        if "\x00" in f"{query.conversation_id}{query.model}{query.agent}{query.after}":
+        if has_nul(query.conversation_id, query.model, query.agent, query.after):
             return CompletionPage((), has_more=False) if query.after is None else None
         return await self._transactions.run(lambda connection: read_page(connection, tenant, query))
 
@@ -296,8 +295,6 @@ class ConversationStore:
         self, tenant: str, completion_id: str, metadata: dict[str, str]
     ) -> StoredCompletion | None:
         """A tenant's stored completion with this metadata in place of what it had; None if there is none."""
-        if "\x00" in completion_id:
-            return None
         return await self._transactions.run(
             lambda connection: write_metadata(connection, tenant, completion_id, metadata), write=True
         )
@@ -305,8 +302,6 @@ class ConversationStore:
     async def delete_completion(self, tenant: str, completion_id: str, by: AuditActor | None = None) -> bool:
         """Deletes a tenant's stored completion; its bill stays, and the conversation. False if there is none. `by` is
         who does it, as the trail tells it."""
-        if "\x00" in completion_id:
-            return False
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> bool:
@@ -325,8 +320,6 @@ class ConversationStore:
     ) -> list[tuple[str, dict[str, Any]]] | None:
         """The messages that a tenant's stored completion answers, with their ids, or (`said` False) the system messages
         in force alone; None if there is no such one."""
-        if "\x00" in completion_id:
-            return None
         return await self._transactions.run(lambda connection: read_input(connection, tenant, completion_id, said=said))
 
     async def said_anywhere(self, tenant: str, message_ids: Sequence[str]) -> dict[str, ConversationMessage]:
@@ -345,7 +338,7 @@ class ConversationStore:
         """Deletes a conversation with all that was said in it; its anonymous bill stays (guarantee §5, §6). A turn that
         is under way is not stored. Returns False if the tenant has no such conversation. `by` is who does it, as the
         trail tells it."""
-        if "\x00" in conversation_id:
+        if has_nul(conversation_id):
             return False
         now = self._clock.now()
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from gateway.core.config.auth_settings import KeyFields
 from gateway.core.errors import StorageUnavailable
 from gateway.core.ids import new_id
+from gateway.core.names import has_nul
 from gateway.core.ports import Clock
 from gateway.core.types.keys import KEY_PREFIX, KeyPage, StoredKey, policy_of
 from gateway.storage.database.engine import DatabaseTransactions
@@ -115,14 +116,14 @@ class KeyStore:
 
     async def by_ids(self, key_ids: Sequence[str]) -> dict[str, StoredKey]:
         """The keys of these ids, as far as they were made here."""
-        wanted = [each for each in key_ids if "\x00" not in each]
+        wanted = [each for each in key_ids if not has_nul(each)]
         query = sa.select(api_keys).where(api_keys.c.id.in_(wanted))
         rows = await self._transactions.run(lambda connection: connection.execute(query).all())
         return {row.id: _key(row) for row in rows}
 
     async def page(self, query: KeyQuery) -> KeyPage | None:
         """A page of a list, the latest in front; None if `query.after` is no key."""
-        if "\x00" in f"{query.tenant}{query.owner}{query.after}":
+        if has_nul(query.tenant, query.owner, query.after):
             return KeyPage((), has_more=False) if query.after is None else None
         return await self._transactions.run(lambda connection: _page(connection, query))
 
@@ -200,7 +201,7 @@ class KeyStore:
         return await self._write(key_id, work)
 
     async def _write(self, key_id: str, work: Callable[[sa.Connection], T | None]) -> T | None:
-        return None if "\x00" in key_id else await self._transactions.run(work, write=True)
+        return None if has_nul(key_id) else await self._transactions.run(work, write=True)
 
 
 def count_keys(connection: sa.Connection, now: datetime) -> int:

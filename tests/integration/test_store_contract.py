@@ -236,6 +236,9 @@ async def test_an_id_that_no_client_was_given_is_simply_unknown(
 ) -> None:
     assert not await store.has_conversation(tenant, odd)
     assert await store.find_completion(tenant, odd) is None
+    assert await store.update_completion(tenant, odd, {"a": "b"}) is None
+    assert await store.completion_input(tenant, odd) is None
+    assert not await store.delete_completion(tenant, odd)
     assert await listed(store, tenant, odd) == []
     assert await store.find_conversation(tenant, ConversationRef(odd), max_bytes=None) is None
     assert await store.find_conversation(tenant, ConversationRef(session=odd), max_bytes=None) is None

@@ -21,6 +21,7 @@ from gateway.api.statistics import StatisticsEndpoint
 from gateway.context.manager import ContextManager
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ConversationNotFound, Unauthorized
+from gateway.core.names import has_nul
 from gateway.core.tasks import offload_if
 from gateway.core.types.conversation import INLINE_MESSAGES, ConversationMessage, ConversationRef, StoredConversation
 from gateway.core.types.entities import MemoryEntity, ThingQuery
@@ -108,7 +109,7 @@ class ClassicConversations:
         if call.tenant == ANONYMOUS:
             raise Unauthorized("An API key is required to list the conversations that are about a workflow.")
         name = call.path["spec_id"]
-        if "\x00" in name:  # PostgreSQL takes no NUL, and nothing has such an id
+        if has_nul(name):
             return {"spec_id": name, "conversations": [], "has_more": False}
         query = ThingQuery(limit_of(call.query), None, newest_first(call.query, "desc"))
         page = await self._stored.things.conversations(call.tenant, WORKFLOW, name, query)

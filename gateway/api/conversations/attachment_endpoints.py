@@ -7,6 +7,7 @@ from gateway.api.auth import KeyAuthenticator
 from gateway.api.fields import invalid
 from gateway.api.pagination import Query, check_named, limit_of, listed, newest_first
 from gateway.core.errors import NotFound
+from gateway.core.names import has_nul
 from gateway.core.types.large import LargeIndex
 from gateway.core.types.records import WHOLE_TEXT, AttachmentRecord, ItemQuery, TextPart
 from gateway.storage.conversations.conversation_records import ConversationRecords
@@ -86,6 +87,6 @@ def _name(call: ApiCall) -> str:
 
 
 def _check_name(name: str, param: str) -> str:
-    if "\x00" in name:  # PostgreSQL takes no NUL, and nothing has such an id
+    if has_nul(name):
         raise NotFound("No such attachment.", param=param, code="attachment_not_found")
     return name

@@ -6,6 +6,7 @@ from typing import Any
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.pagination import check_named
+from gateway.core.names import has_nul
 from gateway.core.types.artifacts import ProcessingStrategy
 from gateway.core.types.records import WindowRecord
 from gateway.storage.conversations.conversation_records import ConversationRecords
@@ -30,8 +31,8 @@ class ConversationContext:
         check_named(call.query, "model")
         conversation_id = call.conversation_id
         model = call.query.get("model")
-        if model is not None and "\x00" in model:  # PostgreSQL takes no NUL, and no request named such a model
-            model = ""
+        if has_nul(model):
+            model = ""  # which no request named either
         found = await self._records.window(call.tenant, conversation_id, model)
         return {"object": "conversation.context", "conversation_id": conversation_id, **as_context(found)}
 

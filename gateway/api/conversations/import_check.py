@@ -12,6 +12,7 @@ from gateway.api.request.remembered_entities import ThingAction, ThingId, ThingN
 from gateway.core import jsons
 from gateway.core.errors import InvalidRequest
 from gateway.core.ids import new_id
+from gateway.core.names import has_nul
 from gateway.core.types.agents import cut_team_task
 from gateway.core.types.chain import message_digest
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
@@ -38,7 +39,7 @@ MANY_DIGITS = re.compile(rb"\d{4}\.\d{9}")
 
 
 def _without_nul(text: str) -> str:
-    if "\x00" in text:
+    if has_nul(text):
         raise ValueError("not hold a NUL character")
     return text
 

@@ -10,6 +10,7 @@ from gateway.api.pagination import check_named, limit_of, listed, newest_first
 from gateway.api.request.remembered_entities import as_memory, things_in
 from gateway.api.request.validation import CONVERSATION_ID
 from gateway.core.errors import MemoryNotFound, Unauthorized
+from gateway.core.names import has_nul
 from gateway.core.types.entities import MemoryEntity, ThingQuery
 from gateway.pipeline.features.entity_memory import ranked, search_of
 from gateway.storage.entities.entity_store import EntityStore
@@ -99,7 +100,7 @@ class MemoryEndpoints:
         if call.tenant == ANONYMOUS:  # the ids of conversations are all that keeps those callers apart
             raise Unauthorized("An API key is required to list the conversations that are about a thing.")
         kind, thing_id = call.path["type"], call.path["thing_id"]
-        if "\x00" in kind + thing_id:  # PostgreSQL takes no NUL, and nothing has such a name
+        if has_nul(kind, thing_id):
             return listed([], has_more=False)
         query = _page_of(call)
         if query.after is not None and not CONVERSATION_ID.match(query.after):
@@ -111,15 +112,15 @@ class MemoryEndpoints:
 def _page_of(call: ApiCall, place: str | None = None) -> ThingQuery:
     check_named(call.query, "after", "type")
     after, kind = call.query.get("after"), call.query.get("type")
-    if after is not None and "\x00" in after:
+    if has_nul(after):
         raise MemoryNotFound("No such memory.", param="after")
-    if kind is not None and "\x00" in kind:  # PostgreSQL takes no NUL, and nothing has such a type
+    if has_nul(kind):
         raise invalid("type", "must be a type of things")
     return ThingQuery(limit_of(call.query), after, newest_first(call.query, "desc"), place, kind)
 
 
 def _name(call: ApiCall) -> str:
     name = call.path["memory_id"]
-    if "\x00" in name:  # PostgreSQL takes no NUL, and nothing has such an id
+    if has_nul(name):
         raise MemoryNotFound("No such memory.", param="memory_id")
     return name

@@ -10,7 +10,7 @@ from multipart import MultipartError, MultipartSegment, PushMultipartParser, par
 
 from gateway.api.auth import UNKNOWN, KeyAuthenticator
 from gateway.api.fields import invalid, missing
-from gateway.api.pagination import Query, check_named, listed, newest_first, parameters
+from gateway.api.pagination import Query, check_named, listed, newest_first, parameters, refuse_nul
 from gateway.api.server.fast_router import App, ClientDisconnected, Receive, Scope, Send, send_json
 from gateway.api.server.receiving import check_encoding, header
 from gateway.core.errors import (
@@ -330,8 +330,7 @@ def _query(query: Query) -> FileQuery:
     if not (limit.isascii() and limit.isdigit() and len(limit) <= 5 and 1 <= int(limit) <= MAX_PAGE):
         raise invalid("limit", f"must be a whole number from 1 to {MAX_PAGE}")
     for name in ("after", "purpose"):
-        if "\x00" in query.get(name, ""):
-            raise invalid(name, "must not hold a NUL")
+        refuse_nul(name, query.get(name))
     return FileQuery(int(limit), query.get("after"), newest_first(query, "desc"), query.get("purpose"))
 
 

@@ -15,6 +15,7 @@ from gateway.context.assembly.block import BLOCK_TAG, ITEM_TAG, NO_MARKS, as_dat
 from gateway.core.errors import ConversationNotFound, NotFound, Unauthorized
 from gateway.core.fair_queue import SharedRoom
 from gateway.core.ids import content_digest
+from gateway.core.names import has_nul
 from gateway.core.types.entities import DISCUSSED, MAX_NAME_CHARS, MemoryEntity, ThingNote, is_line
 from gateway.core.types.past_texts import ArtifactExtract, FoundConversation, FoundPast, PastExcerpt
 from gateway.pipeline.features.entity_memory import noted
@@ -196,7 +197,7 @@ class McpTools:
             raise invalid("conversation_id", "is required without an API key")
         if given.question is not None and given.offset:
             raise invalid("offset", "is for readings without a question")
-        if "\x00" in name or (place is not None and not CONVERSATION_ID.match(place)):
+        if has_nul(name) or (place is not None and not CONVERSATION_ID.match(place)):
             where = f" in {place}" if place is not None else ""  # in the words of one that is only unknown
             raise NotFound(f"No artifact {name}{where}.", param="artifact_id")
         found = await self._past.artifact(asker.tenant, name, place, given.question, given.offset)

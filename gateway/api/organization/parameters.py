@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 from urllib.parse import parse_qs
 
 from gateway.api.fields import invalid, missing
+from gateway.api.pagination import refuse_nul
 
 # Buckets of time and pages of them (guarantee §13.4): they begin with whole days, hours or minutes, UTC; the first is
 # cut at `start_time` and the last at `end_time`.
@@ -199,8 +200,7 @@ def _many(given: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
     values = tuple(dict.fromkeys(given.get(name, ())))
     if "" in values:
         raise invalid(name, "must not name an empty text")
-    if any("\x00" in value for value in values):
-        raise invalid(name, "must not hold a NUL")
+    refuse_nul(name, *values)
     if len(values) > MAX_NAMED:
         raise invalid(name, f"may name {MAX_NAMED} at most")
     return values

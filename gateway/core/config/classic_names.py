@@ -12,6 +12,7 @@ from typing import Any
 from gateway.core.config.config_file import ConfigurationError, section
 from gateway.core.config.litellm_advice import Group
 from gateway.core.config.litellm_names import SettingFate
+from gateway.core.names import has_nul
 
 Place = tuple[str, str]
 Read = Callable[[str], Any]
@@ -79,7 +80,7 @@ def _summaries(text: str) -> str | None:
 
 
 def _file_in(folder: str) -> str:
-    if "?" in folder or "\x00" in folder:
+    if "?" in folder or has_nul(folder):
         raise ValueError("must be a folder without '?' in its name")
     return f"sqlite:///{folder.rstrip('/') or '/'}/{DATABASE_FILE}"
 

@@ -20,6 +20,7 @@ from gateway.core.errors import (
 from gateway.core.fair_queue import SharedRoom
 from gateway.core.ids import FILE, new_id
 from gateway.core.instrumentation.logs import get_logger
+from gateway.core.names import has_nul
 from gateway.core.ports import Clock
 from gateway.core.ports.documents import ContentStore, FileStore
 from gateway.core.types.audit_log import AuditActor
@@ -358,7 +359,7 @@ def _check(room: int | None, size: int) -> None:
 
 
 def _checked(file_id: str) -> str:
-    if "\x00" in file_id:  # PostgreSQL takes no NUL, and nothing has such an id
+    if has_nul(file_id):
         raise FileNotFound("No such File object.", param="file_id")
     return file_id
 

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from gateway.core import jsons
 from gateway.core.errors import ReplayNotFound, ReplayRunning
+from gateway.core.names import has_nul
 from gateway.core.ports import Clock
 from gateway.core.types.replays import ReplayChanges, ReplayRun
 from gateway.storage import rows
@@ -82,7 +83,7 @@ class ReplayStore:
             where = (TABLE.c.id == replay_id, TABLE.c.conversation_id == conversation_id)
             return connection.execute(sa.select(TABLE).where(*where)).first()
 
-        row = await self._transactions.run(work) if "\x00" not in replay_id else None
+        row = await self._transactions.run(work) if not has_nul(replay_id) else None
         return _replay(row) if row is not None else None
 
     async def take(self, replay: ReplayRun) -> ReplayRun:

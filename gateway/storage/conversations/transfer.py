@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from gateway.core import jsons
 from gateway.core.jsons import Fragment
+from gateway.core.names import has_nul
 from gateway.core.ports import Clock
 from gateway.core.types.audit_log import AuditActor
 from gateway.core.types.omitted_records import UNLISTED, MessageRecord, said_by
@@ -57,7 +58,7 @@ class ConversationTransfer:
         Args:
             tenant: whose conversation it must be; None: anybody's.
         """
-        if "\x00" in conversation_id:  # PostgreSQL takes no NUL, and nothing has such an id
+        if has_nul(conversation_id):
             return None
         found = await self._transactions.run(lambda connection: _read(connection, tenant, conversation_id))
         return None if found is None else _document(found)

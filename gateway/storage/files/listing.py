@@ -4,6 +4,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
+from gateway.core.names import has_nul
 from gateway.core.types.files import FileRecord, HeldFile
 from gateway.storage.database import schema
 from gateway.storage.database.file_tables import file_contents, files
@@ -41,7 +42,7 @@ def find_held(connection: sa.Connection, tenant: str | None, file_id: str, now: 
     query = query.where(FILE.id == file_id)
     if tenant is not None:
         query = query.where(FILE.tenant == tenant)
-    row = None if "\x00" in file_id else connection.execute(query if now is None else query.where(living(now))).first()
+    row = None if has_nul(file_id) else connection.execute(query if now is None else query.where(living(now))).first()
     if row is None:
         raise no_such_file(file_id)
     record = as_record(row)

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from gateway.core import jsons
 from gateway.core.ids import completion_of
+from gateway.core.names import has_nul
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chain import ChainKey, chain_digests
 from gateway.core.types.conversation import (
@@ -281,7 +282,7 @@ def answer_of(connection: sa.Connection, tenant: str, ref: ConversationRef) -> A
     where there is one: the first answer of a tenant's stored completion, or a message by its id. None where there is
     none, or it was deleted."""
     name = ref.behind if ref.behind is not None else ref.at or ""
-    if "\x00" in name:
+    if has_nul(name):
         return None
     kept, messages, owners = schema.completions, schema.messages, schema.conversations
     columns = (*CHAIN_COLUMNS, messages.c.conversation_id, kept.c.body.label("completion"))
@@ -317,7 +318,7 @@ def _as_of_branch(found: StoredConversation, branch: BranchPoint) -> StoredConve
 
 def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:
     """The row of a tenant's conversation by id or session, with the chain digests of its head, or None."""
-    if "\x00" in f"{ref.conversation_id}{ref.session}":  # PostgreSQL takes no NUL, and nothing has such a name
+    if has_nul(ref.conversation_id, ref.session):
         return None
     table = schema.conversations
     joined = table.outerjoin(schema.messages, schema.messages.c.id == table.c.head_id)

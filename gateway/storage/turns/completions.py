@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from gateway.core import jsons
 from gateway.core.ids import completion_of
+from gateway.core.names import has_nul
 from gateway.core.types.items import BOUND, instruction_items
 from gateway.core.types.turn import ASKED, CITED, CompletionPage, CompletionQuery, LedgerEntry, StoredCompletion
 from gateway.storage import rows
@@ -121,6 +122,8 @@ def _stored(connection: sa.Connection, tenant: str, completion_id: str) -> str |
 
 def _is(tenant: str, completion_id: str) -> Condition:
     table = schema.ledger.c
+    if has_nul(completion_id):
+        return sa.false()
     if completion_id.startswith("req_"):
         return sa.and_(table.tenant == tenant, table.request_id == completion_id)
     return sa.and_(table.tenant == tenant, table.completion_id == completion_of(completion_id))

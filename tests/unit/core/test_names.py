@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.core.names import near_miss
+from gateway.core.names import has_nul, near_miss
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,17 @@ from gateway.core.names import near_miss
 )
 def test_s1_13_what_was_meant(name: str, meant: str | None) -> None:
     assert near_miss(name) == meant
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ((), False),
+        ((None, ""), False),
+        (("conv_1", "session"), False),
+        (("\x00",), True),
+        ((None, "a", "b\x00c"), True),
+    ],
+)
+def test_a_nul_is_found_in_whichever_name_holds_it(names: tuple[str | None, ...], expected: bool) -> None:
+    assert has_nul(*names) is expected
