@@ -82,7 +82,14 @@ def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     """Tokens of a prompt that were read from a provider's cache, and that were written to it."""
-    read, written = (next(filter(None, told(usage, names)), 0) for names in (READ, WRITTEN))
+    read = written = 0
+    for holder in (*(usage.get(name) for name in PARTS[:2]), usage):
+        for name in holder if isinstance(holder, dict) else ():
+            plain = _plain(name)
+            if not read and plain in READ:
+                read = figure(holder, name)
+            elif not written and plain in WRITTEN:
+                written = figure(holder, name)
     return read, written
 
 
