@@ -1,5 +1,5 @@
 """Stores on a database of the module's own, migrated once; tests keep apart by tenants of their own. Gateways and their
-providers are in memory."""
+providers are in memory where whole APIs and contexts are looked at."""
 
 import itertools
 from collections.abc import AsyncIterator, Callable
@@ -49,8 +49,10 @@ async def other_store(module_storage_url: str, store: ConversationStore) -> Asyn
 
 
 @pytest.fixture(scope="module")
-def kinds() -> Kinds:
-    """In memory: no process, no socket."""
+def kinds(kinds: Kinds, request: pytest.FixtureRequest) -> Kinds:
+    """In memory below `apis` and `context`: no process, no socket. What makes parts of its own has real providers."""
+    if request.path.parent.name not in ("apis", "context"):
+        return kinds
     from tests.support.gateway_here import GatewayHere, UpstreamHere, answer_in_memory
 
     answer_in_memory()

@@ -74,7 +74,7 @@ async def test_s10_4_in_its_own_words(house: InProcess, upstream: MockUpstream) 
 
 
 async def test_s10_4_an_upstream_without_it_gets_a_chat(house: InProcess, upstream: MockUpstream) -> None:
-    """It is asked once; items that no chat knows stay behind."""
+    """It is asked once; items that no chat knows stay behind, and a hosted search is told in words."""
     sent = {"role": "assistant", "content": "x", "reasoning_items": [thought("", "s")], "phase": "final_answer"}
     for number in range(2):
         silent = {"role": "assistant", "content": None, "output_items": [web_search("x")]}
@@ -83,7 +83,8 @@ async def test_s10_4_an_upstream_without_it_gets_a_chat(house: InProcess, upstre
         assert answer["choices"][0]["message"]["content"] == f"echo: b{number}"
     assert paths(upstream) == ["responses", "chat/completions", "chat/completions"]
     answers = [message for message in upstream.last.body["messages"] if message["role"] == "assistant"]
-    assert answers == [{"role": "assistant", "content": text} for text in ("x", "")]
+    assert [each["content"].splitlines()[0] for each in answers] == ["x", "[web_search]"]
+    assert all(each.keys() == {"role", "content"} for each in answers)
     assert "max_tool_calls" not in upstream.last.body
 
 
