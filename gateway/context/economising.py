@@ -17,7 +17,7 @@ from gateway.core.types.tool_steps import calls_of, text_of
 from gateway.core.types.window import ArtifactRendering, PackedWindow
 
 MESSAGE_TOKENS = 4
-log = get_logger("gateway.context.economy")
+log = get_logger("gateway.context.economising")
 
 
 def economised(proposal: WindowProposal, final: FinalFit) -> tuple[WindowProposal, FinalFit]:

@@ -50,7 +50,7 @@ COSTS, USED = b"costs\0", b"used\0"
 """Before the path under which the sums of a branch are kept, beside its frame, as they change with each answer; and
 before that of a conversation's first message, under which is kept when it was used last, on whichever branch."""
 MEMORY = {"role": "user", "content": ""}
-log = get_logger("gateway.pipeline.frames")
+log = get_logger("gateway.pipeline.unstored_frames")
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,15 @@ def test_the_places_of_the_architecture_exist() -> None:
     assert not [name for name in named if not (ROOT / name).exists() and not (ROOT / "gateway" / name).exists()]
 
 
+def test_each_package_says_what_to_read_first_and_it_exists() -> None:
+    for face in sorted((ROOT / "gateway").glob("*/__init__.py")):
+        page = ast.get_docstring(ast.parse(face.read_text())) or ""
+        assert "Read first:" in page, face
+        assert "Never" in page or "never" in page, face
+        named = re.findall(r"`([a-z_/]+\.py)`", page)
+        assert not [name for name in named if not any((at / name).exists() for at in (face.parent, ROOT / "gateway"))]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_python_of_a_page_is_python(page: Path) -> None:
     for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
