@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from gateway.core.config.auth_settings import USER
 from gateway.core.config.identity_settings import LABEL, MAX_NAME, NAME, IssuerSettings, JwtSettings, Role
@@ -224,6 +225,10 @@ class Issuer:
         wanted = ("https://",) if self.settings.issuer.startswith("https://") else ("https://", "http://")
         if not isinstance(url, str) or not url.startswith(wanted):
             raise IdentityProviderUnavailable(f"The identity provider tells no {name} that could be used.")
+        try:
+            urlsplit(url)
+        except ValueError:
+            raise IdentityProviderUnavailable(f"The identity provider tells no {name} that is an address.") from None
         return url
 
 
@@ -262,17 +267,22 @@ def policy_of_claims(settings: IssuerSettings, claims: Mapping[str, Any], secret
     user = claim_of(claims, names.user)
     if not isinstance(user, str) or not 0 < len(user) <= MAX_USER:
         raise Forbidden(f"This login names no user: it has no claim {names.user}.")
+    if names.user == "email" and claims.get("email_verified") in (False, "false"):
+        raise Forbidden("This login's address is not verified.")
     name = claim_of(claims, names.name)
     models: tuple[str, ...] = ()
     if names.models is not None:
         models = _texts(claim_of(claims, names.models))
         if not models:
             raise Forbidden(f"This login may ask no model: its claim {names.models} names none.")
+    project = _name(claims, names.project, "project")
+    if names.project is not None and project is None:
+        raise Forbidden(f"This login names no project: it has no claim {names.project}.")
     return KeyPolicy(
         key_id=None if secret is None else subject_id(secret, settings.issuer, str(claims["sub"])),
         tenant=tenant,
-        name=name if isinstance(name, str) and len(name) <= MAX_NAME and re.match(LABEL, name) else None,
-        project=_name(claims, names.project, "project"),
+        name=name if isinstance(name, str) and len(name) <= MAX_NAME and re.fullmatch(LABEL, name) else None,
+        project=project,
         roles=_roles(settings, claims),
         models=models,
         expires_at=_time(claims["exp"], settings.leeway),

@@ -232,8 +232,10 @@ def _metered_anew(metadata: dict[str, Any], billed: Decimal | None) -> dict[str,
     """The `economics` of a bill with what is billed now."""
     known = meter_of(metadata)
     direct = usd_of(known.get("direct_cost"))
-    if direct is None or billed is None:
+    if direct is None:
         return {}
+    if billed is None:
+        return {"economics": {name: each for name, each in known.items() if name not in ("billed_cost", "net_saving")}}
     return {"economics": {**known, "billed_cost": f"{billed:f}", "net_saving": f"{direct - billed:f}"}}
 
 

@@ -97,7 +97,7 @@ def _meter(
             note or EconomyNote(options.economy),
             history.costs if history is not None else None,
             model=prepared.request.model,
-            usage=usages[0] if usages else {},
+            usage=next((call.usage for call in calls if call.purpose == "primary"), {}),
             prices=prepared.facts.prices,
             primary=_without_rounds(calls),
             billed=billed,
@@ -114,7 +114,9 @@ def _meter(
     if options.held_out is not None and not options.dry_run:
         told["holdout"] = options.held_out
     is_planned = any(call.purpose not in OF_MODELS for call in calls)
-    says_something = is_planned or note is not None or context.left_out is not None or options.held_out is not None
+    has_rounds = sum(call.purpose == "primary" for call in calls) > 1
+    is_asked_for = note is not None or options.held_out is not None
+    says_something = has_rounds or is_planned or is_asked_for or context.left_out is not None
     return told if says_something else None, costs
 
 

@@ -1,5 +1,6 @@
 """What identity providers tell, by the gateway's own HTTP client (adapter of `ports.IdentityDocuments`)."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -41,7 +42,8 @@ class HttpIdentityDocuments:
         headers = {"accept": "application/json", "accept-encoding": "identity", **headers}
         body = bytearray()
         try:
-            async with self._client.stream(method, url, headers=headers, timeout=SECONDS, **more) as answer:
+            asked = self._client.stream(method, url, headers=headers, timeout=SECONDS, **more)
+            async with asyncio.timeout(SECONDS), asked as answer:
                 async for piece in answer.aiter_bytes():
                     body += piece
                     if len(body) > MAX_BYTES:

@@ -53,7 +53,7 @@ class MemoryEndpoints:
 
     async def _list_all(self, call: ApiCall) -> dict[str, Any]:
         check_named(call.query, "user")
-        user = call.query.get("user")
+        user = _own(call, call.query.get("user"))
         if call.tenant == ANONYMOUS and user is None:  # all callers without a key are one tenant
             raise invalid("user", "is required without an API key")
         place = await self._memory.place_of(call.tenant, user) if user is not None else None
@@ -77,7 +77,7 @@ class MemoryEndpoints:
     async def _note(self, call: ApiCall) -> dict[str, Any]:
         place = call.conversation_id
         notes, user = things_in(await call.body(*THING_FIELDS, "remember", "scope", "user"))
-        made = await self._memory.note(call.tenant, place, notes, user, self._days)
+        made = await self._memory.note(call.tenant, place, notes, _own(call, user), self._days)
         return listed([as_memory(each) for each in made], has_more=False)
 
     async def _find_here(self, call: ApiCall) -> dict[str, Any]:
@@ -124,3 +124,8 @@ def _name(call: ApiCall) -> str:
     if has_nul(name):
         raise MemoryNotFound("No such memory.", param="memory_id")
     return name
+
+
+def _own(call: ApiCall, named: str | None) -> str | None:
+    """The user that a request names: whose token says who it is of names nobody else (guarantee §12.17)."""
+    return named and (call.received.caller.user or named)

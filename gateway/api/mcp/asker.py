@@ -10,10 +10,11 @@ ASKER = "gateway.mcp.asker"
 
 @dataclass(frozen=True, slots=True)
 class McpCaller:
-    """Whose request it is. `local`: it comes from this machine."""
+    """Whose request it is. `local`: it comes from this machine; `user`: who it is of, where its token says so."""
 
     tenant: str
     local: bool
+    user: str | None = None
 
     @property
     def is_one(self) -> bool:

@@ -69,7 +69,7 @@ class McpEndpoint:
             raise Forbidden("A page of another site may not ask: server.cors_origins does not name its origin.")
         got = await received(scope, receive, self._auth, min(MAX_BYTES, self._settings.server.max_body_bytes))
         server = await self._made()
-        own = {**scope, ASKER: McpCaller(got.caller.tenant, self._is_near(scope))}
+        own = {**scope, ASKER: McpCaller(got.caller.tenant, self._is_near(scope), got.caller.user)}
         own["headers"] = [pair for pair in scope["headers"] if pair[0] != b"origin"]  # it was checked above
         await server.handle(own, _again(got.raw, receive), send)
 

@@ -204,7 +204,7 @@ class McpTools:
         return McpResult(extract_as_text(found), extract_as_object(found))
 
     async def _remember(self, asker: McpCaller, given: RememberArguments) -> McpResult:
-        place, user = given.conversation_id, given.user
+        place, user = given.conversation_id, given.user and (asker.user or given.user)
         if place is None and user is None:
             raise missing("conversation_id or user")
         if place is not None and not CONVERSATION_ID.match(place):

@@ -188,6 +188,8 @@ def _check_call(call: Any, where: str) -> None:
     if not isinstance(call, dict) or not isinstance(call.get("id"), str):
         raise invalid(f"{where}.id", "must be a string")
     function = call.get("function")
+    if not isinstance(call.get("custom"), dict | None):
+        raise invalid(f"{where}.custom", "must be an object")
     if function is None:
         return  # custom tools carry `custom` instead
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):

@@ -121,6 +121,9 @@ class UiLogins:
             await self._refused(AuditActor(UNKNOWN_ACTOR), address, "unknown key")
             return await self._form(page, to, failed=True)
         actor = AuditActor(holder.key_id, holder.name)
+        if holder.is_signed:
+            await self._refused(actor, address, "a token is no key")
+            return await self._form(page, to, failed=True)
         if not holder.roles & LOOKS:
             await self._refused(actor, address, "no role")
             raise Forbidden("This key may use models, and not look: it has no role 'viewer' or 'admin'.")

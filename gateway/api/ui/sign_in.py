@@ -5,6 +5,7 @@ are keyed digests of it and of a number of this login. So any replica can end wh
 leaves the gateway but for the provider, and a state counts in the browser alone in which it was made.
 """
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -29,6 +30,8 @@ MAX_CARRIED_CHARS = 3000
 """Of a cookie, of which browsers take some 4096 bytes."""
 ERROR_CODE = re.compile(r"[a-z_]{1,64}")
 OK, REFUSED = 200, 400
+MAX_EXCHANGES = 16
+"""Codes that one process shows the provider at once: who has begun a login may send any number of them."""
 NOT_BEGUN = "This login was not begun in this browser, or too long ago. Begin it again."
 
 
@@ -60,6 +63,7 @@ class SignIn:
         self._documents = documents
         self._store = store
         self._clock = clock
+        self._exchanges = asyncio.Semaphore(MAX_EXCHANGES)
         told = settings.model_dump_json(exclude={"client_secret", "label"})
         self._mark = hashlib.sha256(told.encode()).hexdigest()[:16]
 
@@ -189,7 +193,8 @@ class SignIn:
             else:
                 form["client_secret"] = settings.client_secret.get_secret_value()
         url = self._issuer.address(metadata.get("token_endpoint"), "token_endpoint")
-        status, answer = await self._documents.post(url, form, basic)
+        async with self._exchanges:
+            status, answer = await self._documents.post(url, form, basic)
         if status >= REFUSED:
             raise Forbidden(f"The identity provider refused this login{_why(answer.get('error'))}.")
         if status != OK or not isinstance(answer.get("id_token"), str):

@@ -65,7 +65,8 @@ def metered(
         sent = 0 if is_cold or known is None else known.prompt_tokens - known.left_tokens
         if rewritten and left is not None:
             sent = min(sent, round(scale * left.unchanged))
-        added = rounded(EXACT.subtract(rates.prompt(prompt + tokens, whole), rates.prompt(prompt, sent)))
+        own = _rates(usage, prices, prompt) or rates
+        added = rounded(EXACT.subtract(rates.prompt(prompt + tokens, whole), own.prompt(prompt, sent)))
     direct = max(ZERO, primary + added)
     told_of: dict[str, Any] = {
         "mode": note.mode,
@@ -93,10 +94,11 @@ def metered(
 def _rates(usage: Mapping[str, Any], prices: Mapping[str, Decimal], prompt_tokens: int) -> CacheRates | None:
     """The rates by which the upstream charges, as far as it tells: one that names no cached tokens charges the usual
     price for all, and one that names none that it took in charges that for them. None if no price is known."""
-    full = TokenRates(prices, prompt_tokens, None).find("input_cost_per_token")
+    tier = usage.get("service_tier")
+    full = TokenRates(prices, prompt_tokens, tier).find("input_cost_per_token")
     if full is None:
         return None
-    found = cache_rates(prices, prompt_tokens, for_an_hour=bool(written_for_an_hour(usage)))
+    found = cache_rates(prices, prompt_tokens, for_an_hour=bool(written_for_an_hour(usage)), service_tier=tier)
     if found is None or not told(usage, READ):
         return CacheRates(full, full)
     return found if told(usage, WRITTEN) else CacheRates(found.read, full)

@@ -39,15 +39,18 @@ class CacheRates:
         return EXACT.add(EXACT.multiply(self.read, known), EXACT.multiply(self.write, tokens - known))
 
 
-def cache_rates(prices: Mapping[str, Decimal], prompt_tokens: int, *, for_an_hour: bool = False) -> CacheRates | None:
+def cache_rates(
+    prices: Mapping[str, Decimal], prompt_tokens: int, *, for_an_hour: bool = False, service_tier: Any = None
+) -> CacheRates | None:
     """The rates of a model; None where a price is unknown, or where cached input is no cheaper.
 
     Args:
         prices: USD per token by LiteLLM's names.
         prompt_tokens: of the prompt, which decides the context tier.
         for_an_hour: what is written is kept for an hour.
+        service_tier: by which the call is charged, as its answer says.
     """
-    rates = TokenRates(prices, prompt_tokens, None)
+    rates = TokenRates(prices, prompt_tokens, service_tier)
     full, read = rates.find("input_cost_per_token"), rates.find(READ)
     if full is None or read is None or read >= full:
         return None

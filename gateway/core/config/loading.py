@@ -97,7 +97,7 @@ def _of_package(reference: str, scheme: str, where: str) -> str:
     try:
         found = load_plugin(known[scheme])(reference)
     except Exception as fault:  # noqa: BLE001 - code of others may fail in any way
-        raise _Unreadable(f"{scheme}:// failed: {type(fault).__name__}: {fault}") from None
+        raise _Unreadable(f"{scheme}:// failed: {type(fault).__name__}") from None
     if not isinstance(found, str) or not found:
         raise _Unreadable(f"{scheme}:// gave no text")
     return found

@@ -21,7 +21,7 @@ UNREAD = frozenset(
 )
 """Fields in which no model reads anything: ids, what is sealed, how it was set."""
 ACTION = "action: "
-PICTURE = "(a picture)"
+PICTURE, FILE = "(a picture)", "(a file)"
 
 
 def told_items(message: Mapping[str, Any]) -> str:
@@ -73,6 +73,9 @@ def _lines(name: str, value: Any) -> Iterator[str]:
     if name in UNREAD or value is None or value == "":
         return
     if isinstance(value, dict):
+        if value.get("type") == "base64":
+            yield f"{name}: {FILE}"
+            return
         if name == "action" and isinstance(value.get("type"), str):
             yield f"{ACTION}{value['type']}"
         for key, each in value.items():

@@ -15,8 +15,10 @@ NUMBERED = ("annotations", "reasoning_items", "output_items", ITEM_ORDER)
 class StreamRecord:
     """What has been delivered so far: choices, usage, finish reasons and upstream's own fields."""
 
-    def __init__(self, choices: int) -> None:
+    def __init__(self, choices: int, most: int = MAX_ANSWER_CHARS) -> None:
+        """`choices`: how many were asked for; `most`: characters that they may have together."""
         self._expected = choices
+        self._most = most
         self._messages: dict[int, _Message] = {}
         self._finish: dict[int, Any] = {}
         self._unfinished: set[int] = set()
@@ -52,8 +54,8 @@ class StreamRecord:
             logprobs = choice.get("logprobs")
             if isinstance(logprobs, dict):
                 _merge_lists(self._logprobs.setdefault(index, {}), logprobs)
-        if self._chars > MAX_ANSWER_CHARS:
-            raise UpstreamInvalidResponse(f"The upstream's answer exceeds {MAX_ANSWER_CHARS} characters.")
+        if self._chars > self._most:
+            raise UpstreamInvalidResponse(f"The upstream's answer exceeds {self._most} characters.")
 
     @property
     def begun_are_finished(self) -> bool:

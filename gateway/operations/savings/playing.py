@@ -502,7 +502,7 @@ def replayed(settings: Settings, model: str) -> Settings:
         entry = ModelEntry(model_name=model, litellm_params=LitellmParams(model=model))
     params = entry.litellm_params.model_copy(update={"api_key": None, "api_base": "http://127.0.0.1:9/v1"})
     entry = entry.model_copy(update={"model_name": model, "litellm_params": params, "unset": ()})
-    update = {"planning": "never", "embedding_model": None, "memory": "extracts"}
+    update = {"planning": "never", "embedding_model": None, "memory": "extracts", "economy_holdout": 0.0}
     context = settings.context.model_copy(update=update)
     storage = StorageSettings(url="sqlite:///:memory:")
     own = {"model_list": [entry], "context": context, "conversation": settings.conversation, "storage": storage}

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from http.cookiejar import DefaultCookiePolicy
 
 import httpx
 
@@ -20,7 +21,9 @@ LENGTH = b"content-length"
 def new_client(pool: ConnectionPool) -> httpx.AsyncClient:
     """A client for all upstreams: no redirects, nothing of the environment, no cookies kept between callers."""
     headers = {"user-agent": "context-gateway"}
-    return httpx.AsyncClient(transport=PooledTransport(pool), trust_env=False, headers=headers)
+    client = httpx.AsyncClient(transport=PooledTransport(pool), trust_env=False, headers=headers)
+    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+    return client
 
 
 async def get(client: httpx.AsyncClient, deployment: ModelDeployment, path: str, seconds: float) -> httpx.Response:

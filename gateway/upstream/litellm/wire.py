@@ -18,7 +18,7 @@ from gateway.core.errors import (
     UpstreamUnreachable,
 )
 from gateway.core.formats.anthropic.event_mending import EventMender, sound_message
-from gateway.core.formats.anthropic.message_chunks import events_of, message_of
+from gateway.core.formats.anthropic.message_chunks import MessageChunks, events_of
 from gateway.core.formats.anthropic.message_completion import fault_status, is_message
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.http.connection_faults import TOO_LONG, translated
@@ -189,10 +189,15 @@ class _MendedMessage(_WatchedBody):
             async for each in self._events():
                 yield _written([each])
         else:
-            events = [event async for event in self._events() if isinstance(event, dict)]
-            if not events or events[-1].get("type") != "message_stop":
+            made = MessageChunks(created=0)
+            async for found in self._events():
+                if isinstance(found, dict):
+                    made.of(found)
+                if made.ended:
+                    break
+            if not made.ended:
                 raise UpstreamInterrupted(CLOSED)
-            yield jsons.dumps(sound_message(message_of(events)))
+            yield jsons.dumps(sound_message(made.message()))
 
     async def _events(self) -> AsyncIterator[dict[str, Any] | bytes]:
         """The events of a stream, mended; as they came, where they are none."""

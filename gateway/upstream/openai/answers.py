@@ -12,7 +12,7 @@ from gateway.core.errors import (
     UpstreamInvalidResponse,
     UpstreamTimeout,
 )
-from gateway.core.formats.stream_record import StreamRecord
+from gateway.core.formats.stream_record import MAX_ANSWER_CHARS, StreamRecord
 from gateway.core.types.chat import SIGNS, ModelDeployment
 from gateway.upstream.http.compression import InflatedBody, Replayed, decompressed
 from gateway.upstream.http.connection import END, UpstreamConnection
@@ -176,15 +176,18 @@ class HttpChunkStream:
         Raises: as `begin` and `batches`.
         """
         await self.begin()
-        record, ends = StreamRecord(1), dict[int, dict[str, Any]]()
+        most = min(MAX_ANSWER_CHARS, self._deployment.max_answer_bytes)
+        record, ends = StreamRecord(1, most), dict[int, dict[str, Any]]()
         try:
             async for batch in self.batches():
                 for chunk in batch:
                     record.add(chunk)
                     finished = [choice for choice in chunk.get("choices") or () if choice.get("finish_reason")]
                     ends |= {c["index"]: {k: v for k, v in c.items() if k not in DELIVERED} for c in finished}
-        except (UpstreamInterrupted, UpstreamTimeout):
-            if not record.begun_are_finished:
+        except UpstreamError as fault:
+            if not (record.begun_are_finished and isinstance(fault, UpstreamInterrupted | UpstreamTimeout)):
+                fault.may_be_charged = True
+                fault.usage = fault.usage or record.usage
                 raise
         if not (self.done or record.begun_are_finished):
             raise UpstreamInterrupted(CLOSED)

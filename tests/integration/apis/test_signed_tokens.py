@@ -114,6 +114,20 @@ def test_s12_17_a_token_says_whose_its_requests_are_in_each_api(
         assert client.get("/gateway/keys").status_code == 403
 
 
+def test_s12_17_a_tokens_user_notes_and_reads_of_nobody_else(gated: GatewayProcess, provider: OidcProvider) -> None:
+    """Whatever `user` a request for the memory names."""
+    conversation = ask(gated, provider.token(**STAFF)).json()["conversation"]["id"]
+    bob = provider.token(**{**STAFF, "email": "bob@acme.example", "sub": "bob"})
+    with http(gated, bob) as client:
+        noted = {"remember": [{"type": "fact", "name": "Basel"}], "scope": "user", "user": "ann@acme.example"}
+        made = client.post(f"/conversations/{conversation}/memory", json=noted)
+        assert made.status_code == 200, made.text
+        found = client.get("/memory", params={"user": "ann@acme.example", "query": "Basel"})
+        assert [each["name"] for each in found.json()["data"]] == ["Basel"]
+    with http(gated, provider.token(**STAFF)) as client:
+        assert client.get("/memory", params={"user": "bob@acme.example", "query": "Basel"}).json()["data"] == []
+
+
 def test_s12_17_relayed_calls_have_the_operators_key_and_the_tokens_user(
     gated: GatewayProcess, provider: OidcProvider, upstream: MockUpstream
 ) -> None:
@@ -287,6 +301,8 @@ def test_s12_17_what_a_claim_does_not_say_is_never_everything(gated: GatewayProc
         ({"realm_access": {"roles": ["admin"]}}, "role"),
         ({"realm_access": None}, "role"),
         ({"email": None}, "email"),
+        ({"email_verified": False}, "verified"),
+        ({"team": None}, "project"),
     ]
     for changed, why in without:
         error = refused(ask(gated, provider.token(**{**STAFF, **changed})), 403)

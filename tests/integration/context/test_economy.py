@@ -23,7 +23,8 @@ TOOL: Json = {"type": "function", "function": {"name": "read", "parameters": {"t
 
 class Agent:
     """A coding agent that sends everything again; `said` is all of it. `prompt`: tokens that its upstream reports, in
-    the place of some more at each step; `cached`: how many of them it reads from its cache."""
+    the place of some more at each step; `cached`: how many of them it reads from its cache, told
+    by two names with `both_names`."""
 
     def __init__(self, gateway: GatewayProcess, upstream: MockUpstream, edge: Edge, name: str) -> None:
         self._at, self._upstream, self._edge = gateway.base_url, upstream, edge
@@ -34,6 +35,7 @@ class Agent:
         self.tools = [TOOL]
         self.prompt: int | None = None
         self.cached: int | None = None
+        self.both_names = False
 
     def steps(self, count: int, **context: Any) -> None:
         """So many steps, each of which reads a file."""
@@ -42,7 +44,9 @@ class Agent:
             path = json.dumps({"path": f"src/part{number}.py"}, separators=(",", ":"))
             call = {"id": f"call_{number}", "type": "function", "function": {"name": "read", "arguments": path}}
             answer = {"role": "assistant", "content": None, "tool_calls": [call]}
-            details = {} if self.cached is None else {"prompt_tokens_details": {"cached_tokens": self.cached}}
+            details: Json = {} if self.cached is None else {"prompt_tokens_details": {"cached_tokens": self.cached}}
+            if self.both_names:
+                details |= {"cache_read_input_tokens": self.cached}
             self._upstream.reply(message=answer, usage=usage_of(self.prompt or 1000 + 300 * number, 10, **details))
             body = {"model": "gpt-4o", "messages": self.said, "tools": self.tools, "context": context}
             asked, at = said_by(self._edge, common(body)), f"{self._at}/{PATHS[self._edge]}"
@@ -155,6 +159,11 @@ def test_s6_11_where_a_prompt_cache_broke_is_told(gateway: GatewayProcess, upstr
     agent.tools = [{**TOOL, "function": {**TOOL["function"], "description": "Reads."}}]
     assert (step(0) or {})["broke_at"] == "tools"
     assert step(8960) is None
+    agent.both_names = True
+    assert step(9000) is None
+    found = step(4000)
+    assert (found or {}).get("cached_tokens") == 4000  # told by two names, it is read once
+    agent.both_names = False
     gateway.restart()
     assert (step(0) or {})["broke_at"] == "provider"
     agent.said[6] = {**agent.said[6], "content": "No such file."}

@@ -55,6 +55,7 @@ class OddGateway:
     def __init__(self, gateway: GatewayProcess, upstream: MockUpstream) -> None:
         self.upstream = upstream
         self.odd: Reply | None = None
+        self._root = gateway.url
         self._http = httpx.Client(
             base_url=gateway.base_url, headers={"authorization": "Bearer sk-test"}, trust_env=False, timeout=30
         )
@@ -72,6 +73,12 @@ class OddGateway:
         """Of the last turn."""
         turns = self._http.get(f"/conversations/{conversation}/turns").json()["data"]
         return str(turns[-1]["status"])
+
+    def spent(self) -> Decimal:
+        """USD of all bills, as the metrics tell."""
+        told = httpx.get(f"{self._root}/metrics", trust_env=False).text
+        lines = [line for line in told.splitlines() if line.startswith("gateway_cost_usd_total")]
+        return sum((Decimal(line.rpartition(" ")[2]) for line in lines), Decimal(0))
 
     def close(self) -> None:
         self._http.close()
@@ -143,6 +150,19 @@ def _meant(odd: Odd, *, wrapped: bool) -> list[tuple[str, Any]]:
         return {"arguments": json.dumps(given)} if wrapped and not isinstance(given, dict) else given
 
     return [(name, told(given)) for name, given in odd.calls]
+
+
+def test_s1_9_a_failure_amid_a_stream_that_nobody_asked_for_is_charged(odd_gateway: OddGateway) -> None:
+    """What the upstream reported before it is on the bill."""
+    said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "half"}}]}
+    told = {"id": "c", "choices": [], "usage": {"prompt_tokens": 700, "completion_tokens": 5, "total_tokens": 705}}
+    failed = {"error": {"message": "broke", "code": "server_error"}}
+    events = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in (said, told, failed))
+    odd_gateway.odd = Reply(raw_sse=events)
+    before = odd_gateway.spent()
+    answer = odd_gateway.ask(CLIENTS["chat"], {"model": "chat", "messages": [{"role": "user", "content": "odd"}]})
+    assert answer.status_code >= 500, answer.text
+    assert odd_gateway.spent() - before == 700 * Decimal("1e-06") + 5 * Decimal("2e-06")
 
 
 def _check_failure(gateway: OddGateway, odd: Odd, heard: Heard, *, begun: bool) -> None:

@@ -224,6 +224,6 @@ class _StreamedBlock:
 
 def _parsed(text: str) -> Any:
     try:
-        return jsons.loads_exact(text.encode("utf-8", "surrogatepass"))
+        return jsons.with_whole_characters(jsons.loads_answer(text.encode("utf-8", "surrogatepass")))
     except jsons.JSONDecodeError:  # the answer was cut off
         return {}

@@ -11,7 +11,7 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import offload_if
 from gateway.core.types.economy import BranchCosts, SentPrompt
-from gateway.core.types.usage import READ, WRITTEN, figure, told
+from gateway.core.types.usage import READ, WRITTEN, cache_tokens, figure, told
 from gateway.pipeline.hooks import RequestFeature
 from gateway.pipeline.stages import PreparedRequest, SettledRequest
 
@@ -20,6 +20,8 @@ MAX_KEPT = 4096
 """Conversations whose latest prompt this process knows, whatever branch it was of."""
 LARGE_BYTES = 2**20
 """The digests of a larger body are made in a thread."""
+BYTES_PER_TOKEN = 4
+"""Of a prompt that is longer than its request, as its conversation goes on by its id."""
 
 
 class CacheBreaks:
@@ -40,7 +42,8 @@ class CacheBreaks:
         if costs is None or not reads or settled.attempted.outcome.status == "failed":
             return settled
         try:
-            is_large = prepared.request.size >= LARGE_BYTES
+            tokens = prepared.context.fitted.tokens if prepared.context is not None else 0
+            is_large = max(prepared.request.size, BYTES_PER_TOKEN * tokens) >= LARGE_BYTES
             sent = await offload_if(is_large, _sent, prepared, usage)
             before = self._before(prepared)
             if prepared.conversation_id is not None:
@@ -49,10 +52,11 @@ class CacheBreaks:
             log.fault("cache_break_not_told", fault, request_id=prepared.request.request_id)
             return settled
         settled = replace(settled, costs=replace(costs, sent=sent))
-        if before is None or not fell_short(before[1].kept, sum(reads)):
+        cached, _ = cache_tokens(usage)
+        if before is None or not fell_short(before[1].kept, cached) or _ends_early(before[1], sent):
             return settled
         at = broke_at(before[1], sent, is_same_model=before[0] == prepared.request.model)
-        cache = {"broke_at": at, "promised_tokens": before[1].kept, "cached_tokens": sum(reads)}
+        cache = {"broke_at": at, "promised_tokens": before[1].kept, "cached_tokens": cached}
         metadata = {**settled.metadata, "cache": cache}
         return replace(settled, metadata=metadata, document=jsons.dumps(metadata))
 
@@ -67,6 +71,14 @@ class CacheBreaks:
         return of_branch.model, of_branch.sent
 
 
+def _ends_early(before: SentPrompt, sent: SentPrompt) -> bool:
+    """Whether a prompt is the beginning of the one before, as where an answer is asked for again: nothing broke."""
+    if sent.count >= before.count or before.tools != sent.tools:
+        return False
+    digest = sent.digest_after(sent.count)
+    return digest is not None and before.digest_after(sent.count) == digest
+
+
 def _sent(prepared: PreparedRequest, usage: Mapping[str, Any]) -> SentPrompt:
     """What a request forwarded, and how much of it its provider has now."""
     request = prepared.request
@@ -74,6 +86,6 @@ def _sent(prepared: PreparedRequest, usage: Mapping[str, Any]) -> SentPrompt:
     tools = native or request.forward.get("tools") or request.forward.get("functions") or ()
     sent = sent_prompt(prepared.wire.deployment.route, tools, prepared.messages)
     written, prompt = told(usage, WRITTEN), figure(usage, "prompt_tokens")
-    kept = sum(told(usage, READ)) + sum(written) if written else prompt if prompt >= MIN_CACHED_TOKENS else 0
+    kept = sum(cache_tokens(usage)) if written else prompt if prompt >= MIN_CACHED_TOKENS else 0
     lifetime = cache_lifetime(request, prepared.facts.prices).total_seconds()
     return replace(sent, at=int(request.arrived_at.timestamp()), lifetime=int(lifetime), kept=kept)

@@ -47,9 +47,10 @@ def is_held_out(name: bytes, share: float) -> bool:
 
 def _named(prepared: PreparedRequest) -> bytes:
     """A conversation's id; of one that is not stored, its tenant's with the digest of how it begins."""
-    history, request = prepared.history, prepared.request
-    if history is not None and history.conversation_id is not None:
+    history, asked = prepared.history, prepared.asked
+    if (named := asked.conversation.conversation_id) is not None:
+        return named.encode()
+    if history is not None and history.conversation_id is not None and not history.unrecognised:
         return history.conversation_id.encode()
-    messages = request.messages if history is None else [message.body for message in history.messages]
-    said = [message for message in messages if message["role"] not in INSTRUCTION_ROLES][:1]
-    return request.caller.tenant.encode() + b"\0" + b"".join(digest.path for digest in chain_digests(said))
+    said = [message for message in asked.messages if message["role"] not in INSTRUCTION_ROLES][:1]
+    return asked.caller.tenant.encode() + b"\0" + b"".join(digest.path for digest in chain_digests(said))

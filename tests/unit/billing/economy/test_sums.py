@@ -137,3 +137,16 @@ def test_what_another_version_stored_is_nothing(text: str) -> None:
 def test_rates_of_a_prompt_cache(gone: tuple[str, ...], hour: bool, rates: CacheRates | None) -> None:
     prices = {name: price for name, price in PRICES.items() if name not in gone}
     assert cache_rates(prices, 1000, for_an_hour=hour) == rates
+
+
+def test_the_tier_of_a_service_and_of_a_long_prompt_is_the_calls_own() -> None:
+    """What is left out is priced as the call was, and the prompt that was sent as it was billed."""
+    flex = {f"{name}_flex": price / 2 for name, price in PRICES.items()}
+    usage = {**CACHED, "service_tier": "flex"}
+    economics, _ = measured(usage, prices={**PRICES, **flex})
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1") + 30_000 * READ / 2
+    above = {f"{name}_above_200k_tokens": 2 * price for name, price in PRICES.items()}
+    cold = {"prompt_tokens": 100_000, "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 100_000}}
+    left = LeftOutTokens(200_000, 0, 0)
+    economics, _ = measured(cold, EconomyNote("auto"), prices={**PRICES, **above}, before=None, left=left)
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1") + 300_000 * 2 * WRITE - 100_000 * WRITE

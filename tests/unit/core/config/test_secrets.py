@@ -120,7 +120,7 @@ def test_s12_19_a_path_that_is_not_from_the_root_says_so(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("reference", "why"),
     [
-        ("vault://kv/broken", "PermissionError: sealed"),
+        ("vault://kv/broken", "PermissionError"),
         ("vault://kv/none", "gave no text"),
         ("safe://x", "there is: vault"),
     ],

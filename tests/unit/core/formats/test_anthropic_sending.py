@@ -241,3 +241,24 @@ def test_s10_9_strange_events(value: Any) -> None:
     chunks = MessageChunks(NOW)
     for kind in ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta"):
         chunks.of({"type": kind, "index": 0, "message": value, "content_block": value, "delta": value, "usage": value})
+
+
+def test_s1_9_streamed_arguments_that_are_no_json_are_read_leniently() -> None:
+    """NaN, a line end as it is and half a character: the call keeps all else, as where it came whole."""
+    chunks = MessageChunks(NOW)
+    begun = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}
+    pieces = ('{"a": NaN, "b": "one\ntwo', '", "c": "\\ud83d"}')
+    events: list[Json] = [
+        {"type": "message_start", "message": {"id": "msg_1", "model": "m", "role": "assistant", "content": []}},
+        {"type": "content_block_start", "index": 0, "content_block": begun},
+        *(
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": piece}}
+            for piece in pieces
+        ),
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 3}},
+        {"type": "message_stop"},
+    ]
+    for event in events:
+        chunks.of(event)
+    assert chunks.message()["content"][0]["input"] == {"a": None, "b": "one\ntwo", "c": "\ufffd"}

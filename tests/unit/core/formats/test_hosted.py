@@ -71,6 +71,17 @@ ITEMS: dict[str, tuple[Json, list[str]]] = {
         },
         ["image_url: (a picture)"],
     ),
+    "bytes": (
+        {
+            "type": "mcp_call",
+            "id": "mcp_2",
+            "server_label": "wiki",
+            "name": "page",
+            "arguments": "{}",
+            "output": {"source": {"type": "base64", "media_type": "application/pdf", "data": PICTURE}},
+        },
+        ["source: (a file)"],
+    ),
     "tools": ({"type": "mcp_list_tools", "id": "l_1", "server_label": "wiki", "tools": [{"name": "ask"}]}, []),
     "nothing": ({"type": "web_search_call", "id": "ws_3", "status": "completed", "action": {"type": "search"}}, []),
     "sealed": ({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": SEALED}, []),
