@@ -24,6 +24,10 @@ class NextRun:
 Job = Callable[[], Awaitable[NextRun | None]]
 
 
+CHANCE = random.Random()
+"""Its own: who seeds the process's numbers gets them undisturbed."""
+
+
 class Scheduler:
     """Runs jobs, each in a task of its own. A job that fails costs its turn alone. A kind of fault is logged once, and
     again only after the job has worked meanwhile.
@@ -34,7 +38,7 @@ class Scheduler:
     """
 
     def __init__(
-        self, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep, chance: Callable[[], float] = random.random
+        self, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep, chance: Callable[[], float] = CHANCE.random
     ) -> None:
         self._sleep, self._chance = sleep, chance
         self._tasks: list[asyncio.Task[None]] = []

@@ -414,13 +414,13 @@ def _answer(http: Any) -> None:
     over_network, async_over_network = http.HTTPTransport.handle_request, http.AsyncHTTPTransport.handle_async_request
 
     def handle_request(self: Any, request: Any) -> Any:
-        gateway = HERE.get(request.url.port or 0)
+        gateway = HERE.get(request.url.port or 80)
         if gateway is None:
             return over_network(self, request)
         return gateway.exchange(request, request.read(), http).response()
 
     async def handle_async_request(self: Any, request: Any) -> Any:
-        gateway = HERE.get(request.url.port or 0)
+        gateway = HERE.get(request.url.port or 80)
         if gateway is None:
             return await async_over_network(self, request)
         exchange = gateway.exchange(request, await request.aread(), http)

@@ -83,7 +83,7 @@ class ReadingFiles:
             if not self._waiting:
                 self._looks = False
                 left = await self._rows.unread()
-                random.shuffle(left)  # other processes that start now look, too
+                random.Random().shuffle(left)  # other processes that start now look, too
                 for named in left:
                     self._waiting.add(*named)
                 continue

@@ -53,7 +53,7 @@ async def read_body(
 
     Args:
         max_bytes: at most; by default as many as the deployment's answers may have.
-        within: seconds for all of it, where it is no answer.
+        within: seconds for all of it, where it is no answer, or none that was asked for.
 
     Raises:
         UpstreamInvalidResponse: it exceeds `max_bytes`, or its encoding is unknown.
@@ -65,12 +65,18 @@ async def read_body(
         return await read_all(source, deployment.first_byte_timeout, most, within)
 
 
+def whole_within(deployment: ModelDeployment) -> float:
+    """Seconds for all of an answer that comes whole where a stream was asked for: its client may hear signs of life for
+    so long."""
+    return deployment.first_byte_timeout + deployment.idle_timeout
+
+
 async def read_all(
     source: Source, patience: float, most: int, within: float | None = None, begun: bytes = b""
 ) -> bytes:
     """What is left of a body behind `begun`; see `read_body`."""
     clock = asyncio.get_running_loop().time
-    due: float | None = None if begun else clock() + (patience if within is None else within)
+    due: float | None = None if begun and within is None else clock() + (patience if within is None else within)
     pieces, size = [begun], len(begun)
     while (piece := await source.read(patience if due is None else max(due - clock(), 0))) is not END:
         if due is not None and clock() >= due:
@@ -254,8 +260,8 @@ class HttpChunkStream:
                         said = piece.lstrip(BLANKS)
                         self._is_stream = bool(said)
                         if said.startswith(b"{"):
-                            seconds, most = self._deployment.idle_timeout, self._deployment.max_answer_bytes
-                            self.take_whole(await read_all(self._source, seconds, most, begun=said))
+                            seconds, most = whole_within(self._deployment), self._deployment.max_answer_bytes
+                            self.take_whole(await read_all(self._source, seconds, most, seconds, said))
                             continue
                     if chunks := self._chunks(piece):
                         yield chunks

@@ -13,7 +13,14 @@ from gateway.upstream.http.client import address, answering, request_head
 from gateway.upstream.http.connection import UpstreamConnection
 from gateway.upstream.http.connection_faults import ConnectionOrigin, translated
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.openai.answers import BLANKS, HttpChunkStream, header, read_body, relayable_headers
+from gateway.upstream.openai.answers import (
+    BLANKS,
+    HttpChunkStream,
+    header,
+    read_body,
+    relayable_headers,
+    whole_within,
+)
 from gateway.upstream.openai.mending import thinks_in_parts, whole_mended, with_thoughts_as_parts
 from gateway.upstream.openai.provider_faults import MAX_ERROR_BYTES, refusal, relayed_headers
 from gateway.upstream.openai.sse import BYTE_ORDER_MARK
@@ -129,7 +136,7 @@ class HttpUpstream:
         try:
             stream = reader(connection, deployment, body)
             if (kind := _kind(connection)) in NO_STREAM:
-                seconds = None if kind == JSON else deployment.idle_timeout
+                seconds = whole_within(deployment) if kind == JSON else deployment.idle_timeout
                 stream.take_whole(await read_body(connection, deployment, within=seconds))
             await stream.begin()
             try:

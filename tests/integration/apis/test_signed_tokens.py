@@ -119,7 +119,11 @@ def test_s12_17_a_tokens_user_notes_and_reads_of_nobody_else(gated: GatewayProce
     conversation = ask(gated, provider.token(**STAFF)).json()["conversation"]["id"]
     bob = provider.token(**{**STAFF, "email": "bob@acme.example", "sub": "bob"})
     with http(gated, bob) as client:
-        noted = {"remember": [{"type": "fact", "id": "basel", "name": "Basel"}], "scope": "user", "user": "ann@acme.example"}
+        noted = {
+            "remember": [{"type": "fact", "id": "basel", "name": "Basel"}],
+            "scope": "user",
+            "user": "ann@acme.example",
+        }
         made = client.post(f"/conversations/{conversation}/memory", json=noted)
         assert made.status_code == 200, made.text
         found = client.get("/memory", params={"user": "ann@acme.example", "query": "Basel"})

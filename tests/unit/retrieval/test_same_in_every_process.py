@@ -7,19 +7,20 @@ import pytest
 
 SCORES = """
 import random
-from gateway.core.types.relevance import Query, Source
-from gateway.retrieval.corpus import Corpus, index_texts
+from gateway.core.types.relevance import RelevanceQuery, SearchedSource
+from gateway.retrieval.corpus import SourceCorpus, index_texts
 from gateway.retrieval.rank import rankings
-from gateway.retrieval.terms import Lexicon
+from gateway.retrieval.terms import TermLexicon
 
 rng = random.Random(7)
 words = [f"{a}{b}" for a in ("har", "lam", "kee", "tid") for b in ("bour", "ps", "per", "es", "ORD-")]
 for case in range(40):
     text = "\\n\\n".join(" ".join(rng.choices(words, k=9)) + f" Ada-{rng.randint(1, 9)}" for _ in range(30))
     question = " ".join(rng.choices(words, k=6)) + f" of Ada-{rng.randint(1, 9)} and Ada-3, then Keeper?"
-    sources, lexicon = [Source(text, "artifact", label="read_file berths"), Source(text[::2], "turn")], Lexicon()
-    corpus = Corpus(sources, index_texts([source.content for source in sources], lexicon), lexicon)
-    print([score.hex() for each in rankings(Query(question), corpus) for score in each.scores.tolist()])
+    artifact = SearchedSource(text, "artifact", label="read_file berths")
+    sources, lexicon = [artifact, SearchedSource(text[::2], "turn")], TermLexicon()
+    corpus = SourceCorpus(sources, index_texts([source.content for source in sources], lexicon), lexicon)
+    print([score.hex() for each in rankings(RelevanceQuery(question), corpus) for score in each.scores.tolist()])
 """
 
 
