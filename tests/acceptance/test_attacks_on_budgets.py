@@ -4,21 +4,15 @@ in which it asks, by leaving, and by the clock. A budget that is used up is used
 
 import json
 
-import httpx
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json
+from tests.support.attacked_budgets import ALONE, BUDGET, CHAT, DRY, LEAVING, NARROW, SPENT, ask, is_refused
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
 from tests.support.sockets import RawClient, post
-
-SAID = {"messages": [user("hi")], "max_tokens": 9}
-CHAT: Json = {"model": "small", **SAID}
-SPENT, NARROW, LEAVING, DRY = "gw-key-spent", "gw-key-narrow", "gw-key-leaving", "gw-key-dry"
-ALONE = "gw-key-alone"
-BUDGET = [{"usd": "0.0001", "period": "total"}]
 
 
 @pytest.fixture(scope="module")
@@ -56,17 +50,6 @@ def module_metered(module_start_gateway: GatewayFactory, module_upstream: MockUp
 def metered(module_metered: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
     """A gateway whose keys have budgets of less than a request, each for a test of its own."""
     return module_metered
-
-
-def ask(
-    gateway: GatewayProcess, key: str, path: str = "chat/completions", body: Json = CHAT, **headers: str
-) -> httpx.Response:
-    with http(gateway, key) as client:
-        return client.post(f"/{path}", json=body, headers=headers)
-
-
-def is_refused(answer: httpx.Response, code: str = "budget_exceeded") -> bool:
-    return (answer.status_code, answer.json()["error"].get("code")) == (429, code)
 
 
 def test_s12_3_who_leaves_early_has_spent_all_the_same(metered: GatewayProcess, upstream: MockUpstream) -> None:

@@ -1,56 +1,17 @@
 """What relayed calls cost stands on the ledger, and nothing of them changes for that (guarantee §13.8)."""
 
-import csv
-import io
 from decimal import Decimal
-from typing import Any
 
-import httpx
-
-from tests.support.answers import Json, http
-from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.metered_relay import audited, billed, post
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import PostgresProcess
 from tests.support.process import wait_until
 from tests.support.relayed import (
-    bill,
     total,
 )
 from tests.support.sockets import connect
-
-
-def post(gateway: GatewayProcess, path: str, body: Json, **headers: str) -> httpx.Response:
-    with http(gateway) as client:
-        return client.post(path, json=body, headers=headers)
-
-
-def billed(gateway: GatewayProcess, answer: httpx.Response) -> Json:
-    """The bill of an answer, which says that it is relayed."""
-    assert answer.headers["x-gateway-managed"] == "false"
-    found = bill(gateway, answer.headers["x-request-id"])
-    metadata = found["response_metadata"]
-    assert (metadata["managed"], metadata["context_utilization"], found["choices"]) == (False, None, [])
-    return found
-
-
-def form(gateway: GatewayProcess, path: str, files_first: bool, **fields: str) -> httpx.Response:
-    """A multipart form with a file of 300 KB."""
-    recording = {"file": ("a.wav", b"RIFF" + bytes(300_000), "audio/wav")}
-    parts: list[Any] = [(name, (None, value)) for name, value in fields.items()]
-    with http(gateway) as client:
-        every = [*recording.items(), *parts] if files_first else [*parts, *recording.items()]
-        return client.post(path, files=every)
-
-
-def audited(gateway: GatewayProcess, *options: str) -> list[Json]:
-    """The ledger as `gateway audit` tells it; all of it balances."""
-    done = gateway_command(
-        "audit", "--config", str(gateway.config_path), "--csv", *options, directory=gateway.directory
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return list(csv.DictReader(io.StringIO(done.stdout, newline="")))
 
 
 def test_s13_8_a_request_that_never_came_whole_has_no_bill(

@@ -2,9 +2,7 @@
 
 import base64
 import contextlib
-import csv
 import gzip
-import io
 import json
 import zlib
 from decimal import Decimal
@@ -17,6 +15,7 @@ from tests.support.answers import Json, http
 from tests.support.command import gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.metered_relay import audited, billed, form, post
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
 from tests.support.relayed import (
@@ -62,20 +61,6 @@ def module_metered(module_start_gateway: GatewayFactory, module_upstream: MockUp
 @pytest.fixture
 def metered(module_metered: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
     return module_metered
-
-
-def post(gateway: GatewayProcess, path: str, body: Json, **headers: str) -> httpx.Response:
-    with http(gateway) as client:
-        return client.post(path, json=body, headers=headers)
-
-
-def billed(gateway: GatewayProcess, answer: httpx.Response) -> Json:
-    """The bill of an answer, which says that it is relayed."""
-    assert answer.headers["x-gateway-managed"] == "false"
-    found = bill(gateway, answer.headers["x-request-id"])
-    metadata = found["response_metadata"]
-    assert (metadata["managed"], metadata["context_utilization"], found["choices"]) == (False, None, [])
-    return found
 
 
 Case = tuple[str, Json, Any, Decimal | None, tuple[int, int], bool]
@@ -224,15 +209,6 @@ def test_s13_8_each_api_by_its_own_usage(
     assert found["status"] == "complete"
 
 
-def form(gateway: GatewayProcess, path: str, files_first: bool, **fields: str) -> httpx.Response:
-    """A multipart form with a file of 300 KB."""
-    recording = {"file": ("a.wav", b"RIFF" + bytes(300_000), "audio/wav")}
-    parts: list[Any] = [(name, (None, value)) for name, value in fields.items()]
-    with http(gateway) as client:
-        every = [*recording.items(), *parts] if files_first else [*parts, *recording.items()]
-        return client.post(path, files=every)
-
-
 @pytest.mark.parametrize("files_first", [False, True])
 def test_s13_8_recordings_by_tokens_or_by_seconds(
     metered: GatewayProcess, own_key_gateway: GatewayProcess, upstream: MockUpstream, files_first: bool
@@ -363,15 +339,6 @@ def test_s13_8_a_client_that_leaves(metered: GatewayProcess, upstream: MockUpstr
     status, written = ("partial", "4") if begun else ("failed", "0")
     assert (row["status"], row["prompt_tokens"], row["estimated"]) == (status, "2", "true")
     assert row["completion_tokens"] == written
-
-
-def audited(gateway: GatewayProcess, *options: str) -> list[Json]:
-    """The ledger as `gateway audit` tells it; all of it balances."""
-    done = gateway_command(
-        "audit", "--config", str(gateway.config_path), "--csv", *options, directory=gateway.directory
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return list(csv.DictReader(io.StringIO(done.stdout, newline="")))
 
 
 def left_rows(gateway: GatewayProcess) -> list[Json]:
