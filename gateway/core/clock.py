@@ -44,6 +44,18 @@ def parse_when(option: str, text: str | None, now: datetime) -> datetime | None:
         raise ValueError(f"{option}: {text!r} is no time; say {example}") from None
 
 
+def parse_period(since: str | None, until: str | None, now: datetime) -> tuple[datetime | None, datetime | None]:
+    """The options `--since` and `--until` of a command, as `parse_when` reads each.
+
+    Raises:
+        ValueError: one of them is no time, or the first is not before the second.
+    """
+    begins, ends = parse_when("--since", since, now), parse_when("--until", until, now)
+    if begins is not None and ends is not None and begins >= ends:
+        raise ValueError("--since must be before --until")
+    return begins, ends
+
+
 def fewest_days(*days: float | None) -> float | None:
     """The fewest of those that are said; None where none is."""
     return min((each for each in days if each is not None), default=None)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, TextIO
 
 from gateway.billing.ledger_verification import GROUPS, AuditTotals, LedgerAudit, figures
-from gateway.core.clock import parse_when
+from gateway.core.clock import parse_period
 from gateway.core.config.settings import Settings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.ports import Clock
@@ -130,9 +130,7 @@ def audit(settings: Settings, options: argparse.Namespace, clock: Clock, out: Te
         ValueError: `--since` or `--until` is no time, or `--since` is not before `--until`; `--by` names no group.
     """
     now = clock.now()
-    since, until = parse_when("--since", options.since, now), parse_when("--until", options.until, now)
-    if since is not None and until is not None and since >= until:
-        raise ValueError("--since must be before --until")
+    since, until = parse_period(options.since, options.until, now)
     query = LedgerQuery(since, until, options.model, options.tenant, options.conversation, options.user, options.agent)
     found = LedgerAudit(by={group: {} for group in groups(options.by)})
     try:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, TextIO
 
 from gateway.billing.cost_table import as_csv, as_json, figures_of
-from gateway.core.clock import parse_when
+from gateway.core.clock import parse_period
 from gateway.core.config.settings import Settings
 from gateway.core.ports import Clock
 from gateway.core.printing import cost_text, usd_text
@@ -52,9 +52,7 @@ def costs(
         ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other.
     """
     now = clock.now()
-    since, until = parse_when("--since", options.since, now), parse_when("--until", options.until, now)
-    if since is not None and until is not None and since >= until:
-        raise ValueError("--since must be before --until")
+    since, until = parse_period(options.since, options.until, now)
     groups = groups_of(options.by)
     queries = [_query(options, by, since, until) for by in groups]
     screen = CommandScreen(out, environ)

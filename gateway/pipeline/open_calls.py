@@ -20,7 +20,7 @@ from gateway.core.ports import Clock
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.bill import CallCost, ContextUtilizationMetadata, InternalCall, ResponseMetadata
 from gateway.core.types.turn import LedgerEntry, OpenCallRow
-from gateway.pipeline.stages import PreparedRequest, RequestRun
+from gateway.pipeline.stages import BYTES_PER_TOKEN, PreparedRequest, RequestRun
 from gateway.storage.store import ConversationStore
 
 log = get_logger("gateway.pipeline.open_calls")
@@ -29,8 +29,6 @@ ALIVE_FOR = timedelta(seconds=15)
 BEAT_SECONDS = 5.0
 KILLED = "process_killed"
 """The error code of their bills."""
-BYTES_PER_TOKEN = 4
-"""Of a prompt that nobody has counted."""
 
 
 class OpenCalls:

@@ -37,8 +37,9 @@ from gateway.core.types.calibration import MESSAGE_TOKENS
 from gateway.core.types.chat import ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.turn import LedgerEntry, TurnCommit, TurnStatus
 from gateway.pipeline.commits import TurnCommits, named
-from gateway.pipeline.open_calls import BYTES_PER_TOKEN, OpenCalls, priced_prompt
+from gateway.pipeline.open_calls import OpenCalls, priced_prompt
 from gateway.pipeline.parts import PipelineParts
+from gateway.pipeline.stages import BYTES_PER_TOKEN
 from gateway.upstream.openai.body_sampler import BodySample, UnpackingSample
 from gateway.upstream.openai.passthrough_usage import PassthroughRequest, PassthroughUsage, asked, texts, told
 

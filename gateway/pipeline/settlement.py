@@ -110,7 +110,7 @@ class RequestSettlement:
         if attempted.outcome.status == "failed":
             return
         prepared = attempted.prepared
-        reason = await offload_if(prepared.request.size >= CHAIN_BYTES, self._prefixes.broken, prepared)
+        reason = await offload_if(prepared.prompt_bytes >= CHAIN_BYTES, self._prefixes.broken, prepared)
         if reason is not None:
             self.metrics.prefix_broken(prepared.asked.model, reason)
 

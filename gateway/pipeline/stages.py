@@ -33,6 +33,8 @@ from gateway.core.types.upstream import CallScope
 from gateway.upstream.routing.fallbacks import Kind
 
 T = TypeVar("T")
+BYTES_PER_TOKEN = 4
+"""Of a prompt that is only estimated, either way."""
 WHO_ANSWERED = "x-gateway-model"
 """The header that names the model that answered instead of another."""
 
@@ -106,6 +108,12 @@ class PreparedRequest:
         """What is forwarded."""
         found = self.context.fitted.forwarded.messages if self.context else list(self.request.messages)
         return without_provider_fields(found) if self.target.is_foreign else found
+
+    @property
+    def prompt_bytes(self) -> int:
+        """About how many bytes are forwarded: more than the request has where its conversation goes on by its id."""
+        tokens = self.context.fitted.tokens if self.context is not None else 0
+        return max(self.request.size, BYTES_PER_TOKEN * tokens)
 
     @property
     def rounds(self) -> tuple[dict[str, Any], ...]:

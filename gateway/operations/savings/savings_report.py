@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TextIO
 
-from gateway.core.clock import parse_when
+from gateway.core.clock import parse_period
 from gateway.core.config.settings import Settings
 from gateway.core.ports import Clock
 from gateway.core.printing import csv_line, usd_text
@@ -48,9 +48,7 @@ def savings_report(
         ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other.
     """
     now = clock.now()
-    since, until = parse_when("--since", options.since, now), parse_when("--until", options.until, now)
-    if since is not None and until is not None and since >= until:
-        raise ValueError("--since must be before --until")
+    since, until = parse_period(options.since, options.until, now)
     groups = groups_of(options.by or BY)
     screen = CommandScreen(out, environ)
 

@@ -19,9 +19,7 @@ log = get_logger("gateway.pipeline.features.cache_breaks")
 MAX_KEPT = 4096
 """Conversations whose latest prompt this process knows, whatever branch it was of."""
 LARGE_BYTES = 2**20
-"""The digests of a larger body are made in a thread."""
-BYTES_PER_TOKEN = 4
-"""Of a prompt that is longer than its request, as its conversation goes on by its id."""
+"""The digests of a larger prompt are made in a thread."""
 
 
 class CacheBreaks:
@@ -42,9 +40,7 @@ class CacheBreaks:
         if costs is None or not reads or settled.attempted.outcome.status == "failed":
             return settled
         try:
-            tokens = prepared.context.fitted.tokens if prepared.context is not None else 0
-            is_large = max(prepared.request.size, BYTES_PER_TOKEN * tokens) >= LARGE_BYTES
-            sent = await offload_if(is_large, _sent, prepared, usage)
+            sent = await offload_if(prepared.prompt_bytes >= LARGE_BYTES, _sent, prepared, usage)
             before = self._before(prepared)
             if prepared.conversation_id is not None:
                 self._latest.put(prepared.conversation_id, (prepared.request.model, sent))
