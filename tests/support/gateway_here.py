@@ -37,6 +37,7 @@ Message = MutableMapping[str, Any]
 T = TypeVar("T")
 PORTS = itertools.count(2)
 """Ports below those that tests listen at."""
+LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost"})
 CUT_SECONDS = 2.0
 
 
@@ -124,7 +125,7 @@ class MemoryLoop(asyncio.SelectorEventLoop):
         """What accepts connections, by its port; None: it has stopped."""
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **more: Any) -> Any:
-        if port not in self.served:
+        if host not in LOCAL_HOSTS or port not in self.served:
             return await super().create_connection(protocol_factory, host, port, **more)
         accept = self.served[port]
         if accept is None:
@@ -403,6 +404,11 @@ HERE: dict[int, GatewayHere] = {}
 """The gateways that answer requests of this process, by their ports; also those that have ended."""
 
 
+def _gateway_at(url: Any) -> "GatewayHere | None":
+    """Find what answers an address in memory; a provider's own host (a test mocks it) is none, whatever its port."""
+    return HERE.get(url.port or 80) if url.scheme == "http" and url.host in LOCAL_HOSTS else None
+
+
 @functools.cache
 def answer_in_memory() -> None:
     """From now on what is sent to a gateway in memory, by httpx or its next version, goes there."""
@@ -414,13 +420,13 @@ def _answer(http: Any) -> None:
     over_network, async_over_network = http.HTTPTransport.handle_request, http.AsyncHTTPTransport.handle_async_request
 
     def handle_request(self: Any, request: Any) -> Any:
-        gateway = HERE.get(request.url.port or 80)
+        gateway = _gateway_at(request.url)
         if gateway is None:
             return over_network(self, request)
         return gateway.exchange(request, request.read(), http).response()
 
     async def handle_async_request(self: Any, request: Any) -> Any:
-        gateway = HERE.get(request.url.port or 80)
+        gateway = _gateway_at(request.url)
         if gateway is None:
             return await async_over_network(self, request)
         exchange = gateway.exchange(request, await request.aread(), http)
