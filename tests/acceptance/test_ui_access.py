@@ -22,7 +22,7 @@ KEYS: list[Json] = [
     {"key": USER, "tenant": "alice"},
     {"key": LOOKER, "tenant": "bob", "roles": ["viewer"]},
 ]
-PAGES = ["/ui/conversations", "/ui/health"]
+PAGES = ["/ui/requests", "/ui/conversations", "/ui/health"]
 
 
 @pytest.fixture
@@ -46,8 +46,11 @@ def test_s13_2_the_page_shows_each_viewer_what_is_theirs(guarded: GatewayProcess
     for key in (ADMIN, VIEWER, LOOKER):
         with PageClient(guarded.url) as browser:
             assert browser.log_in(key).headers["location"] == "/ui"
-            assert browser.get("/ui").headers["location"] == "/ui/conversations"
-            pages = [browser.page("/ui/conversations"), browser.page(f"/ui/conversations?id={theirs}")]
+            pages = [browser.page("/ui"), browser.page("/ui/requests"), browser.page("/ui/conversations")]
+            pages += [
+                browser.page(f"/ui/requests?conversation={theirs}"),
+                browser.page(f"/ui/conversations?id={theirs}"),
+            ]
             pages += [browser.page("/ui/conversations?text=ops")]
             seen[key] = "".join("".join(page.links) + page.text for page in pages)
             health = browser.page("/ui/health").text
@@ -129,10 +132,10 @@ def test_s13_2_a_session_expires_and_keys_change_at_once(start_gateway: GatewayF
     browser = PageClient(gateway.url)
     browser.log_in(VIEWER)
     ask(gateway, ADMIN, "of ops")
-    assert "of ops" not in browser.page(PAGES[0]).text
+    assert "of ops" not in browser.page(PAGES[1]).text
     gateway.config = {**(gateway.config or {}), "auth": {"keys": [{**KEYS[1], "roles": ["admin"]}, KEYS[0]]}}
     gateway.restart()
-    assert "of ops" in browser.page(PAGES[0]).text
+    assert "of ops" in browser.page(PAGES[1]).text
     for keys in ([{**KEYS[1], "roles": ["user"]}, KEYS[0]], [KEYS[0]]):
         gateway.config = {**gateway.config, "auth": {"keys": keys}}
         gateway.restart()
@@ -200,7 +203,7 @@ def test_s13_2_no_key_in_an_address(browser: PageClient) -> None:
     ],
 )
 def test_s13_2_a_login_leads_to_the_page_alone(browser: PageClient, to: str) -> None:
-    assert browser.log_in(VIEWER, to).headers["location"] == "/ui/conversations"
+    assert browser.log_in(VIEWER, to).headers["location"] == "/ui"
 
 
 def test_s13_2_guessing_is_limited(start_gateway: GatewayFactory) -> None:
@@ -224,8 +227,8 @@ def test_s13_2_without_keys_on_loopback_alone(one_gateway: GatewayProcess) -> No
     with PageClient(one_gateway.url) as browser:
         for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}", "LOCALHOST", "127.8.9.1"):
             assert browser.get(PAGES[0], host=host).status_code == 200, host
-        assert "asked by one" in browser.page(PAGES[0]).text
-        assert browser.get("/ui/login").headers["location"] == "/ui/conversations"
+        assert "asked by one" in browser.page(PAGES[1]).text
+        assert browser.get("/ui/login").headers["location"] == "/ui"
         unknown = browser.get("/nothing")
         refused = [browser.get(path, host="rebound.example") for path in ("/ui", *PAGES, "/ui/static/ui.css", "/ui/x")]
         refused += [browser.get(PAGES[0], host=host) for host in ("127.0.0.1.evil.example", "[", "", "10.0.0.1")]

@@ -12,6 +12,8 @@ from tests.browser.world import World
 pytestmark = pytest.mark.browser
 Address = Callable[[World], str]
 PAGES: dict[str, Address] = {
+    "overview": lambda world: "/ui",
+    "requests": lambda world: "/ui/requests",
     "conversations": lambda world: "/ui/conversations",
     "nothing-found": lambda world: "/ui/conversations?text=nobody+said+this",
     "costs": lambda world: "/ui/costs",
@@ -52,6 +54,7 @@ def test_from_a_search_to_what_a_model_was_shown(open_page: Opening, world: Worl
     """The way of somebody who is asked why an answer was wrong: find it, look at its turns, its request, and ask what
     it would have been with a document in full."""
     page = open_page("/ui", scripts=scripts)
+    page.page.get_by_role("link", name="Conversations", exact=True).click()
     page.page.get_by_label("First question contains").fill("order 4411")
     page.page.get_by_role("button", name="Search").click()
     page.page.get_by_role("link", name="Order 4411 came late").click()

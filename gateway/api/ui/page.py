@@ -194,5 +194,5 @@ def redirect(to: str, cookies: tuple[str, ...] = ()) -> PageAnswer:
 
 
 def home() -> str:
-    """The page that `/ui` itself leads to."""
-    return f"{PATH}/conversations"
+    """The first page."""
+    return PATH

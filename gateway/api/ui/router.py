@@ -29,12 +29,12 @@ from gateway.api.server.fast_router import (
     note_fault,
 )
 from gateway.api.server.receiving import header, read_body
-from gateway.api.ui.conversation_pages import ConversationPages
+from gateway.api.ui.conversation_pages import ConversationPages, OverviewPage, RequestListPage
 from gateway.api.ui.cost_pages import CostPages
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.health_page import HealthPage
 from gateway.api.ui.login import LOGIN_PATH, UiLogins
-from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, home, redirect
+from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, redirect
 from gateway.api.ui.rendering import files, number, said, usd
 from gateway.api.ui.request_page import OneRequest
 from gateway.api.ui.try_form import CHOICES, INTERNAL, KEPT, EnteredForm, as_chat, entered
@@ -402,26 +402,22 @@ MAX_UPLOAD = 16 * 2**20
 def page_routes(parts: PageParts) -> tuple[PageRoute, ...]:
     """All pages but login and logout. The first whose path and method fit counts."""
     conversations, costs, health, try_it = ConversationPages(parts), CostPages(parts), HealthPage(parts), TryIt(parts)
-    conversation, request = OneConversation(parts), OneRequest(parts)
+    conversation, request, requests = OneConversation(parts), OneRequest(parts), RequestListPage(parts)
     return (
-        PageRoute("GET", "/", _start),
-        PageRoute("GET", "/conversations", conversations.show, nav="ConversationPages", seen="conversations.seen"),
+        PageRoute("GET", "/", OverviewPage(parts).show, nav="Overview", seen="overview.seen"),
+        PageRoute("GET", "/requests", requests.show, nav="Requests", seen="requests.seen"),
+        PageRoute("GET", "/conversations", conversations.show, nav="Conversations", seen="conversations.seen"),
         PageRoute("GET", "/conversations/{conversation_id}", conversation.show, seen="conversation.seen"),
         PageRoute("GET", "/requests/{request_id}", request.show, seen="request.seen"),
         PageRoute("GET", "/requests/{request_id}/text", request.text, seen="request.text_seen"),
         PageRoute("GET", "/requests/{request_id}/document", request.document, seen="request.text_seen"),
         PageRoute("POST", "/requests/{request_id}/in-full", request.in_full, seen="request.seen"),
-        PageRoute("GET", "/costs", costs.show, nav="CostPages", seen="costs.seen"),
+        PageRoute("GET", "/costs", costs.show, nav="Costs", seen="costs.seen"),
         PageRoute("GET", "/costs.csv", costs.csv, seen="costs.seen"),
         PageRoute("GET", "/try", try_it.show, nav="Try it"),
         PageRoute("POST", "/try", try_it.ask, max_body=min(parts.settings.server.max_body_bytes, MAX_UPLOAD)),
-        PageRoute("GET", "/health", health.show, nav="HealthPage"),
+        PageRoute("GET", "/health", health.show, nav="Health"),
     )
-
-
-async def _start(page: PageRequest) -> PageAnswer:
-    """`GET /ui`"""
-    return redirect(home())
 
 
 POLICY = (
@@ -457,7 +453,7 @@ class UiRouter:
             *self._logins.sign_in_routes(),
         )
         routes = (*page_routes(parts), *own)
-        self._links = tuple((route.nav, PATH + route.path) for route in routes if route.nav is not None)
+        self._links = tuple((route.nav, PATH + route.path.rstrip("/")) for route in routes if route.nav is not None)
         self._routes = [(_pattern(route.path), route) for route in routes]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

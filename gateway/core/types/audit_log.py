@@ -11,7 +11,8 @@ ACTIONS = frozenset(
     (
         *("key.created", "key.updated", "key.rotated", "key.revoked"),
         *("ui.login", "ui.logout"),
-        *("conversations.seen", "conversation.seen", "request.seen", "request.text_seen", "costs.seen"),
+        *("overview.seen", "requests.seen", "conversations.seen", "conversation.seen"),
+        *("request.seen", "request.text_seen", "costs.seen"),
         *("organization.seen", "conversation.exported", "conversation.imported", "trail.exported"),
         *("conversation.deleted", "item.deleted", "attachment.deleted", "completion.deleted", "memory.deleted"),
         *("conversation.emptied", "file.deleted"),
