@@ -27,6 +27,8 @@ SOURCE = "\n".join(path.read_text() for path in sorted((ROOT / "gateway").rglob(
 PAGES = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "deploy").rglob("README.md")),
 ]
