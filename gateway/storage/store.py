@@ -45,7 +45,7 @@ from gateway.storage.large.arriving import ArrivingTexts
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.segments import read_messages, read_said, read_uncovered
-from gateway.storage.open_call_rows import holders, take_open
+from gateway.storage.open_call_rows import holders, take_open, write_open
 from gateway.storage.secret import Users, make_secret, read_secret, user_digest
 from gateway.storage.turns.bills import Amend, amend_bill
 from gateway.storage.turns.commit import CommitGroup, record
@@ -223,13 +223,15 @@ class ConversationStore:
                 self._large_stored()
 
     async def open_call(self, call: OpenCallRow) -> None:
-        """Writes that a request is about to ask a model, or that it asked none, in one transaction with others that do,
-        and on SQLite with commits. It outlives this process; the machine once another commit is synced (ADR 32)."""
+        """Writes that a request is about to ask a model, or that it asked none: on SQLite at once if nothing else is
+        written, or else in one transaction with commits. It outlives this process; the machine once another commit is
+        synced (ADR 32)."""
         name = call.facts.get("end_user") if call.facts else None
         if self._users != "plain" and call.facts and name:
             user = user_digest(await self.secret(), name) if self._users == "hashed" else None
             call = replace(call, facts={**call.facts, "end_user": user})
-        await self._group.add(call)
+        if not (self._group.is_idle and self._transactions.at_once(lambda connection: write_open(connection, [call]))):
+            await self._group.add(call)
 
     async def holders(self) -> dict[str, datetime | None]:
         """The processes that have open calls, and until when each said that it lives."""

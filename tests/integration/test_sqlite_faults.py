@@ -5,6 +5,7 @@ import asyncio
 import random
 import shutil
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,9 +16,12 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageReadOnly, StorageUnavailable
 from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.turn import OpenCallRow
 from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import WAIT_SECONDS
 from gateway.storage.database.transactions import Work
+from gateway.storage.open_call_rows import write_open
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, listed, turn
 
@@ -204,3 +208,28 @@ async def test_cancelled_requests_leave_nothing_open(store: ConversationStore, f
 
 def _count(connection: sa.Connection) -> int:
     return int(connection.execute(sa.text("SELECT count(*) FROM pairs")).scalar_one())
+
+
+async def test_s6_10_who_is_about_to_ask_a_model_waits_for_no_lock_on_the_loop(
+    store: ConversationStore, file: Path
+) -> None:
+    """§6.10: at once where the file is free; while another process writes, requests and reads go on beside it."""
+    transactions = store._transactions
+
+    def write(name: str) -> Work[None]:
+        return lambda connection: write_open(connection, [OpenCallRow(name, "p", {})])
+
+    assert transactions.at_once(write("req_free"))
+    with sqlite3.connect(file, isolation_level=None) as other:
+        assert other.execute("SELECT request_id FROM open_calls").fetchall() == [("req_free",)]
+        other.execute("BEGIN IMMEDIATE")
+        begun = time.monotonic()
+        assert not any(transactions.at_once(write("req_late")) for _ in range(100))
+        assert time.monotonic() - begun < 100 * WAIT_SECONDS / 10
+        opening = asyncio.ensure_future(store.open_call(OpenCallRow("req_late", "p", {})))
+        assert await history(store) == ["question", "answer"]
+        other.execute("COMMIT")
+        await opening
+        assert other.execute("SELECT count(*) FROM open_calls").fetchone() == (2,)
+    (synced,) = await transactions.run(lambda c: tuple(c.exec_driver_sql("PRAGMA synchronous").scalars()))
+    assert synced == 2  # turns wait for the disk as before

@@ -160,6 +160,10 @@ class PostgresTransactions:
                 raise
             return result
 
+    def at_once(self, work: Work[None]) -> bool:
+        """False: a server is waited for."""
+        return False
+
     def seems_read_only(self, connection: "sa.Connection") -> bool:
         """Whether the server, or a setting, lets its transactions read alone."""
         return str(connection.exec_driver_sql("SHOW transaction_read_only").scalar()) == "on"

@@ -5,9 +5,11 @@ import os
 import sqlite3
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import RLock
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -41,6 +43,13 @@ WAIT_SECONDS = 0.05
 """How long the thread itself waits for another process's lock. Whoever waits longer stands aside meanwhile, so that
 reads pass."""
 
+AT_ONCE = ("PRAGMA synchronous = NORMAL", "PRAGMA busy_timeout = 0", "PRAGMA wal_autocheckpoint = 0")
+USUALLY = (
+    "PRAGMA synchronous = FULL",
+    f"PRAGMA busy_timeout = {int(1000 * WAIT_SECONDS)}",
+    "PRAGMA wal_autocheckpoint = 1000",
+)
+"""For a transaction that waits for nothing, and for all others."""
 WIPE_MILLISECONDS = 200
 """How long others are waited for when the log is to be emptied: so long nobody else gets the thread."""
 VACUUM_AT_ONCE = 16 * 2**20
@@ -87,6 +96,7 @@ class SqliteTransactions:
         self._path = path
         self._timeout = timeout
         self._connection: sa.Connection | None = None
+        self._in_use = RLock()
         self._file: tuple[int, int] | None = None
         self._owes_wipe = False
         self.writes = WriteState()
@@ -110,6 +120,31 @@ class SqliteTransactions:
             self.writes.refused(error)
             raise
         return result
+
+    def at_once(self, work: Work[None]) -> bool:
+        """One small transaction on the caller's thread, not synced, unless somebody is in its way: then nothing is
+        written, and False comes back. Nothing in it waits: for no lock, no disk, and no checkpoint, which the next that
+        is synced makes."""
+        if self._connection is None or self._waiting or not self._in_use.acquire(blocking=False):
+            return False
+        try:
+            self._set(AT_ONCE)
+            self._transaction(work, BEGIN_WRITE)
+        except _LockedElsewhere:
+            return False
+        except StorageReadOnly as error:
+            self.writes.refused(error)
+            raise
+        finally:
+            self._set(USUALLY)
+            self._in_use.release()
+        return True
+
+    def _set(self, pragmas: Sequence[str]) -> None:
+        if self._connection is not None:
+            driver: Any = self._connection.connection.driver_connection
+            for pragma in pragmas:
+                driver.execute(pragma).close()
 
     def seems_read_only(self, connection: sa.Connection) -> bool:
         """Whether the file is on a file system, or under rights, that let nobody write to it."""
@@ -152,20 +187,21 @@ class SqliteTransactions:
             self._waiting.popleft().outcome.set_exception(unavailable)
 
     def _transaction(self, work: Work[T], begin: str) -> T:
-        try:
-            return self._run(work, begin)
-        except (OperationalError, sqlite3.OperationalError) as error:
-            if _code(error) in BUSY:
-                raise _LockedElsewhere from error
-            self._let_go(error)
-            if begin is not BEGIN_READ and _code(error) in REFUSES_WRITES:
-                raise StorageReadOnly from error
-            raise StorageUnavailable("The storage cannot be used right now.") from error
-        except (DatabaseError, sqlite3.DatabaseError) as error:
-            if type(error) not in (DatabaseError, sqlite3.DatabaseError):
-                raise
-            self._let_go(error)
-            raise StorageUnavailable("The storage's file is no usable database.") from error
+        with self._in_use:
+            try:
+                return self._run(work, begin)
+            except (OperationalError, sqlite3.OperationalError) as error:
+                if _code(error) in BUSY:
+                    raise _LockedElsewhere from error
+                self._let_go(error)
+                if begin is not BEGIN_READ and _code(error) in REFUSES_WRITES:
+                    raise StorageReadOnly from error
+                raise StorageUnavailable("The storage cannot be used right now.") from error
+            except (DatabaseError, sqlite3.DatabaseError) as error:
+                if type(error) not in (DatabaseError, sqlite3.DatabaseError):
+                    raise
+                self._let_go(error)
+                raise StorageUnavailable("The storage's file is no usable database.") from error
 
     def _run(self, work: Work[T], begin: str) -> T:
         """Begins and ends the transaction with the driver itself, on one connection that stays: what SQLAlchemy does
@@ -227,17 +263,18 @@ class SqliteTransactions:
         if self._connection is None:
             return True
         driver: Any = self._connection.connection.driver_connection
-        try:
-            driver.execute(f"PRAGMA busy_timeout = {WIPE_MILLISECONDS}").close()
+        with self._in_use:
             try:
-                (size,) = driver.execute(_SIZE).fetchone()
-                if size <= largest:
-                    driver.execute("VACUUM").close()
-                busy, _, _ = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            finally:
-                driver.execute(f"PRAGMA busy_timeout = {int(1000 * WAIT_SECONDS)}").close()
-        except sqlite3.Error:
-            return False
+                driver.execute(f"PRAGMA busy_timeout = {WIPE_MILLISECONDS}").close()
+                try:
+                    (size,) = driver.execute(_SIZE).fetchone()
+                    if size <= largest:
+                        driver.execute("VACUUM").close()
+                    busy, _, _ = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                finally:
+                    driver.execute(f"PRAGMA busy_timeout = {int(1000 * WAIT_SECONDS)}").close()
+            except sqlite3.Error:
+                return False
         return not busy and not largest < size <= VACUUM_LARGEST
 
     async def close(self) -> None:
@@ -249,10 +286,11 @@ class SqliteTransactions:
         self._executor.shutdown()
 
     def _close_connection(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        self._engine.dispose()
+        with self._in_use:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            self._engine.dispose()
 
 
 class _LockedElsewhere(Exception):

@@ -69,6 +69,11 @@ class DatabaseTransactions(Protocol):
         until the next that is synced."""
         ...
 
+    def at_once(self, work: Work[None]) -> bool:
+        """One small transaction before this returns, not synced, where that takes no waiting; False: nothing was
+        written, and `run` is to do it."""
+        ...
+
     def seems_read_only(self, connection: sa.Connection) -> bool:
         """Whether it looks as if nothing could be written; asked within a transaction, and written nowhere."""
         ...

@@ -90,6 +90,11 @@ class CommitGroup:
         self._waiting: list[tuple[Item, asyncio.Future[None]]] = []
         self._writer: asyncio.Task[None] | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being written, nor waits."""
+        return self._writer is None
+
     async def add(self, commit: Item) -> None:
         """Returns once it is on disk. It is written even if the caller is cancelled meanwhile.
 
