@@ -22,7 +22,7 @@ from tests.support.internal_models import InternalModels, decision, every, plan_
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.replaying import chat, replayed
 from tests.support.team import Team
-from tests.support.web_page import PageClient, checked
+from tests.support.web_page import PageClient, WebPage, checked
 from tests.unit.context.planning.test_planning import BUDGET
 
 QUESTION = user("Who is the keeper of lamp 41?")
@@ -123,11 +123,12 @@ def test_s13_3_a_planned_request_tells_its_plan_its_artifacts_and_its_bill(team:
     assert "You plan what another model" not in stored, "no answer of the API has it"
     assert "You plan what another model" not in team.client.get(f"/conversations/{team.conversation}/turns/1").text
 
-    conversation = text_of(browser.conversation(team))
+    document = browser.conversation(team)
+    conversation = text_of(document)
     assert "Turn 1" in conversation
     assert "Who is the keeper of lamp 41?" in conversation
     assert "of it internal models" in conversation
-    assert f"{total:f}".rstrip("0") in conversation
+    assert WebPage(document).amounts.count(total) == 2, "of the turn, and of all"
 
     where = team.gateway.config_path
     options = ("audit", "--config", str(where), "--conversation", str(team.conversation), "--csv")

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from decimal import Decimal
 from html.parser import HTMLParser
 from typing import Self
 
@@ -29,6 +30,8 @@ class WebPage(HTMLParser):
         self.tags: Counter[str] = Counter()
         self.links: list[str] = []
         self.tokens: list[str] = []
+        self.amounts: list[Decimal] = []
+        """Of money, with all digits that its hover has."""
         self.text = ""
         self._open: list[str] = []
         self._ids: Counter[str] = Counter()
@@ -56,6 +59,8 @@ class WebPage(HTMLParser):
             self._ids[name] += 1
         if tag == "a" and (link := given.get("href")) is not None:
             self.links.append(link)
+        if tag == "data" and (amount := given.get("value")) is not None:
+            self.amounts.append(Decimal(amount))
         if given.get("name") == "csrf":
             self.tokens.append(given.get("value") or "")
         if tag == "label" and (target := given.get("for")) is not None:

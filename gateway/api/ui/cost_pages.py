@@ -1,15 +1,17 @@
 """`/ui/costs`: what requests cost, by day, model, key, user, conversation and agent, with what was saved net."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from urllib.parse import quote, urlencode
 
 from gateway.api.fields import invalid
+from gateway.api.ui.charts import ColumnValue, column_chart
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
+from gateway.api.ui.rendering import money, usd
 from gateway.billing.cost_table import as_csv
 from gateway.core.types.costs import CostQuery, CostReport, CostRow, CostSums
 from gateway.core.types.report_lists import CHAT
@@ -24,10 +26,9 @@ LEDGER_DAYS = 7
 MAX_ROWS = 200
 """Groups that a table shows one by one: the dearest. The rest stands in one line, and in the CSV."""
 MAX_BARS = 366
-HEIGHT, STEP, WIDE = 100.0, 10.0, 8.0
+MONTH_ON = len("2026-")
+"""From where on a day is told below a chart, which is no longer than a year."""
 Days = Sequence[tuple[str, CostSums]]
-Parted = Callable[[CostSums], tuple[Decimal, ...]]
-"""Gives what a bar is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +39,6 @@ class CostLine:
     sums: CostSums
     share: float
     link: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BarPart:
-    """A rectangle of a bar; `name` is its class in the style sheet."""
-
-    name: str
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
-class ChartBar:
-    """A bar of a chart of `HEIGHT`, with what it stands for."""
-
-    day: str
-    sums: CostSums
-    parts: tuple[BarPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +88,8 @@ class CostPages:
             total=report.total,
             missing=report.missing,
             days=days,
-            spent=bars(days, ("current", "recalled"), lambda sums: (sums.cost - sums.planning, sums.planning)),
-            weighed=bars(days, ("history", "recalled"), _won_and_lost, side_by_side=True),
+            spent=column_chart([_spent(day, sums) for day, sums in days], money),
+            weighed=column_chart([_weighed(day, sums) for day, sums in days], money),
             csv_link=f"{PATH}/costs.csv?{urlencode({'by': chosen.by, 'period': chosen.period})}",
         )
 
@@ -157,28 +138,17 @@ def filled(report: CostReport, since: date | None, today: date) -> tuple[tuple[s
     return tuple((day.isoformat(), found.get(day.isoformat(), CostSums())) for day in days)
 
 
-def bars(days: Days, names: Sequence[str], parts: Parted, *, side_by_side: bool = False) -> tuple[ChartBar, ...]:
-    """A bar for each day, of parts upon each other or beside each other; none where all of them are 0."""
-    values = [[max(Decimal(0), value) for value in parts(sums)] for _, sums in days]
-    most = max((max(each) if side_by_side else sum(each, Decimal(0)) for each in values), default=Decimal(0))
-    if not most:
-        return ()
-    width = WIDE / len(names) if side_by_side else WIDE
-    found = []
-    for number, ((day, sums), each) in enumerate(zip(days, values, strict=True)):
-        drawn, x, base = [], number * STEP, HEIGHT
-        for name, value in zip(names, each, strict=True):
-            height = HEIGHT * float(value / most)
-            drawn.append(BarPart(name, x, base - height, width, height))
-            x, base = (x + width, base) if side_by_side else (x, base - height)
-        found.append(ChartBar(day, sums, tuple(part for part in drawn if part.height)))
-    return tuple(found)
+def _spent(day: str, sums: CostSums) -> ColumnValue:
+    """A day's cost: its answers, and upon them the internal models."""
+    told = f"{day}: {usd(sums.known_cost, at_least=sums.unpriced > 0)}, internal models {usd(sums.known_planning)}"
+    return ColumnValue(day[MONTH_ON:], told, (("answers", sums.cost - sums.planning), ("internal", sums.planning)))
 
 
-def _won_and_lost(sums: CostSums) -> tuple[Decimal, Decimal]:
-    """The net saving of a day, and the net loss; one of them is 0."""
+def _weighed(day: str, sums: CostSums) -> ColumnValue:
+    """What was saved net on a day, or lost."""
     net = sums.net_saving or Decimal(0)
-    return max(net, Decimal(0)), max(-net, Decimal(0))
+    word = "loss" if net < 0 else "saving"
+    return ColumnValue(day[MONTH_ON:], f"{day}: net {word} {usd(abs(net))}", (("lost" if net < 0 else "saved", net),))
 
 
 def _line(row: CostRow, names: Mapping[str, str], by: str, dearest: int) -> CostLine:

@@ -97,23 +97,23 @@ class HealthPage:
     ) -> Iterator[DegradedPart]:
         parts = self._parts
         if reason is not None:
-            yield DegradedPart("No requests are served", reason, parts.ready.unready_since)
+            yield DegradedPart("Not serving requests", reason, parts.ready.unready_since)
         if (since := _down_since(parts.cache)) is not None:
-            yield DegradedPart("The cache does not answer", "every read is a miss, at no cost but time", since, "warn")
+            yield DegradedPart("Cache not responding", "every read is a miss: slower, not more expensive", since, "warn")
         for model, trouble in sorted(parts.observed.metrics.troubles().items()):
             if told is not None and model not in told:
                 continue
             times = "once" if trouble.errors == 1 else f"{trouble.errors} times"
-            yield DegradedPart(f"{model} has not answered", f"{trouble.code}, {times}", trouble.since)
+            yield DegradedPart(f"{model} is failing", f"{trouble.code}, {times}", trouble.since)
         if counts.planners_resting:
-            text = f"{counts.planners_resting}, by planner and tenant: their last answers were unusable"
-            yield DegradedPart("Planners rest", text, None, "warn")
+            text = f"{counts.planners_resting}, by planner and tenant: their last answers could not be used"
+            yield DegradedPart("Planners in cooldown", text, None, "warn")
         if storage is not None and storage.not_added:
-            text = f"{storage.not_added} that an older version wrote; reports say so until they are added"
-            yield DegradedPart("Bills are in no sums yet", text, None, "warn")
+            text = f"{storage.not_added} written by an older version; they are being added"
+            yield DegradedPart("Bills missing from totals", text, None, "warn")
         if counts.hooks_lost:
             yield DegradedPart(
-                "Events were not told to hooks", f"{counts.hooks_lost}: too many were waiting", None, "warn"
+                "Hook events dropped", f"{counts.hooks_lost}: the queue was full", None, "warn"
             )
 
 

@@ -6,7 +6,7 @@ import mimetypes
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,16 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gateway import __version__
+from gateway.api.ui.glossary import TERMS
 
 HERE = Path(__file__).parent
 SERVED = (".css", ".js", ".svg")
 UNSEEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters: browsers draw nothing for them, or something of their own."""
+LEAST_SHOWN = Decimal("0.000001")
+"""USD: short money says of less only that it is less."""
+SHORT_DIGITS = 3
+"""Digits of short money below a dollar, beside leading zeros."""
 UNITS = ("B", "KB", "MB", "GB", "TB")
 CENTS = 2
 
@@ -43,8 +48,9 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= {"usd": usd, "number": number, "size": size, "iso": iso, "shown_time": shown_time, "said": said}
-    made.globals |= {"static": static, "version": __version__}
+    figures = {"usd": usd, "money": money, "number": number, "size": size}
+    made.filters |= {**figures, "iso": iso, "shown_time": shown_time, "said": said}
+    made.globals |= {"static": static, "version": __version__, "terms": TERMS}
     return made
 
 
@@ -85,6 +91,19 @@ def usd(value: Decimal | None, *, at_least: bool = False) -> str:
     digits = digits.rstrip("0").ljust(CENTS, "0")
     sign, whole = ("-", whole[1:]) if whole.startswith("-") else ("", whole)
     return f"{'>= ' if at_least else ''}{sign}${int(whole):,}.{digits}"
+
+
+def money(value: Decimal, *, at_least: bool = False) -> str:
+    """USD as pages show it: cents from a dollar on, below it `SHORT_DIGITS` digits. `at_least` as for `usd`; such a
+    sum is not rounded up."""
+    size = abs(value)
+    if not size or size >= 1:
+        least = Decimal("0.01")
+    elif size < LEAST_SHOWN:
+        return f"{'-' if value < 0 else ''}<${LEAST_SHOWN:f}"
+    else:
+        least = Decimal(1).scaleb(size.adjusted() + 1 - SHORT_DIGITS)
+    return usd(value.quantize(least, ROUND_FLOOR if at_least else ROUND_HALF_EVEN), at_least=at_least)
 
 
 def number(value: int | float | None) -> str:

@@ -416,8 +416,14 @@ def page_routes(parts: PageParts) -> tuple[PageRoute, ...]:
         PageRoute("GET", "/costs.csv", costs.csv, seen="costs.seen"),
         PageRoute("GET", "/try", try_it.show, nav="Try it"),
         PageRoute("POST", "/try", try_it.ask, max_body=min(parts.settings.server.max_body_bytes, MAX_UPLOAD)),
+        PageRoute("GET", "/glossary", _glossary),
         PageRoute("GET", "/health", health.show, nav="Health"),
     )
+
+
+async def _glossary(page: PageRequest) -> PageAnswer:
+    """`GET /ui/glossary`"""
+    return await page.render("glossary.html")
 
 
 POLICY = (

@@ -1,6 +1,7 @@
 """Parts of the page `/ui` that need no server (guarantee §13.2)."""
 
 import hashlib
+import re
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -11,9 +12,12 @@ from jinja2 import UndefinedError
 
 from gateway.api.middleware.origin_check import is_foreign
 from gateway.api.ui import rendering
+from gateway.api.ui.charts import ColumnValue, column_chart
+from gateway.api.ui.glossary import TERMS
 from gateway.api.ui.login import MAX_ADDRESSES, MAX_FAILURES, MAX_IN_ALL, NEXT, LoginGuesses, TooManyTries
 
 UI = Path(rendering.__file__).parent
+GLOSSARY = Path(__file__).parents[3] / "docs" / "glossary.md"
 HTMX = "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"
 
 
@@ -32,6 +36,58 @@ HTMX = "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"
 )
 def test_usd_has_all_its_digits(value: Decimal | None, at_least: bool, shown: str) -> None:
     assert rendering.usd(value, at_least=at_least) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "at_least", "shown"),
+    [
+        ("0", False, "$0.00"),
+        ("0.0123456", False, "$0.0123"),
+        ("0.4", False, "$0.40"),
+        ("0.9996", False, "$1.00"),
+        ("12.345678", False, "$12.35"),
+        ("1234567.8", False, "$1,234,567.80"),
+        ("-0.00012345", False, "-$0.000123"),
+        ("0.0000001", False, "<$0.000001"),
+        ("-0.0000001", False, "-<$0.000001"),
+        ("0.0129999", True, ">= $0.0129"),
+    ],
+)
+def test_money_on_screen_is_short(value: str, at_least: bool, shown: str) -> None:
+    assert rendering.money(Decimal(value), at_least=at_least) == shown
+
+
+def test_words_of_the_pages_mean_what_the_glossary_says() -> None:
+    told = dict(re.findall(r"^- \*\*(.+?)\*\*(?: \(.*?\))?: (.+)$", GLOSSARY.read_text("utf-8"), re.MULTILINE))
+    for word, meaning in TERMS.items():
+        assert told.get(word, "").startswith(meaning.removesuffix(".")), word
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks", "zero"),
+    [
+        (("0.0925", "0.01"), ["0.000", "0.025", "0.050", "0.075", "0.100"], 100.0),
+        (("3", "-1"), ["-1", "0", "1", "2", "3"], 75.0),
+        (("-0.5", "-7"), ["-8", "-6", "-4", "-2", "0"], 0.0),
+        (("1000000", "1"), ["0", "250000", "500000", "750000", "1000000"], 100.0),
+    ],
+)
+def test_a_chart_has_round_steps_and_all_its_columns(values: tuple[str, ...], ticks: list[str], zero: float) -> None:
+    found = [ColumnValue(f"day {n}", "", (("saved", Decimal(value)),)) for n, value in enumerate(values)]
+    chart = column_chart(found, lambda value: f"{value:f}")
+    assert chart is not None
+    assert [Decimal(text) for _, text in chart.ticks] == [Decimal(each) for each in ticks]
+    assert chart.zero == pytest.approx(zero)
+    for column in chart.columns:
+        for part in column.parts:
+            assert part.y >= -1e-9
+            assert part.y + part.height <= 100 + 1e-9
+            assert chart.zero == pytest.approx(part.y) or chart.zero == pytest.approx(part.y + part.height)
+
+
+def test_a_chart_of_nothing_is_none() -> None:
+    assert column_chart([ColumnValue("day", "", (("saved", Decimal(0)),))], str) is None
+    assert column_chart([], str) is None
 
 
 @pytest.mark.parametrize(
