@@ -17,7 +17,8 @@ TERMS = {
     "plan": "A planner's decision: a strategy per artifact, and search queries.",
     "planner": "The cheap model that may plan a context.",
     "primary model": "The model that the client asked for.",
-    "prompt cache": "What a provider keeps of the beginning of a prompt, and bills at a lower price when it comes again.",
+    "prompt cache": "What a provider keeps of the beginning of a prompt, and bills at a lower price when it comes "
+    "again.",
     "recall": "Finding passages outside the window for a question.",
     "replay": "Past turns asked again, on a branch of their own.",
     "rolling summary": "Summaries of a conversation's oldest turns, made behind answers.",

@@ -99,7 +99,9 @@ class HealthPage:
         if reason is not None:
             yield DegradedPart("Not serving requests", reason, parts.ready.unready_since)
         if (since := _down_since(parts.cache)) is not None:
-            yield DegradedPart("Cache not responding", "every read is a miss: slower, not more expensive", since, "warn")
+            yield DegradedPart(
+                "Cache not responding", "every read is a miss: slower, not more expensive", since, "warn"
+            )
         for model, trouble in sorted(parts.observed.metrics.troubles().items()):
             if told is not None and model not in told:
                 continue
@@ -112,9 +114,7 @@ class HealthPage:
             text = f"{storage.not_added} written by an older version; they are being added"
             yield DegradedPart("Bills missing from totals", text, None, "warn")
         if counts.hooks_lost:
-            yield DegradedPart(
-                "Hook events dropped", f"{counts.hooks_lost}: the queue was full", None, "warn"
-            )
+            yield DegradedPart("Hook events dropped", f"{counts.hooks_lost}: the queue was full", None, "warn")
 
 
 def _upstreams(counts: MetricCounts, metrics: GatewayMetrics, told: Set[str] | None) -> list[UpstreamState]:
