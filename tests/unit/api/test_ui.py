@@ -12,9 +12,9 @@ from jinja2 import UndefinedError
 
 from gateway.api.middleware.origin_check import is_foreign
 from gateway.api.ui import rendering
-from gateway.api.ui.charts import ColumnValue, column_chart
-from gateway.api.ui.glossary import TERMS
+from gateway.api.ui.cost_pages import ColumnValue, column_chart
 from gateway.api.ui.login import MAX_ADDRESSES, MAX_FAILURES, MAX_IN_ALL, NEXT, LoginGuesses, TooManyTries
+from gateway.api.ui.rendering import TERMS
 
 UI = Path(rendering.__file__).parent
 GLOSSARY = Path(__file__).parents[3] / "docs" / "glossary.md"
