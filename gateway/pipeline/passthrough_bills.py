@@ -28,14 +28,14 @@ from gateway.billing.relayed_usage import (
 )
 from gateway.context.tokens.counter import TiktokenCounter
 from gateway.conversations.matching import end_user_of
-from gateway.core.errors import StorageReadOnly, StorageUnavailable
+from gateway.core.errors import GatewayError, StorageReadOnly, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types.allowed import HeldAdmission, picousd
 from gateway.core.types.bill import CallCost, ResponseMetadata, usage_of
 from gateway.core.types.calibration import MESSAGE_TOKENS
 from gateway.core.types.chat import ModelDeployment, ModelFacts, RequestCaller
-from gateway.core.types.turn import LedgerEntry, TurnCommit, TurnStatus
+from gateway.core.types.turn import LedgerEntry, RequestFailure, TurnCommit, TurnStatus
 from gateway.pipeline.commits import TurnCommits, named
 from gateway.pipeline.open_calls import OpenCalls, priced_prompt
 from gateway.pipeline.parts import PipelineParts
@@ -80,6 +80,8 @@ class MeteredCall:
     stream: bool = False
     ended_at: float = 0.0
     error_code: str | None = None
+    fault: GatewayError | None = None
+    """What it broke off by."""
     status: TurnStatus = "failed"
     sent_at: float = 0.0
     admission: HeldAdmission | None = None
@@ -326,4 +328,12 @@ def _entry(
         key_id=call.caller.key_id,
         project=call.caller.project,
         figures=ledger_figures(metadata, calls),
+        failure=_failure(call.fault, status),
     )
+
+
+def _failure(fault: GatewayError | None, status: TurnStatus) -> RequestFailure | None:
+    """How a call failed: what is relayed is not kept, so only in words that are the gateway's own."""
+    if fault is None or status == "complete":
+        return None
+    return RequestFailure(fault.status if status == "failed" else None, fault.message if fault.is_logged else None)

@@ -181,12 +181,12 @@ class Pipeline:
             await self._turned(run, route.better(), route)
         while True:
             await self.settlement.open_calls.begin(run, run.prepared)
-            run.began(at)
+            run.began(at, self.settlement.clock.monotonic())
             try:
                 with route.trying():
                     return await send(route)
             except GatewayError as error:
-                run.failed(error)
+                run.failed(error, self.settlement.clock.monotonic())
                 if not await self._turned(run, route.after(error), route, error):
                     raise
 

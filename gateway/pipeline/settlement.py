@@ -171,6 +171,8 @@ class RequestSettlement:
         said, failed = run.said, UpstreamOutcome.failed(code, error, is_out=run.attempted().is_out)
         usage = failed.usage or said.usage or next(iter(run.reported), None)
         failed = replace(failed, usage=usage, charged=failed.charged or says(said))
+        if error is PAUSED:
+            failed = replace(failed, fault=None)
         outcome = failed
         if record is not None and record.begun and run.is_delivered:
             told = error.body()["error"] if error is not None else None

@@ -157,7 +157,8 @@ class FailedAttempt:
 
     Attributes:
         route: of the deployment that was asked.
-        began_at: on the monotonic clock, in seconds.
+        began_at: when it was to be answered: of all tries of one answer the first one's, on the monotonic clock, in
+            seconds. `asked_at`, `ended_at`: of this try alone; None: not known.
         cost: once it is accounted for: of a failed one that was followed by another, and of a round of `recall`.
         error: how it failed.
         is_over: it is accounted for; `cost` is None where it was free.
@@ -169,6 +170,8 @@ class FailedAttempt:
     cost: CallCost | None = None
     error: GatewayError | None = None
     is_over: bool = False
+    asked_at: float | None = None
+    ended_at: float | None = None
 
     @property
     def is_round(self) -> bool:
@@ -188,6 +191,8 @@ class UpstreamOutcome:
     charged: bool = True
     error: dict[str, Any] | None = None
     """The error that its client was told, where it broke off by one."""
+    fault: GatewayError | None = None
+    """What it failed by."""
 
     @classmethod
     def of(cls, answer: JsonAnswer) -> "UpstreamOutcome":
@@ -201,7 +206,8 @@ class UpstreamOutcome:
         `AttemptedRequest.is_out`."""
         if error is None:
             return cls("failed", error_code=code, charged=is_out)
-        return cls("failed", usage=error.usage, error_code=code, charged=is_out and error.may_be_charged)
+        charged = is_out and error.may_be_charged
+        return cls("failed", usage=error.usage, error_code=code, charged=charged, fault=error)
 
     @classmethod
     def of_stream(
@@ -396,15 +402,15 @@ class RequestRun:
         """Goes on with the request as it is prepared now. What was paid for stays on the bill."""
         self.prepared = prepared
 
-    def began(self, at: float) -> None:
+    def began(self, at: float, now: float | None = None) -> None:
         """The model is asked from here on: there is a bill, even if the client leaves."""
         prepared, self._said = self.prepared, SILENT
         self.reported.clear()
-        self._attempts.append(FailedAttempt(prepared.target, prepared.wire.deployment.route, at))
+        self._attempts.append(FailedAttempt(prepared.target, prepared.wire.deployment.route, at, asked_at=now))
 
-    def failed(self, error: GatewayError) -> None:
+    def failed(self, error: GatewayError, now: float | None = None) -> None:
         """The last try has failed; what it may have cost is not accounted for."""
-        self._attempts[-1] = replace(self._attempts[-1], error=error)
+        self._attempts[-1] = replace(self._attempts[-1], error=error, ended_at=now)
         self._said = partial(UpstreamOutcome, "failed", usage=error.usage)
 
     def followed(self, cost: CallCost | None) -> None:

@@ -1,7 +1,7 @@
 """What is stored of a settled request: its bill, new messages, answers, attachments, chain keys; and what is known of
 its conversation where none of that is kept."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -10,7 +10,7 @@ from gateway.context.planning.loops import ToolLoops
 from gateway.context.report import BuiltContext
 from gateway.context.window.counting import PromptCounter
 from gateway.conversations.matching import end_user_of, sent_chain, sent_instructions, users_of
-from gateway.core.errors import StorageUnavailable
+from gateway.core.errors import GatewayError, InternalError, StorageUnavailable, UpstreamRefused
 from gateway.core.formats.anthropic.serializer import canonical_calls
 from gateway.core.ids import answer_id, new_id
 from gateway.core.instrumentation.logs import get_logger
@@ -42,17 +42,28 @@ from gateway.core.types.economy import BranchCosts
 from gateway.core.types.items import BETWEEN, SIGNED, said_apart
 from gateway.core.types.omitted_records import OmittedRecords, unlisted_among
 from gateway.core.types.tool_steps import RESULT_ROLES, open_step, without_calls
-from gateway.core.types.turn import ASKED, BROKE, LedgerEntry, NewAnswer, StoredTurn, TurnCommit
+from gateway.core.types.turn import (
+    ASKED,
+    BROKE,
+    LedgerEntry,
+    NewAnswer,
+    RequestFailure,
+    StoredTurn,
+    TryFailure,
+    TurnCommit,
+)
 from gateway.core.types.window import WindowInputs
 from gateway.pipeline.new_frame import new_frame
 from gateway.pipeline.payload import as_it_goes_up, with_binding
-from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, SettledRequest, UpstreamOutcome
+from gateway.pipeline.stages import AttemptedRequest, FailedAttempt, PreparedRequest, SettledRequest, UpstreamOutcome
 from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.storage.store import ConversationStore
 
 log = get_logger("gateway.pipeline.stored_turn")
 CHAIN_BYTES = 2**20
 """The chain of a larger body is hashed in a thread."""
+MAX_WORDS = 2000
+"""Characters that are kept of an error."""
 
 
 class TurnRecorder:
@@ -92,7 +103,13 @@ class TurnRecorder:
             project=request.caller.project,
             endpoint=request.api,
             figures=ledger_figures(settled.metadata, settled.calls),
+            failure=failure_of(attempted, with_words=turn is not None),
         )
+        if entry.failure is not None and entry.failure.tries:
+            request.log_facts["tries"] = [
+                {name: value for name, value in asdict(each).items() if name != "message" and value is not None}
+                for each in entry.failure.tries
+            ]
         return TurnCommit(entry, turn, chains, request.claim)
 
     async def keep(self, settled: SettledRequest) -> None:
@@ -136,6 +153,40 @@ class TurnRecorder:
         messages = request.messages if history is None else [message.body for message in history.messages]
         answers = [choice["message"] for choice in outcome.answers]
         await self._loops.note(request.caller.tenant, messages, answers, asked=prepared.plan is not None)
+
+
+def failure_of(attempted: AttemptedRequest, *, with_words: bool) -> RequestFailure | None:
+    """How a request failed, and which of its tries did; None where none did.
+
+    Args:
+        with_words: what an upstream said is kept: it may quote what was said.
+    """
+    outcome, started = attempted.outcome, attempted.prepared.request.started
+    tries = tuple(_failed_try(each, started, with_words=with_words) for each in attempted.attempts if each.error)
+    fault = outcome.fault
+    if fault is None and not tries:
+        return None
+    status = fault.status if fault is not None and outcome.status == "failed" else None
+    return RequestFailure(status, _words(fault, with_words=with_words), tries)
+
+
+def _failed_try(attempt: FailedAttempt, started: float, *, with_words: bool) -> TryFailure:
+    error, asked_at, ended_at = attempt.error or InternalError(""), attempt.asked_at, attempt.ended_at
+    took = round(1000 * (ended_at - asked_at)) if asked_at is not None and ended_at is not None else None
+    at = round(1000 * (asked_at - started)) if asked_at is not None else None
+    return TryFailure(attempt.route, at, took, error.status, error.code, _words(error, with_words=with_words))
+
+
+def _words(error: GatewayError | None, *, with_words: bool) -> str | None:
+    """What is said of an error: in the upstream's own words where it answered."""
+    if error is None or not (with_words or error.is_logged):
+        return None
+    told = error.message
+    if isinstance(error, UpstreamRefused):
+        said = error.original.get("error") if isinstance(error.original, dict) else error.original
+        own = said.get("message") if isinstance(said, dict) else said
+        told = own if isinstance(own, str) and own else told
+    return told[:MAX_WORDS]
 
 
 async def unlisted_in(prepared: PreparedRequest) -> OmittedRecords | None:

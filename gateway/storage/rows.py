@@ -8,7 +8,7 @@ from gateway.core import jsons
 from gateway.core.types.artifacts import LARGE, Artifact, ArtifactType
 from gateway.core.types.bill import PICO, CallCost
 from gateway.core.types.conversation import ConversationMessage, TokenCounts
-from gateway.core.types.turn import LedgerEntry
+from gateway.core.types.turn import LedgerEntry, RequestFailure, TryFailure
 
 MOST = 2**63 - 1
 
@@ -120,7 +120,20 @@ def entry_of(row: Any, calls: tuple[CallCost, ...] = ()) -> LedgerEntry:
         endpoint=row.endpoint,
         key_id=row.key_id,
         project=row.project,
+        failure=failure_of(row.failure),
     )
+
+
+def failure_of(text: str | None) -> RequestFailure | None:
+    """How a request failed; None if nothing did, or nobody can tell."""
+    if not text:
+        return None
+    found = figures_of(text)
+    try:
+        tries = tuple(TryFailure(**each) for each in found.pop("tries", ()))
+        return RequestFailure(**found, tries=tries)
+    except TypeError:  # of a version that says more
+        return None
 
 
 def figures_of(text: str) -> dict[str, Any]:

@@ -158,6 +158,7 @@ class CallMeter:
         metered, self._metered = self._metered, None
         if metered is not None:
             metered.error_code = _code(error) if error is not None else None
+            metered.fault = error if isinstance(error, GatewayError) else None
             metered.ended_at = self._bills.clock.monotonic()
             self.has_bill = True
             self._bills.add(metered)

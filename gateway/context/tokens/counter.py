@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import ceil
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from gateway.context.tokens.images import KnownPictures, image_tokens, picture_size
@@ -51,6 +52,7 @@ GOLDEN = 0.6180339887498949
 
 BOUND_CHARS = 2**18
 """Characters that a lower bound looks at at once."""
+_IMPORTING = Lock()
 MAX_REMEMBERED = 50_000
 """Texts whose bounds are kept, and whose counts for each encoding."""
 _BOUNDS: BoundedCache[tuple[int, int], int] = BoundedCache(MAX_REMEMBERED)
@@ -429,12 +431,17 @@ def encoding_name(facts: ModelFacts) -> tuple[str, bool]:
     return (facts.tokenizer, True) if facts.tokenizer else _encoding_of(facts.name)
 
 
+def _library() -> Any:
+    """Its modules import each other: two threads that begin it at once, by different ones, get halves of it."""
+    with _IMPORTING:
+        import tiktoken.model
+    return tiktoken
+
+
 @lru_cache(maxsize=1024)
 def _encoding_of(model: str) -> tuple[str, bool]:
-    from tiktoken.model import encoding_name_for_model
-
     try:
-        name = encoding_name_for_model(model.rsplit("/", 1)[-1])
+        name = _library().model.encoding_name_for_model(model.rsplit("/", 1)[-1])
     except KeyError:
         return DEFAULT_ENCODING, False
     return (name, True) if name in AVAILABLE else (DEFAULT_ENCODING, False)
@@ -454,9 +461,8 @@ def _encoding(name: str) -> "tiktoken.Encoding":
     if folder is not None:
         # tiktoken knows no other way to be told where its files are; without it, it would ask the network.
         os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(folder))
-    import tiktoken
-
-    return tiktoken.get_encoding(name)
+    found: tiktoken.Encoding = _library().get_encoding(name)
+    return found
 
 
 @lru_cache(maxsize=8)

@@ -113,6 +113,30 @@ class LedgerFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class TryFailure:
+    """A try of a model that failed. `at_ms`: after the request had come, `took_ms`: until it failed; None: not known.
+    `status`: as its client would be told. `message`: what was said of it; None where that is not kept."""
+
+    route: str
+    at_ms: int | None
+    took_ms: int | None
+    status: int
+    code: str | None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailure:
+    """How a request failed, and which tries did before one was answered. `status`: the HTTP status that its client got;
+    None where an answer had begun, or the client had left. `message`: what ended it, in the upstream's own words where
+    it had any: content, which goes with its conversation (None where no content is kept)."""
+
+    status: int | None = None
+    message: str | None = None
+    tries: tuple[TryFailure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """The cost record of one request. It holds figures and references only and outlives its conversation."""
 
@@ -141,6 +165,8 @@ class LedgerEntry:
     """Of that key."""
     figures: LedgerFigures | None = None
     """None: not known; then it is in no sums yet."""
+    failure: RequestFailure | None = None
+    """None: nothing failed."""
 
     @property
     def window_model(self) -> str:

@@ -113,7 +113,8 @@ def unheld_groups(connection: sa.Connection, tenant: str, digests: Sequence[str]
 def anonymise_bills(
     connection: sa.Connection, where: sa.ColumnElement[bool], of: str | None = None, *, keeping: Collection[str] = ()
 ) -> None:
-    """Takes names that people gave (titles of attachments, tools, users) out of rows of the ledger.
+    """Takes names that people gave (titles of attachments, tools, users), and what upstreams said of failures, out of
+    rows of the ledger.
 
     Args:
         of: the content id of the one artifact whose names go; else those of all, and the user's.
@@ -121,6 +122,7 @@ def anonymise_bills(
     """
     if of is None:
         rename_users(connection, sa.and_(where, schema.ledger.c.end_user.not_in(keeping)), None)
+    forget_failures(connection, where)
     table = schema.ledger.c
     query = sa.select(table.request_id, table.response_metadata)
     named = sa.or_(*(table.response_metadata.contains(each, autoescape=True) for each in NAMED))
@@ -133,6 +135,12 @@ def anonymise_bills(
         changed = [{"request": name, "text": OfRow(text, name)} for name, text in texts.items()]
         connection.execute(_UPDATE_METADATA, changed)
         after = page[-1].request_id
+
+
+def forget_failures(connection: sa.Connection, where: sa.ColumnElement[bool]) -> None:
+    """Deletes how these requests failed: an upstream may have quoted what was said."""
+    table = schema.ledger
+    connection.execute(table.update().where(where, table.c.failure.is_not(None)).values(failure=None))
 
 
 def _anonymous(text: str, of: str | None) -> str:

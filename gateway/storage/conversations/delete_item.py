@@ -14,7 +14,7 @@ from gateway.core.types.items import INSTRUCTION_PREFIX, called, instruction_ite
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.core.types.turn import ASKED
 from gateway.storage import rows
-from gateway.storage.conversations.delete import unheld_groups
+from gateway.storage.conversations.delete import forget_failures, unheld_groups
 from gateway.storage.conversations.item_store import (
     instructions_in_force,
     read_item,
@@ -76,6 +76,8 @@ def delete(
         backfill_digests(connection, conversation_id)
         delete_plans(connection, conversation_id)
     values["forgotten_at"] = now
+    ledger = schema.ledger.c
+    forget_failures(connection, sa.and_(ledger.tenant == tenant, ledger.conversation_id == conversation_id))
     where = CONVERSATIONS.c.id == conversation_id
     connection.execute(CONVERSATIONS.update().where(where).values(**values))
     held = schema.cached_contents.c

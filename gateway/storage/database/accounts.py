@@ -70,6 +70,9 @@ ledger = Table(
     *sum_columns("direct_cost_picousd", "net_saving_picousd"),
     Column("held_out", Boolean),
     Column("rolled_up", Boolean),
+    Column("http_status", Integer),
+    Column("total_ms", BigInteger),
+    Column("failure", SealedText("ledger.failure", row="request_id")),
     UniqueConstraint("completion_id"),
     Index(None, "tenant", "conversation_id", "created_at"),
     Index(None, "created_at"),
@@ -80,6 +83,11 @@ ledger = Table(
     index_where("ix_ledger_endpoint_created_at", "endpoint", "created_at", where="endpoint IS NOT NULL"),
     index_where("ix_ledger_not_complete", "status", "created_at", where=NOT_COMPLETE),
     index_where("ix_ledger_not_rolled_up", "request_id", where=NOT_YET),
+    index_where("ix_ledger_key_id_created_at", "key_id", "created_at", where="key_id IS NOT NULL"),
+    *(
+        index_where(f"ix_ledger_{name}_request_id", name, "request_id", where=f"{name} IS NOT NULL")
+        for name in ("known_cost_picousd", "net_saving_picousd", "total_ms")
+    ),
 )
 """One row for each request that called a model. `endpoint`: NULL for chat completions, else which API was asked.
 `key_id`, `project`: of the key that asked. `known_cost_picousd`: of the calls that have a price, NULL if none has;
@@ -87,7 +95,8 @@ ledger = Table(
 knows what the client's own request would have cost. `held_out`: its conversation goes direct while others are
 economised (true), or is one of these others (false); NULL where nothing is compared. `planning_unpriced`: calls of
 internal models without a price. `rolled_up`: it is counted in `usage_days` and in its conversation's sums; NULL as an
-older version wrote it."""
+older version wrote it. `http_status`: of an error in the place of an answer, else NULL. `total_ms`: from its arrival to
+its end. `failure`: how it failed and which tries did, as JSON; content, which goes with the conversation."""
 
 ledger_calls = Table(
     "ledger_calls",

@@ -244,11 +244,12 @@ def _build_indexes(connection: sa.Connection) -> None:
     """Those of large tables are built before the upgrade and without stopping who writes to them. One whose building
     was cut off is no index, and is built anew."""
     quote = connection.dialect.identifier_preparer.quote
-    known = sa.text("SELECT to_regclass(:name) IS NOT NULL")
+    known = sa.text("SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass(:name) AND attname = ANY(:columns)")
     broken = sa.text("SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(:name) AND NOT indisvalid")
     for script in _scripts(_config(), revision_of(connection)):
         for name, table, columns, where in getattr(script.module, "INDEXES", ()):
-            if not connection.execute(known, {"name": table}).scalar():
+            found = connection.execute(known, {"name": table, "columns": list(columns)}).scalar()
+            if found != len(columns):
                 continue  # a revision between makes it, with its indexes
             if connection.execute(broken, {"name": name}).scalar():
                 connection.execute(sa.text(f"DROP INDEX CONCURRENTLY {quote(name)}"))

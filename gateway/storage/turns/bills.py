@@ -1,14 +1,16 @@
 """Bills and the keyed digests of chains, which outlive the content (guarantee §3.2, §6)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
 
 from gateway.core import jsons
 from gateway.core.types.bill import CallCost
-from gateway.core.types.turn import LedgerEntry, TurnCommit
+from gateway.core.types.turn import LedgerEntry, RequestFailure, TurnCommit
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
@@ -91,8 +93,22 @@ def ledger_row(entry: LedgerEntry) -> dict[str, Any]:
         "endpoint": entry.endpoint,
         "key_id": entry.key_id,
         "project": entry.project,
+        "http_status": entry.failure.status if entry.failure is not None else None,
+        "total_ms": total_ms(entry.metadata),
+        "failure": failure_text(entry.failure),
         **figure_columns(entry),
     }
+
+
+def total_ms(metadata: Mapping[str, Any]) -> int | None:
+    """From a request's arrival to its end, as its bill says it; None where that does not."""
+    took = (metadata.get("timings_ms") or {}).get("total")
+    return whole(int(took)) if isinstance(took, int | float | Decimal) else None
+
+
+def failure_text(failure: RequestFailure | None) -> str | None:
+    """A failure as the column has it."""
+    return jsons.dumps_text(asdict(failure)) if failure is not None else None
 
 
 def figure_columns(entry: LedgerEntry) -> dict[str, Any]:

@@ -82,7 +82,8 @@ def delete_completion(connection: sa.Connection, tenant: str, completion_id: str
         return False
     table, ledger = schema.completions, schema.ledger
     connection.execute(table.delete().where(table.c.request_id == request_id))
-    connection.execute(ledger.update().where(ledger.c.request_id == request_id).values(completion_id=None))
+    gone = {"completion_id": None, "failure": None}
+    connection.execute(ledger.update().where(ledger.c.request_id == request_id).values(**gone))
     return True
 
 

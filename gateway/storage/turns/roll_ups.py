@@ -135,7 +135,7 @@ def rename_users(connection: sa.Connection, where: sa.ColumnElement[bool], name:
     keep nothing of the old one."""
     table = schema.ledger
     named = sa.and_(where, table.c.end_user.is_not(None))
-    columns = [column for column in table.columns if column.name not in ("response_metadata", "error_code")]
+    columns = [column for column in table.columns if column.name not in ("response_metadata", "error_code", "failure")]
     query = sa.select(*columns).where(named).with_for_update()
     found = [row._asdict() for row in connection.execute(query)]
     if not found:
