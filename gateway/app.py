@@ -253,7 +253,7 @@ class Gateway:
             [
                 self.guards.build(),
                 EntityMemory(self.things).build(),
-                Holdout(self.settings.context.economy_holdout).build(),
+                Holdout(self.settings.context.economy_holdout, self.store).build(),
                 AgentSections(self.counters, self.settings.context).build(),
                 RecallFeature(self.context, self.counters, self.indexes, self.settings.context).build(),
                 echoes.build(),

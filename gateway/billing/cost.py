@@ -313,11 +313,12 @@ def _of(tokens: int, price: Decimal) -> Decimal:
     return rounded(EXACT.multiply(price, tokens))
 
 
-def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost]) -> LedgerFigures:
+def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost], *, is_metered: bool = True) -> LedgerFigures:
     """The figures of a bill.
 
     Args:
         metadata: its `response_metadata`, with numbers as they are written.
+        is_metered: false where nobody knows what its client's own request would have cost, and the bill does not say.
     """
     cached, written = 0, 0
     known: Decimal | None = None
@@ -337,7 +338,7 @@ def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost]) -> Le
             planning += total
     direct, held_out = _direct(metadata, planning)
     total = metadata.get("cost", {}).get("total_cost")
-    net = direct - total if direct is not None and is_number(total) else None
+    net = direct - total if is_metered and direct is not None and is_number(total) else None
     return LedgerFigures(
         cached, written, known, planning, unpriced, _saved(metadata), direct if net is not None else None, net, held_out
     )

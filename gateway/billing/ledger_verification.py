@@ -70,9 +70,8 @@ class AuditTotals:
         saved = figures(row, "context_utilization", "economics").get("realised_saving")
         self.saved += saved if isinstance(saved, Decimal | int) else 0
         total = cost.get("total_cost")
-        net = ledger_figures(row.entry.metadata, row.entry.calls).net_saving
-        if net is not None:
-            self.metered, self.net_saving = self.metered + 1, self.net_saving + net
+        if row.net_saving is not None:
+            self.metered, self.net_saving = self.metered + 1, self.net_saving + row.net_saving
         self.requests += 1
         self.partial += row.entry.status == "partial"
         self.failed += row.entry.status == "failed"
@@ -150,6 +149,9 @@ def _compared(row: LedgerRow) -> Iterable[tuple[str, Any, Any]]:
     yield "ledger.completion_tokens", row.completion_tokens, usage.completion_tokens
     yield "ledger.total_cost", row.total_cost, _kept(cost.total_cost)
     yield "ledger.estimated", row.estimated, cost.estimated
+    if row.net_saving is not None:  # else an older version wrote it, or nobody knows
+        told = ledger_figures(row.entry.metadata, calls)
+        yield "ledger.net_saving", row.net_saving, _kept(told.net_saving)
     parts = {"usage": asdict(usage), "cost": asdict(cost)}
     if row.entry.metadata.get("managed") is not False:  # what is relayed uses no window
         parts["context_utilization.planning_cost"] = asdict(planning)
@@ -165,7 +167,7 @@ def _compared(row: LedgerRow) -> Iterable[tuple[str, Any, Any]]:
 
 
 def _kept(value: Decimal | None) -> Decimal | None:
-    return None if value is None else min(value, LARGEST_KEPT)
+    return None if value is None else max(-LARGEST_KEPT, min(value, LARGEST_KEPT))
 
 
 def _equal(stored: Any, expected: Any) -> bool:

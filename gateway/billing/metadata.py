@@ -225,7 +225,9 @@ def amended(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:
     if isinstance(used, dict):
         parts = {"planning_usage": _fields(planning_usage(priced)), "planning_cost": _fields(planning)}
         metadata["context_utilization"] = {**used, **_without_unpaid(parts)}
-    return replace(entry, calls=calls, metadata=metadata, document=None, figures=ledger_figures(metadata, calls))
+    is_metered = entry.figures is None or entry.figures.net_saving is not None
+    figures = ledger_figures(metadata, calls, is_metered=is_metered)
+    return replace(entry, calls=calls, metadata=metadata, document=None, figures=figures)
 
 
 def _metered_anew(metadata: dict[str, Any], billed: Decimal | None) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def explained_bill(entry: LedgerEntry) -> ExplainedBill:
     cost, planning = total_cost(again)
     economics = (entry.metadata.get("context_utilization") or {}).get("economics") or {}
     saved = economics.get("realised_saving")
-    told = ledger_figures(entry.metadata, calls)
+    told = entry.figures or ledger_figures(entry.metadata, calls)
     return ExplainedBill(
         tuple(map(_explained, calls)),
         cost,

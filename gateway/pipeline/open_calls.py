@@ -216,6 +216,6 @@ def _entry(request_id: str, facts: dict[str, Any]) -> LedgerEntry:
         calls=calls,
         error_code=KILLED,
         endpoint=endpoint,
-        figures=ledger_figures(metadata, calls),
+        figures=ledger_figures(metadata, calls, is_metered=not goal),  # what was left out of it is not known
         **{name: facts[name] for name in names},
     )

@@ -15,6 +15,7 @@ from gateway.core.formats.anthropic.serializer import canonical_calls
 from gateway.core.ids import answer_id, new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import offload_if
+from gateway.core.types.bill import OF_MODELS
 from gateway.core.types.chain import (
     START,
     ChainDigest,
@@ -102,7 +103,7 @@ class TurnRecorder:
             key_id=request.caller.key_id,
             project=request.caller.project,
             endpoint=request.api,
-            figures=ledger_figures(settled.metadata, settled.calls),
+            figures=ledger_figures(settled.metadata, settled.calls, is_metered=_is_metered(settled)),
             failure=failure_of(attempted, with_words=turn is not None),
         )
         if entry.failure is not None and entry.failure.tries:
@@ -187,6 +188,14 @@ def _words(error: GatewayError | None, *, with_words: bool) -> str | None:
         own = said.get("message") if isinstance(said, dict) else said
         told = own if isinstance(own, str) and own else told
     return told[:MAX_WORDS]
+
+
+def _is_metered(settled: SettledRequest) -> bool:
+    """Whether it is known what the client's own request would have cost: not where a model was asked with a context
+    that a fault has taken away from its bill."""
+    prepared = settled.attempted.prepared
+    is_asked = any(call.purpose in OF_MODELS for call in settled.calls)
+    return prepared.context is not None or prepared.request.is_proxied or not is_asked
 
 
 async def unlisted_in(prepared: PreparedRequest) -> OmittedRecords | None:

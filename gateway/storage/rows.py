@@ -8,7 +8,7 @@ from gateway.core import jsons
 from gateway.core.types.artifacts import LARGE, Artifact, ArtifactType
 from gateway.core.types.bill import PICO, CallCost
 from gateway.core.types.conversation import ConversationMessage, TokenCounts
-from gateway.core.types.turn import LedgerEntry, RequestFailure, TryFailure
+from gateway.core.types.turn import LedgerEntry, LedgerFigures, RequestFailure, TryFailure
 
 MOST = 2**63 - 1
 
@@ -121,6 +121,22 @@ def entry_of(row: Any, calls: tuple[CallCost, ...] = ()) -> LedgerEntry:
         key_id=row.key_id,
         project=row.project,
         failure=failure_of(row.failure),
+        figures=_counted(row) if row.rolled_up else None,
+    )
+
+
+def _counted(row: Any) -> LedgerFigures:
+    """What a bill that is in the sums adds to them; an older version leaves newer columns empty."""
+    return LedgerFigures(
+        cached_tokens=row.cached_tokens or 0,
+        cache_write_tokens=row.cache_write_tokens or 0,
+        known_cost=usd(row.known_cost_picousd),
+        planning_cost=(row.planning_cost_picousd or 0) * PICO,
+        planning_unpriced=row.planning_unpriced or 0,
+        saved=(row.saved_picousd or 0) * PICO,
+        direct_cost=usd(row.direct_cost_picousd),
+        net_saving=usd(row.net_saving_picousd),
+        held_out=row.held_out,
     )
 
 

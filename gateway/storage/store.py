@@ -169,6 +169,12 @@ class ConversationStore:
 
         return await self._transactions.run(work, write=True)
 
+    async def session_of(self, conversation_id: str) -> str | None:
+        """The name of a conversation's session, the first where it has several; None if it has none."""
+        names = schema.sessions
+        query = sa.select(sa.func.min(names.c.name)).where(names.c.conversation_id == conversation_id)
+        return await self._transactions.run(lambda connection: connection.execute(query).scalar())
+
     async def commit(self, commit: TurnCommit) -> None:
         """Stores a turn and its bill in one transaction (guarantee §3.6). It ends also if the caller is cancelled."""
         if self._users != "plain" and commit.ledger.end_user:
@@ -281,7 +287,10 @@ class ConversationStore:
             amend_bill(connection, request_id, amend)
             return stored
 
-        return await self._transactions.run(work, write=True)
+        stored = await self._transactions.run(work, write=True)
+        if self._paths is not None:
+            self._paths.recount(conversation_id)  # its answers are kept with what the branch had cost before
+        return stored
 
     async def find_completion(self, tenant: str, completion_id: str) -> StoredCompletion | None:
         """A tenant's completion by `chatcmpl-…` or `req_…` (guarantee §6); None if there is none."""

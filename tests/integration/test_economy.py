@@ -13,7 +13,9 @@ import pytest
 
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings, Settings
+from gateway.core.errors import InternalError
 from gateway.core.types.chat import ModelFacts
+from gateway.core.types.turn import CompletionQuery
 from gateway.storage.cache.memory_cache import open_cache
 from tests.support.documents import keeper, prose
 from tests.support.hand_clock import DayClock
@@ -328,6 +330,28 @@ async def test_s4_a_fault_of_the_meter_costs_no_answer(
     monkeypatch.setattr(step, broken)
     await agent.turn(3)
     assert [bill["cost"]["total_cost"] > 0 for bill in agent.bills] == [True] * 8
+
+
+async def test_s6_what_a_fault_took_off_a_bill_is_in_no_net_saving(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bill is kept without its context: nobody knows what was left out."""
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("broken")
+
+    agent = Agent(world, store=True)
+    await agent.turn(2)
+    monkeypatch.setattr("gateway.pipeline.stored_turn.stored_turn", broken)
+    agent.said.append({"role": "user", "content": "Go on."})
+    with pytest.raises(InternalError):
+        await agent.ask()
+    page = await world.gateways[0].store.list_completions("tenant", CompletionQuery(limit=1, newest_first=True))
+    assert page is not None
+    (failed,) = page.found
+    assert failed.ledger.figures is not None
+    assert failed.ledger.calls[0].total
+    assert (failed.ledger.status, failed.ledger.figures.net_saving) == ("failed", None)
 
 
 @pytest.mark.parametrize("economy", ["auto", "observe"])

@@ -76,6 +76,8 @@ async def test_s6_10_of_processes_that_look_at_once_one_bills_a_dead_one(
     assert (entry.status, entry.error_code) == ("failed", "process_killed")
     assert entry.metadata["cost"]["total_cost"] == Decimal("0.0025")
     assert [(call.usage["prompt_tokens"], call.estimated) for call in entry.calls] == [(1000, True)]
+    assert entry.figures is not None
+    assert (entry.figures.direct_cost, entry.figures.net_saving) == (None, None), "what was left out is not known"
 
 
 async def test_s6_10_a_heartbeat_keeps_long_calls(store: ConversationStore, tenant: str) -> None:

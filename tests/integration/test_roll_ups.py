@@ -10,17 +10,21 @@ import sqlalchemy as sa
 
 from gateway.api.conversations.import_check import parse_export
 from gateway.billing.cost import ledger_figures, price_call, with_figures
+from gateway.billing.ledger_verification import LedgerAudit
 from gateway.billing.metadata import amended
 from gateway.core.clock import SystemClock
 from gateway.core.types.bill import PICO, CallCost
 from gateway.core.types.records import NewConversation
-from gateway.core.types.turn import TurnCommit
+from gateway.core.types.turn import LedgerQuery, TurnCommit
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.conversations.transfer import ConversationTransfer
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import migrate
+from gateway.storage.ledger import ledger_pages
+from gateway.storage.reports.compared import compare_sums
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns.older_bills import add_older, count_older
 from gateway.storage.turns.roll_ups import SUMS
@@ -120,6 +124,59 @@ async def test_s13_1_an_amended_bill_takes_its_place_in_the_sums(
     (row,) = await days(transactions, "conv_aabtipits")
     assert sums(row) == {**ONE, "cost_picousd": 14, "planning_cost_picousd": 4, "net_saving_picousd": -4}
     assert (await conversation(transactions, "conv_aabtipits"))["cost_picousd"] == 14
+
+
+async def test_s6_an_audit_and_the_sums_say_the_same_of_what_an_older_version_wrote(
+    store: ConversationStore, transactions: DatabaseTransactions
+) -> None:
+    """The version before had no columns for savings: its bills are in no net saving, nor once they are amended."""
+    made = [paid("conv_aaatssts", created=True), paid("conv_aaatssts"), paid("conv_aaatssts")]
+    for each in made:
+        await store.commit(each)
+    savings = ("direct_cost_picousd", "net_saving_picousd")
+
+    def older(connection: sa.Connection) -> None:
+        counted = (*savings, "metered")
+        for table, names in ((schema.ledger, savings), (schema.usage_days, counted), (schema.conversations, counted)):
+            mine = table.update().where(table.c.tenant == "t-conv_aaatssts")
+            connection.execute(mine.values(**dict.fromkeys(names)))
+
+    await transactions.run(older, write=True)
+    bill = made[0].ledger
+    summary = (replace(PLANNER, purpose="summarizer"),)
+    await store.add_summary(bill.tenant, "conv_aaatssts", bill.request_id, None, lambda entry: amended(entry, summary))
+    await store.commit(paid("conv_aaatssts"))
+    audit = LedgerAudit()
+    async for page in ledger_pages(transactions, LedgerQuery(tenant="t-conv_aaatssts")):
+        assert not any("net_saving" in each.figure for row in page for each in audit.add(row))
+    (row,) = await days(transactions, "conv_aaatssts")
+    assert (audit.total.metered, audit.total.net_saving) == (row["metered"], row["net_saving_picousd"] * PICO)
+    assert (audit.total.metered, audit.total.requests) == (1, 4)
+
+
+async def test_s13_1_what_an_older_version_moved_without_its_savings_is_set_right(
+    store: ConversationStore, transactions: DatabaseTransactions
+) -> None:
+    """It gives bills another user's name, and deletes the sums of the old one: `gateway migrate --finish` adds up anew,
+    once, however often it is run."""
+    for name in ("ann", "bob"):
+        await store.commit(paid("conv_waomwisisr", created=name == "ann", end_user=name))
+    table, ledger = schema.usage_days, schema.ledger
+    of_it = {each: each.c.tenant == "t-conv_waomwisisr" for each in (table, ledger)}
+
+    def older(connection: sa.Connection) -> None:
+        connection.execute(ledger.update().where(of_it[ledger], ledger.c.end_user == "ann").values(end_user="u"))
+        mine = sa.and_(of_it[table], table.c.end_user == "ann")
+        row = connection.execute(table.select().where(mine)).one()
+        lacks = dict.fromkeys(("metered", "direct_cost_picousd", "net_saving_picousd"))
+        connection.execute(table.insert().values(**row._asdict() | {"digest": b"new", "end_user": "u"} | lacks))
+        connection.execute(table.delete().where(mine))
+
+    await transactions.run(older, write=True)
+    for differing in (3, 0, 0):
+        found = [each async for part in compare_sums(transactions) for each in part.differences]
+        assert [each.kept for each in found] == [0] * differing
+        await finish(transactions)
 
 
 async def test_s13_1_a_deleted_conversation_keeps_its_sums_and_loses_its_user(

@@ -12,6 +12,7 @@ from gateway.billing.metadata import amended
 from gateway.core.ids import new_id
 from gateway.core.types.bill import CallCost
 from gateway.core.types.conversation import ConversationRef, StoredConversation
+from gateway.core.types.economy import BranchCosts
 from gateway.core.types.memory import NewSegment, SummarySegment, UncoveredPath
 from gateway.core.types.turn import LedgerEntry, TurnCommit
 from gateway.storage.store import ConversationStore
@@ -27,10 +28,13 @@ class Talk:
         self.store, self.tenant, self.name = store, tenant, "conv_" + new_id(tenant)
         self.commits: list[TurnCommit] = []
 
-    async def say(self, number: int, after: str | None = None) -> TurnCommit:
-        """A turn at the head, or behind the message `after`."""
+    async def say(self, number: int, after: str | None = None, costs: BranchCosts | None = None) -> TurnCommit:
+        """A turn at the head, or behind the message `after`; `costs`: the sums of its branch with it."""
         more: dict[str, Any] = {"parent_id": after, "at_head": False} if after else {}
         made = turn(self.tenant, self.name, f"question {number}", created=not self.commits, **more)
+        if costs is not None and made.turn is not None:
+            (answer,) = made.turn.answers
+            answer.message.costs = costs.as_text()
         await self.store.commit(made)
         self.commits.append(made)
         return made
@@ -139,6 +143,26 @@ async def test_s11_13_nothing_is_stored_of_what_is_gone(talk: Talk) -> None:
     assert await talk.store.delete_conversation(talk.tenant, talk.name)
     assert not await talk.store_segment(commits[2], found, 1)
     assert await talk.store.uncovered(talk.tenant, talk.name, commits[2].ledger.request_id) is None
+
+
+async def test_s6_what_a_summary_cost_is_in_the_sums_of_its_branch(talk: Talk) -> None:
+    """Also where the branch has gone on meanwhile; another branch has paid for none of it."""
+    sums = BranchCosts("m", 10, 0, Decimal(1), Decimal(1))
+    first = await talk.say(0, costs=sums)
+    shared = first.turn.answers[0].message.message_id if first.turn else None
+    second = await talk.say(1, shared, costs=sums)
+    after = second.turn.answers[0].message.message_id if second.turn else None
+    ends = [second, await talk.say(2, after, costs=sums), await talk.say(3, shared, costs=sums)]
+    amend = partial(amended, further=[CALL])
+    await talk.store.add_summary(talk.tenant, talk.name, second.ledger.request_id, None, amend)
+    found = []
+    for commit in ends:
+        end = commit.turn.answers[0].message.message_id if commit.turn else None
+        (message,) = await talk.store.messages(talk.name, [end or ""])
+        costs = BranchCosts.of_text(message.costs or "")
+        assert costs is not None
+        found.append(costs.billed)
+    assert found == [1 + (CALL.total or 0), 1 + (CALL.total or 0), 1]
 
 
 async def test_s11_13_another_tenants_answers_are_none(talk: Talk) -> None:

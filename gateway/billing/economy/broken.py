@@ -31,7 +31,7 @@ def sent_prompt(route: str, tools: Sequence[Any], messages: Sequence[Mapping[str
     system, digests = running.hexdigest(), []
     is_head = True
     for message in messages:
-        running.update(_plain(message))
+        running.update(jsons.canonical(unmarked(message)))
         digests.append(running.digest()[:SHORT])
         is_head = is_head and message["role"] in INSTRUCTION_ROLES
         if is_head:
@@ -65,17 +65,17 @@ def fell_short(promised: int, cached: int) -> bool:
     return cached < promised - max(BLOCK, promised // SLACK_DIVISOR)
 
 
-def _plain(message: Mapping[str, Any]) -> bytes:
-    """A message in one form, however its client marks it: one text is in parts for a mark alone."""
+def unmarked(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message in one form, however its client marks it for prompt caches: one text is in parts for a mark alone."""
     content = message.get("content")
     if not isinstance(content, list) and BREAKPOINT not in message:
-        return jsons.canonical(message)
+        return message
     plain = {name: value for name, value in message.items() if name != BREAKPOINT}
     if isinstance(content, list):
         parts = [_unmarked(part) for part in content]
         is_text = len(parts) == 1 and isinstance(parts[0], dict) and parts[0].keys() == {"type", "text"}
         plain["content"] = parts[0]["text"] if is_text else parts
-    return jsons.canonical(plain)
+    return plain
 
 
 def _unmarked(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from gateway.billing.cost import EXACT, TokenRates, rounded
@@ -51,9 +52,11 @@ def metered(
     prompt = figure(usage, "prompt_tokens")
     scale = prompt / counted if counted else 1.0
     tokens = round(scale * left.tokens) if left is not None else 0
-    known, reads = before if before is not None and before.model == model else None, told(usage, READ)
+    known = before if before is not None and before.model == model else None
+    reads, writes = told(usage, READ), bool(told(usage, WRITTEN))
     changes = bool(tokens or rewritten or (known is not None and known.left_tokens))
-    rates = _rates(usage, prices, prompt + tokens) if changes or note.clearable else None
+    charged = partial(_rates, usage, prices, reads=bool(reads), writes=writes)
+    rates = charged(prompt + tokens) if changes or note.clearable else None
     added = ZERO
     is_cold = note.is_cold or known is None
     if known is not None and not rewritten and reads and known.prompt_tokens - known.left_tokens >= MIN_CACHED_TOKENS:
@@ -65,7 +68,7 @@ def metered(
         sent = 0 if is_cold or known is None else known.prompt_tokens - known.left_tokens
         if rewritten and left is not None:
             sent = min(sent, round(scale * left.unchanged))
-        own = _rates(usage, prices, prompt) or rates
+        own = charged(prompt) or rates
         added = rounded(EXACT.subtract(rates.prompt(prompt + tokens, whole), own.prompt(prompt, sent)))
     direct = max(ZERO, primary + added)
     told_of: dict[str, Any] = {
@@ -91,17 +94,20 @@ def metered(
     )
 
 
-def _rates(usage: Mapping[str, Any], prices: Mapping[str, Decimal], prompt_tokens: int) -> CacheRates | None:
-    """The rates by which the upstream charges, as far as it tells: one that names no cached tokens charges the usual
-    price for all, and one that names none that it took in charges that for them. None if no price is known."""
+def _rates(
+    usage: Mapping[str, Any], prices: Mapping[str, Decimal], prompt_tokens: int, *, reads: bool, writes: bool
+) -> CacheRates | None:
+    """The rates by which the upstream charges, as far as it tells: one that names no cached tokens (`reads`) charges
+    the usual price for all, and one that names none that it took in (`writes`) charges that for them. None if no price
+    is known."""
     tier = usage.get("service_tier")
     full = TokenRates(prices, prompt_tokens, tier).find("input_cost_per_token")
     if full is None:
         return None
     found = cache_rates(prices, prompt_tokens, for_an_hour=bool(written_for_an_hour(usage)), service_tier=tier)
-    if found is None or not told(usage, READ):
+    if found is None or not reads:
         return CacheRates(full, full)
-    return found if told(usage, WRITTEN) else CacheRates(found.read, full)
+    return found if writes else CacheRates(found.read, full)
 
 
 def _estimated(note: EconomyNote, rates: CacheRates | None, *, is_cold: bool) -> Decimal:

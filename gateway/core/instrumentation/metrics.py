@@ -239,7 +239,7 @@ class GatewayMetrics:
         for call in entry.calls:
             self._count_call(label, call)
         counts.unpriced[(label,)] += any(call.total is None for call in entry.calls)
-        self._count_net(label, entry.figures.net_saving if entry.figures is not None else None)
+        self._count_net(label, _net_saving(entry))
         used = entry.metadata.get("context_utilization")
         if used is not None:
             self._count_planning(used)
@@ -261,13 +261,18 @@ class GatewayMetrics:
             "prompt_cache_breaks": counts.prefix_breaks.total(),
         }
 
-    def amended(self, model: str, calls: Iterable[CallCost]) -> None:
-        """A bill has got further calls of internal models, after the answer."""
+    def amended(
+        self, model: str, calls: Iterable[CallCost], before: LedgerEntry | None, now: LedgerEntry | None
+    ) -> None:
+        """A bill has got further calls of internal models, after the answer; it is in the net saving with what it says
+        now. None: it is not there."""
         label = self._labels.get(model, OTHER)
         for call in calls:
             self._count_call(label, call)
-            if call.total:
-                self._count_net(label, -call.total)
+        was, net = _net_saving(before), _net_saving(now)
+        if was is not None:
+            self._count_net(label, (net or Decimal(0)) - was)
+            self._counts.unmetered[(label,)] += net is None
 
     def internal_call_ended(self, purpose: Purpose, outcome: str) -> None:
         """Counts a call of an internal model by its outcome, also one that was not made for lack of budget."""
@@ -379,6 +384,10 @@ def share_of_window(used: Mapping[str, Any]) -> float | None:
 def _summed_up(values: Iterable[float | None]) -> dict[str, float] | None:
     known = [value for value in values if value is not None]
     return {"average": round(sum(known) / len(known), 2), "max": max(known)} if known else None
+
+
+def _net_saving(entry: LedgerEntry | None) -> Decimal | None:
+    return entry.figures.net_saving if entry is not None and entry.figures is not None else None
 
 
 def _count_few(counter: Counter[tuple[str]], reason: str) -> None:

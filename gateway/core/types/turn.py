@@ -307,6 +307,11 @@ class LedgerRow:
     total_cost: Decimal | None
     estimated: bool
 
+    @property
+    def net_saving(self) -> Decimal | None:
+        """As the ledger's column has it, by which reports add up; None where it is in no net saving."""
+        return self.entry.figures.net_saving if self.entry.figures is not None else None
+
 
 @dataclass(frozen=True, slots=True)
 class CompletionQuery:

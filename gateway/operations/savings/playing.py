@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from gateway.api.request.message_checks import plain_messages
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.billing.cost import meter_of, price_call, usd_of
+from gateway.billing.economy.broken import unmarked
 from gateway.billing.economy.rates import READ, WRITE
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core import jsons
@@ -23,11 +24,9 @@ from gateway.core.ids import new_id
 from gateway.core.ports import Clock, TokenCounter, Upstream
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.content_parts import texts_of
-from gateway.core.types.items import BREAKPOINT
 from gateway.core.types.upstream import UpstreamRequest
 from gateway.operations.savings.recording import RecordedSession
 from gateway.pipeline.pipeline import Pipeline
-from gateway.pipeline.ranges import plain_parts
 from gateway.pipeline.stages import not_paused
 from gateway.storage.database.migrate import migrate
 from gateway.storage.database.transactions import DatabaseTransactions
@@ -79,7 +78,7 @@ class PromptSegments:
     def _message(self, message: Json) -> PromptSegment:
         known = self._by_identity.get(id(message))
         if known is None:  # the message is kept, so that no other one can have its identity
-            bare = unmarked(message)
+            bare = dict(unmarked(message))
             known = self._by_identity[id(message)] = message, self._segment(bare, lambda: self._counter.message(bare))
         return known[1]
 
@@ -90,18 +89,6 @@ class PromptSegments:
         if found is None:
             found = self._known[digest] = PromptSegment(digest, text.decode(), count())
         return found
-
-
-def unmarked(message: Json) -> Json:
-    """A message without its marks for caches."""
-    content = message.get("content")
-    if isinstance(content, list):
-        parts = plain_parts(content)
-        if len(parts) == 1 and set(parts[0]) == {"type", "text"} and parts != content:
-            message = {**message, "content": parts[0]["text"]}  # a text that became a part to be marked
-        else:
-            message = {**message, "content": parts}
-    return {name: value for name, value in message.items() if name != BREAKPOINT}
 
 
 class PromptCache:

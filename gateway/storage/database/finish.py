@@ -14,6 +14,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions, insert_if_new
 from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.walk import MESSAGES, whole_messages
+from gateway.storage.reports.compared import set_right
 from gateway.storage.turns.steps import SINCE, step_rows
 
 BATCH = 200
@@ -24,7 +25,8 @@ Batch = Callable[..., tuple[int, str | None]]
 
 
 async def finish(transactions: DatabaseTransactions, told: Callable[[int], None] | None = None) -> int:
-    """Says that no older version may run from now on, and moves the results of tool steps to `reasoning_events`. It may
+    """Says that no older version may run from now on, adds up what those left out of the sums of days, and moves the
+    results of tool steps to `reasoning_events`. It may
     be cut off at any time, and goes on where it was when it is run again.
 
     Returns how many results it moved; `told` is told how many more.
@@ -33,6 +35,7 @@ async def finish(transactions: DatabaseTransactions, told: Callable[[int], None]
         StorageUnavailable: the storage cannot be reached; what was moved by then is.
     """
     await transactions.run(lambda connection: connection.execute(_CLOSE).close(), write=True)
+    await set_right(transactions)
     moved = await _in_batches(transactions, _move, told)
     await _in_batches(transactions, _forget)
     return moved

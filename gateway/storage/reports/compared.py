@@ -1,4 +1,5 @@
-"""Whether the sums that are kept are those of the ledger: the daily roll-ups, and the sums of conversations (§13.1).
+"""Whether the sums that are kept are those of the ledger: the daily roll-ups, and the sums of conversations (§13.1);
+and the end of an upgrade, which makes them so.
 
 A day, and some hundred conversations, are compared in one statement each: it sees one state of the storage, so that
 what a server writes meanwhile is on both sides or on neither.
@@ -16,7 +17,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.reports.sums import OF_DAYS, OF_LEDGER, summed, time_of, whole_sums
 from gateway.storage.rows import MOST
-from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, WHO
+from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, WHO, add_sums
 
 LEDGER, DAYS, CONVERSATIONS = schema.ledger, schema.usage_days, schema.conversations
 PAGE = 500
@@ -75,6 +76,37 @@ def _days(connection: sa.Connection) -> list[date]:
 
 
 def _compare_day(day: date, connection: sa.Connection) -> ComparedSums:
+    differences = [
+        each
+        for names, (kept, found) in _sides(day, connection).items()
+        for each in _differences(_described(day, names), kept, found)
+    ]
+    return ComparedSums(days=1, differences=tuple(sorted(differences, key=lambda each: (each.where, each.figure))))
+
+
+async def set_right(transactions: DatabaseTransactions) -> None:
+    """Makes the sums of days those of the ledger. A version before, while it runs beside this one, moves bills from one
+    user to another without the figures that it does not know. May be run at any time, beside requests and itself.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    for day in await transactions.run(_days):
+        await transactions.run(partial(_set_right, day), write=True)
+
+
+def _set_right(day: date, connection: sa.Connection) -> None:
+    connection.execute(sa.select(schema.schema_revisions).with_for_update()).close()  # one at a time
+    missing = {}
+    for names, (kept, found) in _sides(day, connection).items():
+        if differing := {each.figure: each.found - each.kept for each in _differences("", kept, found)}:
+            missing[day, *names] = dict.fromkeys(FIGURES, 0) | differing
+    if missing:
+        add_sums(connection, missing)
+
+
+def _sides(day: date, connection: sa.Connection) -> dict[Names, tuple[dict[str, int], dict[str, int]]]:
+    """What is kept of a day, and what its bills add up to, by who asked for what."""
     dialect = connection.dialect
     came = LEDGER.c.created_at
     within = (LEDGER.c.rolled_up, came >= _midnight(day), came < _midnight(day + timedelta(days=1)))
@@ -90,12 +122,7 @@ def _compare_day(day: date, connection: sa.Connection) -> ComparedSums:
         sides[row[0]][tuple(row[1 : 1 + len(WHO)])] = whole_sums(row)
     kept, found = sides["kept"], sides["found"]
     nothing = dict.fromkeys(FIGURES, 0)
-    differences = [
-        each
-        for names in kept.keys() | found.keys()
-        for each in _differences(_described(day, names), kept.get(names, nothing), found.get(names, nothing))
-    ]
-    return ComparedSums(days=1, differences=tuple(sorted(differences, key=lambda each: (each.where, each.figure))))
+    return {names: (kept.get(names, nothing), found.get(names, nothing)) for names in kept.keys() | found.keys()}
 
 
 def _compare_conversations(after: str, connection: sa.Connection) -> tuple[list[str], ComparedSums]:

@@ -1,7 +1,7 @@
 """Bills and the keyed digests of chains, which outlive the content (guarantee §3.2, §6)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from gateway.core import jsons
 from gateway.core.types.bill import CallCost
+from gateway.core.types.economy import BranchCosts
 from gateway.core.types.turn import LedgerEntry, RequestFailure, TurnCommit
 from gateway.storage import rows
 from gateway.storage.database import schema
@@ -148,8 +149,8 @@ def _call_rows(entry: LedgerEntry) -> list[dict[str, Any]]:
 
 
 def amend_bill(connection: sa.Connection, request_id: str, amend: Amend) -> None:
-    """Adds to a bill what was paid for a request after it was answered; figures alone change. Nothing where there is no
-    such bill."""
+    """Adds to a bill, and to what its branch has cost, what was paid for a request after it was answered; figures alone
+    change. Nothing where there is no such bill."""
     table = schema.ledger
     row = connection.execute(sa.select(table).where(table.c.request_id == request_id).with_for_update()).first()
     if row is None:
@@ -164,6 +165,27 @@ def amend_bill(connection: sa.Connection, request_id: str, amend: Amend) -> None
     connection.execute(table.update().where(table.c.request_id == request_id).values(**of_it))
     replaced(connection, row._asdict(), {**row._asdict(), **changed})
     INSERT_CALLS(connection, _call_rows(fresh)[len(before.calls) :])
+    _add_to_branch(
+        connection, before, sum((call.total or Decimal(0) for call in fresh.calls[len(before.calls) :]), Decimal(0))
+    )
+
+
+def _add_to_branch(connection: sa.Connection, entry: LedgerEntry, cost: Decimal) -> None:
+    """Adds to the sums of the answers to a request, and of those that were given behind them meanwhile."""
+    table = schema.messages
+    of_it = table.c.conversation_id == entry.conversation_id
+    answers = sa.select(sa.func.min(table.c.sequence_number)).where(
+        of_it, table.c.request_id == entry.request_id, table.c.choice.is_not(None)
+    )
+    columns = (table.c.id, table.c.parent_id, table.c.request_id, table.c.choice, table.c.costs)
+    query = sa.select(*columns).where(of_it, table.c.sequence_number >= answers.scalar_subquery())
+    behind: set[str] = set()
+    for row in connection.execute(query.order_by(table.c.sequence_number)) if cost else ():
+        if row.parent_id in behind or (row.request_id == entry.request_id and row.choice is not None):
+            behind.add(row.id)
+            if row.costs is not None and (known := BranchCosts.of_text(row.costs)) is not None:
+                costs = replace(known, billed=known.billed + cost).as_text()
+                connection.execute(table.update().where(table.c.id == row.id).values(costs=costs))
 
 
 def calls_of(connection: sa.Connection, request_ids: list[str]) -> dict[str, list[CallCost]]:

@@ -57,18 +57,27 @@ ADD_DAYS = RowInsert(schema.usage_days, f"ON CONFLICT (day, digest) DO UPDATE SE
 
 def add_to_days(connection: sa.Connection, ledger_rows: Sequence[Row], sign: int = 1) -> None:
     """Adds rows of the ledger to the sums of their days, or with `sign` -1 takes them out."""
-    shard = _shard(connection)
     alike: dict[tuple[Any, ...], list[dict[str, int]]] = {}
     for row in ledger_rows:
         at: datetime = row["created_at"]
         day = (at if at.tzinfo is None or at.tzinfo is UTC else at.astimezone(UTC)).date()
         alike.setdefault((day, *who_of(row)), []).append(sums_of(row))
-    found: list[dict[str, Any]] = []
-    for (day, *who), sums in alike.items():
+    found: dict[tuple[Any, ...], Mapping[str, int]] = {}
+    for group, sums in alike.items():
         added = dict(zip(SUMS, map(sum, zip(*map(SUMS_OF, sums), strict=True)), strict=True))
         if sign < 0 or len(sums) > 1:
             added = {name: _bounded(sign * value) for name, value in added.items()}
-        found.append({"digest": _digest(shard, day, *who), "day": day, **dict(zip(WHO, who, strict=True)), **added})
+        found[group] = added
+    add_sums(connection, found)
+
+
+def add_sums(connection: sa.Connection, groups: Mapping[tuple[Any, ...], Mapping[str, int]]) -> None:
+    """Adds to the sums of a day and of who asked for what (`WHO`)."""
+    shard = _shard(connection)
+    found = [
+        {"digest": _digest(shard, day, *who), "day": day, **dict(zip(WHO, who, strict=True)), **added}
+        for (day, *who), added in groups.items()
+    ]
     ADD_DAYS(connection, sorted(found, key=itemgetter("digest")))
 
 

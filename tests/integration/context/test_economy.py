@@ -36,6 +36,7 @@ class Agent:
         self.prompt: int | None = None
         self.cached: int | None = None
         self.both_names = False
+        self.stored, self.conversation = True, ""
 
     def steps(self, count: int, **context: Any) -> None:
         """So many steps, each of which reads a file."""
@@ -48,7 +49,9 @@ class Agent:
             if self.both_names:
                 details |= {"cache_read_input_tokens": self.cached}
             self._upstream.reply(message=answer, usage=usage_of(self.prompt or 1000 + 300 * number, 10, **details))
-            body = {"model": "gpt-4o", "messages": self.said, "tools": self.tools, "context": context}
+            body: Json = {"model": "gpt-4o", "messages": self.said, "tools": self.tools, "context": context}
+            body |= {} if self.stored else {"store": False}
+            body |= {"conversation": self.conversation} if self.conversation else {}
             asked, at = said_by(self._edge, common(body)), f"{self._at}/{PATHS[self._edge]}"
             told = httpx.post(at, json=asked, headers=self._headers, timeout=30, trust_env=False)
             assert told.status_code == 200, told.text
@@ -139,6 +142,24 @@ def test_s13_14_a_share_of_conversations_goes_direct(
         costs = [bill["cost"]["total_cost"] for bill in bills if bill["economics"]["holdout"] is held]
         assert compared[side]["requests"] == len(costs)
         assert compared[side]["cost_per_request"] == pytest.approx(sum(costs) / len(costs))
+
+
+def test_s13_14_a_session_is_on_one_side_whether_it_is_stored_or_not(
+    start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str
+) -> None:
+    """Also where its client compacts, and where it is named by its conversation's id."""
+    gateway = start_gateway({"storage": {"url": storage_url}, "context": {"economy": "auto", "economy_holdout": 0.5}})
+    sides = []
+    for name in map(str, range(6)):
+        agent = Agent(gateway, upstream, "chat", "mole")
+        for store, first in ((False, "a"), (False, "b"), (True, "c"), (False, "d"), (True, "c")):
+            agent.said, agent.stored = [user(f"{first} of {name}")], store
+            agent.steps(2, session=name)
+        agent.conversation = agent.answers[-1].conversation or ""
+        agent.steps(1)
+        sides.append({each.bill["economics"]["holdout"] for each in agent.answers if "economics" in each.bill})
+    assert all(len(each) == 1 for each in sides)
+    assert {side for each in sides for side in each} == {True, False}
 
 
 @pytest.mark.parametrize("edge", EDGES)

@@ -11,7 +11,7 @@ from gateway.billing.ledger_verification import differences
 from gateway.billing.metadata import add_bill, amended, amended_once, response_metadata
 from gateway.core import jsons
 from gateway.core.types.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata
-from gateway.core.types.turn import LedgerEntry, LedgerRow
+from gateway.core.types.turn import LedgerEntry, LedgerFigures, LedgerRow
 from tests.unit.making import NOW
 
 PRICES = {"input_cost_per_token": Decimal("1.1e-07"), "output_cost_per_token": Decimal("3.3e-07")}
@@ -55,6 +55,14 @@ def test_s6_what_is_paid_behind_the_answer_is_in_the_net_saving(direct: Decimal 
         economics = after.metadata["economics"]
         assert Decimal(economics["billed_cost"]) == total
         assert Decimal(economics["net_saving"]) == direct - total
+
+
+def test_s6_a_bill_that_is_in_no_net_saving_stays_out_of_it() -> None:
+    bill = replace(entry(call("primary", 1001)), figures=LedgerFigures())
+    after = amended(bill, [call("summarizer", 333)])
+    assert after.figures is not None
+    assert (after.figures.direct_cost, after.figures.net_saving) == (None, None)
+    assert after.figures.planning_cost > 0
 
 
 @pytest.mark.parametrize(

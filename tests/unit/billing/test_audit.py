@@ -17,7 +17,7 @@ from gateway.billing.metadata import add_bill, response_metadata
 from gateway.core import jsons
 from gateway.core.printing import csv_line
 from gateway.core.types.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata
-from gateway.core.types.turn import LARGEST_KEPT, LedgerEntry, LedgerRow
+from gateway.core.types.turn import LARGEST_KEPT, LedgerEntry, LedgerFigures, LedgerRow
 from gateway.operations.audit import COLUMNS, csv_row, summary
 
 NAMES = [
@@ -189,6 +189,17 @@ def test_columns_of_the_row_are_compared() -> None:
     )
     for name, wrong in wrongs:
         assert [each.figure for each in differences(replace(row, **{name: wrong}))] == [f"ledger.{name}"]
+
+
+@pytest.mark.parametrize("stored", [None, "-0.0025", "0.3"])
+def test_s6_the_net_saving_is_the_columns_by_which_reports_add_up(stored: str | None) -> None:
+    """Where an older version left it empty, the bill is in no net saving; else it is what the bill says."""
+    calls = [price_call(purpose, "m", {"prompt_tokens": 1000}, PRICES) for purpose in ("primary", "planner")]
+    row = row_of(*calls, figures=LedgerFigures(net_saving=None if stored is None else Decimal(stored)))
+    found = LedgerAudit()
+    differing = found.add(row)
+    assert (found.total.metered, found.total.net_saving) == (int(stored is not None), Decimal(stored or 0))
+    assert [each.figure for each in differing] == (["ledger.net_saving"] if stored == "0.3" else [])
 
 
 def test_a_bill_beyond_what_a_column_holds_is_exact_all_the_same() -> None:

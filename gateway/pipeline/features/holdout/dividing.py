@@ -4,13 +4,17 @@ and not computed alone (guarantee §13.14)."""
 import hashlib
 from dataclasses import replace
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.types.chain import chain_digests
 from gateway.core.types.conversation import INSTRUCTION_ROLES
 from gateway.core.types.economy import AUTO, OBSERVE
 from gateway.pipeline.hooks import RequestFeature
 from gateway.pipeline.stages import PreparedRequest
+from gateway.storage.store import ConversationStore
 
 BITS = 64
+MAX_SESSIONS = 4096
+"""Conversations of which this process remembers whether they have a session's name."""
 
 
 class Holdout:
@@ -20,8 +24,10 @@ class Holdout:
         share: of conversations that go direct, 0 to 1; with 0 nothing is divided.
     """
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float, store: ConversationStore) -> None:
         self._share = share
+        self._store = store
+        self._sessions: BoundedCache[str, str] = BoundedCache(MAX_SESSIONS)
 
     def build(self) -> RequestFeature:
         """Builds the feature."""
@@ -33,24 +39,37 @@ class Holdout:
         options = prepared.request.options
         if options.economy != AUTO or options.mode == "off":
             return prepared
-        options = replace(options, held_out=is_held_out(_named(prepared), self._share))
+        options = replace(options, held_out=is_held_out(await self._named(prepared), self._share))
         if options.held_out:
             options = replace(options, economy=OBSERVE, recall=options.recall is True)
         return replace(prepared, request=replace(prepared.request, options=options))
+
+    async def _named(self, prepared: PreparedRequest) -> bytes:
+        """What says which side a conversation is on: its session's name, by whatever requests name it and whether they
+        are stored; else its id; of one that is not stored, how it begins."""
+        history, asked = prepared.history, prepared.asked
+        named, session = asked.conversation.conversation_id, asked.conversation.session
+        if named is None and history is not None and not history.unrecognised:
+            named = history.conversation_id
+        if session is None and named is not None and not (history is not None and history.created):
+            session = await self._session_of(named)
+        tenant = asked.caller.tenant.encode() + b"\0"
+        if session is not None:
+            return tenant + b"session\0" + session.encode()
+        if named is not None:
+            return named.encode()
+        said = [message for message in asked.messages if message["role"] not in INSTRUCTION_ROLES][:1]
+        return tenant + b"".join(digest.path for digest in chain_digests(said))
+
+    async def _session_of(self, conversation_id: str) -> str | None:
+        """A conversation has its session's name from its beginning on."""
+        known = self._sessions.get(conversation_id)
+        if known is None:
+            known = self._sessions.put(conversation_id, await self._store.session_of(conversation_id) or "")
+        return known or None
 
 
 def is_held_out(name: bytes, share: float) -> bool:
     """Whether the conversation of this name is among the share that goes direct: the same on all replicas, whenever."""
     digest = hashlib.blake2b(name, digest_size=BITS // 8, person=b"holdout").digest()
     return int.from_bytes(digest) < share * float(2**BITS)
-
-
-def _named(prepared: PreparedRequest) -> bytes:
-    """A conversation's id; of one that is not stored, its tenant's with the digest of how it begins."""
-    history, asked = prepared.history, prepared.asked
-    if (named := asked.conversation.conversation_id) is not None:
-        return named.encode()
-    if history is not None and history.conversation_id is not None and not history.unrecognised:
-        return history.conversation_id.encode()
-    said = [message for message in asked.messages if message["role"] not in INSTRUCTION_ROLES][:1]
-    return asked.caller.tenant.encode() + b"\0" + b"".join(digest.path for digest in chain_digests(said))

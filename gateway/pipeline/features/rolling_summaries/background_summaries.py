@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 
 from gateway.billing.cost import price_internal
@@ -20,6 +19,7 @@ from gateway.core.types.chat import ChatRequest, KnownMessages, ModelDeployment
 from gateway.core.types.internal import InternalModelFailed
 from gateway.core.types.memory import EXTRACTS, NewSegment, OldMessage, SummarySegment, UncoveredPath
 from gateway.core.types.tool_steps import turn_starts
+from gateway.core.types.turn import LedgerEntry
 from gateway.pipeline.features.rolling_summaries.summarizer import PROMPT_VERSION, OldTurns, TurnSummarizer, TurnSummary
 from gateway.pipeline.hooks import RequestFeature
 from gateway.pipeline.stages import PreparedRequest
@@ -249,25 +249,44 @@ class RollingSummaries:
         """The segment and its bill, in one transaction; again, if the storage does not take them at once."""
         calls = tuple(map(price_internal, spent))
         names = {"request_id": subject.request.request_id, "conversation_id": subject.conversation_id}
+        amend = BillAmendment(calls)
         try:
-            stored = await self._stored(subject, new, calls)
+            stored = await self._stored(subject, new, amend)
         except (StorageUnavailable, asyncio.CancelledError):
             log.warning("bill_not_recorded", **names, cost=[call.total for call in calls])
             raise
-        self._metrics.amended(subject.request.model, calls)
+        self._metrics.amended(subject.request.model, calls, amend.before, amend.now)
         if new is not None:
             log.info("summary_made", **names, reason=reason, stored=stored, last=new.segment.last)
 
-    async def _stored(self, subject: SummarySubject, new: NewSegment | None, calls: tuple[CallCost, ...]) -> bool:
+    async def _stored(self, subject: SummarySubject, new: NewSegment | None, amend: "BillAmendment") -> bool:
         names = (subject.tenant, subject.conversation_id, subject.request.request_id)
-        amend = partial(amended, further=calls)
         for pause in self._pauses:
             try:
                 return await self._store.add_summary(*names, new, amend)
             except StorageUnavailable:
-                amend = partial(amended_once, further=calls)
+                amend.is_sure = False
                 await asyncio.sleep(pause)
         return await self._store.add_summary(*names, new, amend)
+
+
+class BillAmendment:
+    """Adds further calls to a stored bill, and knows it as it was and as it is.
+
+    Attributes:
+        is_sure: the bill has none of them yet; else nobody knows whether it was stored with them.
+    """
+
+    def __init__(self, calls: tuple[CallCost, ...]) -> None:
+        self._calls = calls
+        self.is_sure = True
+        self.before: LedgerEntry | None = None
+        self.now: LedgerEntry | None = None
+
+    def __call__(self, entry: LedgerEntry) -> LedgerEntry:
+        self.before = self.before or entry
+        self.now = (amended if self.is_sure else amended_once)(entry, self._calls)
+        return self.now
 
 
 def facts_of(prepared: PreparedRequest) -> SummaryFacts:

@@ -50,17 +50,25 @@ def test_a_bill() -> None:
 
 
 def test_s13_13_savings_and_losses_are_counters_each() -> None:
-    """Their difference is the net saving; what is paid behind an answer is a loss."""
+    """Their difference is the net saving; what is paid behind an answer is a loss, where its bill is in it."""
+
+    def saved(net: str | None) -> LedgerEntry:
+        return replace(entry("a"), figures=LedgerFigures(net_saving=None if net is None else Decimal(net)))
+
     metrics = GatewayMetrics(["a"])
     for net in ("0.75", "-0.25", "0", "0.5", None):
-        saved = LedgerFigures(net_saving=None if net is None else Decimal(net))
-        metrics.billed(replace(entry("a"), figures=saved))
+        metrics.billed(saved(net))
     summary = price_call("summarizer", "s", USAGE, PRICES)
-    metrics.amended("a", [summary])
+    metrics.amended("a", [summary], saved("0.5"), saved("0.125"))
+    metrics.amended("a", [summary], saved(None), saved(None))
+    metrics.amended("a", [summary], None, None)
     found = samples(metrics)
-    assert found["gateway_net_saved_usd_total", "a"] == 1.25
-    assert found["gateway_net_lost_usd_total", "a"] == pytest.approx(0.25 + float(summary.total or 0))
+    assert (found["gateway_net_saved_usd_total", "a"], found["gateway_net_lost_usd_total", "a"]) == (1.25, 0.625)
     assert found["gateway_unmetered_bills_total", "a"] == 1
+    metrics.amended("a", [summary], saved("0.5"), saved(None))
+    found = samples(metrics)
+    assert (found["gateway_net_saved_usd_total", "a"], found["gateway_net_lost_usd_total", "a"]) == (1.25, 1.125)
+    assert found["gateway_unmetered_bills_total", "a"] == 2
 
 
 @pytest.mark.parametrize("purpose", ["planner", "summarizer", "embedder"])
