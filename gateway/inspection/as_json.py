@@ -85,6 +85,7 @@ def bar_json(bar: WindowBar | None) -> Json | None:
             "artifacts_reduced": len(bar.left.reduced),
             "artifacts_excluded": len(bar.left.excluded),
             "chars": bar.left.chars,
+            "tokens": bar.left.tokens,
             "by": bar.left.by,
         },
     }

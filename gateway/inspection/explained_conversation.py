@@ -1,19 +1,26 @@
 """A conversation turn by turn: windows, costs, and its branches as a tree."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
+from gateway.billing.cost import ledger_figures
 from gateway.core.types.bill import OF_MODELS
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.outline import ConversationOutline, OutlinedMessage, OutlinedPage
 from gateway.core.types.past_turns import ConversationPath, PastTurn, PathMessage
-from gateway.core.types.tool_steps import in_loop_after
+from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, in_loop_after, text_of
 from gateway.core.types.turn import LedgerEntry
+from gateway.inspection.line_diff import text_of_message
 from gateway.inspection.rebuilt_turns import in_turns
 from gateway.inspection.window_bar import WindowBar, window_bar
 
+FIRST_SAID, LAST_SAID = 10, 40
+"""Messages of one turn that are told: of those of a long tool loop, the first and the last."""
+MAX_FAILED = 20
+"""Failed requests that a page of turns tells."""
 MAX_RUNS = 500
 """Pieces of branches that a tree shows."""
 REPLAYED, CHOICE, FAILED, EDITED = "replay", "choice", "failed", "edited"
@@ -33,6 +40,44 @@ class TurnSums:
     planning: Decimal
     unpriced: int
     estimated: bool
+    net_saving: Decimal = Decimal(0)
+    metered: int = 0
+    """Requests whose net saving is known."""
+    milliseconds: float | None = None
+    """That the requests took, one after another; None where no bill tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaidCall:
+    """A tool's call, and its result where that is stored."""
+
+    name: str
+    arguments: str
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SaidMessage:
+    """What one message of a turn says: its text, what its model thought, and the calls that it makes with their
+    results. `is_cut`: only its beginning is read."""
+
+    role: str
+    who: str | None
+    text: str
+    reasoning: str = ""
+    calls: tuple[SaidCall, ...] = ()
+    status: str = "complete"
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRequest:
+    """A request that failed behind a message of the branch, without an answer on it."""
+
+    request_id: str
+    error_code: str | None
+    created_at: datetime
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +96,13 @@ class ExplainedTurn:
     bar: WindowBar | None
     sums: TurnSums
     pinned: int = 0
+    said: tuple[SaidMessage, ...] = ()
+    """Where it was asked for; the `untold` ones between the first and the last of a long turn are not in it."""
+    untold: int = 0
+    errors: tuple[str, ...] = ()
+    """Codes of errors of its requests."""
+    failed: tuple[FailedRequest, ...] = ()
+    """Those that failed behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +124,11 @@ class BranchRun:
     replay_id: str | None = None
     leaf_id: str | None = None
     statuses: tuple[str, ...] = ()
+    request_id: str = ""
+    """Of its first message."""
+    beside: str | None = None
+    """The request by which the branch beside it begins, the current one if that is beside it: what it is compared
+    with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +143,8 @@ class ExplainedConversation:
     first: int
     page: tuple[ExplainedTurn, ...]
     branches: tuple[BranchRun, ...]
+    failed: tuple[FailedRequest, ...] = ()
+    """Requests that failed before anything was answered."""
 
 
 def branch_of(outline: ConversationOutline, last: str | None = None) -> ConversationPath:
@@ -141,12 +200,56 @@ def explained_conversation(
         turns: those of the page, of which the first is number `first`.
     """
     last = branch.messages[-1].message.message_id if branch.messages else None
-    found = tuple(_turn(each, page, outline.pinned) for each in turns)
+    failed = failed_behind(outline, turns, first)
+    found = tuple(_turn(each, page, outline.pinned, failed) for each in turns)
     is_current = last == outline.head_id or last is None
-    return ExplainedConversation(outline, last, is_current, count, first, found, branch_runs(outline))
+    runs = branch_runs(outline)
+    return ExplainedConversation(
+        outline, last, is_current, count, first, found, runs, _failed(failed.get(None, ()), page)
+    )
 
 
-def _turn(turn: PastTurn, page: OutlinedPage, pinned: frozenset[str]) -> ExplainedTurn:
+def told_messages(turn: PastTurn) -> list[PathMessage]:
+    """The messages of a turn that a page tells, tools' results with them."""
+    if len(turn.messages) <= FIRST_SAID + LAST_SAID:
+        return list(turn.messages)
+    return [*turn.messages[:FIRST_SAID], *turn.messages[-LAST_SAID:]]
+
+
+def failed_behind(
+    outline: ConversationOutline, turns: Sequence[PastTurn], first: int
+) -> dict[str | None, list[OutlinedMessage]]:
+    """Messages of requests that failed, one for each request, by the message of these turns that they stand behind;
+    by None those that stand behind none, if the first of the turns is the first of all."""
+    shown: set[str | None] = {str(each.message.message_id) for turn in turns for each in turn.messages}
+    if first == 1:
+        shown.add(None)
+    found: dict[str | None, list[OutlinedMessage]] = {}
+    seen = {each.request_id for turn in turns for each in turn.requests}
+    for each in reversed(outline.messages):
+        if each.status != "failed" or each.parent_id not in shown or each.request_id in seen:
+            continue
+        seen.add(each.request_id)
+        if len(seen) > MAX_FAILED + sum(len(turn.requests) for turn in turns):
+            break
+        found.setdefault(each.parent_id, []).insert(0, each)
+    return found
+
+
+def _failed(messages: Iterable[OutlinedMessage], page: OutlinedPage) -> tuple[FailedRequest, ...]:
+    bills = [(each, page.bills.get(each.request_id)) for each in messages]
+    return tuple(
+        FailedRequest(each.request_id, bill.error_code if bill else None, each.created_at, bill.model if bill else None)
+        for each, bill in bills
+    )
+
+
+def _turn(
+    turn: PastTurn,
+    page: OutlinedPage,
+    pinned: frozenset[str],
+    failed: Mapping[str | None, Sequence[OutlinedMessage]],
+) -> ExplainedTurn:
     messages = [each.message for each in turn.messages]
     names = tuple(dict.fromkeys(request.request_id for request in turn.requests))
     bills = [page.bills[name] for name in names if name in page.bills]
@@ -167,6 +270,54 @@ def _turn(turn: PastTurn, page: OutlinedPage, pinned: frozenset[str]) -> Explain
         bar=bars[-1] if bars else None,
         sums=_sums(bills, sum(bar.reported_cached for bar in bars)),
         pinned=sum(m.message_id in pinned for m in messages),
+        said=_said(turn, page),
+        untold=max(0, len(messages) - FIRST_SAID - LAST_SAID),
+        errors=tuple(dict.fromkeys(entry.error_code for entry in bills if entry.error_code)),
+        failed=tuple(each for m in messages for each in _failed(failed.get(str(m.message_id), ()), page)),
+    )
+
+
+def _said(turn: PastTurn, page: OutlinedPage) -> tuple[SaidMessage, ...]:
+    """What the messages of a turn say, each call with its result."""
+    if not page.bodies:
+        return ()
+    messages = [each.message for each in told_messages(turn)]
+    results: dict[str, list[str]] = {}
+    """By the ids of calls; the functions of old times have none, and their names stand for them."""
+    for message in messages:
+        body = page.bodies.get(str(message.message_id), {})
+        if message.role in RESULT_ROLES:
+            name = str(body.get("tool_call_id") or body.get("name") or "")
+            results.setdefault(name, []).append(text_of(body.get("content")))
+    found: list[SaidMessage] = []
+    for message in messages:
+        name = str(message.message_id)
+        if message.role in RESULT_ROLES or name not in page.bodies:
+            continue
+        found.append(_message(message, page.bodies[name], results, is_cut=name in page.cut))
+    return tuple(found)
+
+
+def _message(
+    message: ConversationMessage, body: Mapping[str, Any], results: Mapping[str, list[str]], *, is_cut: bool
+) -> SaidMessage:
+    calls = []
+    for call in calls_of(body):
+        name, arguments = asked(call)
+        of_it = results.get(str(call.get("id") or name), [])
+        calls.append(SaidCall(name, arguments, of_it.pop(0) if of_it else None))
+    text = text_of_message({"content": body.get("content")})
+    if isinstance(refusal := body.get("refusal"), str) and refusal:
+        text = f"{text}\n\n{refusal}" if text else refusal
+    reasoning = body.get("reasoning_content")
+    return SaidMessage(
+        message.role,
+        message.agent or (str(body["name"]) if body.get("name") else None),
+        text,
+        reasoning if isinstance(reasoning, str) else "",
+        tuple(calls),
+        message.status,
+        is_cut,
     )
 
 
@@ -175,6 +326,10 @@ def _sums(bills: Sequence[LedgerEntry], cached: int) -> TurnSums:
     calls = [call for entry in bills for call in entry.calls]
     known = [each for call in calls if (each := call.total) is not None]
     internal = [each for call in calls if call.purpose not in OF_MODELS and (each := call.total) is not None]
+    figures = [ledger_figures(entry.metadata, entry.calls).net_saving for entry in bills]
+    nets = [each for each in figures if each is not None]
+    took = [(entry.metadata.get("timings_ms") or {}).get("total") for entry in bills]
+    timed = [float(each) for each in took if each is not None]
     return TurnSums(
         prompt_tokens=sum(int(each.get("prompt_tokens") or 0) for each in usage),
         completion_tokens=sum(int(each.get("completion_tokens") or 0) for each in usage),
@@ -183,6 +338,9 @@ def _sums(bills: Sequence[LedgerEntry], cached: int) -> TurnSums:
         planning=sum(internal, Decimal(0)),
         unpriced=sum(any(call.total is None for call in entry.calls) for entry in bills),
         estimated=any(call.estimated for call in calls),
+        net_saving=sum(nets, Decimal(0)),
+        metered=len(nets),
+        milliseconds=sum(timed) if timed else None,
     )
 
 
@@ -220,6 +378,8 @@ def branch_runs(outline: ConversationOutline) -> tuple[BranchRun, ...]:
                 named,
                 None if below else ends.message_id,
                 tuple(sorted({m.status for m in run if m.status != "complete"})),
+                first.request_id,
+                _beside(first, _ordered(siblings, current)),
             )
         )
         index = len(found) - 1
@@ -241,6 +401,11 @@ def _run(
         in_loop = in_loop_after(each.role, before=in_loop)
         run.append(each)
     return run, last, in_loop
+
+
+def _beside(first: OutlinedMessage, siblings: Sequence[OutlinedMessage]) -> str | None:
+    others = [each.request_id for each in siblings if each is not first and each.request_id != first.request_id]
+    return others[0] if others else None
 
 
 def _way(outline: ConversationOutline) -> frozenset[str]:

@@ -1,8 +1,9 @@
 """Reads what is explained: a page of a conversation, a request by its id."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from gateway.core.errors import NotFound
 from gateway.core.ports.documents import LargeTexts
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact
@@ -10,7 +11,13 @@ from gateway.core.types.conversation import INLINE_MESSAGES
 from gateway.core.types.outline import ConversationOutline
 from gateway.core.types.past_turns import ConversationPath, PastRequest, PastTurn
 from gateway.core.types.turn import LedgerEntry
-from gateway.inspection.explained_conversation import ExplainedConversation, branch_of, explained_conversation
+from gateway.inspection.explained_conversation import (
+    ExplainedConversation,
+    branch_of,
+    explained_conversation,
+    failed_behind,
+    told_messages,
+)
 from gateway.inspection.explained_request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, RequestBehind, StoredRequest
 from gateway.inspection.rebuilt_turns import in_turns, turns_of
 from gateway.storage.conversations.outline_reader import OutlineReader
@@ -21,6 +28,40 @@ MAX_BEFORE = 8
 """Requests before one that are looked at for the last of the same model."""
 
 
+@dataclass(frozen=True, slots=True)
+class TurnChoice:
+    """Which turns of a branch: the last `limit`, those before or after the turn that begins with a message, or those
+    around turn number `turn`, none if there is no such. `with_words`: with what is said in them."""
+
+    before: str | None = None
+    after: str | None = None
+    turn: int | None = None
+    limit: int = PAGE
+    with_words: bool = False
+
+    def of(self, turns: Sequence[PastTurn]) -> range:
+        """The indexes of these turns.
+
+        Raises:
+            NotFound: no turn of the branch begins with that message.
+        """
+        count = len(turns)
+        if self.turn is not None:
+            if self.turn > count:
+                return range(count, count)
+            first = max(0, min(self.turn - 1 - self.limit // 2, count - self.limit))
+            return range(first, min(count, first + self.limit))
+        key = self.before or self.after
+        if key is None:
+            return range(max(0, count - self.limit), count)
+        at = next((n for n, each in enumerate(turns) if each.messages[0].message.message_id == key), None)
+        if at is None:
+            raise NotFound("No such turn.", param="before" if self.before else "after")
+        if self.before:
+            return range(max(0, at - self.limit), at)
+        return range(at + 1, min(count, at + 1 + self.limit))
+
+
 class ExplanationReader:
     """Reads for pages and commands. `tenant` is whose rows may be seen; None: everybody's."""
 
@@ -29,27 +70,35 @@ class ExplanationReader:
         self._large = large
 
     async def conversation(
-        self, tenant: str | None, conversation_id: str, *, branch: str | None = None, page: int | None = None
+        self,
+        tenant: str | None,
+        conversation_id: str,
+        *,
+        branch: str | None = None,
+        choice: TurnChoice = TurnChoice(),
     ) -> ExplainedConversation:
-        """A page of `PAGE` turns of a branch.
+        """Some turns of a branch.
 
         Args:
             branch: the branch's last message; None: the current branch.
-            page: from 1; None: the last one. Beyond the last it has no turns.
 
         Raises:
             ConversationNotFound: there is none of that id to be seen.
+            NotFound: the branch has no such turn.
             StorageUnavailable: the storage cannot be reached.
         """
         outline = await self._outlines.outline(tenant, conversation_id)
         is_long = len(outline.messages) >= INLINE_MESSAGES
         path, turns = await offload_if(is_long, _branch, outline, branch)
-        number = page if page is not None else max(1, -(-len(turns) // PAGE))
-        shown = turns[(number - 1) * PAGE : number * PAGE]
-        requests = list(dict.fromkeys(each.request_id for turn in shown for each in turn.requests))
+        chosen = choice.of(turns)
+        shown, first = turns[chosen.start : chosen.stop], chosen.start + 1
+        requests = [each.request_id for turn in shown for each in turn.requests]
+        failed = failed_behind(outline, shown, first)
+        requests += [each.request_id for some in failed.values() for each in some]
         said = [str(each.message.message_id) for turn in shown for each in turn.messages if each.message.role == "user"]
-        found = await self._outlines.page(outline, requests, said)
-        first = (number - 1) * PAGE + 1
+        names = {str(each.message.message_id) for turn in shown for each in told_messages(turn)}
+        told = [each for each in outline.messages if each.message_id in names] if choice.with_words else []
+        found = await self._outlines.page(outline, list(dict.fromkeys(requests)), said, told)
         return await offload_if(is_long, explained_conversation, outline, path, len(turns), shown, found, first)
 
     async def request(self, tenant: str | None, request_id: str) -> StoredRequest:

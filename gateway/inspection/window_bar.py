@@ -1,7 +1,7 @@
 """A window as a bar: its parts in tokens, what of them came from the prompt cache, and what left it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.context.planning.record import RECALLED
@@ -14,6 +14,10 @@ PARTS = ("system", "tools", "history", "recalled", "artifacts", "current")
 """In the order in which a bar shows them. `recalled` are excerpts of old turns, and passages that a question brought
 back; a bill counts them among artifacts, and their share of these is told by their characters."""
 Json = Mapping[str, Any]
+CHARS_PER_TOKEN = 4
+"""Where nothing of a request says how many characters its tokens have."""
+LEAST_MEASURED = 400
+"""Characters that say how many a token has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,15 @@ class LeftWindow:
     reduced: tuple[Json, ...] = ()
     excluded: tuple[Json, ...] = ()
     by: str | None = None
+    tokens: int | None = None
+    """What all of it would have taken, by the gateway's count; an estimate by its characters where `about`."""
+    about: bool = False
+    standing: int = 0
+    """Artifacts of earlier decisions that the bill only counts."""
+
+    @property
+    def is_any(self) -> bool:
+        return bool(self.messages or self.reduced or self.excluded)
 
     @property
     def chars(self) -> int:
@@ -55,9 +68,19 @@ class WindowBar:
         return self.tokens > 0
 
     @property
+    def limit(self) -> int | None:
+        """What the request was fitted to: its budget, else the model's window."""
+        return self.budget or self.window
+
+    @property
     def full(self) -> int:
-        """What the whole bar stands for: the window, else the budget, else what is used."""
-        return max(self.window or self.budget or self.tokens, self.tokens, 1)
+        """What the whole bar stands for: the limit, else what is used."""
+        return max(self.limit or self.tokens, self.tokens, 1)
+
+    @property
+    def free(self) -> int:
+        """Tokens of the limit that are not used."""
+        return self.full - self.tokens if self.limit else 0
 
 
 def window_bar(entry: LedgerEntry) -> WindowBar:
@@ -75,9 +98,26 @@ def window_bar(entry: LedgerEntry) -> WindowBar:
     prompt = usage_of(usage).prompt_tokens
     on_scale = round(tokens * min(1.0, cached / prompt)) if prompt else 0
     window, budget = used.get("context_window"), used.get("budget_tokens")
-    left = left_window(used)
+    beside = parts["artifacts"] + parts["recalled"]
+    left = _counted(left_window(used), used, records, beside, int(standing))
     is_estimated = bool(used.get("tokens_estimated"))
     return WindowBar(parts, tokens, window, budget, on_scale, cached, written, is_estimated, left)
+
+
+def _counted(left: LeftWindow, used: Json, records: Sequence[Json], tokens: int, standing: int) -> LeftWindow:
+    """What left in tokens: as the bill has them, else by its characters, at what those that stayed took.
+
+    Args:
+        tokens: of the artifacts that stayed; `standing`: characters of those among them that the bill only counts.
+    """
+    counted = (used.get("economics") or {}).get("realised_tokens")
+    told = sum(bool(each.get("standing")) for each in records)
+    left = replace(left, standing=max(0, int((used.get("artifacts_standing") or {}).get("count") or 0) - told))
+    if not left.is_any or (isinstance(counted, int) and counted > 0):
+        return replace(left, tokens=counted if left.is_any else None)
+    stayed = standing + sum(each["processed_size_chars"] for each in records if not each.get("standing"))
+    per_token = stayed / tokens if tokens and stayed >= LEAST_MEASURED else CHARS_PER_TOKEN
+    return replace(left, tokens=round(left.chars / per_token) or None, about=True)
 
 
 def left_window(used: Json) -> LeftWindow:

@@ -19,6 +19,9 @@ PAGES: dict[str, Address] = {
     "costs": lambda world: "/ui/costs",
     "costs-by-model": lambda world: "/ui/costs?by=model",
     "costs-by-user": lambda world: "/ui/costs?by=user",
+    "compare": lambda world: f"/ui/compare?a={world.requests['planned']}&b={world.requests['planned, again']}",
+    "compare-form": lambda world: "/ui/compare",
+    "glossary": lambda world: "/ui/glossary",
     "try-empty": lambda world: "/ui/try",
     "health": lambda world: "/ui/health",
     **{
@@ -71,7 +74,7 @@ def test_from_a_search_to_what_a_model_was_shown(open_page: Opening, world: Worl
     assert text
     assert left_out["y"] > text["y"], "how much was left out stands where it was"
     asked = len(world.upstream.chats_of("gpt-4o"))
-    shown.get_by_role("button", name="With it in full").click()
+    shown.get_by_role("button", name="Dry run with the whole text").click()
     page.page.get_by_role("heading", level=1).wait_for()
     assert "in-full" in page.page.url
     assert "$" in page.page.inner_text("main")
@@ -180,7 +183,7 @@ def test_what_somebody_wrote_is_text(open_page: Opening, world: World, kind: str
 def test_a_text_that_is_saved_is_no_page(open_page: Opening, world: World) -> None:
     page = open_page(f"/ui/requests/{world.requests['huge']}")
     with page.page.expect_download() as waited:
-        page.page.get_by_role("link", name="Save the whole text").first.click()
+        page.page.get_by_role("link", name="Download the whole text").first.click()
     assert waited.value.path().stat().st_size > 5_000_000
     assert waited.value.suggested_filename.endswith(".txt")
 

@@ -4,14 +4,20 @@ import asyncio
 import hashlib
 import mimetypes
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+from markupsafe import Markup
 
 from gateway import __version__
 
@@ -78,7 +84,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     figures = {"usd": usd, "money": money, "number": number, "size": size}
-    made.filters |= {**figures, "iso": iso, "shown_time": shown_time, "said": said}
+    made.filters |= {**figures, "iso": iso, "shown_time": shown_time, "said": said, "prose": prose, "seconds": seconds}
     made.globals |= {"static": static, "version": __version__, "terms": TERMS}
     return made
 
@@ -160,6 +166,13 @@ def shown_time(value: datetime) -> str:
     return _utc(value).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def seconds(milliseconds: float | None) -> str:
+    """A time that somebody waited."""
+    if milliseconds is None:
+        return "–"
+    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
+
+
 def said(text: object) -> str:
     """What somebody wrote, with a sign in place of each control character."""
     return UNSEEN.sub("\ufffd", str(text))
@@ -167,3 +180,80 @@ def said(text: object) -> str:
 
 def _utc(value: datetime) -> datetime:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+# Markdown of people and models: marked up for reading, and inert (guarantee §13.3). HTML in it is text, links and
+# pictures are told with their addresses and lead nowhere, each line keeps its direction to itself.
+
+
+class InertRenderer(RendererHTML):
+    """Renders tokens of Markdown to HTML without addresses that a browser would follow, attributes or styles."""
+
+    def renderInline(self, tokens: Sequence[Token], options: OptionsDict, env: EnvType) -> str:  # noqa: N802
+        return f"<bdi>{super().renderInline(tokens, options, env)}</bdi>"
+
+    def link_open(self, _tokens: Sequence[Token], _at: int, _options: OptionsDict, _env: EnvType) -> str:
+        return '<span class="linked">'
+
+    def link_close(self, tokens: Sequence[Token], at: int, _options: OptionsDict, _env: EnvType) -> str:
+        begin = max(n for n in range(at) if tokens[n].type == "link_open")
+        address = str(tokens[begin].attrGet("href") or "")
+        words = "".join(each.content for each in tokens[begin + 1 : at])
+        return "</span>" if words == address else f'</span> <span class="address">({escape(address)})</span>'
+
+    def image(self, tokens: Sequence[Token], at: int, _options: OptionsDict, _env: EnvType) -> str:
+        token = tokens[at]
+        return (
+            f'<span class="address">[image: {escape(token.content)} ({escape(str(token.attrGet("src") or ""))})]</span>'
+        )
+
+    def fence(self, tokens: Sequence[Token], at: int, _options: OptionsDict, _env: EnvType) -> str:
+        token = tokens[at]
+        language = token.info.strip().partition(" ")[0]
+        told = f'<div class="language">{escape(language)}</div>' if language else ""
+        code = f"<code><bdi>{escape(token.content)}</bdi></code>"
+        return f'{told}<pre class="text" tabindex="0" role="group" aria-label="Code">{code}</pre>\n'
+
+    def code_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return self.fence(tokens, idx, options, env)
+
+    def heading_open(self, tokens: Sequence[Token], at: int, _options: OptionsDict, _env: EnvType) -> str:
+        return f"<{_heading(tokens[at])}>"
+
+    def heading_close(self, tokens: Sequence[Token], at: int, _options: OptionsDict, _env: EnvType) -> str:
+        return f"</{_heading(tokens[at])}>\n"
+
+    def table_open(self, _tokens: Sequence[Token], _at: int, _options: OptionsDict, _env: EnvType) -> str:
+        caption = '<caption class="visually-hidden">Table in the text</caption>'
+        return f'<div class="scroll" tabindex="0" role="group" aria-label="Table"><table>{caption}\n'
+
+    def table_close(self, _tokens: Sequence[Token], _at: int, _options: OptionsDict, _env: EnvType) -> str:
+        return "</table></div>\n"
+
+    def th_open(self, _tokens: Sequence[Token], _at: int, _options: OptionsDict, _env: EnvType) -> str:
+        return '<th scope="col">'
+
+    def td_open(self, _tokens: Sequence[Token], _at: int, _options: OptionsDict, _env: EnvType) -> str:
+        return "<td>"
+
+
+def _heading(token: Token) -> str:
+    """Below those of the page."""
+    return f"h{min(6, int(token.tag[1:]) + 3)}"
+
+
+@cache
+def _parser() -> MarkdownIt:
+    return MarkdownIt("js-default", {"html": False, "breaks": True, "linkify": False}, renderer_cls=InertRenderer)
+
+
+MAX_BRACKETS = 300
+"""Of one text. Each may begin a link, for which the parser then looks through all the rest."""
+
+
+def prose(text: str) -> Markup:
+    """Markdown as HTML that does nothing; what stands in it is escaped. Of too many brackets it is taken as it is."""
+    shown = said(text)
+    if shown.count("[") > MAX_BRACKETS:
+        return Markup(f'<p class="said"><bdi>{escape(shown)}</bdi></p>')  # noqa: S704 - it is escaped
+    return Markup(_parser().render(shown))  # noqa: S704 - its renderer escapes what stands in it

@@ -1,5 +1,5 @@
 """`/ui/requests/{id}`: one request, what was forwarded of it and why, and its bill; its texts; what if an artifact had
-been in full."""
+been in full, or another model been asked. `/ui/compare`: two requests side by side."""
 
 import asyncio
 import re
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from gateway.api.conversations.replay_request import RequestMaker
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
+from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError, NotFound
 from gateway.core.ids import completion_of
 from gateway.core.types.agents import CHAT
@@ -227,21 +228,22 @@ class WhatIfs:
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts
 
-    async def in_full(
-        self, stored: StoredRequest, found: ExplainedRequest, artifact: ExplainedArtifact
+    async def told(
+        self,
+        stored: StoredRequest,
+        found: ExplainedRequest,
+        artifact: ExplainedArtifact | None = None,
+        model: str | None = None,
     ) -> WhatIfAnswer:
-        """The request with that artifact in full."""
+        """The request with that artifact in full, or for another model."""
         try:
-            request = self._request(stored, found, artifact)
+            request = self._request(stored, found, artifact, model)
             told = not_paused(await self._parts.pipeline.dry_run(request))
         except GatewayError as error:
             return WhatIfAnswer([], fault=error.message)
         changes = await asyncio.to_thread(compared, found.sent.messages or [], told["messages"])
         used = told["response_metadata"].get("context_utilization") or {}
-        name = artifact.artifact_id.partition("-")[0]
-        records = [each for each in used.get("artifacts_processed", ()) if each["artifact_id"].startswith(name)]
-        text = artifact.original or ""
-        is_in_full = any(each["strategy"] == FULL for each in records) or _holds(told["messages"], text)
+        is_in_full = artifact is None or _is_in_full(artifact, used, told["messages"])
         primary = next((call for call in found.bill.calls if call.purpose == "primary"), None)
         return WhatIfAnswer(
             changes,
@@ -253,7 +255,9 @@ class WhatIfs:
             told["estimated_cost"]["max"],
         )
 
-    def _request(self, stored: StoredRequest, found: ExplainedRequest, artifact: ExplainedArtifact) -> ChatRequest:
+    def _request(
+        self, stored: StoredRequest, found: ExplainedRequest, artifact: ExplainedArtifact | None, model: str | None
+    ) -> ChatRequest:
         """
         Raises:
             GatewayError: a rule of chats is broken, or the model is not served any more.
@@ -262,9 +266,9 @@ class WhatIfs:
         assert path is not None
         assert past is not None
         context = {"mode": "simple", "goal": found.used.get("goal") or "synthesis"}
-        if isinstance(budget := found.used.get("budget_tokens"), int) and budget > 0:
-            context |= {"max_input_tokens": budget}
-        change = ReplayChanges(parameters=_tools(stored, found.used), context=context)
+        if model is None and isinstance(budget := found.used.get("budget_tokens"), int) and budget > 0:
+            context |= {"max_input_tokens": budget}  # another model has its own
+        change = ReplayChanges(model, parameters=_tools(stored, found.used), context=context)
         bills = {entry.request_id: PastBill(stored.completion, RequestSpending())}
         ask, behind = single_request(path, past, bills, change)
         replay = ReplayRun("replay_what_if", path.conversation_id, behind or "", 1, 1, change)
@@ -272,7 +276,8 @@ class WhatIfs:
         make = RequestMaker(replay, caller, self._parts.settings, self._parts.clock, stays)
         branch = BranchPoint(replay.replay_id, behind, found.number or 1, until=ask.until)
         request = make(ask, ask.messages, branch, dry_run=True)
-        what_if = WhatIf(frozenset((artifact.artifact_id.partition("-")[0],)), _plan(found.plan))
+        names = (artifact.artifact_id.partition("-")[0],) if artifact is not None else ()
+        what_if = WhatIf(frozenset(names), _plan(found.plan))
         return replace(request, options=replace(request.options, what_if=what_if))
 
 
@@ -282,6 +287,12 @@ def can_ask(stored: StoredRequest) -> bool:
     agent = stored.entry.metadata.get("agent")
     is_worded = isinstance(agent, dict) and agent.get("type") != CHAT
     return stored.request is not None and stored.request.answer is not None and bool(used) and not is_worded
+
+
+def _is_in_full(artifact: ExplainedArtifact, used: Mapping[str, Any], messages: list[Json]) -> bool:
+    name = artifact.artifact_id.partition("-")[0]
+    records = [each for each in used.get("artifacts_processed", ()) if each["artifact_id"].startswith(name)]
+    return any(each["strategy"] == FULL for each in records) or _holds(messages, artifact.original or "")
 
 
 def _plan(plan: Mapping[str, Any] | None) -> ArtifactPlan | None:
@@ -314,7 +325,7 @@ PLAIN = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": 
 
 
 class OneRequest:
-    """`show` (GET), `text` (GET, one of its texts) and `in_full` (POST, a dry run)."""
+    """`show` (GET), `text` (GET, one of its texts), `in_full` and `replay` (POST, dry runs), `compare` (GET, two)."""
 
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts
@@ -342,6 +353,7 @@ class OneRequest:
             artifacts=artifacts,
             more_artifacts=max(0, len(found.artifacts) - MAX_ARTIFACTS),
             can_ask=can_ask(stored),
+            models=served(self._parts.settings),
             question=PageText.of(found.question),
             answer=PageText.of(text_of_message(found.answer)) if found.answer is not None else None,
             prompt=PageText.of(found.planner_prompt, 24_000) if found.planner_prompt else None,
@@ -410,25 +422,76 @@ class OneRequest:
         artifact = next((each for each in found.artifacts if each.artifact_id == artifact_id), None)
         if artifact is None or not can_ask(stored):
             raise NotFound("There is no such artifact of this request.", param="artifact")
-        what_if = await self._what_ifs.in_full(stored, found, artifact)
+        return await self._render_what_if(page, found, await self._what_ifs.told(stored, found, artifact), artifact)
+
+    async def replay(self, page: PageRequest) -> PageAnswer:
+        """What would have been forwarded to another model, and what it would have cost. Nothing is stored, and no model
+        is asked.
+
+        Raises:
+            NotFound: there is no such request, it cannot be made again, or that model is none of `model_list`.
+        """
+        stored, found = await self._found(page)
+        model = page.form.get("model", "")
+        if model not in served(self._parts.settings) or not can_ask(stored):
+            raise NotFound("There is no such model.", param="model")
+        return await self._render_what_if(
+            page, found, await self._what_ifs.told(stored, found, model=model), None, model
+        )
+
+    async def compare(self, page: PageRequest) -> PageAnswer:
+        """`GET /ui/compare?a=…&b=…`: two requests side by side; a form for their ids where one is missing.
+
+        Raises:
+            NotFound: one of them is not to be seen.
+        """
+        names = [page.query.get(name, "").strip() for name in ("a", "b")]
+        sides = [(await self._found(page, name))[1] for name in names] if all(names) else []
+        messages = None
+        if sides and all(each.sent.messages is not None for each in sides):
+            sent = [each.sent.messages or [] for each in sides]
+            messages = shown_messages(await asyncio.to_thread(compared, *sent))
+        return await page.render(
+            "compare.html",
+            wanted=names,
+            sides=sides,
+            answers=[text_of_message(each.answer) if each.answer is not None else None for each in sides],
+            messages=messages,
+            requests=f"{PATH}/requests",
+        )
+
+    async def _render_what_if(
+        self,
+        page: PageRequest,
+        found: ExplainedRequest,
+        what_if: WhatIfAnswer,
+        artifact: ExplainedArtifact | None,
+        model: str | None = None,
+    ) -> PageAnswer:
         return await page.render(
             "what_if.html",
             found=found,
             entry=found.entry,
             artifact=artifact,
+            model=model,
             what_if=what_if,
             messages=shown_messages(what_if.changes),
             here=f"{PATH}/requests/{found.entry.request_id}",
         )
 
-    async def _found(self, page: PageRequest) -> tuple[StoredRequest, ExplainedRequest]:
-        name = page.params["request_id"]
+    async def _found(self, page: PageRequest, name: str | None = None) -> tuple[StoredRequest, ExplainedRequest]:
+        name = page.params["request_id"] if name is None else name
         if not REQUEST_ID.match(name):
             raise NotFound("No such request.", param="request_id")
         stored = await self._explained.request(page.tenant, completion_of(name))
         min_chars, router = self._parts.settings.context.document_min_chars, self._parts.router
         prices = lambda: router.facts(stored.entry.model).prices  # noqa: E731 - asked for where no bill tells them
         return stored, await asyncio.to_thread(explained_request, stored, min_chars, prices)
+
+
+def served(settings: Settings) -> list[str]:
+    """The models of `model_list` by their names, patterns apart."""
+    return list(dict.fromkeys(each.model_name for each in settings.model_list if "*" not in each.model_name))
 
 
 def _number(page: PageRequest, name: str, otherwise: int) -> int:

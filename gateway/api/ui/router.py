@@ -45,7 +45,8 @@ from gateway.core.errors import ConversationNotFound, Forbidden, GatewayError, M
 from gateway.core.ports import Clock
 from gateway.core.types.audit_log import NewEvent
 from gateway.core.types.chat import RequestCaller
-from gateway.inspection.reader import PAGE, ExplanationReader
+from gateway.inspection.explained_conversation import FIRST_SAID
+from gateway.inspection.reader import ExplanationReader, TurnChoice
 from gateway.storage.audit_log.append import AuditLog
 from gateway.storage.conversations.outline_reader import OutlineReader
 from gateway.storage.large.large_documents import LargeDocuments
@@ -301,8 +302,8 @@ class TryIt:
 
 MESSAGE_ID = re.compile(r"msg_[0-9A-Za-z_-]{1,60}\Z")
 NUMBER = re.compile(r"[1-9][0-9]{0,5}\Z")
-CHARS_PER_TOKEN = 4
-"""For the strip below a bar, which only says how much left beside what stayed."""
+TURNS = 20
+"""Of one page, with what is said in them."""
 DEEPEST = 12
 """Forks above a branch for which its line in the tree is moved to the right."""
 
@@ -316,37 +317,40 @@ class OneConversation:
         )
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """The page, of its last turns; `page` and `branch` name others.
+        """The page, of its last turns; `before`, `after` (the message that begins a turn), `turn` and `branch` name
+        others.
 
         Raises:
-            NotFound: there is none of that id to be seen, or it has no such branch or page.
+            NotFound: there is none of that id to be seen, or it has no such branch or turn.
         """
-        name, branch, number = page.params["conversation_id"], page.query.get("branch"), page.query.get("page")
+        name, branch, number = page.params["conversation_id"], page.query.get("branch"), page.query.get("turn")
+        before, after = page.query.get("before"), page.query.get("after")
         if not CONVERSATION_ID.match(name):
             raise ConversationNotFound("No such conversation.", param="conversation_id")
-        if branch is not None and not MESSAGE_ID.match(branch):
-            raise NotFound("No such branch.", param="branch")
+        for given, param in ((branch, "branch"), (before, "before"), (after, "after")):
+            if given is not None and not MESSAGE_ID.match(given):
+                raise NotFound(f"No such {'branch' if param == 'branch' else 'turn'}.", param=param)
         if number is not None and not NUMBER.match(number):
-            raise NotFound("No such page.", param="page")
-        found = await self._explained.conversation(
-            page.tenant, name, branch=branch, page=int(number) if number is not None else None
-        )
+            raise NotFound("No such turn.", param="turn")
+        choice = TurnChoice(before, after, int(number) if number is not None else None, TURNS, with_words=True)
+        found = await self._explained.conversation(page.tenant, name, branch=branch, choice=choice)
         if branch is not None and not found.turns:
             raise NotFound("No such branch.", param="branch")
-        pages = max(1, -(-found.turns // PAGE))
-        here = (found.first - 1) // PAGE + 1
-        if here > pages:
-            raise NotFound("No such page.", param="page")
+        if number is not None and not found.page:
+            raise NotFound("No such turn.", param="turn")
+        here, viewer = found.page, page.viewer
+        last = found.first + len(here) - 1
+        own = viewer.own_tenant if viewer is not None else None
         return await page.render(
             "conversation.html",
             found=found,
             outline=found.outline,
-            pages=pages,
-            here=here,
-            newer=page.link(page=str(here + 1)) if here < pages else None,
-            older=page.link(page=str(here - 1)) if here > 1 else None,
+            newer=page.link(after=here[-1].message_id, before=None, turn=None) if here and last < found.turns else None,
+            older=page.link(before=here[0].message_id, after=None, turn=None) if here and found.first > 1 else None,
             requests=f"{PATH}/requests",
-            per_token=CHARS_PER_TOKEN,
+            first_said=FIRST_SAID,
+            may_go_on=found.is_current and own in (None, found.outline.tenant),
+            last_model=next((turn.models[-1] for turn in reversed(here) if turn.models), None),
             deepest=DEEPEST,
         )
 
@@ -412,6 +416,8 @@ def page_routes(parts: PageParts) -> tuple[PageRoute, ...]:
         PageRoute("GET", "/requests/{request_id}/text", request.text, seen="request.text_seen"),
         PageRoute("GET", "/requests/{request_id}/document", request.document, seen="request.text_seen"),
         PageRoute("POST", "/requests/{request_id}/in-full", request.in_full, seen="request.seen"),
+        PageRoute("POST", "/requests/{request_id}/replay", request.replay, seen="request.seen"),
+        PageRoute("GET", "/compare", request.compare, seen="request.seen"),
         PageRoute("GET", "/costs", costs.show, nav="Costs", seen="costs.seen"),
         PageRoute("GET", "/costs.csv", costs.csv, seen="costs.seen"),
         PageRoute("GET", "/try", try_it.show, nav="Try it"),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from gateway.core.types.memory import SummarySegment
 from gateway.core.types.report_lists import NO_SUMS, KeptSums
@@ -61,7 +62,10 @@ class ConversationOutline:
 
 @dataclass(frozen=True, slots=True)
 class OutlinedPage:
-    """What is read of the turns of one page: bills by request, and how user messages begin, by message."""
+    """What is read of the turns of one page: bills by request, how user messages begin, by message, and what messages
+    say, by message, where that is asked for; of those in `cut` the beginning alone."""
 
     bills: Mapping[str, LedgerEntry]
     texts: Mapping[str, str]
+    bodies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cut: frozenset[str] = frozenset()

@@ -24,7 +24,7 @@ from gateway.inspection.explained_request import ExplainedRequest, explained_req
 from gateway.inspection.line_diff import text_of_message
 from gateway.inspection.message_changes import MessageChange
 from gateway.inspection.prefix import PrefixDivergence
-from gateway.inspection.reader import PAGE, ExplanationReader
+from gateway.inspection.reader import ExplanationReader, TurnChoice
 from gateway.inspection.window_bar import PARTS, WindowBar
 from gateway.operations.listed import (
     COST_STYLE,
@@ -548,9 +548,9 @@ class ShowCommand:
         """A conversation, or one of its turns."""
         name = await self._named()
         turn = self.options.turn
-        page = None if turn is None else (turn - 1) // PAGE + 1
+        choice = TurnChoice() if turn is None else TurnChoice(turn=turn, limit=1)
         try:
-            found = await self._explained.conversation(self.options.tenant, name, page=page)
+            found = await self._explained.conversation(self.options.tenant, name, choice=choice)
         except ConversationNotFound:
             return await self._deleted(name)
         if turn is not None:

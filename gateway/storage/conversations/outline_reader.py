@@ -3,7 +3,7 @@
 Messages are read without what they say; only those of one page, and of the request that is looked at, are read whole.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,6 +24,7 @@ from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.encryption.columns import vault_of
 from gateway.storage.lookup.frame_rows import read_frame_then
 from gateway.storage.lookup.segments import all_segments, segment_of
+from gateway.storage.lookup.walk import body_of_message
 from gateway.storage.turns.bills import calls_of
 from gateway.storage.turns.completions import read_completion, read_requests
 
@@ -31,6 +32,8 @@ MAX_MESSAGES = 20_000
 """Messages of one conversation that an outline has."""
 TEXT_CHARS = 400
 """Of a user message, as the storage has it: enough for a line of its text."""
+BODY_CHARS = 24_000
+"""Of a message, as the storage has it: enough for what a page shows of it."""
 BATCH = 500
 CONVERSATIONS, MESSAGES, LEDGER, STEPS = (schema.conversations, schema.messages, schema.ledger, schema.reasoning_events)
 
@@ -53,14 +56,19 @@ class OutlineReader:
         return await self._transactions.run(lambda connection: read_outline(connection, tenant, conversation_id))
 
     async def page(
-        self, outline: ConversationOutline, request_ids: Sequence[str], message_ids: Sequence[str]
+        self,
+        outline: ConversationOutline,
+        request_ids: Sequence[str],
+        message_ids: Sequence[str],
+        said: Sequence[OutlinedMessage] = (),
     ) -> OutlinedPage:
-        """The bills of these requests, and how these user messages begin."""
-        return await self._transactions.run(
-            lambda connection: OutlinedPage(
-                _bills(connection, outline.tenant, request_ids), _texts(connection, message_ids)
-            )
-        )
+        """The bills of these requests, how these user messages begin, and what the messages `said` say."""
+
+        def work(connection: sa.Connection) -> OutlinedPage:
+            bills = _bills(connection, outline.tenant, request_ids)
+            return OutlinedPage(bills, _texts(connection, message_ids), *_bodies(connection, said))
+
+        return await self._transactions.run(work)
 
     async def request(self, tenant: str | None, request_id: str) -> tuple[StoredCompletion, ConversationPath | None]:
         """A request by `req_…` or `chatcmpl-…`: its bill, and the branch up to its answer; None where it has none.
@@ -200,6 +208,30 @@ def _texts(connection: sa.Connection, message_ids: Sequence[str]) -> dict[str, s
         query = sa.select(MESSAGES.c.id, begin).where(MESSAGES.c.id.in_(message_ids[start : start + BATCH]))
         found |= {row[0]: beginning(row[1][:TEXT_CHARS]) for row in connection.execute(query)}
     return found
+
+
+def _bodies(
+    connection: sa.Connection, messages: Sequence[OutlinedMessage]
+) -> tuple[dict[str, Mapping[str, Any]], frozenset[str]]:
+    """What these messages say, and which of them are longer than `BODY_CHARS`: of those, how their text begins."""
+    roles = {each.message_id: each.role for each in messages}
+    ids = list(roles)
+    found: dict[str, Mapping[str, Any]] = {}
+    cut: set[str] = set()
+    body: sa.ColumnElement[Any] = body_of_message()
+    if vault_of(connection.dialect) is None:
+        body = sa.func.substr(body, 1, BODY_CHARS + 1)
+    for start in range(0, len(ids), BATCH):
+        query = sa.select(MESSAGES.c.id, body).where(MESSAGES.c.id.in_(ids[start : start + BATCH]))
+        for name, stored in connection.execute(query):
+            if stored is None:
+                found[name] = rows.lost_result(roles[name])
+            elif len(stored) <= BODY_CHARS:
+                found[name] = jsons.loads_stored(stored)
+            else:
+                found[name] = {"role": roles[name], "content": beginning(stored[:BODY_CHARS])}
+                cut.add(name)
+    return found, frozenset(cut)
 
 
 def beginning(stored: str) -> str:

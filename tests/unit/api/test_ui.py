@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import time
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -115,6 +116,36 @@ def test_times_are_in_utc_wherever_they_were_noted() -> None:
 
 def test_control_characters_are_seen() -> None:
     assert rendering.said("a\x00b\x1b[1m\x85\tc\n") == "a\ufffdb\ufffd[1m\ufffd\tc\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a *b* **c** `d` ~~e~~", "<p><bdi>a <em>b</em> <strong>c</strong> <code>d</code> <s>e</s></bdi></p>"),
+        ("one\ntwo", "<p><bdi>one<br>\ntwo</bdi></p>"),
+        ("[w](https://a.b/?x=1&y=2)", '<span class="linked">w</span> <span class="address">(https://a.b/?x=1&amp;y=2)'),
+        ("<https://a.b>", '<span class="linked">https://a.b</span></bdi>'),
+        ("![alt](https://a.b/c.png)", "[image: alt (https://a.b/c.png)]"),
+        ("[w](javascript:x)", "<p><bdi>[w](javascript:x)</bdi></p>"),
+        ("<b>x</b>", "<p><bdi>&lt;b&gt;x&lt;/b&gt;</bdi></p>"),
+        ("    <b>", "<code><bdi>&lt;b&gt;"),
+        ("###### h", "<h6><bdi>h</bdi></h6>"),
+        ("|a|\n|:-:|\n|b|", '<th scope="col"><bdi>a</bdi></th>'),
+    ],
+)
+def test_markdown_is_read_and_leads_nowhere(text: str, shown: str) -> None:
+    assert shown in rendering.prose(text)
+    assert "style=" not in rendering.prose(text)
+
+
+@pytest.mark.parametrize(
+    "piece", ["[", "![", "*", "`", "_a ", "> ", "- ", "|", "<", "&", "[a](", "\\", "~~", "a\n", "1. "]
+)
+def test_markdown_of_any_kind_takes_no_time(piece: str) -> None:
+    """As long as a page shows, of what parsers are slow at."""
+    began = time.thread_time()
+    rendering.prose((piece * 6000)[:6000])
+    assert time.thread_time() - began < 0.5
 
 
 async def test_a_name_that_a_template_was_not_given_is_an_error() -> None:

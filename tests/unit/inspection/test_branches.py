@@ -114,5 +114,14 @@ def test_the_parts_of_a_window_are_its_tokens_and_what_came_back_is_apart() -> N
     assert (bar.parts["recalled"], bar.parts["artifacts"]) == (300, 100)
     assert (bar.left.messages, len(bar.left.reduced), len(bar.left.excluded), bar.left.chars) == (5, 1, 1, 850)
     assert (bar.full, bar.cached, bar.left.by) == (1000, 0, None)
+    assert (bar.left.tokens, bar.left.about) == (850, True), "at what those that stayed took: a token a character"
+    fitted = window_bar(
+        replace(
+            entry,
+            metadata={"context_utilization": {**used, "budget_tokens": 600, "economics": {"realised_tokens": 77}}},
+        )
+    )
+    assert (fitted.full, fitted.limit, fitted.free, fitted.window) == (600, 600, 100, 1000), "the budget's, first"
+    assert (fitted.left.tokens, fitted.left.about) == (77, False), "as the bill has it"
     bounded = replace(entry, metadata={"context_utilization": {**used, "left_by": "max_turns"}})
     assert window_bar(bounded).left.by == "max_turns"
