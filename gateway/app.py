@@ -19,6 +19,7 @@ from gateway.api.conversations.replay_endpoint import ReplayEndpoint
 from gateway.api.conversations.transfer_endpoints import ExportedConversation, ImportedConversations
 from gateway.api.conversations.turn_endpoints import TurnEndpoints
 from gateway.api.files.endpoint import FileEndpoints
+from gateway.api.keys.endpoint import KeyEndpoints
 from gateway.api.mcp.endpoint import McpEndpoint
 from gateway.api.messages.count_tokens import CountTokens, ListedModels
 from gateway.api.messages.endpoint import MessagesEndpoint
@@ -304,6 +305,7 @@ class Gateway:
         jwt = settings.auth.jwt
         tokens = None if jwt is None else SignedTokens(jwt, self.identity, clock)
         self.auth = auth = KeyAuthenticator(settings.auth, store, self.keys, clock, tokens)
+        self.key_endpoints = KeyEndpoints(self.keys, auth)
         bodies = LargeBodies(settings.server.max_bytes_in_flight, settings.server.receive_timeout)
         self.answering = CompletionHandler(
             pipeline,

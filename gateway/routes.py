@@ -109,7 +109,9 @@ def route_table(gateway: Gateway, draining: ShutdownState) -> list[Route]:
     )
     found += organization_routes(gateway.transactions, gateway.auth, gateway.clock, gateway.trail)
     found += trail_routes(gateway.transactions, gateway.auth, gateway.trail)
-    found += key_routes(gateway.keys, gateway.auth, lambda caller, _: recorder(actor_of(caller), gateway.clock))
+    found += key_routes(
+        gateway.key_endpoints, gateway.auth, lambda caller, _: recorder(actor_of(caller), gateway.clock)
+    )
     found += _classic_routes(gateway, ready)
     found += gateway.mcp.routes()
     page = UiApp(_page_parts(gateway, ready))
@@ -145,6 +147,8 @@ def _page_parts(gateway: Gateway, ready: ReadyEndpoint) -> PageParts:
         started=gateway.clock.now(),
         trail=gateway.trail,
         identity=gateway.identity,
+        keys=gateway.key_endpoints,
+        files=gateway.kept_files,
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from datetime import datetime
 
 from gateway.core.errors import Unauthorized
 from gateway.core.ports import Clock
@@ -33,6 +34,10 @@ class RuntimeKeys:
         self._unknown: dict[bytes, _KeptKey] = {}
         self._asking: dict[bytes, asyncio.Task[StoredKey | None]] = {}
         self._changes = 0
+
+    def now(self) -> datetime:
+        """By the clock by which keys expire."""
+        return self._clock.now()
 
     async def policy(self, token: str) -> KeyPolicy:
         """What is known of the key that is this token.

@@ -3,9 +3,9 @@
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
@@ -19,6 +19,7 @@ from gateway.core.ports import Clock
 from gateway.core.types.keys import KEY_PREFIX, KeyPage, StoredKey, policy_of
 from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.schema import api_keys, ui_sessions
+from gateway.storage.reports.key_use import KeyUse, read_key_use
 from gateway.storage.rows import utc
 
 T = TypeVar("T")
@@ -120,6 +121,10 @@ class KeyStore:
         query = sa.select(api_keys).where(api_keys.c.id.in_(wanted))
         rows = await self._transactions.run(lambda connection: connection.execute(query).all())
         return {row.id: _key(row) for row in rows}
+
+    async def use(self, key_ids: Sequence[str], starts: Mapping[str, date]) -> dict[str, KeyUse]:
+        """What was spent with each of these keys since the days of `starts`; none where it was not used at all."""
+        return await self._transactions.run(lambda connection: read_key_use(connection, key_ids, starts))
 
     async def page(self, query: KeyQuery) -> KeyPage | None:
         """A page of a list, the latest in front; None if `query.after` is no key."""

@@ -1,14 +1,14 @@
 """`/v1/gateway/keys`: for administrators; `…/self` for whoever holds a key (guarantee §12.1)."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.routing import Route
 
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.fields import invalid
-from gateway.api.keys.serializer import as_key, changed_fields, grace_of, new_fields
+from gateway.api.keys.serializer import KnownKey, as_keys, changed_fields, grace_of, new_fields
 from gateway.api.pagination import Query, check_named, limit_of, listed, parameters
 from gateway.api.runtime_keys import RuntimeKeys
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
@@ -28,17 +28,17 @@ RecordOf = Callable[[RequestCaller, Scope], Record | None]
 
 
 @dataclass(frozen=True, slots=True)
-class _KeyRequest:
-    """An administrator's request."""
+class KeyRequest:
+    """An administrator's request, by the API or the page. `record`: who is told of a change, in its transaction."""
 
     caller: RequestCaller
-    body: dict[str, Any]
-    query: Query
-    key_id: str
     record: Record | None
+    body: dict[str, Any] = field(default_factory=dict)
+    query: Query = field(default_factory=dict)
+    key_id: str = ""
 
 
-Answer = Callable[[_KeyRequest], Awaitable[dict[str, Any]]]
+Answer = Callable[[KeyRequest], Awaitable[dict[str, Any]]]
 
 
 class KeyEndpoint:
@@ -55,7 +55,7 @@ class KeyEndpoint:
         body = json_body(await read_body(scope, receive, MAX_BYTES)) if scope["method"] == "POST" else {}
         query = parameters(scope["query_string"].decode("latin-1"))
         record = self._record_of(caller, scope) if self._record_of is not None else None
-        asked = _KeyRequest(caller, body, query, scope["path_params"].get("key_id", ""), record)
+        asked = KeyRequest(caller, record, body, query, scope["path_params"].get("key_id", ""))
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         await send_json(send, 200, await self._answers[method](asked), NO_STORE)
 
@@ -68,14 +68,14 @@ class KeyEndpoints:
         self._store = keys.store
         self._auth = auth
 
-    async def create(self, asked: _KeyRequest) -> dict[str, Any]:
+    async def create(self, asked: KeyRequest) -> dict[str, Any]:
         """`POST /v1/gateway/keys`"""
         fields = new_fields(asked.body, asked.caller.tenant)
         made, key = await self._store.create(fields, asked.caller.key_id, asked.record)
         self._keys.changed()
-        return {**as_key(made.policy, made), "key": key}
+        return {**await self._told(made.policy, made), "key": key}
 
-    async def list(self, asked: _KeyRequest) -> dict[str, Any]:
+    async def list(self, asked: KeyRequest) -> dict[str, Any]:
         """`GET /v1/gateway/keys`: made at runtime, the latest in front; behind them those of the configuration."""
         query = _query(asked.query)
         configured = [
@@ -84,35 +84,37 @@ class KeyEndpoints:
             if query.tenant in (None, policy.tenant) and query.owner in (None, policy.owner)
         ]
         ids = [policy.key_id for policy in configured]
-        found: list[dict[str, Any]] = []
+        found: list[KnownKey] = []
         if query.after in ids:
             configured = configured[ids.index(query.after) + 1 :]
         else:
             page = await self._store.page(query)
             if page is None:
                 raise invalid("after", "must be the id of a key")
-            found = [as_key(key.policy, key) for key in page.keys]
+            found = [(key.policy, key) for key in page.keys]
             if page.has_more:
-                return listed(found, has_more=True)
+                return listed(await as_keys(self._store, found, self._keys.now()), has_more=True)
         room = query.limit - len(found)
-        found += [as_key(policy, None) for policy in configured[:room]]
-        return listed(found, has_more=len(configured) > room)
+        found += [(policy, None) for policy in configured[:room]]
+        return listed(await as_keys(self._store, found, self._keys.now()), has_more=len(configured) > room)
 
-    async def read(self, asked: _KeyRequest) -> dict[str, Any]:
+    async def read(self, asked: KeyRequest) -> dict[str, Any]:
         """`GET /v1/gateway/keys/{key_id}`"""
         configured = (await self._auth.configured()).get(asked.key_id)
-        return as_key(configured, None) if configured is not None else self._shown(await self._store.get(asked.key_id))
+        if configured is not None:
+            return await self._told(configured, None)
+        return await self._shown(await self._store.get(asked.key_id))
 
-    async def update(self, asked: _KeyRequest) -> dict[str, Any]:
+    async def update(self, asked: KeyRequest) -> dict[str, Any]:
         """`POST /v1/gateway/keys/{key_id}`"""
         await self._check_made_here(asked.key_id)
         found = await self._store.update(asked.key_id, lambda was: changed_fields(was, asked.body), asked.record)
         self._keys.changed()
         if found is not None and found.revoked_at is not None:
             raise _revoked(asked.key_id)
-        return self._shown(found)
+        return await self._shown(found)
 
-    async def rotate(self, asked: _KeyRequest) -> dict[str, Any]:
+    async def rotate(self, asked: KeyRequest) -> dict[str, Any]:
         """`POST /v1/gateway/keys/{key_id}/rotate`"""
         grace = grace_of(asked.body)
         await self._check_made_here(asked.key_id)
@@ -120,15 +122,15 @@ class KeyEndpoints:
         self._keys.changed()
         if done is not None and done[1] is None:
             raise _revoked(asked.key_id)
-        shown = self._shown(done[0] if done is not None else None)
+        shown = await self._shown(done[0] if done is not None else None)
         return {**shown, "key": done[1] if done is not None else None}
 
-    async def revoke(self, asked: _KeyRequest) -> dict[str, Any]:
+    async def revoke(self, asked: KeyRequest) -> dict[str, Any]:
         """`DELETE /v1/gateway/keys/{key_id}`: again is the same."""
         await self._check_made_here(asked.key_id)
         found = await self._store.revoke(asked.key_id, asked.record)
         self._keys.changed()
-        return self._shown(found)
+        return await self._shown(found)
 
     async def own(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /v1/gateway/keys/self`"""
@@ -141,7 +143,8 @@ class KeyEndpoints:
         policy: KeyPolicy = caller.key
         is_stored = not (policy.is_signed or policy.key_id in await self._auth.configured())
         stored = await self._store.get(caller.key.key_id) if is_stored else None
-        await send_json(send, 200, as_key(stored.policy if stored is not None else policy, stored), NO_STORE)
+        own = await self._told(stored.policy if stored is not None else policy, stored)
+        await send_json(send, 200, own, NO_STORE)
 
     async def _check_made_here(self, key_id: str) -> None:
         """
@@ -152,14 +155,17 @@ class KeyEndpoints:
             text = f"The key {key_id} stands in auth.keys of the configuration, and is changed there alone."
             raise KeyNotChangeable(text, param="key_id")
 
-    def _shown(self, key: StoredKey | None) -> dict[str, Any]:
+    async def _told(self, policy: KeyPolicy, stored: StoredKey | None) -> dict[str, Any]:
+        return (await as_keys(self._store, [(policy, stored)], self._keys.now()))[0]
+
+    async def _shown(self, key: StoredKey | None) -> dict[str, Any]:
         """
         Raises:
             KeyNotFound: there is no such key.
         """
         if key is None:
             raise KeyNotFound("No such key.", param="key_id")
-        return as_key(key.policy, key)
+        return await self._told(key.policy, key)
 
 
 def _revoked(key_id: str) -> KeyNotChangeable:
@@ -177,9 +183,8 @@ def _query(query: Query) -> KeyQuery:
     return KeyQuery(query.get("tenant"), query.get("owner"), FLAGS[flag], query.get("after"), limit_of(query))
 
 
-def key_routes(keys: RuntimeKeys, auth: KeyAuthenticator, record_of: RecordOf | None = None) -> list[Route]:
+def key_routes(answers: KeyEndpoints, auth: KeyAuthenticator, record_of: RecordOf | None = None) -> list[Route]:
     """All paths. `record_of`: who is told of changes."""
-    answers = KeyEndpoints(keys, auth)
 
     def endpoint(**methods: Answer) -> KeyEndpoint:
         return KeyEndpoint(auth, record_of, methods)

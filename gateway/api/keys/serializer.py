@@ -1,27 +1,48 @@
 """A key as its API shows it, and what may be said of one (guarantee §12.1)."""
 
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
 from gateway.api.fields import invalid, read
+from gateway.billing.quota.gate import period_of
+from gateway.core.config.allowances import Period
 from gateway.core.config.auth_settings import KeyFields
 from gateway.core.errors import REQUIRED, InvalidRequest
 from gateway.core.types.keys import KeyPolicy, StoredKey
-from gateway.storage.stored_keys import MAX_GRACE
+from gateway.storage.reports.key_use import KeyUse
+from gateway.storage.stored_keys import MAX_GRACE, KeyStore
 
 FIELDS = TypeAdapter(KeyFields)
 OBJECT = "gateway.key"
+PERIODS: tuple[Period, ...] = get_args(Period)
+UNUSED = KeyUse({})
+KnownKey = tuple[KeyPolicy, StoredKey | None]
+"""A key, and what is stored of it; None for one of the configuration, and for a signed token."""
 
 
-def as_key(policy: KeyPolicy, stored: StoredKey | None) -> dict[str, Any]:
-    """A key without what its holder sends. `stored` is None for one of the configuration, and for a signed token."""
+async def as_keys(store: KeyStore, keys: Sequence[KnownKey], now: datetime) -> list[dict[str, Any]]:
+    """Keys without what their holders send, each with its state and its use.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    starts: dict[str, date] = {period: period_of(period, now)[0] for period in PERIODS}
+    ids = [policy.key_id for policy, _ in keys if policy.key_id is not None]
+    uses = await store.use(ids, starts) if ids else {}
+    return [_as_key(policy, stored, uses.get(policy.key_id or "", UNUSED), now) for policy, stored in keys]
+
+
+def _as_key(policy: KeyPolicy, stored: StoredKey | None, use: KeyUse, now: datetime) -> dict[str, Any]:
     limits = policy.limits
+    is_revoked = stored is not None and stored.revoked_at is not None
     return {
         "id": policy.key_id,
         "object": OBJECT,
         "source": "token" if policy.is_signed else "runtime" if stored is not None else "configuration",
+        "state": "revoked" if is_revoked else "expired" if policy.ended(now) else "active",
         "name": policy.name,
         "owner": policy.owner,
         "tenant": policy.tenant,
@@ -40,6 +61,8 @@ def as_key(policy: KeyPolicy, stored: StoredKey | None) -> dict[str, Any]:
         "updated_at": _time(stored.updated_at) if stored else None,
         "rotated_at": _time(stored.rotated_at) if stored else None,
         "revoked_at": _time(stored.revoked_at) if stored else None,
+        "spent_usd": {period: float(use.spent.get(period, 0)) for period in PERIODS},
+        "last_used_on": use.last_day.isoformat() if use.last_day is not None else None,
     }
 
 

@@ -278,6 +278,7 @@ TIME: Schema = {"type": "string", "format": "date-time"}
 ROLES = many({"enum": ["user", "viewer", "admin"]})
 SAID = ("name", "owner", "project")
 LIMITS = ("rpm", "tpm", "concurrent")
+PERIODS = ("day", "week", "month", "total")
 
 
 def key_schemas() -> dict[str, Schema]:
@@ -327,7 +328,7 @@ def _fields() -> Schema:
 
 
 def _budget() -> Schema:
-    period: Schema = {"enum": ["day", "week", "month", "total"]}
+    period: Schema = {"enum": list(PERIODS)}
     return obj("A sum for a period, in days of UTC.", "usd", usd=NUMBER, period=period, hard=FLAG)
 
 
@@ -356,6 +357,9 @@ def _key(description: str, **more: Schema) -> Schema:
         **{name: or_null(TIME) for name in times},
         "retention_days": or_null(NUMBER),
         "file_bytes": or_null(WHOLE),
+        "state": {"enum": ["active", "expired", "revoked"]},
+        "spent_usd": obj("By period, in days of UTC.", " ".join(PERIODS), **dict.fromkeys(PERIODS, NUMBER)),
+        "last_used_on": or_null({"type": "string", "format": "date"}),
         **more,
     }
     return obj(description, " ".join(fields), **fields)

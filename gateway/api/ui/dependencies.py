@@ -5,10 +5,12 @@ from datetime import datetime
 
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.chat.endpoint import ChatCompletions
+from gateway.api.keys.endpoint import KeyEndpoints
 from gateway.api.operations import ReadyEndpoint
 from gateway.api.statistics import ObservedParts, StatisticsEndpoint
 from gateway.core.config.settings import Settings
 from gateway.core.ports import CacheBackend, Clock, IdentityDocuments
+from gateway.documents.files.file_service import FileService
 from gateway.pipeline.pipeline import Pipeline
 from gateway.storage.audit_log.append import AuditLog
 from gateway.storage.conversations.path import PastTurns
@@ -40,3 +42,5 @@ class PageParts:
     """When the process began."""
     trail: AuditLog
     identity: IdentityDocuments
+    keys: KeyEndpoints
+    files: FileService

@@ -28,13 +28,14 @@ from gateway.api.server.receiving import header
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.rendering import rendered
 from gateway.core.config.auth_settings import ADMIN, VIEWER
-from gateway.core.errors import UnsupportedMediaType
+from gateway.core.errors import InvalidRequest, UnsupportedMediaType
 from gateway.core.types.audit_log import LOCAL, AuditActor
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import KeyPolicy
 
 HTML = {"content-type": "text/html; charset=utf-8"}
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+MAX_FIELDS = 1000
 ALL_ROLES = frozenset((VIEWER, ADMIN))
 
 
@@ -50,6 +51,11 @@ class PageViewer:
     own_tenant: str | None = None
     project: str | None = None
     key: KeyPolicy | None = None
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether pages for administrators are shown; where there are no keys, to everybody on this machine."""
+        return ADMIN in self.roles
 
     @property
     def sees_all(self) -> bool:
@@ -86,7 +92,7 @@ Handler = Callable[["PageRequest"], Awaitable[PageAnswer]]
 class PageRoute:
     """One page. `path` is below `/ui`, with `{name}` for a part of it; `nav` is its title in the navigation; `is_open`:
     it is for those, too, who are not logged in; `max_body`: bytes of what is posted to it; `seen`: the action by
-    which the trail has it that somebody saw the page."""
+    which the trail has it that somebody saw the page; `is_admin`: it is for role `admin` alone."""
 
     method: str
     path: str
@@ -95,6 +101,7 @@ class PageRoute:
     is_open: bool = False
     max_body: int = 64 * 1024
     seen: str | None = None
+    is_admin: bool = False
 
 
 @dataclass(slots=True)
@@ -146,6 +153,7 @@ class PageRequest:
 
         Raises:
             UnsupportedMediaType: it is no form.
+            InvalidRequest: it has too many fields.
         """
         kind = (header(self.scope, b"content-type") or "").partition(";")[0].strip().lower()
         if kind == MULTIPART:
@@ -153,7 +161,10 @@ class PageRequest:
             return {name: content.decode("utf-8", "replace") for name, content in reversed(fields)}
         if kind != FORM and self.body:
             raise UnsupportedMediaType("A form is expected here.", param="content-type")
-        found = parse_qs(self.body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=1000)
+        try:
+            found = parse_qs(self.body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        except ValueError:
+            raise InvalidRequest(f"The form has more than {MAX_FIELDS} fields.", code="invalid_form") from None
         return {name: values[0] for name, values in found.items()}
 
     @property

@@ -29,6 +29,7 @@ from gateway.api.server.fast_router import (
     note_fault,
 )
 from gateway.api.server.receiving import header, read_body
+from gateway.api.ui.admin.key_pages import KeyPages
 from gateway.api.ui.conversation_pages import ConversationPages, OverviewPage, RequestListPage
 from gateway.api.ui.cost_pages import CostPages
 from gateway.api.ui.dependencies import PATH, PageParts
@@ -424,12 +425,19 @@ def page_routes(parts: PageParts) -> tuple[PageRoute, ...]:
         PageRoute("POST", "/try", try_it.ask, max_body=min(parts.settings.server.max_body_bytes, MAX_UPLOAD)),
         PageRoute("GET", "/glossary", _glossary),
         PageRoute("GET", "/health", health.show, nav="Health"),
+        PageRoute("GET", "/admin", _administration, nav="Admin", is_admin=True),
+        *KeyPages(parts).routes(),
     )
 
 
 async def _glossary(page: PageRequest) -> PageAnswer:
     """`GET /ui/glossary`"""
     return await page.render("glossary.html")
+
+
+async def _administration(page: PageRequest) -> PageAnswer:
+    """`GET /ui/admin`"""
+    return redirect(f"{PATH}/admin/keys")
 
 
 POLICY = (
@@ -465,11 +473,13 @@ class UiRouter:
             *self._logins.sign_in_routes(),
         )
         routes = (*page_routes(parts), *own)
-        self._links = tuple((route.nav, PATH + route.path.rstrip("/")) for route in routes if route.nav is not None)
+        self._links = [
+            ((route.nav, PATH + route.path.rstrip("/")), route.is_admin) for route in routes if route.nav is not None
+        ]
         self._routes = [(_pattern(route.path), route) for route in routes]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        page = PageRequest(scope, receive, self._parts, {}, links=self._links)
+        page = PageRequest(scope, receive, self._parts, {})
         try:
             answer = await self._answer(page)
         except ClientDisconnected:
@@ -491,6 +501,10 @@ class UiRouter:
         route, page.params = self._find(page)
         if viewer is None and not route.is_open:
             return await _to_login(page)
+        if viewer is not None:
+            page.links = tuple(link for link, admin in self._links if viewer.is_admin or not admin)
+            if route.is_admin and not viewer.is_admin:
+                raise Forbidden("This page is for keys of role 'admin'.")
         if viewer is not None and viewer.own_tenant is not None:
             scope["gateway"]["tenant"] = viewer.own_tenant
         if route.method not in LOOKING:

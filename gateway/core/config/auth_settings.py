@@ -1,6 +1,6 @@
 """Keys that clients may use, whose they are, and what they may look at (guarantee §8, §13.2)."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -17,6 +17,9 @@ LOOKS = frozenset((VIEWER, ADMIN))
 """Either of these roles opens the page."""
 
 
+ModelPattern = Annotated[str, Field(min_length=1, max_length=256, pattern=LABEL)]
+
+
 class KeyFields(SettingsSection):
     """What may be said of a key, in the configuration and when one is made (guarantee §12.1)."""
 
@@ -27,7 +30,9 @@ class KeyFields(SettingsSection):
         None, min_length=1, max_length=MAX_NAME, pattern=NAME, description="What it is for; costs are told by it."
     )
     roles: tuple[Role, ...] = Field((USER,), description="What it may do.")
-    models: tuple[str, ...] = Field((), description="Names of models that it may ask, `*` for any run of characters.")
+    models: tuple[ModelPattern, ...] = Field(
+        (), description="Names of models that it may ask, `*` for any run of characters."
+    )
     expires_at: Expiry | None = Field(None, description="From when on it is refused.")
     budgets: tuple[SpendBudget, ...] = Field((), description="What may be spent with it.")
     limits: RateLimits = Field(NO_LIMITS, description="How much may be asked with it.")

@@ -13,6 +13,7 @@ ACTIONS = frozenset(
         *("ui.login", "ui.logout"),
         *("overview.seen", "requests.seen", "conversations.seen", "conversation.seen"),
         *("request.seen", "request.text_seen", "costs.seen"),
+        *("keys.seen", "key.seen", "files.seen", "file.seen", "models.seen", "configuration.seen"),
         *("organization.seen", "conversation.exported", "conversation.imported", "trail.exported"),
         *("conversation.deleted", "item.deleted", "attachment.deleted", "completion.deleted", "memory.deleted"),
         *("conversation.emptied", "file.deleted"),

@@ -5,9 +5,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TextIO
+from typing import Any, TextIO
 
-from gateway.api.keys.serializer import as_key, changed_fields, grace_of, new_fields
+from gateway.api.keys.serializer import as_keys, changed_fields, grace_of, new_fields
 from gateway.core.config.auth_settings import KeyFields
 from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest, KeyNotFound, StorageUnavailable
@@ -30,13 +30,16 @@ COLUMNS = (
     TableColumn("owner", WHO_STYLE, drop=2),
     TableColumn("project", drop=5),
     TableColumn("roles", drop=3),
-    TableColumn("made (UTC)", drop=7),
+    TableColumn("made (UTC)", drop=9),
     TableColumn("ends (UTC)", drop=4),
+    TableColumn("USD this month", drop=7, is_right=True),
+    TableColumn("last used", drop=8),
     TableColumn("name", is_flexible=True),
 )
 CSV = (
-    *("id", "hint", "tenant", "name", "owner", "project", "roles", "models", "created_at", "created_by", "updated_at"),
-    *("rotated_at", "expires_at", "revoked_at", "budgets", "limits", "context", "retention_days", "file_bytes"),
+    *("id", "hint", "state", "tenant", "name", "owner", "project", "roles", "models", "created_at", "created_by"),
+    *("updated_at", "rotated_at", "expires_at", "revoked_at", "budgets", "limits", "context", "retention_days"),
+    *("file_bytes", "spent_usd", "last_used_on"),
 )
 PAGE = 100
 ONCE = "this key is shown once: whoever loses it needs another"
@@ -58,7 +61,7 @@ class _KeyCommand:
         """Makes a key."""
         fields = new_fields(said(self.options, self.now), self.options.tenant)
         made, key = await self.store.create(fields, None, self.record)
-        self._show_once(made, key)
+        await self._show_once(made, key)
 
     async def list(self) -> None:
         """All that there are, page by page."""
@@ -70,19 +73,19 @@ class _KeyCommand:
             if not page.has_more:
                 break
             query = KeyQuery(options.tenant, options.owner, options.revoked, page.keys[-1].key_id, PAGE)
-        told = [as_key(each.policy, each) for each in found]
+        told = await as_keys(self.store, [(each.policy, each) for each in found], self.now)
         if options.csv:
             self.screen.csv(CSV, told)
         elif options.json:
             self.screen.json({"object": "list", "data": told})
         elif found:
-            self.screen.table(COLUMNS, [_row(each, self.now) for each in found])
+            self.screen.table(COLUMNS, list(map(_row, found, told)))
         else:
             self.err.write("no keys\n")
 
     async def show(self) -> None:
         """One key."""
-        self._show(await self.store.get(self.options.id))
+        await self._show(await self.store.get(self.options.id))
 
     async def update(self) -> None:
         """Changes what the arguments name."""
@@ -91,27 +94,28 @@ class _KeyCommand:
             before = was.model_dump(include={"limits", "context"}, exclude_none=True)
             return changed_fields(was, said(self.options, self.now, before))
 
-        self._show(_lasting(await self.store.update(self.options.id, change, self.record)))
+        await self._show(_lasting(await self.store.update(self.options.id, change, self.record)))
 
     async def rotate(self) -> None:
         """Gives it another secret part."""
         grace = grace_of({"grace_seconds": seconds_of("--grace", self.options.grace)})
         done = await self.store.rotate(self.options.id, grace, self.record)
         rotated = _lasting(done[0] if done is not None else None)
-        self._show_once(rotated, str(done[1]) if done is not None else "")
+        await self._show_once(rotated, str(done[1]) if done is not None else "")
 
     async def revoke(self) -> None:
         """Ends it."""
-        self._show(await self.store.revoke(self.options.id, self.record))
+        await self._show(await self.store.revoke(self.options.id, self.record))
 
-    def _show(self, key: StoredKey | None, secret: str | None = None) -> None:
+    async def _show(self, key: StoredKey | None, secret: str | None = None) -> None:
         """
         Raises:
             KeyNotFound: there is none.
         """
         if key is None:
             raise KeyNotFound("No such key was made at runtime.")
-        shown = as_key(key.policy, key) | ({"key": secret} if secret is not None else {})
+        (told,) = await as_keys(self.store, [(key.policy, key)], self.now)
+        shown = told | ({"key": secret} if secret is not None else {})
         if self.options.json:
             self.screen.json(shown)
             return
@@ -119,11 +123,11 @@ class _KeyCommand:
             if name not in ("object", "source") and (text := _said(value)):
                 self.screen.line((f"{name:<15}", FAINT), text)
 
-    def _show_once(self, key: StoredKey, secret: str) -> None:
+    async def _show_once(self, key: StoredKey, secret: str) -> None:
         if self.options.quiet:
             self.screen.line(secret)
             return
-        self._show(key, secret)
+        await self._show(key, secret)
         self.err.write(f"{ONCE}\n")
 
 
@@ -171,15 +175,16 @@ def _lasting(key: StoredKey | None) -> StoredKey:
     return key
 
 
-def _row(key: StoredKey, now: datetime) -> list[Piece]:
+def _row(key: StoredKey, told: dict[str, Any]) -> list[Piece]:
     policy = key.policy
     ends = when_text(policy.expires_at) if policy.expires_at is not None else ""
-    if policy.ended(now):
+    if told["state"] == "expired":
         ends = f"expired {ends}"
     if key.revoked_at is not None:
         ends = f"revoked {when_text(key.revoked_at)}"
+    use = (f"{told['spent_usd']['month']:.2f}", told["last_used_on"] or "never")
     who = (policy.tenant, policy.owner or "", policy.project or "", ",".join(sorted(policy.roles)))
-    return [key.key_id, f"…{key.hint}", *who, when_text(key.created_at), ends, policy.name or ""]
+    return [key.key_id, f"…{key.hint}", *who, when_text(key.created_at), ends, *use, policy.name or ""]
 
 
 def _said(value: object) -> str:

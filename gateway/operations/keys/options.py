@@ -9,7 +9,7 @@ from gateway.core.clock import AGO, UNITS, parse_when
 Json = dict[str, Any]
 NAMED = ("tenant", "name", "owner", "project")
 LIMITS = ("rpm", "tpm", "concurrent")
-CLEARED = (*NAMED[1:], "roles", "models", "expires_at", "budgets", "limits", "context", "retention_days")
+CLEARED = (*NAMED[1:], "roles", "models", "expires_at", "budgets", "limits", "context", "retention_days", "file_bytes")
 
 
 def add_key_commands(parser: argparse.ArgumentParser) -> tuple[argparse.ArgumentParser, ...]:
@@ -54,6 +54,7 @@ def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
     for name in LIMITS:
         parser.add_argument(f"--{name}", metavar="N", type=int, help=f"limits.{name}")
     parser.add_argument("--context", metavar="NAME=VALUE", action="append", help="a default, as in mode=simple")
+    parser.add_argument("--file-bytes", metavar="N", type=int, help="bytes of files that may be kept with it")
     parser.add_argument("--retention-days", metavar="D", type=float, help="conversations made with it are kept so long")
 
 
@@ -79,8 +80,9 @@ def said(options: argparse.Namespace, now: datetime, before: Json | None = None)
         found["limits"] = {**kept.get("limits", {}), **limits}
     if options.context:
         found["context"] = {**kept.get("context", {}), **dict(map(_pair, options.context))}
-    if options.retention_days is not None:
-        found["retention_days"] = options.retention_days
+    for name in ("retention_days", "file_bytes"):
+        if (value := getattr(options, name)) is not None:
+            found[name] = value
     return found | dict.fromkeys(getattr(options, "clear", None) or ())
 
 

@@ -1,0 +1,323 @@
+"""`/ui/admin/keys`: who may change keys there, and that the API has what is changed (§12.1, §12.2, §13.16)."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.answers import Json, http, user
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream, Reply
+from tests.support.process import wait_until
+from tests.support.web_page import PageClient, WebPage, checked
+
+ROOT, VIEWER, USER = "sk-root-of-ops-1", "sk-looks-at-acme", "sk-user-of-acme1"
+KEYS = [
+    {"key": ROOT, "tenant": "ops", "name": "root", "roles": ["admin"]},
+    {"key": VIEWER, "tenant": "acme", "name": "looks", "roles": ["viewer"]},
+    {"key": USER, "tenant": "acme", "name": "asks", "roles": ["user", "viewer"]},
+]
+WITHIN = 5.0
+NEW = "/ui/admin/keys/new"
+SCRIPT = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def module_keyed_gateway(module_start_gateway: GatewayFactory) -> GatewayProcess:
+    return module_start_gateway({"auth": {"keys": KEYS}})
+
+
+@pytest.fixture
+def gateway(module_keyed_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    return module_keyed_gateway
+
+
+@pytest.fixture
+def visit(gateway: GatewayProcess) -> Iterator[Callable[[str], PageClient]]:
+    with ExitStack() as ends:
+
+        def opened(key: str) -> PageClient:
+            client = ends.enter_context(PageClient(gateway.url))
+            assert client.log_in(key).status_code == 303
+            return client
+
+        yield opened
+
+
+@pytest.fixture
+def admin(visit: Callable[[str], PageClient]) -> PageClient:
+    return visit(ROOT)
+
+
+def sent(client: PageClient, path: str, form: str = NEW, **fields: str) -> httpx.Response:
+    """A form of the page `form`, sent with its token."""
+    return client.post(path, {"csrf": client.token(form), **fields})
+
+
+def made(client: PageClient, **fields: str) -> tuple[str, str]:
+    """A key that is made on the page: its id and its secret."""
+    answer = sent(client, NEW, **{"tenant": "acme", "role_user": "on", **fields})
+    assert answer.status_code == 200, answer.text
+    checked(answer)
+    secret, name = re.search(r'value="(sk-gw-[\w-]{43})"', answer.text), re.search(r"keys/(key_\w+)", answer.text)
+    assert secret
+    assert name
+    return name[1], secret[1]
+
+
+def api(gateway: GatewayProcess, path: str, key: str = ROOT) -> Json:
+    with http(gateway, key) as client:
+        found: Json = client.get(f"/gateway/{path}").json()
+    return found
+
+
+def status(gateway: GatewayProcess, key: str, model: str = "gpt-4o") -> int:
+    with http(gateway, key) as client:
+        return client.post("/chat/completions", json={"model": model, "messages": [user("hi")]}).status_code
+
+
+def test_s13_16_a_key_made_on_the_page_is_one_of_the_apis(gateway: GatewayProcess, admin: PageClient) -> None:
+    """All that a form says stands at the key; the secret is shown once and stands nowhere else."""
+    fields = {"name": "Ann", "owner": "ann@x.org", "project": "search", "models": "gpt-4o*\r\nbench", "rpm": "60"}
+    fields |= {"budget_usd_0": "5.5", "budget_period_0": "day", "budget_kind_0": "soft", "context_mode": "simple"}
+    fields |= {"context_recall": "true", "expires_at": "2099-01-31T10:20:30", "retention_days": "30"}
+    fields |= {"file_bytes": "1000000", "context_max_input_tokens": "9000"}
+    key_id, secret = made(admin, **fields)
+    told = api(gateway, f"keys/{key_id}")
+    assert {name: told[name] for name in ("tenant", "name", "owner", "project", "roles", "models")} == {
+        "tenant": "acme",
+        "name": "Ann",
+        "owner": "ann@x.org",
+        "project": "search",
+        "roles": ["user"],
+        "models": ["gpt-4o*", "bench"],
+    }
+    assert told["budgets"] == [{"usd": 5.5, "period": "day", "hard": False}]
+    assert told["limits"] == {"rpm": 60, "tpm": None, "concurrent": None}
+    assert told["context"] == {"mode": "simple", "recall": True, "max_input_tokens": 9000}
+    assert (told["expires_at"], told["retention_days"], told["file_bytes"]) == ("2099-01-31T10:20:30Z", 30.0, 1_000_000)
+    assert status(gateway, secret) == 200
+    assert status(gateway, secret, "small") == 403
+    for path in ("/ui/admin/keys", f"/ui/admin/keys/{key_id}"):
+        shown = admin.get(path)
+        checked(shown)
+        assert secret not in shown.text
+        assert told["hint"] in shown.text
+    assert secret not in gateway.log_text()
+    assert secret not in str(api(gateway, "trail?limit=100"))
+
+
+def test_s13_16_the_trail_has_what_was_done_on_the_page(gateway: GatewayProcess, admin: PageClient) -> None:
+    key_id, _ = made(admin)
+    one = f"/ui/admin/keys/{key_id}"
+    assert sent(admin, one, one, tenant="acme", role_user="on", name="renamed").headers["location"].endswith("=changed")
+    assert sent(admin, f"{one}/rotate", one, grace_seconds="3600").status_code == 200
+    assert sent(admin, f"{one}/revoke", one, confirm="1").headers["location"].endswith("=revoked")
+    events = [each for each in api(gateway, "trail?limit=100&order=desc")["data"] if each["object_id"] == key_id]
+    changes = [each for each in events if not each["action"].endswith(".seen")]
+    assert [each["action"] for each in reversed(changes)] == [
+        "key.created",
+        "key.updated",
+        "key.rotated",
+        "key.revoked",
+    ]
+    assert {each["actor_name"] for each in events} == {"root"}
+    assert changes[2]["details"] == {"name": "renamed"}
+    assert "key.seen" in {each["action"] for each in events}
+
+
+def test_s13_16_only_what_was_changed_in_the_form_is_changed(gateway: GatewayProcess, admin: PageClient) -> None:
+    """Somebody else's change meanwhile stays, and a form that nobody touched changes nothing."""
+    key_id, _ = made(admin, rpm="5", expires_at="2099-01-01T00:00")
+    one = f"/ui/admin/keys/{key_id}"
+    shown = {"tenant": "acme", "role_user": "on", "rpm": "5", "expires_at": "2099-01-01T00:00:00"}
+    assert sent(admin, one, one, **shown).headers["location"].endswith("=same")
+    assert sent(admin, one, one, **{**shown, "rpm": ""}, owner="bo").status_code == 303
+    told = api(gateway, f"keys/{key_id}")
+    assert (told["owner"], told["limits"]["rpm"]) == ("bo", None)
+    assert told["expires_at"] == "2099-01-01T00:00:00Z"
+
+
+def test_s12_2_revoked_on_the_page_it_ends_at_once_and_its_streams_too(
+    gateway: GatewayProcess, admin: PageClient, upstream: MockUpstream
+) -> None:
+    key_id, secret = made(admin)
+    one = f"/ui/admin/keys/{key_id}"
+    upstream.handler = lambda _: Reply(text="one two three", stall_after=2)
+    body = {"model": "gpt-4o", "messages": [user("hi")], "stream": True}
+    with http(gateway, secret) as client, client.stream("POST", "/chat/completions", json=body) as answer:
+        lines = answer.iter_lines()
+        assert next(lines)
+        unsure = sent(admin, f"{one}/revoke", one)
+        assert (unsure.status_code, "confirm" in unsure.text) == (400, True)
+        assert sent(admin, f"{one}/revoke", one, confirm="1").status_code == 303
+        at = datetime.now(UTC)
+        assert "invalid_api_key" in "".join(lines)
+        assert (datetime.now(UTC) - at).total_seconds() < WITHIN
+    assert status(gateway, secret) == 401
+    wait_until(lambda: upstream.in_flight == 0, "the end of the upstream's call", timeout=WITHIN)
+    assert "cannot be undone" in admin.page(one).text
+    assert sent(admin, one, name="again").status_code == 409
+
+
+def test_s12_2_rotated_on_the_page_the_old_secret_ends(gateway: GatewayProcess, admin: PageClient) -> None:
+    key_id, secret = made(admin)
+    one = f"/ui/admin/keys/{key_id}"
+    answer = sent(admin, f"{one}/rotate", one, grace_seconds="0")
+    found = re.search(r'value="(sk-gw-[\w-]{43})"', answer.text)
+    assert found
+    assert found[1] != secret
+    assert [status(gateway, each) for each in (secret, found[1])] == [401, 200]
+    assert sent(admin, f"{one}/rotate", one, grace_seconds="1").status_code == 400
+
+
+def test_s12_1_a_key_tells_its_use(gateway: GatewayProcess, admin: PageClient) -> None:
+    """By the API and on the page, in each period that it has a budget for."""
+    key_id, secret = made(admin, budget_usd_0="2", budget_period_0="day", name="spends")
+    assert api(gateway, f"keys/{key_id}")["last_used_on"] is None
+    assert status(gateway, secret) == 200
+    today = datetime.now(UTC).date().isoformat()
+
+    def used() -> bool:
+        told = api(gateway, f"keys/{key_id}")
+        return bool(told["spent_usd"]["day"]) and told["last_used_on"] == today
+
+    wait_until(used, "the bill is added up")
+    told = api(gateway, f"keys/{key_id}")
+    assert len(set(told["spent_usd"].values())) == 1
+    assert told["state"] == "active"
+    (listed,) = [each for each in api(gateway, "keys?limit=100")["data"] if each["id"] == key_id]
+    assert listed == told
+    assert today in admin.page(f"/ui/admin/keys/{key_id}").text
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"origin": "http://elsewhere.example", "sec-fetch-site": ""}, {"sec-fetch-site": "cross-site"}]
+)
+def test_s13_16_a_form_of_somebody_elses_changes_nothing(
+    gateway: GatewayProcess, admin: PageClient, headers: dict[str, str]
+) -> None:
+    key_id, secret = made(admin)
+    one = f"/ui/admin/keys/{key_id}"
+    for path in (NEW, one, f"{one}/rotate", f"{one}/revoke"):
+        right = admin.token(one)
+        for token in ("", "0" * 64) if not headers else (right,):
+            fields = {"csrf": token, "tenant": "acme", "role_user": "on", "name": "evil", "confirm": "1"}
+            assert (
+                admin.post(path, fields, **{name.replace("-", "_"): each for name, each in headers.items()}).status_code
+                == 403
+            )
+    assert api(gateway, f"keys/{key_id}")["name"] is None
+    assert status(gateway, secret) == 200
+
+
+@pytest.mark.parametrize("key", [VIEWER, USER])
+def test_s13_16_who_is_no_administrator_sees_and_changes_nothing(
+    gateway: GatewayProcess, admin: PageClient, visit: Callable[[str], PageClient], key: str
+) -> None:
+    key_id, secret = made(admin)
+    one, client = f"/ui/admin/keys/{key_id}", visit(key)
+    assert "/ui/admin" not in client.page("/ui/conversations").links
+    paths = ("/ui/admin", "/ui/admin/keys", NEW, one)
+    assert [client.get(path).status_code for path in paths] == [403] * len(paths)
+    for path in (NEW, one, f"{one}/rotate", f"{one}/revoke"):
+        answer = sent(client, path, "/ui/conversations", tenant="acme", role_admin="on", confirm="1")
+        assert answer.status_code == 403
+        assert "sk-gw-" not in answer.text
+    assert status(gateway, secret) == 200
+
+
+def test_s13_16_without_a_login_there_is_nothing(gateway: GatewayProcess) -> None:
+    with PageClient(gateway.url) as client:
+        assert client.get("/ui/admin/keys").headers["location"].startswith("/ui/login")
+        headers = {"authorization": f"Bearer {ROOT}"}
+        assert client.post(NEW, {"csrf": client.token("/ui/login"), "tenant": "acme"}, **headers).status_code == 303
+    assert all(each["tenant"] != "nobody" for each in api(gateway, "keys?limit=100")["data"])
+
+
+def test_s13_16_where_there_are_no_keys_the_page_makes_none(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """As the API: nobody is known to be an administrator. What there is is shown, as all else to this machine."""
+    with PageClient(one_gateway.url) as client:
+        shown = client.page("/ui/admin/keys")
+        assert "gateway keys create" in shown.text
+        token = client.token("/ui/try")
+        assert client.post(NEW, {"csrf": token, "tenant": "acme", "role_admin": "on"}).status_code == 403
+        assert client.get(NEW).status_code == 403
+
+
+def test_a_key_of_the_configuration_is_changed_there(gateway: GatewayProcess, admin: PageClient) -> None:
+    (root,) = [each for each in api(gateway, "keys?limit=100")["data"] if each["name"] == "root"]
+    one = f"/ui/admin/keys/{root['id']}"
+    shown = admin.page(one)
+    assert "changed there" in shown.text
+    for path in (one, f"{one}/rotate", f"{one}/revoke"):
+        assert sent(admin, path, confirm="1", name="else").status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"tenant": ""}, "tenant is required"),
+        ({"tenant": "a b"}, "tenant must match"),
+        ({"name": "a\x00b"}, "name must match"),
+        ({"name": "n" * 129}, "name must have at most 128"),
+        ({"models": "gpt\x00"}, "models[0] must match"),
+        ({"models": "m" * 257}, "models[0] must have at most 256"),
+        ({"role_user": ""}, "roles must name at least one"),
+        ({"budget_usd_0": "much"}, "budgets[0].usd"),
+        ({"budget_usd_0": "-1"}, "budgets[0].usd"),
+        ({"budget_usd_0": "1", "budget_period_0": "year"}, "budgets[0].period"),
+        ({"rpm": "1.5"}, "limits.rpm must be a whole number"),
+        ({"rpm": "9" * 30}, "limits.rpm must be"),
+        ({"context_mode": SCRIPT}, "context.mode must be"),
+        ({"expires_at": "soon"}, "expires_at must be a time"),
+        ({"retention_days": "0"}, "retention_days must be greater"),
+        ({"file_bytes": "nan"}, "file_bytes must be a whole number"),
+    ],
+)
+def test_what_is_wrong_with_a_key_is_named_and_stays_in_the_form(
+    gateway: GatewayProcess, admin: PageClient, fields: dict[str, str], says: str
+) -> None:
+    before = api(gateway, "keys?limit=100")["data"]
+    answer = sent(admin, NEW, **{"tenant": "acme", "role_user": "on", "owner": "stays here", **fields})
+    shown = WebPage(answer.text)
+    assert answer.status_code == 400
+    assert not shown.faults
+    assert says in shown.text
+    assert 'value="stays here"' in answer.text
+    assert SCRIPT not in answer.text
+    assert api(gateway, "keys?limit=100")["data"] == before
+
+
+def test_hostile_names_are_text(admin: PageClient) -> None:
+    key_id, _ = made(admin, name=f"{SCRIPT} \u202egnp", owner=f'" onclick="x {SCRIPT}')
+    for path in ("/ui/admin/keys", f"/ui/admin/keys/{key_id}"):
+        answer = admin.get(path)
+        checked(answer)
+        assert SCRIPT not in answer.text
+        assert "&lt;script&gt;" in answer.text
+
+
+def test_a_list_of_keys_has_pages_and_filters(admin: PageClient) -> None:
+    for number in range(52):
+        made(admin, tenant="many", name=f"key {number}")
+    first = admin.page("/ui/admin/keys?tenant=many")
+    (further,) = {link for link in first.links if "after=" in link}
+    second = admin.page(further)
+    assert "key 51" in first.text
+    assert "key 1" not in re.findall(r"key \d+", first.text)
+    assert "key 1" in re.findall(r"key \d+", second.text)
+    assert admin.get("/ui/admin/keys?after=key_none").status_code == 400
+    assert admin.get("/ui/admin/keys/key_none").status_code == 404
+
+
+def test_a_form_of_too_many_fields_is_refused(admin: PageClient) -> None:
+    fields: dict[str, Any] = {f"f{number}": "x" for number in range(1200)}
+    assert sent(admin, NEW, **fields).status_code == 400
