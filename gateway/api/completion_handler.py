@@ -85,7 +85,7 @@ class ApiAdapter(Protocol):
         before it is read again. It may run in a thread.
 
         Args:
-            headers: those that `_is_told` lets through, in lower case.
+            headers: see `told_headers`.
 
         Raises:
             InvalidRequest: a field breaks a rule; `param` names it.
@@ -316,13 +316,13 @@ class CompletionHandler:
 
 
 def told_headers(scope: Scope) -> dict[str, str]:
-    """The headers that a dialect is shown, by their names in lower case."""
-    return {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if _is_told(k)}
-
-
-def _is_told(name: bytes) -> bool:
-    """Whether a dialect is shown a header: those that say something of the request, and no key."""
-    return (name[:2] == b"x-" and name != b"x-api-key") or name[:10] == b"anthropic-"
+    """The headers that a dialect is shown, by their names in lower case: those that say something of the request, and
+    no key."""
+    return {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in scope["headers"]
+        if (name[:2] == b"x-" and name != b"x-api-key") or name[:10] == b"anthropic-"
+    }
 
 
 class _RequestScope:

@@ -51,11 +51,13 @@ class TokenRates:
 
     def __init__(self, prices: Mapping[str, Decimal], prompt_tokens: int, service_tier: str | None) -> None:
         self._prices = prices
-        tiers = {int(m.group(1)) for name in prices if "_above_" in name and (m := TIER.search(name))}
-        passed = sorted((tier for tier in tiers if prompt_tokens > tier * 1000), reverse=True)
-        above = (*(f"_above_{tier}k_tokens" for tier in passed), "")
-        services = (f"_{service_tier}", "") if service_tier in SERVICE_TIERS else ("",)
-        self._suffixes = [context + service for context in above for service in services]
+        self._suffixes = [""]
+        tiers = {int(tier) for tier in TIER.findall(" ".join(prices))}
+        if tiers or service_tier in SERVICE_TIERS:
+            passed = sorted((tier for tier in tiers if prompt_tokens > tier * 1000), reverse=True)
+            above = (*(f"_above_{tier}k_tokens" for tier in passed), "")
+            services = (f"_{service_tier}", "") if service_tier in SERVICE_TIERS else ("",)
+            self._suffixes = [context + service for context in above for service in services]
         self.used: dict[str, str] = {}
         self.lines: list[PriceLine] | None = None
 
@@ -130,6 +132,8 @@ def planning_usage(calls: Sequence[CallCost]) -> ContextPlanningUsage:
 
 def _prompt_cost(rates: TokenRates, rate: Decimal, prompt: int, details: Any, usage: Mapping[str, Any]) -> Decimal:
     cached, written = cache_tokens(usage)
+    if not (cached or written or details):
+        return EXACT.add(ZERO, _product(rates, "input", prompt, rate))
     hour = min(written, written_for_an_hour(usage)) if written else 0
     of_cached = details.get("cached_tokens_details") if isinstance(details, dict) else None
     pictures = min(cached, figure(of_cached, "image_tokens")) if cached else 0
@@ -153,6 +157,8 @@ def _prompt_cost(rates: TokenRates, rate: Decimal, prompt: int, details: Any, us
 
 
 def _completion_cost(rates: TokenRates, rate: Decimal, completion: int, details: Any) -> Decimal:
+    if not details:
+        return EXACT.add(ZERO, _product(rates, "output", completion, rate))
     kinds: Kinds = (
         ("reasoning", figure(details, "reasoning_tokens"), ("output_cost_per_reasoning_token",)),
         ("audio_output", figure(details, "audio_tokens"), ("output_cost_per_audio_token",)),

@@ -61,7 +61,7 @@ class Pipeline:
         run = await self._opened(request)
 
         async def ask() -> JsonAnswer:
-            with self._routes.answering():
+            with self._routes.answering:
                 answer = await self._asked(run, partial(self._sender.whole, run))
             run.hears(partial(UpstreamOutcome.of, answer))
             return answer
@@ -89,7 +89,7 @@ class Pipeline:
 
         async def ask() -> ChunkStream:
             await stack.aclose()  # of a round before
-            stack.enter_context(self._routes.answering())
+            stack.enter_context(self._routes.answering)
             try:
                 return await self._asked(run, partial(self._sender.opened, run, stack=stack))
             except BaseException:
@@ -164,8 +164,8 @@ class Pipeline:
             run.turn_to(made)
             made = await preparer.with_surplus(run, made)
         run.timings.update(rebuild=at - asked.started, plan=clock.monotonic() - at)
-        history = made.history
-        run.turn_to(replace(made, conversation_id=history.conversation_id if history else None))
+        conversation_id = made.history.conversation_id if made.history else None
+        run.turn_to(made if made.conversation_id == conversation_id else replace(made, conversation_id=conversation_id))
         run.turn_to(await preparer.storable(run.prepared))
         self.settlement.running.enter(run)
         return None

@@ -87,7 +87,8 @@ class RequestPreparer:
         if request.options.mode == "off":
             return PreparedRequest(asked, request, target, wire, facts, PromptBudget(None, None))
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
-        prepared = PreparedRequest(asked, request, target, wire, facts, replace(budget, turns=self._turns))
+        budget = budget if self._turns is None else replace(budget, turns=self._turns)
+        prepared = PreparedRequest(asked, request, target, wire, facts, budget)
         for hook in self._parts.features.on_request:
             prepared = hook(prepared)
         return prepared

@@ -7,7 +7,7 @@ All of that happens before anything has gone to the client (guarantee §12.6, §
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import TypeVar
@@ -53,8 +53,7 @@ class ModelRoutes:
         self.sleep = sleep
         self.chance = chance or random.Random()
         self.budget = RetryBudget(settings.retry_share, settings.retry_minimum)
-        self.under_way = 0
-        """Requests that are being answered."""
+        self.answering = AnsweredRequests()
         self.has_fallbacks = has_fallbacks(settings)
         self._router = router
 
@@ -82,14 +81,18 @@ class ModelRoutes:
         caller.check_model(model)
         return found
 
-    @contextmanager
-    def answering(self) -> Iterator[None]:
-        """While a request is being answered."""
-        self.under_way += 1
-        try:
-            yield
-        finally:
-            self.under_way -= 1
+
+class AnsweredRequests:
+    """How many requests are being answered: each is, in a block of this."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> None:
+        self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
 
 
 class AttemptedRoute:
@@ -172,7 +175,7 @@ class AttemptedRoute:
             sum(each is place or each == place for each in self._tries),
             begun=self._run.is_delivered,
             rests=rests,
-            has_room=self._routes.budget.has_room(self._routes.under_way),
+            has_room=self._routes.budget.has_room(self._routes.answering.count),
             left=self._left(),
         )
 

@@ -3,8 +3,7 @@ happens, there is a bill (guarantee §6)."""
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Any
@@ -114,24 +113,27 @@ class RequestSettlement:
         if reason is not None:
             self.metrics.prefix_broken(prepared.asked.model, reason)
 
-    @asynccontextmanager
-    async def recording_failure(self, run: RequestRun, record: StreamRecord | None = None) -> AsyncIterator[None]:
+    def recording_failure(self, run: RequestRun, record: StreamRecord | None = None) -> "FailureRecording":
         """Records what a request cost, and what was delivered of it, if the body fails or is cancelled.
 
         Args:
             record: of a stream, what was delivered so far.
         """
-        try:
-            yield
-        except (asyncio.CancelledError, GeneratorExit):
+        return FailureRecording(self, run, record)
+
+    async def failed(self, run: RequestRun, record: StreamRecord | None, error: BaseException) -> None:
+        """Does so with what it failed by.
+
+        Raises:
+            InternalError: it is a fault of our own, which must not lose the bill, nor show its insides.
+        """
+        if isinstance(error, asyncio.CancelledError | GeneratorExit):
             self.abandon(run, record)
-            raise
-        except GatewayError as error:
+        elif isinstance(error, GatewayError):
             recorded = self._may_record(run) and await self._failure_recorded(run, record, error)
             if recorded and run.prepared.conversation_id:
                 error.headers = {**error.headers, "x-conversation-id": run.prepared.conversation_id}
-            raise
-        except Exception as error:  # a fault of our own must not lose the bill, nor show its insides
+        elif isinstance(error, Exception):
             log.fault("exchange_failed", error, request_id=run.asked.request_id)
             fault = InternalError("The gateway failed to answer this request.")
             if self._may_record(run):
@@ -239,6 +241,21 @@ class RequestSettlement:
         for request_id in self._settling.keys() - writing:  # it was still being counted
             model = self._settling[request_id].prepared.request.model
             log.warning("bill_not_recorded", request_id=request_id, model=model)
+
+
+class FailureRecording:
+    """See `RequestSettlement.recording_failure`; a generator in its place costs each request ten calls."""
+
+    __slots__ = ("_record", "_run", "_settlement")
+
+    def __init__(self, settlement: RequestSettlement, run: RequestRun, record: StreamRecord | None) -> None:
+        self._settlement, self._run, self._record = settlement, run, record
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None:
+            await self._settlement.failed(self._run, self._record, error)
 
 
 class PromptPrefixes:

@@ -10,7 +10,7 @@ from gateway.core import jsons
 from gateway.core.types.turn import LedgerEntry, OpenCallRow, TurnCommit
 from gateway.storage.claims import beat
 from gateway.storage.database import schema
-from gateway.storage.database.transactions import RowInsert
+from gateway.storage.database.transactions import RowInsert, driver_of
 from gateway.storage.rows import utc
 
 OPEN = RowInsert(schema.open_calls, "ON CONFLICT (request_id) DO UPDATE SET facts = excluded.facts")
@@ -36,7 +36,7 @@ def _text(call: OpenCallRow) -> str:
 def close_open(connection: sa.Connection, request_ids: Sequence[str]) -> None:
     """In the transaction that writes their bills, or where there is nothing to bill."""
     if connection.dialect.name == "sqlite":
-        driver: Any = connection.connection.driver_connection
+        driver = driver_of(connection)
         driver.executemany("DELETE FROM open_calls WHERE request_id = ?", [(each,) for each in request_ids]).close()
     else:
         text = "DELETE FROM open_calls WHERE request_id = ANY($1::varchar[])"

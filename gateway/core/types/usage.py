@@ -83,7 +83,7 @@ def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
 def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     """Tokens of a prompt that were read from a provider's cache, and that were written to it."""
     read = written = 0
-    for holder in (*(usage.get(name) for name in PARTS[:2]), usage):
+    for holder in (usage.get(PARTS[0]), usage.get(PARTS[1]), usage):
         for name in holder if isinstance(holder, dict) else ():
             plain = _plain(name)
             if not read and plain in READ:
@@ -100,7 +100,7 @@ def without_cache(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 def told(usage: Mapping[str, Any], names: frozenset[str]) -> list[int]:
     """The counts under these names, those of the details first; empty where a provider has none of the names."""
-    holders = [*(usage.get(name) for name in PARTS[:2]), usage]
+    holders = (usage.get(PARTS[0]), usage.get(PARTS[1]), usage)
     return [figure(each, name) for each in holders if isinstance(each, dict) for name in each if _plain(name) in names]
 
 

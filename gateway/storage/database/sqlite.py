@@ -5,9 +5,11 @@ import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import Any, cast
@@ -19,7 +21,7 @@ from sqlalchemy.pool import StaticPool
 
 from gateway.core.errors import StorageReadOnly, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
-from gateway.storage.database.transactions import T, Work, WriteState
+from gateway.storage.database.transactions import DRIVER, T, Work, WriteState, driver_of
 from gateway.storage.encryption.columns import use_vault
 from gateway.storage.encryption.vault import KeyVault
 
@@ -111,15 +113,31 @@ class SqliteTransactions:
         one that has not begun; a read that has not begun is given up. Another process's lock is waited for until
         `storage.timeout`, and meanwhile reads pass."""
         begin = (BEGIN_WRITE if synced else BEGIN_UNSYNCED) if write else BEGIN_READ
-        done = asyncio.get_running_loop().run_in_executor(self._executor, self._first_try, work, begin)
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T | _WaitingTransaction] = loop.create_future()
+        self._executor.submit(self._done, loop, done, work, begin)
         try:
-            result = await (asyncio.shield(done) if write else done)
+            result = await done
             if isinstance(result, _WaitingTransaction):
                 return cast(T, await asyncio.shield(asyncio.wrap_future(result.outcome)))
         except StorageReadOnly as error:
             self.writes.refused(error)
             raise
         return result
+
+    def _done(
+        self, loop: asyncio.AbstractEventLoop, done: asyncio.Future[T | _WaitingTransaction], work: Work[T], begin: str
+    ) -> None:
+        """One transaction on the writer's thread; what comes of it goes to `done`, if anybody still waits for it."""
+        if begin is BEGIN_READ and done.cancelled():
+            return
+        tell: Callable[[], None]
+        try:
+            tell = partial(done.set_result, self._first_try(work, begin))
+        except BaseException as error:  # noqa: BLE001 - raised where the transaction is waited for
+            tell = partial(done.set_exception, error)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(lambda: None if done.done() else tell())
 
     def at_once(self, work: Work[None]) -> bool:
         """One small transaction on the caller's thread, not synced, unless somebody is in its way: then nothing is
@@ -142,7 +160,7 @@ class SqliteTransactions:
 
     def _set(self, pragmas: Sequence[str]) -> None:
         if self._connection is not None:
-            driver: Any = self._connection.connection.driver_connection
+            driver = driver_of(self._connection)
             for pragma in pragmas:
                 driver.execute(pragma).close()
 
@@ -207,7 +225,7 @@ class SqliteTransactions:
         """Begins and ends the transaction with the driver itself, on one connection that stays: what SQLAlchemy does
         around a transaction costs more than a small one."""
         connection = self._opened()
-        driver: Any = connection.connection.driver_connection
+        driver = driver_of(connection)
         if begin is BEGIN_UNSYNCED:
             driver.execute("PRAGMA synchronous = NORMAL").close()
         try:
@@ -232,7 +250,8 @@ class SqliteTransactions:
         """
         if self._connection is None:
             _check_not_emptied(self._path)
-            self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            opened = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            self._connection = opened.execution_options(**{DRIVER: driver_of(opened)})
             self._file = _identity(self._path)
         elif self._file is not None and (found := _identity(self._path)) != self._file:
             raise StorageUnavailable(f"The storage's file was {'replaced while in use' if found else 'removed'}.")
@@ -262,7 +281,7 @@ class SqliteTransactions:
         """Returns whether all has been done that will be."""
         if self._connection is None:
             return True
-        driver: Any = self._connection.connection.driver_connection
+        driver = driver_of(self._connection)
         with self._in_use:
             try:
                 driver.execute(f"PRAGMA busy_timeout = {WIPE_MILLISECONDS}").close()

@@ -22,6 +22,15 @@ Work = Callable[[sa.Connection], T]
 """One transaction. It may be run again after a rollback, so it changes nothing but the database."""
 
 
+DRIVER = "driver"
+"""The option of a connection that says what it drives."""
+
+
+def driver_of(connection: sa.Connection) -> Any:
+    """The driver's own connection of an SQLite database."""
+    return connection.get_execution_options().get(DRIVER) or connection.connection.driver_connection
+
+
 class CommitUnknown(StorageUnavailable):
     """The connection was lost at the COMMIT: nobody can say yet whether the database has it."""
 
@@ -105,6 +114,13 @@ class _InsertStatement:
         """The rows for the driver. By columns, and each value once: most rows of a request have the same in them."""
         if not self.converts and not self.sealed:
             return list(map(self.pick, rows))
+        if len(rows) == 1:
+            row = list(self.pick(rows[0]))
+            for position, of_row, seal in self.sealed:
+                row[position] = seal(row[position], row[of_row]) if row[position] else row[position]
+            for position, convert in self.converts:
+                row[position] = convert(row[position])
+            return [tuple(row)]
         columns: list[Sequence[Any]] = list(zip(*map(self.pick, rows), strict=True))
         for position, row, seal in self.sealed:
             pairs = zip(columns[position], columns[row], strict=True)
@@ -181,7 +197,7 @@ class RowUpdate:
         text, converts = known
         pairs = zip(values.values(), converts, strict=True)
         given = [value if convert is None else convert(value) for value, convert in pairs]
-        driver: Any = connection.connection.driver_connection
+        driver = driver_of(connection)
         driver.execute(text, (*given, key)).close()
 
     def _for(self, dialect: sa.Dialect, names: tuple[str, ...]) -> tuple[str, list[Callable[[Any], Any] | None]]:
@@ -207,7 +223,7 @@ class RowRead:
         """The row with these columns as its attributes; None if there is none."""
         if connection.dialect.name != "sqlite":
             return connection.execute(self._query, {"id": key}).first()
-        driver: Any = connection.connection.driver_connection
+        driver = driver_of(connection)
         cursor = driver.execute(self._text, (key,))
         found = cursor.fetchone()
         cursor.close()
@@ -248,7 +264,7 @@ def _insert_by_driver(connection: sa.Connection, text: str, values: list[tuple[A
     Raises:
         IntegrityError: as SQLAlchemy raises it, as with the other database.
     """
-    driver: Any = connection.connection.driver_connection
+    driver = driver_of(connection)
     try:
         driver.executemany(text, values).close()
     except sqlite3.IntegrityError as error:

@@ -105,7 +105,7 @@ class CommitGroup:
         self._waiting.append((commit, done))
         if self._writer is None:
             self._writer = asyncio.ensure_future(self._drain())
-        await asyncio.shield(done)
+        await done
 
     async def _drain(self) -> None:
         try:

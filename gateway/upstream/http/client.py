@@ -1,7 +1,6 @@
 """The HTTP client: httpx's API over the gateway's own connections (ADR 4)."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from functools import lru_cache
 from http.cookiejar import DefaultCookiePolicy
 
@@ -124,17 +123,22 @@ def address(url: str) -> tuple[ConnectionOrigin, bytes, bytes]:
         return origin_of(parsed), parsed.raw_path, parsed.netloc
 
 
-@contextmanager
-def answering(connection: UpstreamConnection) -> Iterator[None]:
+class Answering:
     """While a request is sent and the head of its response is awaited: any fault closes the connection.
 
     Raises:
         UpstreamError: it broke after a part of the answer had come; any other fault is raised as it is.
     """
-    try:
-        yield
-    except BaseException as error:
-        connection.close()
-        if isinstance(error, httpx.NetworkError | httpx.ProtocolError) and connection.spoke:
-            raise translation(error, begun=True, origin=connection.origin) from error
-        raise
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: UpstreamConnection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None:
+            self._connection.close()
+            if isinstance(error, httpx.NetworkError | httpx.ProtocolError) and self._connection.spoke:
+                raise translation(error, begun=True, origin=self._connection.origin) from error

@@ -69,6 +69,10 @@ def why_not_connected(error: Exception) -> str:
     return CUT if isinstance(error, ConnectionError) or numbers.intersection(CUT_NUMBERS) else FAILED
 
 
+FAULTS = (httpx.HTTPError, httpx.InvalidURL)
+"""What goes wrong with a call, in httpx's words."""
+
+
 @contextmanager
 def translated(*, begun: bool, origin: ConnectionOrigin | None = None) -> Iterator[None]:
     """Turns httpx's exceptions into the gateway's (guarantee §7).
@@ -79,7 +83,7 @@ def translated(*, begun: bool, origin: ConnectionOrigin | None = None) -> Iterat
     """
     try:
         yield
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except FAULTS as error:
         raise translation(error, begun=begun, origin=origin) from error
 
 

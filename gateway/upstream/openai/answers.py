@@ -16,7 +16,7 @@ from gateway.core.formats.stream_record import MAX_ANSWER_CHARS, StreamRecord
 from gateway.core.types.chat import SIGNS, ModelDeployment
 from gateway.upstream.http.compression import InflatedBody, Replayed, decompressed
 from gateway.upstream.http.connection import END, UpstreamConnection
-from gateway.upstream.http.connection_faults import TOO_LONG, translated
+from gateway.upstream.http.connection_faults import FAULTS, TOO_LONG, translated, translation
 from gateway.upstream.openai.mending import (
     StreamMender,
     check_choices,
@@ -61,8 +61,10 @@ async def read_body(
     """
     source = decompressed(connection, header(connection, b"content-encoding"))
     most = deployment.max_answer_bytes if max_bytes is None else max_bytes
-    with translated(begun=True, origin=connection.origin):
+    try:
         return await read_all(source, deployment.first_byte_timeout, most, within)
+    except FAULTS as error:
+        raise translation(error, begun=True, origin=connection.origin) from error
 
 
 def whole_within(deployment: ModelDeployment) -> float:
@@ -92,13 +94,19 @@ async def read_all(
 
 def header(connection: UpstreamConnection, name: bytes) -> bytes:
     """A header of the response in lower case, empty if it is not there."""
-    return next((value for key, value in connection.headers if key == name), b"").lower()
+    for key, value in connection.headers:
+        if key == name:
+            return value.lower()
+    return b""
 
 
 def relayable_headers(connection: UpstreamConnection) -> dict[str, str]:
     """The response's headers among which those are that go back to the client."""
-    known = (pair for pair in connection.headers if pair[0][:2] in RELAYED_STARTS)
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in known}
+    return {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in connection.headers
+        if name[:2] in RELAYED_STARTS
+    }
 
 
 class HttpChunkStream:

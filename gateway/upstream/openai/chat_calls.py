@@ -9,9 +9,9 @@ from gateway.core import jsons
 from gateway.core.errors import UpstreamError, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
 from gateway.core.types.upstream import UpstreamRequest
-from gateway.upstream.http.client import address, answering, request_head
+from gateway.upstream.http.client import Answering, address, request_head
 from gateway.upstream.http.connection import UpstreamConnection
-from gateway.upstream.http.connection_faults import ConnectionOrigin, translated
+from gateway.upstream.http.connection_faults import FAULTS, ConnectionOrigin, translation
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.answers import (
     BLANKS,
@@ -154,8 +154,10 @@ class HttpUpstream:
         """A connection whose response has begun, with a status that promises an answer."""
         content = jsons.dumps(body)
         origin, target, host = address(deployment.url(path))
-        with translated(begun=False, origin=origin):
+        try:
             head = request_head(b"POST", target, _fields(deployment, headers, host, len(content)))
+        except FAULTS as error:
+            raise translation(error, begun=False, origin=origin) from error
         try:
             connection = await self._answered(origin, head, content, deployment, fresh=False)
         except UpstreamUnreachable:
@@ -171,12 +173,14 @@ class HttpUpstream:
         self, origin: ConnectionOrigin, head: bytes, content: bytes, deployment: ModelDeployment, *, fresh: bool
     ) -> UpstreamConnection:
         seconds = deployment.first_byte_timeout
-        with translated(begun=False, origin=origin):
+        try:
             connection = await self._pool.take(origin, deployment.connect_timeout, seconds, fresh=fresh)
-            with answering(connection):
+            with Answering(connection):
                 connection.begin(head, content)
                 await connection.response(seconds)
-            return connection
+        except FAULTS as error:
+            raise translation(error, begun=False, origin=origin) from error
+        return connection
 
 
 def _model_of(deployment: ModelDeployment) -> tuple[str, str]:

@@ -109,15 +109,24 @@ class DiscoveredModels:
         self._tasks = BackgroundTasks()
         self._told: BoundedCache[tuple[Key, str], _DiscoveredModel] = BoundedCache(MAX_KEPT)
         self._listings: BoundedCache[Key, _ModelListing] = BoundedCache(MAX_KEPT)
+        self._keys: BoundedCache[int, tuple[ModelDeployment, Key]] = BoundedCache(MAX_KEPT)
         self._tables: dict[bytes, _DiscoveryTable] = {}
 
     def known(self, deployment: ModelDeployment) -> ModelDescription:
         """What was told of this model so far."""
-        key = _key(deployment)
+        key = self._key(deployment)
         told = self._told.peek((key, deployment.provider_model))
         found = told.description if told else NOTHING
         window = self._window(deployment, key)[0] if found.window is None else None
         return replace(found, window=window) if window is not None else found
+
+    def _key(self, deployment: ModelDeployment) -> Key:
+        """`_key`, made once of each that the operator configured; of a client's own key nothing is kept."""
+        known = self._keys.peek(id(deployment))
+        if known is not None and known[0] is deployment:
+            return known[1]
+        made = _key(deployment)
+        return self._keys.put(id(deployment), (deployment, made))[1] if deployment.operator_key else made
 
     def refused(self, deployment: ModelDeployment, window: int) -> None:
         """A refusal told the model's window; the list is asked again later, since it may be another one by then."""

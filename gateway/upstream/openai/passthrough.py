@@ -9,7 +9,7 @@ import httpx
 from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.core.types.chat import Headers, ModelDeployment
 from gateway.core.types.upstream import RelayedCall
-from gateway.upstream.http.client import LENGTH, address, answering, request_head
+from gateway.upstream.http.client import LENGTH, Answering, address, request_head
 from gateway.upstream.http.connection import END, UpstreamConnection
 from gateway.upstream.http.connection_faults import translated
 from gateway.upstream.http.pool import ConnectionPool
@@ -61,7 +61,7 @@ class PassthroughClient:
             head = request_head(call.method.encode(), base + call.target.encode(), fields)
             connection = await self._pool.take(origin, deployment.connect_timeout, seconds, fresh=fresh)
             sending: Sending = None
-            with answering(connection):
+            with Answering(connection):
                 whole = call.body if isinstance(call.body, bytes) else b""
                 connection.begin(head, whole, bodiless=call.method == "HEAD")
                 if call.body is not None and not isinstance(call.body, bytes):

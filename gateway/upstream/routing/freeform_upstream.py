@@ -13,36 +13,50 @@ from gateway.core.formats.freeform import (
     without_freeform,
     without_typed,
 )
-from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, StreamAround
+from gateway.core.ports import Upstream
+from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, StreamAround, StreamOpener
 from gateway.core.types.items import CUSTOM
 from gateway.core.types.typed_tools import TYPED
 from gateway.core.types.upstream import UpstreamRequest
 from gateway.upstream.routing.deployments import RESPONSES
 from gateway.upstream.routing.protocols import takes_freeform
-from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper
 
 Json = dict[str, Any]
 
 
-class FreeformUpstream(UpstreamWrapper):
-    """Calls upstreams with functions in the place of other tools, where they have to be."""
+class FreeformUpstream:
+    """Calls upstreams (an `Upstream`) with functions in the place of other tools, where they have to be."""
 
-    @asynccontextmanager
-    async def passing(self, deployment: ModelDeployment, request: UpstreamRequest) -> AsyncIterator[UpstreamPassage]:
-        """See `UpstreamWrapper`."""
-        body = _taken(deployment, request.body)
-        names = _translated(deployment, request.body)
-        sent = request if body is request.body else replace(request, body=body)
-        if not names:
-            yield UpstreamPassage(deployment, sent)
-            return
-        yield UpstreamPassage(
-            deployment, sent, lambda answer: _freeform(answer, names), lambda stream: _FreeformStream(stream, names)
-        )
+    def __init__(self, inner: Upstream) -> None:
+        self._inner = inner
+
+    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
+        """One whole answer."""
+        sent, names = _sent(deployment, request)
+        answer = await self._inner.complete(deployment, sent)
+        return JsonAnswer(with_freeform(answer.body, names), answer.headers) if names else answer
+
+    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
+        """An answer in chunks."""
+        sent, names = _sent(deployment, request)
+        opener = self._inner.stream(deployment, sent)
+        return _freeform(opener, names) if names else opener
 
 
-async def _freeform(answer: JsonAnswer, names: Names) -> JsonAnswer:
-    return JsonAnswer(with_freeform(answer.body, names), answer.headers)
+@asynccontextmanager
+async def _freeform(opener: StreamOpener, names: Names) -> AsyncIterator[ChunkStream]:
+    async with opener as opened:
+        yield _FreeformStream(opened, names)
+
+
+def _sent(deployment: ModelDeployment, request: UpstreamRequest) -> tuple[UpstreamRequest, Names]:
+    """What goes up, and the tools in it that go up as functions."""
+    body = request.body
+    called = [message for message in body.get("messages") or () if message.get("tool_calls")]
+    if not called and not body.get("tools") and body.get("tool_choice") is None:
+        return request, {}
+    taken = _taken(deployment, body)
+    return request if taken is body else replace(request, body=taken), _translated(deployment, body)
 
 
 def _translated(deployment: ModelDeployment, body: Json) -> Names:

@@ -442,15 +442,18 @@ class ConfiguredRouter:
         Args:
             deployment: where it is served; what its upstream told is added where the others say nothing.
         """
-        of = model, deployment.id if deployment is not None else ""
-        known = self._facts.peek(of)
-        if known is None:
-            known = self._facts.put(of, self._known_facts(model, self._member(model, deployment)))
+        known = self._configured(model, deployment)
         if self._told is None or deployment is None:
             return known
         if not lacks(known) and (known.window_is_configured or not is_direct(deployment)):
             return known
         return completed(known, self._told.known(deployment))
+
+    def _configured(self, model: str, deployment: ModelDeployment | None) -> ModelFacts:
+        """What is known without asking anybody."""
+        of = model, deployment.id if deployment is not None else ""
+        known = self._facts.peek(of)
+        return known or self._facts.put(of, self._known_facts(model, self._member(model, deployment)))
 
     def refused(self, model: str, deployment: ModelDeployment, window: int | None) -> None:
         """Keeps a window that an upstream told as it refused a prompt, where nobody configured one."""
@@ -464,7 +467,9 @@ class ConfiguredRouter:
     async def learn(self, model: str, deployment: ModelDeployment) -> None:
         """Lets the upstream tell what is known of a model nowhere else. It takes two seconds at most, never fails, and
         is done once in a while."""
-        if self._told is not None and lacks(self.facts(model, deployment)):
+        if self._told is None or not lacks(self._configured(model, deployment)):
+            return
+        if lacks(self.facts(model, deployment)):
             await self._told.ask(deployment)
 
     def _member(self, model: str, deployment: ModelDeployment | None) -> GroupMember | None:

@@ -337,7 +337,7 @@ async def test_a_stream_goes_the_same_road(tmp_path: Path) -> None:
         assert client.got[0]["response_metadata"]["request_id"] == request.request_id
         assert client.got[-1]["response_metadata"] is not None
         assert ["stream_options" in body for _, body in made.script.sent] == [True, False]
-        assert made.pipeline._routes.under_way == 0
+        assert made.pipeline._routes.answering.count == 0
 
 
 @pytest.mark.parametrize(("batches", "status"), [(0, "failed"), (1, "partial")])
@@ -353,7 +353,7 @@ async def test_s6_a_client_that_leaves_in_mid_stream_is_billed_as_far_as_it_came
         assert (bill.status, bill.error_code) == (status, "client_disconnected")
         assert (client.text, bill.metadata["cost"]["estimated"]) == ("a" * batches, True)
         assert bill.calls[0].usage["completion_tokens"] == 1
-        assert (made.pipeline._routes.under_way, len(made.pipeline.settlement.running)) == (0, 0)
+        assert (made.pipeline._routes.answering.count, len(made.pipeline.settlement.running)) == (0, 0)
 
 
 async def test_s6_a_client_that_leaves_a_stream_that_came_whole_is_billed_what_it_used(tmp_path: Path) -> None:
@@ -470,7 +470,7 @@ async def test_a_stream_that_does_not_open_holds_nothing(tmp_path: Path) -> None
     async with world(tmp_path, DOWN) as made:
         with pytest.raises(UpstreamUnreachable):
             await made.pipeline.stream(made.request(stream=True))
-        assert made.pipeline._routes.under_way == 0
+        assert made.pipeline._routes.answering.count == 0
 
 
 def recalling(number: int) -> Json:

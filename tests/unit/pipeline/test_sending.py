@@ -146,7 +146,7 @@ class Asking:
         self.waits.append(seconds)
 
     async def whole(self, run: RequestRun) -> JsonAnswer:
-        with self.routes.answering():
+        with self.routes.answering:
             return await self._pipeline._asked(run, partial(self.sender.whole, run))
 
 
@@ -275,7 +275,7 @@ async def test_s12_6_an_outage_is_not_hammered() -> None:
     assert all(isinstance(each, UpstreamUnreachable) for each in found)
     assert most == 10
     assert len(upstream.asked) <= 100 + 2 * 10
-    assert (sender.routes.under_way, sender.routes.budget.retrying) == (0, 0)
+    assert (sender.routes.answering.count, sender.routes.budget.retrying) == (0, 0)
 
 
 @given(
