@@ -1,8 +1,10 @@
 """`response_metadata` and the extended `usage` of an answer (guarantee §6)."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from decimal import Decimal
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from gateway.billing.cost import (
@@ -163,6 +165,8 @@ def with_citations(metadata: dict[str, Any], cited: dict[str, Any] | None) -> di
 
 def _told(records: Sequence[ArtifactUsageRecord], gone: Set[int]) -> list[dict[str, Any]]:
     """The records; new ones that nothing was done to stand like old ones where they are more than an answer lists."""
+    if not records:
+        return []
     many = sum(record.untouched and not record.standing for record in records) > FEW
     left = [record for record in records if id(record) not in gone] if gone else records
     return [_record(record, standing=record.standing or (many and record.untouched)) for record in left]
@@ -191,7 +195,12 @@ def _record(record: ArtifactUsageRecord, *, standing: bool) -> dict[str, Any]:
 
 def _fields(value: Any) -> dict[str, Any]:
     """The fields of a flat dataclass with slots."""
-    return {name: getattr(value, name) for name in value.__slots__}
+    return dict(zip(value.__slots__, _all_of(type(value))(value), strict=True))
+
+
+@cache
+def _all_of(kind: type) -> Callable[[Any], tuple[Any, ...]]:
+    return attrgetter(*kind.__slots__)
 
 
 def add_planning(known: ResponseMetadata, made: Sequence[InternalCall]) -> None:

@@ -88,7 +88,7 @@ def context_as_sent(
         return None
     if budget.turns is not None and plain.roles.count("user") > budget.turns.most:
         return None
-    if any(request.forward.get(name) for name in COUNTED_APART):
+    if any(map(request.forward.get, COUNTED_APART)):
         return None
     if not surely_fits(plain, request.size, int(budget.tokens / max(1.0, counter.margin)), settings.document_min_chars):
         return None

@@ -33,6 +33,7 @@ from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import (
     INLINE_MESSAGES,
     INSTRUCTION_ROLES,
+    UNNAMED,
     ConversationHistory,
     ConversationMessage,
     ConversationRef,
@@ -138,8 +139,8 @@ def starts_conversation(request: ChatRequest, match: str) -> bool:
     Args:
         match: whose conversations may be continued without a name (`conversation.match`).
     """
-    is_named = request.conversation != ConversationRef()
-    return not is_named and (match == "off" or all(message["role"] != "assistant" for message in request.messages))
+    is_named = request.conversation != UNNAMED
+    return not is_named and (match == "off" or "assistant" not in [message["role"] for message in request.messages])
 
 
 def new_history(request: ChatRequest) -> ConversationHistory:
@@ -250,7 +251,7 @@ def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOpt
         session=request.conversation.session if options.remembers else None,
         digests=tuple(sent.digests),
         as_sent=True,
-        unrecognised=options.remembers and request.conversation == ConversationRef() and not options.matches(request),
+        unrecognised=options.remembers and request.conversation == UNNAMED and not options.matches(request),
     )
 
 

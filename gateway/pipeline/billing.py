@@ -92,32 +92,35 @@ def _meter(
     if context is None or billed is None or options.sent_elsewhere or OFF in (options.mode, options.economy):
         return None, None
     note, history = context.economy, prepared.history
+    answering = [call for call in calls if call.purpose == "primary"]
+    is_planned = any(call.purpose not in OF_MODELS for call in calls)
+    is_asked_for = note is not None or options.held_out is not None
+    is_told = len(answering) > 1 or is_planned or is_asked_for or context.left_out is not None
     try:
         told, costs = metered(
             note or EconomyNote(options.economy),
             history.costs if history is not None else None,
             model=prepared.request.model,
-            usage=next((call.usage for call in calls if call.purpose == "primary"), {}),
+            usage=answering[0].usage if answering else {},
             prices=prepared.facts.prices,
-            primary=_without_rounds(calls),
+            primary=_without_rounds(calls, answering),
             billed=billed,
             counted=context.fitted.tokens,
             left=context.left_out,
             rewritten=context.fitted.new_pass or (note is not None and note.passed is not None),
             idle=_is_idle(prepared),
+            is_told=is_told,
         )
     except Exception as fault:  # noqa: BLE001 - it costs the meter, not the answer that was paid for
         log.fault("economy_failed", fault, request_id=prepared.request.request_id)
         return None, None
+    if not is_told:
+        return None, costs
     if note is None:  # there is nothing that could leave for economy
         told.pop("estimated_saving", None)
     if options.held_out is not None and not options.dry_run:
         told["holdout"] = options.held_out
-    is_planned = any(call.purpose not in OF_MODELS for call in calls)
-    has_rounds = sum(call.purpose == "primary" for call in calls) > 1
-    is_asked_for = note is not None or options.held_out is not None
-    says_something = has_rounds or is_planned or is_asked_for or context.left_out is not None
-    return told if says_something else None, costs
+    return told, costs
 
 
 def _is_idle(prepared: PreparedRequest) -> bool:
@@ -126,14 +129,13 @@ def _is_idle(prepared: PreparedRequest) -> bool:
     return used_at is not None and prepared.request.arrived_at - used_at > LIFETIME
 
 
-def _without_rounds(calls: Sequence[CallCost]) -> Decimal:
+def _without_rounds(calls: Sequence[CallCost], answering: Sequence[CallCost]) -> Decimal:
     """What the primary model would have been paid by a client that asks it directly: it has no rounds of `recall`
     between the first prompt and the last answer (guarantee §10.11)."""
-    answering = [call for call in calls if call.purpose == "primary"]
     paid = [call.total for call in calls if call.purpose == FAILED_TRY]
     if answering:
         paid += [answering[0].prompt_cost, answering[-1].completion_cost]
-    return sum((cost for cost in paid if cost is not None), Decimal(0))
+    return sum([cost for cost in paid if cost is not None], Decimal(0))
 
 
 def first_fields(attempted: AttemptedRequest, now: float) -> Json:
@@ -268,7 +270,7 @@ class UsageCount:
         if context is None or budget is None or prepared.rounds or context.utilization.cleared:
             return
         messages, counting, forward = prepared.messages, context.counting, prepared.request.forward
-        has_tools = any(forward.get(name) for name in ("tools", "functions", "response_format"))
+        has_tools = any(map(forward.get, ("tools", "functions", "response_format")))
         if not context.fitted.exact:
             is_plain = not (has_tools or cached or prepared.refused_budget)
             if is_plain and self._counters.takes_small(prepared.facts, context.fitted.forwarded.messages):

@@ -34,9 +34,9 @@ from gateway.core.types.chain import (
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import (
     INLINE_MESSAGES,
+    UNNAMED,
     ConversationHistory,
     ConversationMessage,
-    ConversationRef,
     TokenCounts,
 )
 from gateway.core.types.economy import BranchCosts
@@ -282,12 +282,13 @@ def chain_keys(prepared: PreparedRequest, outcome: UpstreamOutcome, secret: byte
     found: list[ChainKey] = []
     for chain, choice in product(chains, outcome.answers):
         message, answer, status = _messages(choice, outcome, chain.prefill)
-        whole = keys.whole(extended(chains[-1].end, message, status=status).path, attached)
+        last = extended(chains[-1].end, message, status=status)
+        whole = keys.whole(last.path, attached)
         if is_step(message):
             ids = call_ids(message)
             found += [keys.key(said, ids, whole) for said in chain.call_digests(message, answer)]
         elif not says_nothing(message, status):
-            digests = chain.digests_after(message, answer, status)
+            digests = chain.digests_after(message, answer, status, last if chain is chains[-1] else None)
             found += [keys.key(digest.said, whole=whole) for digest in digests]
     return tuple(dict.fromkeys(found))
 
@@ -380,12 +381,14 @@ class RequestChain:
     def end(self) -> ChainDigest:
         return self.digests[-1] if self.digests else self.base
 
-    def digests_after(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[ChainDigest, ...]:
+    def digests_after(
+        self, message: dict[str, Any], answer: dict[str, Any], status: str, whole: ChainDigest | None = None
+    ) -> tuple[ChainDigest, ...]:
         """The chain digests after an answer, in each form in which a client may send it again: as it is stored
         (`message`), and where there was a prefill also without it, or behind it (guarantee §3.4). Behind what was
         delivered it is also the end of a run of answers. One of several messages, or texts, may come back as several or
-        as one, and a refusal as a text."""
-        whole = extended(self.end, message, status=status)
+        as one, and a refusal as a text. `whole`: the first of them, where it is known."""
+        whole = whole or extended(self.end, message, status=status)
         if self.delivered is not None:
             before = self.digests[-2] if len(self.digests) > 1 else self.base
             return tuple(dict.fromkeys((whole, chain_digests([self.delivered, answer], before)[-1])))
@@ -432,8 +435,10 @@ def chain_of(prepared: PreparedRequest) -> RequestChain:
 def _in_one(request: ChatRequest) -> ChainDigest | None:
     """The digest of a request's chain with each answer of several texts as one; None where it has none, or a name by
     which its conversation is found."""
+    if request.plain is not None and "assistant" not in request.plain.roles:
+        return None
     bodies = request.messages[len(sent_instructions(request)) :]
-    joined = in_one_text(bodies, BETWEEN) if request.conversation == ConversationRef() else bodies
+    joined = in_one_text(bodies, BETWEEN) if request.conversation == UNNAMED else bodies
     return None if joined is bodies else chain_digests(joined)[-1]
 
 

@@ -15,7 +15,7 @@ MOST = 2**63 - 1
 
 def pico(value: Decimal | None) -> int | None:
     """USD as whole picodollars; costs have no further decimals (guarantee §6)."""
-    return None if value is None else whole(value / PICO)
+    return None if value is None else max(-MOST, min(MOST, int(value / PICO)))
 
 
 def whole(value: Any) -> int:

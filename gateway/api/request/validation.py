@@ -22,7 +22,7 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest
 from gateway.core.types.artifacts import ContextGoal, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ContextOptions, KnownMessages, PlainMessages, RequestCaller, stays
-from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.conversation import UNNAMED, ConversationRef
 from gateway.core.types.entities import EntityMemoryOptions
 
 CONVERSATION_ID = re.compile(r"conv_[\w-]{1,58}\Z")
@@ -111,7 +111,7 @@ def parse_chat_request(
     conversation = _conversation(body.get("conversation"), context, kept, headers)
     agent = agent_of(body.get("agent")) if "agent" in body else None
     is_delivery = agent is not None and not messages and isinstance(messages, list | None)
-    if plain is None and not (is_delivery and conversation != ConversationRef()):
+    if plain is None and not (is_delivery and conversation != UNNAMED):
         check_messages(messages, known.count if known is not None else 0)
     _check_number(messages or (), settings.server.max_messages)
     pinned = NO_PINS

@@ -32,6 +32,7 @@ def metered(
     left: LeftOutTokens | None,
     rewritten: bool,
     idle: bool = False,
+    is_told: bool = True,
 ) -> tuple[dict[str, Any], BranchCosts]:
     """The bill's `economics`, and the branch's sums with this request.
 
@@ -48,6 +49,7 @@ def metered(
         left: what was left out of the prompt.
         rewritten: a pass changed what was forwarded before.
         idle: nobody used the conversation for so long that its cache may have expired.
+        is_told: `economics` is wanted beside the sums; else it is {}.
     """
     prompt = figure(usage, "prompt_tokens")
     scale = prompt / counted if counted else 1.0
@@ -71,16 +73,18 @@ def metered(
         own = charged(prompt) or rates
         added = rounded(EXACT.subtract(rates.prompt(prompt + tokens, whole), own.prompt(prompt, sent)))
     direct = max(ZERO, primary + added)
-    told_of: dict[str, Any] = {
-        "mode": note.mode,
-        "direct_cost": _usd(direct),
-        "billed_cost": _usd(billed),
-        "net_saving": _usd(direct - billed),
-    }
-    if note.passed is not None:
-        told_of |= {"pass": note.passed, "cleared_tokens": note.cleared}
-    if note.mode == OBSERVE:
-        told_of["estimated_saving"] = _usd(_estimated(note, rates, is_cold=is_cold))
+    told_of: dict[str, Any] = {}
+    if is_told:
+        told_of |= {
+            "mode": note.mode,
+            "direct_cost": _usd(direct),
+            "billed_cost": _usd(billed),
+            "net_saving": _usd(direct - billed),
+        }
+        if note.passed is not None:
+            told_of |= {"pass": note.passed, "cleared_tokens": note.cleared}
+        if note.mode == OBSERVE:
+            told_of["estimated_saving"] = _usd(_estimated(note, rates, is_cold=is_cold))
     sums = before or BranchCosts(model, 0, 0, ZERO, ZERO)
     return told_of, replace(
         sums,

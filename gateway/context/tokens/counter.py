@@ -158,7 +158,8 @@ class CounterRegistry:
 
     def counter(self, facts: ModelFacts) -> "TiktokenCounter":
         """The counter of a model."""
-        margin, known = self._margins.of(facts, COUNTED_BY), self._margins.known(facts, COUNTED_BY)
+        known = self._margins.known(facts, COUNTED_BY)
+        margin = known.margin if known is not None else facts.token_margin
         return TiktokenCounter(facts, margin, known, self.pdfs, self._pictures)
 
     def has_read(self, facts: ModelFacts, data: str) -> bool:
@@ -288,6 +289,8 @@ class TiktokenCounter:
 
     def estimate_texts(self, texts: Sequence[str], lengths: Sequence[int]) -> tuple[int, bool]:
         """The same of messages that are one text each."""
+        if not texts:
+            return 0, True
         tokens, counted = estimated_tokens(texts, self._raw, self._piece, lengths)
         return self.with_margin(MESSAGE_TOKENS * len(texts) + tokens) + self.added_per_message * len(texts), counted
 

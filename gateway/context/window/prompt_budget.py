@@ -127,7 +127,7 @@ def budget_for(
     """
     window = facts.context_window or facts.max_input_tokens
     given = zip((facts.max_input_tokens, requested, settings.max_input_tokens), WHOSE, strict=True)
-    max_input = min(((limit, whose) for limit, whose in given if limit), default=None)
+    max_input = min([(limit, whose) for limit, whose in given if limit], default=None)
     limits = [max_input[0]] if max_input is not None else []
     field, reserved = output_limit(forward)
     if window:

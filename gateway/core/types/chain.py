@@ -270,6 +270,8 @@ def in_one_text(messages: Sequence[Mapping[str, Any]], between: str) -> Sequence
     """The messages with `between` the texts of an answer that has several, or is several messages, as clients send it
     again that know one text alone; the same where no answer is like that."""
     answers = [message.get("role") == "assistant" for message in messages]
+    if True not in answers:
+        return messages
     lists = (is_answer and isinstance(m.get("content"), list) for m, is_answer in zip(messages, answers, strict=True))
     if not any(lists) and not any(map(all, pairwise(answers))):
         return messages

@@ -14,7 +14,7 @@ from gateway.core.types.agents import RequestAgent
 from gateway.core.types.allowed import HeldAdmission
 from gateway.core.types.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
 from gateway.core.types.chain import ChainDigest
-from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.conversation import UNNAMED, ConversationRef
 from gateway.core.types.economy import OFF
 from gateway.core.types.entities import EntityMemoryOptions
 from gateway.core.types.keys import KeyPolicy, named_besides
@@ -255,7 +255,7 @@ class ChatRequest:
     @property
     def is_proxied(self) -> bool:
         """Whether it goes up as it came, and leaves its bill alone: in mode `off`, with no conversation named."""
-        return self.options.mode == "off" and self.conversation == ConversationRef()
+        return self.options.mode == "off" and self.conversation == UNNAMED
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,9 @@ class ConversationRef:
         return self.behind is not None or self.at is not None
 
 
+UNNAMED = ConversationRef()
+
+
 @dataclass(frozen=True, slots=True)
 class HistoryLookup:
     """What is looked for in the stored conversations: the messages of a resend, without leading system messages and

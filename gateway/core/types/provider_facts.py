@@ -9,6 +9,7 @@ Where a fact is used: `context/assembly/` (fields, breakpoints, translations), `
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 from gateway.core.types.chat import ModelDeployment
@@ -128,6 +129,7 @@ def family_of(model: str) -> ModelFamily:
     return family_in(model.rsplit("/", 1)[-1])
 
 
+@lru_cache(1024)
 def family_in(text: str) -> ModelFamily:
     """The family that a route or an id names, wherever it does."""
     return next(each for each in FAMILIES if each.names.search(text.lower()))

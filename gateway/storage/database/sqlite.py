@@ -6,12 +6,13 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import RLock
+from queue import SimpleQueue
+from threading import RLock, Thread
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -72,6 +73,63 @@ class _WaitingTransaction:
     outcome: Future[Any]
 
 
+class _WriterThread:
+    """Does one thing after the other. An executor's futures, with a lock each, cost as much as a small transaction."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread: Thread | None = None
+        self._is_over = False
+
+    def begin(self, job: Callable[[], object]) -> None:
+        """Returns at once; the job handles its own errors.
+
+        Raises:
+            RuntimeError: the thread has ended.
+        """
+        if self._is_over:
+            raise RuntimeError("the storage is closed")
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name="sqlite_0", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    async def done(self, job: Callable[[], T], *, if_awaited: bool = False) -> T:
+        """The result of a job, which runs to its end whoever leaves.
+
+        Args:
+            if_awaited: it is not begun once nobody waits for it any more.
+        """
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[T] = loop.create_future()
+
+        def work() -> None:
+            if if_awaited and outcome.done():
+                return
+            tell: Callable[[], None]
+            try:
+                tell = partial(outcome.set_result, job())
+            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+                tell = partial(outcome.set_exception, error)
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(lambda: None if outcome.done() else tell())
+
+        self.begin(work)
+        return await outcome
+
+    def end(self) -> None:
+        """Returns once all is done."""
+        self._is_over = True
+        self._jobs.put(None)
+        if self._thread is not None:
+            self._thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # and what it holds
+
+
 class SqliteTransactions:
     """One connection on one thread: SQLite has one writer anyway. Every commit is synced to disk."""
 
@@ -93,7 +151,7 @@ class SqliteTransactions:
         self._use(engine, url.database or "", timeout)
 
     def _use(self, engine: sa.Engine, path: str, timeout: float) -> None:
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
+        self._thread = _WriterThread()
         self._engine = engine
         self._path = path
         self._timeout = timeout
@@ -113,31 +171,14 @@ class SqliteTransactions:
         one that has not begun; a read that has not begun is given up. Another process's lock is waited for until
         `storage.timeout`, and meanwhile reads pass."""
         begin = (BEGIN_WRITE if synced else BEGIN_UNSYNCED) if write else BEGIN_READ
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T | _WaitingTransaction] = loop.create_future()
-        self._executor.submit(self._done, loop, done, work, begin)
         try:
-            result = await done
+            result = await self._thread.done(partial(self._first_try, work, begin), if_awaited=not write)
             if isinstance(result, _WaitingTransaction):
                 return cast(T, await asyncio.shield(asyncio.wrap_future(result.outcome)))
         except StorageReadOnly as error:
             self.writes.refused(error)
             raise
         return result
-
-    def _done(
-        self, loop: asyncio.AbstractEventLoop, done: asyncio.Future[T | _WaitingTransaction], work: Work[T], begin: str
-    ) -> None:
-        """One transaction on the writer's thread; what comes of it goes to `done`, if anybody still waits for it."""
-        if begin is BEGIN_READ and done.cancelled():
-            return
-        tell: Callable[[], None]
-        try:
-            tell = partial(done.set_result, self._first_try(work, begin))
-        except BaseException as error:  # noqa: BLE001 - raised where the transaction is waited for
-            tell = partial(done.set_exception, error)
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(lambda: None if done.done() else tell())
 
     def at_once(self, work: Work[None]) -> bool:
         """One small transaction on the caller's thread, not synced, unless somebody is in its way: then nothing is
@@ -177,7 +218,7 @@ class SqliteTransactions:
         late = _WaitingTransaction(work, begin, time.monotonic() + self._timeout, Future())
         self._waiting.append(late)
         if len(self._waiting) == 1:
-            self._executor.submit(self._try_again)
+            self._thread.begin(self._try_again)
         return late
 
     def _try_again(self) -> None:
@@ -189,7 +230,7 @@ class SqliteTransactions:
             except _LockedElsewhere as busy:
                 self._give_up(busy)
                 if self._waiting:
-                    self._executor.submit(self._try_again)
+                    self._thread.begin(self._try_again)
                 return
             except BaseException as error:  # noqa: BLE001 - raised where the transaction is waited for
                 self._waiting.popleft().outcome.set_exception(error)
@@ -268,7 +309,7 @@ class SqliteTransactions:
         return await self._wiped(VACUUM_AT_ONCE)
 
     async def _wiped(self, largest: int) -> bool:
-        done = await asyncio.get_running_loop().run_in_executor(self._executor, self._wipe, largest)
+        done = await self._thread.done(partial(self._wipe, largest))
         self._owes_wipe = not done
         return done
 
@@ -298,11 +339,10 @@ class SqliteTransactions:
 
     async def close(self) -> None:
         """Waits for what is under way, also for what waits for a lock."""
-        loop = asyncio.get_running_loop()
         while self._waiting:
-            await loop.run_in_executor(self._executor, self._try_again)
-        await loop.run_in_executor(self._executor, self._close_connection)
-        self._executor.shutdown()
+            await self._thread.done(self._try_again)
+        await self._thread.done(self._close_connection)
+        self._thread.end()
 
     def _close_connection(self) -> None:
         with self._in_use:

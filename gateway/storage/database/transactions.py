@@ -4,6 +4,7 @@ import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
@@ -115,12 +116,12 @@ class _InsertStatement:
         if not self.converts and not self.sealed:
             return list(map(self.pick, rows))
         if len(rows) == 1:
-            row = list(self.pick(rows[0]))
-            for position, of_row, seal in self.sealed:
-                row[position] = seal(row[position], row[of_row]) if row[position] else row[position]
+            single = list(self.pick(rows[0]))
+            for position, row, seal in self.sealed:
+                single[position] = seal(single[position], single[row]) if single[position] else single[position]
             for position, convert in self.converts:
-                row[position] = convert(row[position])
-            return [tuple(row)]
+                single[position] = convert(single[position])
+            return [tuple(single)]
         columns: list[Sequence[Any]] = list(zip(*map(self.pick, rows), strict=True))
         for position, row, seal in self.sealed:
             pairs = zip(columns[position], columns[row], strict=True)
@@ -165,7 +166,7 @@ class RowInsert:
             compiled = self._table.insert().compile(dialect=dialect)
             types = {column.name: column.type.dialect_impl(dialect) for column in self._table.columns}
             names = compiled.positiontup or []
-            found = ((number, types[name].bind_processor(dialect)) for number, name in enumerate(names))
+            found = ((number, _converter(types[name], dialect)) for number, name in enumerate(names))
             converts = tuple((number, convert) for number, convert in found if convert is not None)
             sealed = _sealed(self._table, names, key[1])
             mine = {position for position, _, _ in sealed}
@@ -204,7 +205,7 @@ class RowUpdate:
         sets = ", ".join(f"{name} = ?" for name in names)
         types = [self._table.c[name].type.dialect_impl(dialect) for name in names]
         text = f"UPDATE {self._table.name} SET {sets} WHERE id = ?"  # noqa: S608 - names of our own columns
-        return text, [each.bind_processor(dialect) for each in types]
+        return text, [_converter(each, dialect) for each in types]
 
 
 class RowRead:
@@ -238,6 +239,21 @@ class RowRead:
             found = [with_id(column, value, key) for column, value in zip(self._columns, found, strict=True)]
         pairs = zip(found, converts, strict=True)
         return self._row(*(value if convert is None else convert(value) for value, convert in pairs))
+
+
+def _converter(kind: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> Callable[[Any], Any] | None:
+    """What makes a value of this type one that the driver takes; None where it takes it as it is. SQLite's takes bytes
+    and truth values, for which SQLAlchemy has calls all the same."""
+    if dialect.name == "sqlite" and isinstance(kind, sa.Boolean | sa.LargeBinary):
+        return None
+    if dialect.name == "sqlite" and isinstance(kind, sa.DateTime):
+        return _time_text
+    return kind.bind_processor(dialect)
+
+
+def _time_text(value: datetime | None) -> str | None:
+    """As SQLAlchemy words it."""
+    return value.replace(tzinfo=None).isoformat(" ", "microseconds") if value is not None else None
 
 
 def _sealed(
