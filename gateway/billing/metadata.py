@@ -195,12 +195,12 @@ def _record(record: ArtifactUsageRecord, *, standing: bool) -> dict[str, Any]:
 
 def _fields(value: Any) -> dict[str, Any]:
     """The fields of a flat dataclass with slots."""
-    return dict(zip(value.__slots__, _all_of(type(value))(value), strict=True))
+    return dict(zip(value.__slots__, _getter(value.__slots__)(value), strict=True))
 
 
 @cache
-def _all_of(kind: type) -> Callable[[Any], tuple[Any, ...]]:
-    return attrgetter(*kind.__slots__)
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    return attrgetter(*names)
 
 
 def add_planning(known: ResponseMetadata, made: Sequence[InternalCall]) -> None:

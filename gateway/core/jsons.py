@@ -103,7 +103,7 @@ def loads_answer(raw: bytes) -> Any:
         JSONDecodeError: it is no JSON all the same, or it is nested too deeply.
     """
     try:
-        return loads_exact(raw)
+        return checked(raw, loads(raw))
     except JSONDecodeError:
         text = raw.decode("utf-8", "replace")
     return _loads_standard(text, _null, strict=False)

@@ -6,7 +6,7 @@ What is not the same byte for byte is parsed whole, with the same result.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from secrets import token_hex
 from threading import Lock
@@ -39,6 +39,7 @@ BLOCK = 2**16
 TRIES = 3
 """Ends of objects that are tried for the end of a message."""
 MESSAGES = re.compile(rb'"messages"\s*:\s*\[\s*')
+UNKEPT = nullcontext()
 
 
 class _ProvenPrefix(NamedTuple):
@@ -125,15 +126,16 @@ class BodyCache:
                 return found
         return None
 
-    @contextmanager
-    def holding(self, raw: bytes, request: ChatRequest) -> Iterator[None]:
+    def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[None]:
         """Keeps the body if its request is answered in this block. Bodies of running requests take no more memory than
-        kept ones may."""
+        kept ones may; of others the texts are enough: an answer may take minutes."""
         held = len(raw) if request.keeps_content and not request.options.dry_run else 0
         if not MIN_BYTES <= held <= MAX_BYTES or self._held + held > self._max_bytes // 2:
-            del raw  # of a large body the texts are enough: the answer may take minutes
-            yield
-            return
+            return UNKEPT
+        return self._holding(raw, request, held)
+
+    @contextmanager
+    def _holding(self, raw: bytes, request: ChatRequest, held: int) -> Iterator[None]:
         since = self._moment
         self._held += held
         try:

@@ -1,11 +1,10 @@
 """Large bodies share a budget of bytes: each takes several times its size while it is read, fitted or sent."""
 
 import asyncio
-import contextlib
 import ctypes
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -33,17 +32,12 @@ class LargeBodies(SharedRoom):
         """A place for one body of a tenant's, which is given back at the end of a `with` block."""
         return BodySlot(self, tenant)
 
-    @contextlib.contextmanager
-    def occupied(self, size: int) -> Iterator[None]:
-        """Counts a large answer while it is sent: requests wait for its room. It never waits itself, as it is paid."""
-        if size < LARGE_BYTES:
-            yield
-            return
-        self._used += size
-        try:
-            yield
-        finally:
-            self.release(size)
+    def occupied(self, size: int) -> "BodySlot":
+        """Counts a large answer while it is sent, to the end of a `with` block: requests wait for its room. It never
+        waits itself, as it is paid."""
+        held = size if size >= LARGE_BYTES else 0
+        self._used += held
+        return BodySlot(self, "", held)
 
     async def admitted(self, tenant: str, size: int) -> None:
         """Waits until there is room for `size` bytes.
@@ -67,10 +61,10 @@ class LargeBodies(SharedRoom):
 class BodySlot:
     """What one body holds of the budget: nothing as long as it is small."""
 
-    def __init__(self, bodies: LargeBodies, tenant: str) -> None:
+    def __init__(self, bodies: LargeBodies, tenant: str, size: int = 0) -> None:
         self._bodies = bodies
         self._tenant = tenant
-        self._size = 0
+        self._size = size
 
     async def grow(self, size: int, expected: int) -> None:
         """To be called as the body arrives.

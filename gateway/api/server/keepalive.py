@@ -33,7 +33,7 @@ class KeptAlive:
         self._seconds = seconds
         self._worded = worded
         self._loop = asyncio.get_running_loop()
-        self._lock = asyncio.Lock()
+        self._is_sending = False
         self._held: list[bytes] = []
         self._over = False
         self._signing: asyncio.Task[None] | None = None
@@ -42,8 +42,13 @@ class KeptAlive:
         self.begun = False
 
     async def __call__(self, message: Message) -> None:
-        async with self._lock:
+        if self._signing is not None and not self._signing.done():
+            await asyncio.wait({self._signing})
+        self._is_sending = True
+        try:
             await self._forward(message)
+        finally:
+            self._is_sending = False
 
     @property
     def is_under_way(self) -> bool:
@@ -90,15 +95,14 @@ class KeptAlive:
         self._timer = self._loop.call_at(due, self._look)
 
     def _sign(self, said: bytes) -> None:
-        if self._over or self._lock.locked() or (self._signing is not None and not self._signing.done()):
+        if self._over or self._is_sending or (self._signing is not None and not self._signing.done()):
             return
         self._signing = asyncio.ensure_future(self._signed(said))
         self._signing.add_done_callback(lambda done: done.cancelled() or done.exception())  # the client has left
 
     async def _signed(self, said: bytes) -> None:
-        async with self._lock:
-            if self._over:
-                return
-            if not self.begun:
-                await send_start(self._forward, 200, EVENT_STREAM)
-            await self._forward({"type": "http.response.body", "body": self._worded(said), "more_body": True})
+        if self._over:
+            return
+        if not self.begun:
+            await send_start(self._forward, 200, EVENT_STREAM)
+        await self._forward({"type": "http.response.body", "body": self._worded(said), "more_body": True})

@@ -9,7 +9,7 @@ from gateway.core import jsons
 from gateway.core.errors import UpstreamError, UpstreamInvalidResponse
 from gateway.core.formats.tool_calls import CallIds, CallPieces, whole_calls, written
 from gateway.core.types.chat import ModelDeployment
-from gateway.core.types.content_parts import as_parts, parts_of
+from gateway.core.types.content_parts import as_parts
 from gateway.core.types.usage import sound
 from gateway.upstream.openai.error_bodies import status_of
 from gateway.upstream.openai.provider_faults import refusal
@@ -39,7 +39,7 @@ def failure_in(said: Mapping[str, Any]) -> Json | None:
     """The error that a whole answer, or a chunk, tells, in whatever form; None if it tells none."""
     choices = said.get("choices")
     choices = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
-    if _is_told(said.get("error")):
+    if "error" in said and _is_told(said["error"]):
         return {"error": said["error"]} if choices else dict(said)
     if "error" in (said.get("object"), said.get("type")) and not choices:
         return {"error": {k: v for k, v in said.items() if k != "object"}}
@@ -47,7 +47,7 @@ def failure_in(said: Mapping[str, Any]) -> Json | None:
         text = words if isinstance(words, str) else jsons.dumps_text(words)
         return {"error": {**{k: said[k] for k in ("code", "status") if k in said}, "message": text}}
     for choice in choices:
-        if _is_told(choice.get("error")):
+        if "error" in choice and _is_told(choice["error"]):
             return {"error": choice["error"]}
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason.lower() in FAILED:
@@ -277,9 +277,12 @@ def _role(said: Json) -> str:
 
 def thinks_in_parts(choices: Any, part: str) -> bool:
     """Whether an answer, or a piece of one, has thoughts as parts of its content, as Mistral's models do."""
-    said = [choice.get(part) for choice in choices or () if isinstance(choice, dict)]
-    contents = [each.get("content") for each in said if isinstance(each, dict)]
-    return any(_is_thought(part) for content in contents for part in parts_of(content))
+    for choice in choices or ():
+        said = choice.get(part) if isinstance(choice, dict) else None
+        content = said.get("content") if isinstance(said, dict) else None
+        if isinstance(content, list) and any(map(_is_thought, content)):
+            return True
+    return False
 
 
 def with_thoughts_as_parts(body: Json) -> Json:
