@@ -6,24 +6,40 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway import __version__
-from gateway.core.config.loading import ConfigurationError, load_settings, process_environment
-from gateway.core.config.settings import Settings
 from gateway.operations.files.options import add_file_commands
 from gateway.operations.keys.options import add_key_commands
 from gateway.operations.savings.options import add_savings_options
 
+if TYPE_CHECKING:
+    from gateway.core.config.settings import Settings
+
+EXAMPLES = """examples:
+  gateway serve                                  run it; without a configuration on SQLite, at 127.0.0.1:8000
+  gateway init && gateway check                  write a config.yaml that explains itself; check it
+  gateway requests --since 24h --status failed   which requests failed, and why
+  gateway show req_...                           one request explained
+  gateway costs --by user --since 7d             what each user cost
+  gateway keys create --tenant acme --name app   make a key
+"""
 MAX_ROWS = 100_000
 """Of a list that a command writes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 done, 1 failed, 2 the configuration cannot be used."""
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    parser = _parser()
+    if not words:
+        parser.print_help()
+        return 0
+    options = parser.parse_args(words)
     if options.run in (_init, _completion):  # there is no configuration yet, or none is needed
         return int(options.run(options))
+    from gateway.core.config.loading import ConfigurationError, load_settings, process_environment
+
     environ = process_environment()
     path = options.config or environ.get("GATEWAY_CONFIG")
     overrides = {f"server.{k}": v for k in ("host", "port", "workers") if (v := getattr(options, k, None)) is not None}
@@ -45,7 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gateway", description="A context-managing, OpenAI-compatible gateway.")
+    parser = argparse.ArgumentParser(
+        prog="gateway",
+        description="A context-managing, OpenAI-compatible gateway.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"context-gateway {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
     serve = commands.add_parser("serve", help="run the gateway")
@@ -155,6 +176,9 @@ def _add_looks(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
     listing.add_argument("--since", metavar="WHEN", help="those that were active then or later: 24h, yesterday, a date")
     listing.add_argument("--limit", metavar="N", type=_count, default=20, help="how many (default: %(default)s)")
     listing.set_defaults(run=_ls)
+    asked = commands.add_parser("requests", help="list requests, the latest in front")
+    _add_request_options(asked)
+    asked.set_defaults(run=_requests)
     showing = commands.add_parser("show", help="explain a conversation, one of its turns, or a request")
     showing.add_argument("id", metavar="ID", help="conv_…, or a request: req_…, chatcmpl-…, resp_…, msg_…")
     showing.add_argument("--tenant", metavar="T", help="only if it is this tenant's")
@@ -170,14 +194,42 @@ def _add_looks(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
     tailing.set_defaults(run=_tail)
     for command, form in (
         (listing, "one JSON object"),
+        (asked, "one JSON object"),
         (showing, "one JSON object, with --sent all of what was forwarded"),
         (tailing, "a line of JSON for each request"),
     ):
         forms = command.add_mutually_exclusive_group()
         forms.add_argument("--json", action="store_true", help=form)
-        if command is listing:
+        if command in (listing, asked):
             forms.add_argument("--csv", action="store_true", help="one line of CSV for each")
-    return listing, showing, tailing
+    return listing, asked, showing, tailing
+
+
+def _add_request_options(parser: argparse.ArgumentParser) -> None:
+    """The filters of `inspection.request_search`, by their names there."""
+    parser.add_argument("text", nargs="?", metavar="TEXT", help="a part of a user message of theirs, whatever its case")
+    for name, metavar, text in (
+        ("tenant", "T", "those of this tenant"),
+        ("since", "WHEN", "those that arrived then or later: 24h, 7d, yesterday, a date"),
+        ("until", "WHEN", "those that arrived before then"),
+        ("status", "S", "ok, partial or failed"),
+        ("http-status", "N", "those whose client got this HTTP status"),
+        ("model", "M", "those for this model"),
+        ("key", "K", "those of the key with this id: key_…"),
+        ("user", "U", "those that name this user"),
+        ("agent", "A", "those that this agent answered"),
+        ("endpoint", "API", "those of this API: chat, responses, messages, embeddings …"),
+        ("conversation", "C", "those of this conversation"),
+        ("min-cost", "USD", "those that cost at least so much"),
+        ("max-cost", "USD", "those that cost at most so much"),
+        ("min-ms", "MS", "those that took at least so long"),
+        ("max-ms", "MS", "those that took at most so long"),
+        ("min-saved", "USD", "those that saved at least so much, net"),
+        ("max-saved", "USD", "those that saved at most so much, net; losses with --max-saved=-0.01"),
+        ("sort", "BY", "time, cost, latency or saved, from the largest down; with - before it (--sort=-cost) up"),
+    ):
+        parser.add_argument(f"--{name}", metavar=metavar, help=text)
+    parser.add_argument("--limit", metavar="N", type=_count, default=20, help="how many (default: %(default)s)")
 
 
 def _number(text: str) -> int:
@@ -237,10 +289,16 @@ def _add_trail(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
     return listing, exporting, verifying
 
 
-def _serve(settings: Settings, _options: argparse.Namespace) -> int:
+def _environment() -> dict[str, str]:
+    from gateway.core.config.loading import process_environment
+
+    return dict(process_environment())
+
+
+def _serve(settings: "Settings", _options: argparse.Namespace) -> int:
     from gateway.server import serve
 
-    environ = process_environment()
+    environ = _environment()
     return serve(settings, colour=not environ.get("NO_COLOR") and environ.get("TERM") != "dumb")
 
 
@@ -257,13 +315,13 @@ def _completion(options: argparse.Namespace) -> int:
     return 0
 
 
-def _migrate(settings: Settings, options: argparse.Namespace) -> int:
+def _migrate(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.operations.check import migrate_now
 
     return _report(migrate_now(settings, finishing=options.finish))
 
 
-def _check(settings: Settings, options: argparse.Namespace) -> int:
+def _check(settings: "Settings", options: argparse.Namespace) -> int:
     if options.output:
         raise ValueError("--output is for --from-litellm")
     from gateway.operations.check import check
@@ -271,40 +329,40 @@ def _check(settings: Settings, options: argparse.Namespace) -> int:
     return _report(check(settings))
 
 
-def _keys(settings: Settings, options: argparse.Namespace) -> int:
+def _keys(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
     from gateway.operations.keys.command import keys
 
-    return _piped(lambda: keys(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+    return _piped(lambda: keys(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
 
 
-def _files(settings: Settings, options: argparse.Namespace) -> int:
+def _files(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
     from gateway.operations.files.command import files
 
-    return _piped(lambda: files(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+    return _piped(lambda: files(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
 
 
-def _audit(settings: Settings, options: argparse.Namespace) -> int:
+def _audit(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
     from gateway.operations.audit import audit
 
     return _piped(lambda: audit(settings, options, SystemClock(), sys.stdout, sys.stderr))
 
 
-def _costs(settings: Settings, options: argparse.Namespace) -> int:
+def _costs(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
     from gateway.operations.cost_command import costs
 
-    return _piped(lambda: costs(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+    return _piped(lambda: costs(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
 
 
-def _savings(settings: Settings, options: argparse.Namespace) -> int:
+def _savings(settings: "Settings", options: argparse.Namespace) -> int:
     if options.replay is None:
         from gateway.core.clock import SystemClock
         from gateway.operations.savings.savings_report import savings_report
 
-        looked = (settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr)
+        looked = (settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr)
         return _piped(lambda: savings_report(*looked))
     for name in ("by", "since", "until", "tenant"):
         if getattr(options, name) is not None:
@@ -312,33 +370,40 @@ def _savings(settings: Settings, options: argparse.Namespace) -> int:
     from gateway.app import Gateway
     from gateway.operations.savings.command import savings
 
-    return _piped(lambda: savings(settings, options, Gateway, process_environment(), sys.stdout, sys.stderr))
+    return _piped(lambda: savings(settings, options, Gateway, _environment(), sys.stdout, sys.stderr))
 
 
-def _ls(settings: Settings, options: argparse.Namespace) -> int:
+def _ls(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
     from gateway.operations.ls import ls
 
-    return _piped(lambda: ls(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+    return _piped(lambda: ls(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
 
 
-def _show(settings: Settings, options: argparse.Namespace) -> int:
+def _requests(settings: "Settings", options: argparse.Namespace) -> int:
+    from gateway.core.clock import SystemClock
+    from gateway.operations.requests_command import requests
+
+    return _piped(lambda: requests(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
+
+
+def _show(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.operations.show.command import show
 
-    return _piped(lambda: show(settings, options, process_environment(), sys.stdout, sys.stderr))
+    return _piped(lambda: show(settings, options, _environment(), sys.stdout, sys.stderr))
 
 
-def _tail(settings: Settings, options: argparse.Namespace) -> int:
+def _tail(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
     from gateway.operations.tail import tail
 
-    return _piped(lambda: tail(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+    return _piped(lambda: tail(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
 
 
 def _from_litellm(path: str, options: argparse.Namespace) -> int:
     from gateway.operations.from_litellm import write
 
-    return _piped(lambda: write(path, options.output, process_environment(), sys.stdout, sys.stderr))
+    return _piped(lambda: write(path, options.output, _environment(), sys.stdout, sys.stderr))
 
 
 def _piped(run: Callable[[], int]) -> int:
@@ -355,48 +420,48 @@ def _piped(run: Callable[[], int]) -> int:
         return 1
 
 
-def _purge(settings: Settings, options: argparse.Namespace) -> int:
+def _purge(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
     from gateway.operations.purge import purge
 
     return purge(settings, options, SystemClock(), sys.stdout, sys.stderr)
 
 
-def _encrypt(settings: Settings, _options: argparse.Namespace) -> int:
+def _encrypt(settings: "Settings", _options: argparse.Namespace) -> int:
     from gateway.operations.encrypting import encrypt
 
     return encrypt(settings, sys.stdout, sys.stderr)
 
 
-def _export(settings: Settings, options: argparse.Namespace) -> int:
+def _export(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
     from gateway.operations.transfer_commands import export_file
 
     return export_file(settings, options, SystemClock(), sys.stdout.buffer, sys.stderr)
 
 
-def _import(settings: Settings, options: argparse.Namespace) -> int:
+def _import(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
     from gateway.operations.transfer_commands import import_file
 
     return import_file(settings, options, SystemClock(), sys.stdout, sys.stderr)
 
 
-def _trail_list(settings: Settings, options: argparse.Namespace) -> int:
+def _trail_list(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
     from gateway.operations.audit_log_commands import list_trail
 
-    return _piped(lambda: list_trail(settings, options, SystemClock(), process_environment(), sys.stdout, sys.stderr))
+    return _piped(lambda: list_trail(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
 
 
-def _trail_export(settings: Settings, options: argparse.Namespace) -> int:
+def _trail_export(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.core.clock import SystemClock
     from gateway.operations.audit_log_commands import export_trail
 
     return _piped(lambda: export_trail(settings, options, SystemClock(), sys.stdout.buffer, sys.stderr))
 
 
-def _trail_verify(settings: Settings, options: argparse.Namespace) -> int:
+def _trail_verify(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.operations.audit_log_commands import verify_trail
 
     return verify_trail(settings, options, sys.stdout, sys.stderr)

@@ -109,6 +109,7 @@ def request_json(found: ExplainedRequest) -> Json:
         "agent": entry.metadata.get("agent"),
         "status": entry.status,
         "error_code": entry.error_code,
+        "failure": asdict(entry.failure) if entry.failure is not None else None,
         "created_at": int(entry.created_at.timestamp()),
         "routing_path": entry.metadata.get("routing_path"),
         "why": {name: found.used.get(name) for name in WHY if found.used.get(name) is not None},

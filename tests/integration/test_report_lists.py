@@ -4,6 +4,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import pytest
@@ -13,15 +14,19 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.types.report_lists import (
     ConversationChoice,
+    FoundRequests,
     ListPage,
     ListPart,
     ListPosition,
     RequestChoice,
     RequestLine,
+    RequestPosition,
+    RequestQuery,
 )
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.reports import found_requests
 from gateway.storage.reports.conversations import list_conversations, read_conversation
 from gateway.storage.reports.request_list import list_requests, read_arrivals, read_named, read_request, tenant_of
 from gateway.storage.store import ConversationStore
@@ -32,6 +37,8 @@ QUESTIONS = ("100% of it", "50_ways", "back\\slash", "ÄPFEL and pears", "äpfel
 TEXTS = ("%", "_", "\\", "ÄPFEL", "strasse", "\x00", "pears", " and  PEARS", "'", "\ud800")
 USERS, MODELS, TENANTS, AGENTS = (None, "ann", "bob"), ("gpt-4o", "mini"), ("t1", "t2"), (None, "writer")
 STATUSES, ENDPOINTS = ("complete", "partial", "failed"), (None, "embeddings")
+KEYS = (None, "key_a", "key_b")
+SORTED = {"time": "created_at", "cost": "known_cost_picousd", "latency": "total_ms", "saved": "net_saving_picousd"}
 T = TypeVar("T")
 
 
@@ -81,8 +88,15 @@ def _bill(choose: random.Random, number: int) -> dict[str, Any]:
     if of is not None:
         who["tenant"] = TENANTS[of]
     fixed = {"completion_id": f"chatcmpl-{number:04}", "stream": False, "prompt_tokens": number, "estimated": False}
+    cost, saved, took = (
+        choose.choice((None, 0, 5, 10**9)),
+        choose.choice((None, -7, 0, 7)),
+        choose.choice((None, 1, 900)),
+    )
+    figures = {"known_cost_picousd": cost, "net_saving_picousd": saved, "total_ms": took, "key_id": choose.choice(KEYS)}
+    figures["http_status"] = choose.choice((429, 502)) if what["status"] == "failed" else None
     return {"request_id": f"req_{number:04}", "completion_tokens": 1, "response_metadata": "{}", **fixed, **who,
-            **what, **where}  # fmt: skip
+            **what, **where, **figures}  # fmt: skip
 
 
 async def _walk(read: Callable[[ListPart[Any]], Any], part: ListPart[Any]) -> list[Any]:
@@ -182,6 +196,74 @@ def _is_asked(row: Any, part: ListPart[RequestChoice]) -> bool:
              (want.conversation, row.conversation_id), (want.status, row.status),
              (want.endpoint, row.endpoint or "chat"))  # fmt: skip
     return _during(row.created_at, part) and all(asked in (None, found) for asked, found in pairs)
+
+
+async def _walk_found(filled: DatabaseTransactions, query: RequestQuery) -> list[str]:
+    """All that is found, to the end of the order and back to its beginning."""
+
+    async def look(query: RequestQuery) -> FoundRequests:
+        return await filled.run(lambda connection: found_requests.find_requests(connection, query))
+
+    part = await look(query)
+    down = [each.line.id for each in part.found]
+    while part.older is not None:
+        part = await look(replace(query, at=RequestPosition.parse(str(part.older))))
+        down += [each.line.id for each in part.found]
+    up: list[str] = [each.line.id for each in part.found]
+    at = part.newer
+    while at is not None and query.at is None:
+        part = await look(replace(query, at=at, direction="newer"))
+        up = [*(each.line.id for each in part.found), *up]
+        at = part.newer
+    assert down[len(down) - len(up) :] == up
+    return down
+
+
+@pytest.mark.parametrize("most", [7, 20_000], ids=["a look reads little", "a look reads all"])
+async def test_s13_18_requests_are_found_in_any_order_however_little_one_look_reads(
+    filled: DatabaseTransactions, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Whatever a look may read, looks one after another find each request once."""
+    monkeypatch.setattr(found_requests, "MAX_READ", most)
+    choose = random.Random(9)
+    rows = await filled.run(lambda connection: connection.execute(sa.select(schema.ledger)).all())
+
+    def of(*values: Any) -> Any:
+        return choose.choice((None,) * 4 + values)
+
+    nonempty = 0
+    for _ in range(60):
+        choice = RequestChoice(
+            of(*TENANTS), of(*MODELS), of("ann", "bob"), of("writer"), of("conv_0000", "conv_x"), of(*STATUSES),
+            of("chat", "embeddings"), of("key_a"), of(200, 429), min_cost=of(Decimal("1E-12")), max_cost=of(Decimal(0)),
+            min_saved=of(Decimal(0)), max_saved=of(Decimal("-1E-12")), min_ms=of(2), max_ms=of(2),
+        )  # fmt: skip
+        sort, limit = choose.choice(list(SORTED)), choose.choice((1, 3, 50))
+        query = RequestQuery(choice, of(_when(choose)), of(_when(choose)), sort, choose.random() < 0.5, limit=limit)  # type: ignore[arg-type]
+        name = SORTED[query.sort]
+        found = [row for row in rows if getattr(row, name) is not None and _is_found(row, query)]
+        found.sort(key=lambda row: (getattr(row, name), row.request_id), reverse=not query.ascending)
+        assert await _walk_found(filled, query) == [row.request_id for row in found], query
+        nonempty += bool(found)
+    assert nonempty > 10
+
+
+def _is_found(row: Any, query: RequestQuery) -> bool:
+    want = query.having
+    part = ListPart(replace(want, key=None), query.since, query.until)
+    status = row.http_status if row.status == "failed" else 200
+    amounts = (
+        (want.min_cost, want.max_cost, row.known_cost_picousd, 10**12),
+        (want.min_saved, want.max_saved, row.net_saving_picousd, 10**12),
+        (want.min_ms, want.max_ms, row.total_ms, 1),
+    )
+    for least, most, value, unit in amounts:
+        if least is not None and (value is None or value < least * unit):
+            return False
+        if most is not None and (value is None or value > most * unit):
+            return False
+    pairs = ((want.key, row.key_id), (want.http_status, status))
+    return _is_asked(row, part) and all(asked in (None, found) for asked, found in pairs)
 
 
 async def test_s13_9_arrivals_are_read_from_a_position_on(filled: DatabaseTransactions) -> None:

@@ -1,4 +1,4 @@
-"""`/ui`, `/ui/requests`, `/ui/conversations`: what was asked lately, and what it cost."""
+"""`/ui/conversations`: what was asked lately, and what it cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,21 +7,17 @@ from functools import partial
 from typing import Any
 
 from gateway.api.fields import invalid
-from gateway.api.ui.dependencies import PATH, PageParts
+from gateway.api.ui.dependencies import PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
 from gateway.core.errors import InvalidRequest
-from gateway.core.types.costs import CostQuery
 from gateway.core.types.report_lists import (
     ConversationChoice,
     ConversationLine,
     Direction,
     ListPart,
     ListPosition,
-    RequestChoice,
 )
 from gateway.storage.reports.conversations import list_conversations
-from gateway.storage.reports.cost_reports import CostReports
-from gateway.storage.reports.request_list import list_requests
 
 ON_A_PAGE = 50
 LONGEST = 300
@@ -43,33 +39,6 @@ class PageSums:
     is_known: bool
     metered: int
     net_saving: Decimal
-
-
-class OverviewPage:
-    """`GET /ui`"""
-
-    def __init__(self, parts: PageParts) -> None:
-        self._parts = parts
-        self._reports = CostReports(parts.transactions)
-
-    async def show(self, page: PageRequest) -> PageAnswer:
-        """The page, of today (UTC)."""
-        midnight = self._parts.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-        today = await self._reports.report(CostQuery(("model",), midnight, None, page.tenant))
-        return await page.render("overview.html", today=today.total, requests=f"{PATH}/requests")
-
-
-class RequestListPage:
-    """`GET /ui/requests`"""
-
-    def __init__(self, parts: PageParts) -> None:
-        self._parts = parts
-
-    async def show(self, page: PageRequest) -> PageAnswer:
-        """The page."""
-        part = ListPart(RequestChoice(tenant=page.tenant), limit=ON_A_PAGE)
-        found = await self._parts.transactions.run(partial(list_requests, part=part))
-        return await page.render("requests.html", found=found.found)
 
 
 class ConversationPages:

@@ -30,13 +30,14 @@ from gateway.api.server.fast_router import (
 )
 from gateway.api.server.receiving import header, read_body
 from gateway.api.ui.admin.key_pages import KeyPages
-from gateway.api.ui.conversation_pages import ConversationPages, OverviewPage, RequestListPage
+from gateway.api.ui.conversation_pages import ConversationPages
 from gateway.api.ui.cost_pages import CostPages
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.health_page import HealthPage
 from gateway.api.ui.login import LOGIN_PATH, UiLogins
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, redirect
 from gateway.api.ui.rendering import files, number, said, usd
+from gateway.api.ui.request_list_page import OverviewPage, RequestListPage
 from gateway.api.ui.request_page import OneRequest
 from gateway.api.ui.try_form import CHOICES, INTERNAL, KEPT, EnteredForm, as_chat, entered
 from gateway.core import jsons
@@ -411,6 +412,8 @@ def page_routes(parts: PageParts) -> tuple[PageRoute, ...]:
     return (
         PageRoute("GET", "/", OverviewPage(parts).show, nav="Overview", seen="overview.seen"),
         PageRoute("GET", "/requests", requests.show, nav="Requests", seen="requests.seen"),
+        PageRoute("GET", "/requests.csv", requests.csv, seen="requests.seen"),
+        PageRoute("GET", "/search", requests.search, seen="requests.seen"),
         PageRoute("GET", "/conversations", conversations.show, nav="Conversations", seen="conversations.seen"),
         PageRoute("GET", "/conversations/{conversation_id}", conversation.show, seen="conversation.seen"),
         PageRoute("GET", "/requests/{request_id}", request.show, seen="request.seen"),

@@ -12,6 +12,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CHAT = "chat"
 """What the endpoint of chat completions is called where one is asked for or shown; their rows name none."""
 MAX_ID_CHARS = 64
+MAX_POSITION_DIGITS = 18
 T = TypeVar("T")
 C = TypeVar("C")
 Direction = Literal["older", "newer"]
@@ -146,7 +147,8 @@ class ConversationLine:
 
 @dataclass(frozen=True, slots=True)
 class RequestChoice:
-    """Which requests. `tenant` None: of all tenants. `endpoint`: as the ledger names it, or `chat`."""
+    """Which requests. `tenant` None: of all tenants. `endpoint`: as the ledger names it, or `chat`. Costs and net
+    savings are in USD. `text`: a part of a user message of theirs, in whichever case."""
 
     tenant: str | None = None
     model: str | None = None
@@ -155,6 +157,15 @@ class RequestChoice:
     conversation: str | None = None
     status: TurnStatus | None = None
     endpoint: str | None = None
+    key: str | None = None
+    http_status: int | None = None
+    min_cost: Decimal | None = None
+    max_cost: Decimal | None = None
+    min_saved: Decimal | None = None
+    max_saved: Decimal | None = None
+    min_ms: int | None = None
+    max_ms: int | None = None
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +173,8 @@ class RequestLine:
     """A request in a list: what its row of the ledger says without its calls. `cost` is None as soon as one call has no
     price; `known_cost` is of those that have one. `known_cost`, `planning_cost`, `saved`, `cached_tokens` and
     `cache_write_tokens` are None where an older version wrote the row, until it is added to the sums (`counted`).
-    `direct_cost` and `net_saving` are None where nobody knows what it would have cost without a gateway."""
+    `direct_cost` and `net_saving` are None where nobody knows what it would have cost without a gateway. `http_status`:
+    of the error that its client got, `total_ms`: from its arrival to its end; None where nobody knows."""
 
     id: str
     completion_id: str | None
@@ -189,7 +201,105 @@ class RequestLine:
     net_saving: Decimal | None
     estimated: bool
     counted: bool
+    key_id: str | None = None
+    http_status: int | None = None
+    total_ms: int | None = None
 
     @property
     def position(self) -> ListPosition:
         return ListPosition(self.created_at, self.id)
+
+
+RequestSort = Literal["time", "cost", "latency", "saved"]
+OK = 200
+"""The HTTP status of each request that did not fail; an answer that broke off has begun with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPosition:
+    """A place in an order of requests: microseconds since 1970, picodollars or milliseconds, and an id among those of
+    the same value."""
+
+    value: int
+    id: str
+
+    def __str__(self) -> str:
+        """As it stands in an address."""
+        return f"{self.value}.{self.id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """
+        Raises:
+            ValueError: the text is no position.
+        """
+        number, dot, name = text.partition(".")
+        if not dot or len(name) > MAX_ID_CHARS or not name.isprintable():
+            raise ValueError("no position in a list")
+        digits = number.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= MAX_POSITION_DIGITS):
+            raise ValueError("no position in a list")
+        return cls(int(number), name)
+
+    @staticmethod
+    def of_time(time: datetime) -> int:
+        """The value of a time."""
+        return (time - EPOCH) // timedelta(microseconds=1)
+
+    @property
+    def time(self) -> datetime:
+        """
+        Raises:
+            ValueError: the value is no time.
+        """
+        try:
+            return EPOCH + timedelta(microseconds=self.value)
+        except OverflowError:
+            raise ValueError("no position in a list") from None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestQuery:
+    """Which requests, in which order: those that came from `since` on and before `until`, from the largest value of
+    `sort` down (`ascending`: the other way round), at most `limit`: the first ones, or those next to `at`: `older` ones
+    further on in the order, `newer` ones before."""
+
+    having: RequestChoice
+    since: datetime | None = None
+    until: datetime | None = None
+    sort: RequestSort = "time"
+    ascending: bool = False
+    at: RequestPosition | None = None
+    direction: Direction = "older"
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSpeed:
+    """Milliseconds within which half of some requests were over, and 95 of 100. `is_part`: of the latest `requests`
+    alone, as there are more."""
+
+    p50: int
+    p95: int
+    requests: int
+    is_part: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRequest:
+    """A request, how its last user message begins (None where none is stored), and all texts of such messages."""
+
+    line: RequestLine
+    question: str | None
+    said: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRequests:
+    """A part of what is found, in its order, and where it goes on. `ended`: the look ended there, as it had read all
+    that one look may read: there may be more."""
+
+    found: tuple[FoundRequest, ...]
+    older: RequestPosition | None
+    newer: RequestPosition | None
+    ended: RequestPosition | None = None

@@ -12,6 +12,7 @@ from gateway.core.ids import COMPLETION, MESSAGE, RESPONSE, completion_of, new_i
 from gateway.core.printing import cost_text, usd_text
 from gateway.core.types.bill import PriceLine
 from gateway.core.types.report_lists import ConversationChoice, ListPart, RequestChoice, RequestLine
+from gateway.core.types.turn import LedgerEntry
 from gateway.inspection import explained_artifacts as artifacts
 from gateway.inspection import explained_request as request
 from gateway.inspection import prefix
@@ -401,6 +402,21 @@ def write_request(screen: CommandScreen, found: ExplainedRequest, *, sent: bool,
         write_why(screen, found)
 
 
+def _failure(screen: CommandScreen, entry: LedgerEntry) -> None:
+    """How it failed, and which tries did."""
+    failure = entry.failure
+    if failure is None:
+        return
+    if failure.status is not None or failure.message:
+        status = f"HTTP {failure.status}: " if failure.status is not None else ""
+        screen.line((f"{status}{failure.message or 'the message is not stored'}", "red"))
+    for number, each in enumerate(failure.tries, 1):
+        at = f" after {each.at_ms / 1000:.1f} s" if each.at_ms is not None else ""
+        took = f", failed within {each.took_ms / 1000:.1f} s" if each.took_ms is not None else ", failed"
+        told = " ".join(filter(None, (str(each.status), each.code, each.message)))
+        screen.line((f"try {number}{at}: {each.route}{took}: {told}", FAINT))
+
+
 def _head(screen: CommandScreen, found: ExplainedRequest) -> None:
     entry = found.entry
     status = f"{entry.status} ({entry.error_code})" if entry.error_code else entry.status
@@ -412,6 +428,7 @@ def _head(screen: CommandScreen, found: ExplainedRequest) -> None:
     if entry.conversation_id:
         number = f", turn {found.number}" if found.number else ""
         screen.line("conversation ", (entry.conversation_id, ID_STYLE), number)
+    _failure(screen, entry)
     way = entry.metadata.get("routing_path") or [entry.model]
     endpoint = f"{entry.endpoint}, " if entry.endpoint else ""
     screen.line(f"arrived {when_text(entry.created_at, '%Y-%m-%d %H:%M:%S')} (UTC), {endpoint}model ",

@@ -13,7 +13,7 @@ from gateway.storage.secret import storable
 
 TABLE, CONVERSATIONS, DAYS = schema.ledger, schema.conversations, schema.usage_days
 PLACE = (TABLE.c.created_at, TABLE.c.request_id)
-KEPT_OUT = ("response_metadata", "key_id")
+KEPT_OUT = ("response_metadata", "failure")
 COLUMNS = [column for column in TABLE.columns if column.name not in KEPT_OUT]
 COMPLETE: sa.ColumnElement[str] = sa.literal_column("'complete'")
 MAX_AT_ONCE = 500
@@ -24,7 +24,7 @@ def list_requests(connection: sa.Connection, part: ListPart[RequestChoice]) -> L
     """A part of the list, in the order in which requests arrived."""
     where = [*_chosen(connection, part.having), *in_part(PLACE, part)]
     query = sa.select(*COLUMNS).where(*where).order_by(*read_order(PLACE, part)).limit(part.limit + 1)
-    lines = [_line(row) for row in connection.execute(query)]
+    lines = [line_of(row) for row in connection.execute(query)]
     return rows_of(part, lines, lambda line: line.position)
 
 
@@ -33,7 +33,7 @@ def read_request(connection: sa.Connection, tenant: str | None, request_id: str)
     of any tenant)."""
     column = TABLE.c.request_id if request_id.startswith("req_") else TABLE.c.completion_id
     row = connection.execute(sa.select(*COLUMNS).where(column == storable(request_id))).first()
-    return None if row is None or tenant not in (None, row.tenant) else _line(row)
+    return None if row is None or tenant not in (None, row.tenant) else line_of(row)
 
 
 def read_arrivals(connection: sa.Connection, part: ListPart[RequestChoice]) -> list[ListPosition]:
@@ -49,7 +49,7 @@ def read_named(connection: sa.Connection, request_ids: Sequence[str]) -> list[Re
     found: list[RequestLine] = []
     for first in range(0, len(request_ids), MAX_AT_ONCE):
         named = TABLE.c.request_id.in_(request_ids[first : first + MAX_AT_ONCE])
-        found += [_line(row) for row in connection.execute(sa.select(*COLUMNS).where(named))]
+        found += [line_of(row) for row in connection.execute(sa.select(*COLUMNS).where(named))]
     return sorted(found, key=lambda line: (line.created_at, line.id))
 
 
@@ -105,7 +105,8 @@ def _chosen(connection: sa.Connection, choice: RequestChoice) -> Iterable[sa.Col
         yield TABLE.c.endpoint == storable(choice.endpoint)
 
 
-def _line(row: Any) -> RequestLine:
+def line_of(row: Any) -> RequestLine:
+    """A row of `COLUMNS`."""
     return RequestLine(
         id=row.request_id,
         completion_id=row.completion_id,
@@ -132,4 +133,7 @@ def _line(row: Any) -> RequestLine:
         net_saving=rows.usd(row.net_saving_picousd),
         estimated=row.estimated,
         counted=bool(row.rolled_up),
+        key_id=row.key_id,
+        http_status=row.http_status,
+        total_ms=row.total_ms,
     )

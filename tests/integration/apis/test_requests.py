@@ -1,5 +1,7 @@
 """Requests found again: how they failed, one list of all, its filters, its search and its CSV (guarantee §13.15)."""
 
+import csv
+import io
 import json
 from typing import Any
 
@@ -12,9 +14,11 @@ from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.engine import open_transactions
 from tests.support.answers import Json, http, user
+from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.web_page import PageClient, checked
 
 WORDS = "The server had an error with 'heliotrope'."
 ERROR: Json = {"error": {"message": WORDS, "type": "server_error", "param": None, "code": "server_error"}}
@@ -55,7 +59,9 @@ async def test_s13_15_a_failure_is_kept_with_each_try_and_the_upstreams_own_word
         upstream.reply(status=500, body=QUOTED)
     ask(gateway, "The harbour.", store=False)
     assert (failed.status_code, answered.status_code) == (503, 200)
-    first, second, unstored = [each.failure for each in await stored(storage_url)]
+    entries = await stored(storage_url)
+    first_id = entries[0].request_id
+    first, second, unstored = [each.failure for each in entries]
     assert first is not None
     assert second is not None
     assert unstored is not None
@@ -71,7 +77,113 @@ async def test_s13_15_a_failure_is_kept_with_each_try_and_the_upstreams_own_word
     assert len(told) == 3
     assert [each["status"] for each in told[0]["tries"]] == [500, 503]
     assert "heliotrope" not in gateway.log_text()
+    with PageClient(gateway.url) as browser:
+        shown = browser.page(f"/ui/requests/{first_id}").text
+        assert f"HTTP 503: {WORDS}" in shown
+        assert shown.count("openai/small") >= 2
+    told_by = gateway_command("show", "--config", str(gateway.config_path), first_id, directory=gateway.directory)
+    assert f"HTTP 503: {WORDS}" in told_by.stdout
+    assert told_by.stdout.count("openai/small, failed within") == 2
     with http(gateway) as client:
         conversation = failed.headers["x-conversation-id"]
         assert client.delete(f"/conversations/{conversation}").status_code == 200
     assert (await stored(storage_url))[0].failure is None
+
+
+ADMIN, VIEWER, USER = "gw-admin-key-1", "gw-viewer-key-2", "gw-user-key-33"
+HOSTILE = '=HYPERLINK("http://evil.example") <script>alert(1)</script> \u202e'
+
+
+@pytest.fixture
+def team(start_gateway: GatewayFactory, storage_url: str) -> GatewayProcess:
+    keys: list[Json] = [
+        {"key": ADMIN, "tenant": "ops", "roles": ["user", "admin"]},
+        {"key": VIEWER, "tenant": "acme", "roles": ["user", "viewer"]},
+        {"key": USER, "tenant": "acme", "name": "Uma", "budgets": [{"usd": 1e-6, "hard": False}]},
+    ]
+    return start_gateway({"storage": {"url": storage_url}, "auth": {"keys": keys}})
+
+
+def listed(browser: PageClient, search: str = "") -> str:
+    return browser.page(f"/ui/requests{search}").text
+
+
+def test_s13_18_requests_are_found_by_filters_and_names_and_each_viewer_sees_its_tenant(
+    team: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """What somebody wrote is text on the page and no formula in the file; a failure says status and code."""
+    answered = ask(team, "The heliotrope lamp.", USER, user="ann").json()
+    ask(team, HOSTILE, USER, user="=1+1")
+    upstream.reply(status=429, body=QUOTED)
+    ask(team, "The ferry.", USER, user="ann")
+    theirs = ask(team, "What ops asks.", ADMIN).json()["response_metadata"]["request_id"]
+    name = answered["response_metadata"]["request_id"]
+    with PageClient(team.url) as browser:
+        browser.log_in(VIEWER)
+        everything = listed(browser)
+        assert "The heliotrope lamp." in everything
+        assert "429 server_error" in everything
+        assert "What ops asks." not in everything
+        assert theirs not in everything
+        assert "<script>alert" not in browser.get("/ui/requests").text
+        for search, found in {
+            "?text=HELIOTROPE": ["The heliotrope lamp."],
+            "?status=failed": ["The ferry."],
+            "?http_status=429": ["The ferry."],
+            "?http_status=200&user=ann": ["The heliotrope lamp."],
+            "?user=ann&sort=-cost&min_cost=0.0000001": ["The heliotrope lamp."],
+            "?min_ms=100000": [],
+            "?since=1h&endpoint=chat&model=small": ["The heliotrope lamp.", "The ferry."],
+            "?until=1h": [],
+            f"?conversation={answered['conversation']['id']}": ["The heliotrope lamp."],
+            "?text=ops": [],
+        }.items():
+            text = listed(browser, search)
+            assert [each for each in ("The heliotrope lamp.", "The ferry.") if each in text] == found, search
+        bad_ones = ("min_cost=much", "status=odd", "since=soon", "older=x", "sort=name", "min_ms=-1", "model=%00")
+        for bad in (f"?{each}" for each in bad_ones):
+            refused = browser.get(f"/ui/requests{bad}")
+            assert refused.status_code == 400, bad
+            checked(refused)
+        for query, place in {
+            name: f"/ui/requests/{name}",
+            answered["id"]: f"/ui/requests/{name}",
+            answered["conversation"]["id"]: f"/ui/conversations/{answered['conversation']['id']}",
+            "ann": "/ui/requests?user=ann",
+            "small": "/ui/requests?model=small",
+            theirs: f"/ui/requests?text={theirs}",
+            "ferry": "/ui/requests?text=ferry",
+            "": "/ui/requests",
+        }.items():
+            assert browser.client.get("/ui/search", params={"q": query}).headers["location"] == place, query
+        file = browser.get("/ui/requests.csv?endpoint=chat")
+        lines = list(csv.DictReader(io.StringIO(file.text, newline="")))
+        assert len(lines) == 3
+        assert {line["tenant"] for line in lines} == {"acme"}
+        assert lines[1]["user"] == "'=1+1"
+        assert lines[1]["question"].startswith("'=HYPERLINK")
+        assert [line["http_status"] for line in lines] == ["429", "200", "200"]
+        overview = browser.page("/ui")
+        assert "/ui/requests?since=today&status=failed" in overview.links
+        words = " ".join(overview.text.split())
+        assert "Failed requests 1 of 3 requests today" in words
+        assert "Budget of key key_" in words
+    with PageClient(team.url) as browser:
+        browser.log_in(ADMIN)
+        assert "What ops asks." in listed(browser)
+        assert "The heliotrope lamp." in listed(browser)
+    command = ("requests", "--config", str(team.config_path), "--tenant", "acme", "--csv", "--endpoint", "chat")
+    by_shell = gateway_command(*command, directory=team.directory)
+    assert by_shell.returncode == 0, by_shell.stderr
+    told = list(csv.DictReader(io.StringIO(by_shell.stdout, newline="")))
+    assert [line["id"] for line in told] == [line["id"] for line in lines]
+    assert [line["cost"] for line in told] == [line["cost"] for line in lines]
+    audited = gateway_command(
+        "audit", "--config", str(team.config_path), "--csv", "--tenant", "acme", directory=team.directory
+    )
+    bills = {row["request_id"]: row for row in csv.DictReader(io.StringIO(audited.stdout, newline=""))}
+    assert {line["id"]: line["cost"] for line in lines} == {name: row["total_cost"] for name, row in bills.items()}
+    unusable = gateway_command(
+        "requests", "--config", str(team.config_path), "--min-cost", "much", directory=team.directory
+    )
+    assert (unusable.returncode, "min_cost: must be an amount" in unusable.stderr) == (2, True)

@@ -1,0 +1,332 @@
+"""`/ui` and `/ui/requests`: what happens now, every request that asked a model, and one search for all that has a name.
+
+The address of a list says all of it: its filters, its order, its place.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from gateway.api.fields import invalid
+from gateway.api.ui.cost_pages import ColumnChart, ColumnValue, column_chart, filled
+from gateway.api.ui.dependencies import PATH, PageParts
+from gateway.api.ui.page import PageAnswer, PageRequest, redirect
+from gateway.api.ui.rendering import money, number, usd
+from gateway.billing.quota.gate import period_of
+from gateway.core.config.allowances import NO_ALLOWANCE, Period, SpendBudget
+from gateway.core.printing import csv_line
+from gateway.core.types.costs import CostQuery, CostRow, CostSums
+from gateway.core.types.report_lists import FoundRequest, RequestQuery
+from gateway.inspection.request_search import (
+    CSV_FIELDS,
+    FILTERS,
+    SORTS,
+    STATUSES,
+    FilterRefused,
+    NamedThing,
+    RequestSearch,
+    http_status,
+    request_query,
+    request_record,
+)
+from gateway.storage.reports.cost_reports import CostReports
+
+ON_A_PAGE = 50
+LIST = f"{PATH}/requests"
+PERIODS = (("1h", "1 hour"), ("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"), ("", "all"))
+"""Of the links above a list: what `since` says, and its title."""
+LEADS_TO = {
+    "request": f"{LIST}/",
+    "conversation": f"{PATH}/conversations/",
+    "session": f"{PATH}/conversations/",
+    **{name: f"{LIST}?{name}=" for name in ("key", "user", "agent", "model")},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSums:
+    """Of the requests that a page shows."""
+
+    cost: Decimal
+    priced: int
+    unpriced: int
+    net_saving: Decimal
+    metered: int
+
+
+class RequestListPage:
+    """`GET /ui/requests`, `/ui/requests.csv` and `/ui/search`"""
+
+    def __init__(self, parts: PageParts) -> None:
+        self._parts = parts
+        self._search = RequestSearch(parts.transactions)
+
+    async def show(self, page: PageRequest) -> PageAnswer:
+        """The list.
+
+        Raises:
+            InvalidRequest: a filter cannot be used.
+        """
+        query = self._query(page)
+        found = await self._search.find(query)
+        keys = {line.key_id for line in (each.line for each in found.found) if line.key_id is not None}
+        wanted = {name: page.query.get(name, "") for name in FILTERS}
+        kept = {name: value for name, value in page.query.items() if name in (*FILTERS, "sort")}
+        return await page.render(
+            "requests.html",
+            found=found.found,
+            sums=_sums(found.found),
+            wanted=wanted,
+            is_search=any(wanted.values()),
+            has_more_filters=any(wanted[name] for name in FILTERS[3:] if name not in ("model", "user", "text")),
+            is_sealed=bool(wanted["text"]) and await self._search.is_sealed(),
+            is_live=query.at is None and query.sort == "time" and not query.ascending,
+            sorts=[_sort(page, query, name) for name in SORTS],
+            statuses=STATUSES,
+            periods=[(title, page.link(**_first(since=value)), wanted["since"] == value) for value, title in PERIODS],
+            http_status=http_status,
+            names=await self._parts.auth.names(keys) if keys else {},
+            ended=found.ended,
+            older=found.older and page.link(older=str(found.older), newer=None),
+            newer=found.newer and page.link(newer=str(found.newer), older=None),
+            csv_link=f"{PATH}/requests.csv" + (f"?{urlencode(kept)}" if kept else ""),
+        )
+
+    async def csv(self, page: PageRequest) -> PageAnswer:
+        """All that the filters find, as a file that is written while it is read.
+
+        Raises:
+            InvalidRequest: as `show`.
+        """
+        query = self._query(page)
+        await self._search.find(query)  # a fault of the storage is an answer yet
+        kept = 'attachment; filename="requests.csv"'
+        headers = {"content-type": "text/csv; charset=utf-8", "content-disposition": kept}
+        return PageAnswer(self._lines(query), 200, headers)
+
+    async def search(self, page: PageRequest) -> PageAnswer:
+        """To what an id or a name leads, at once where that is one thing; else to requests that say it."""
+        name = page.query.get("q", "").strip()
+        found = await self._search.named(page.tenant, name)
+        if not found:
+            return redirect(f"{LIST}?{urlencode({'text': name})}" if name else LIST)
+        if len(found) == 1:
+            return redirect(_leads_to(found[0]))
+        return await page.render("search.html", name=name, found=[(each, _leads_to(each)) for each in found])
+
+    async def _lines(self, query: RequestQuery) -> AsyncIterator[bytes]:
+        yield csv_line(CSV_FIELDS).encode()
+        async for part in self._search.everything(query):
+            if part:
+                yield await asyncio.to_thread(_csv, part)
+
+    def _query(self, page: PageRequest) -> RequestQuery:
+        try:
+            return request_query(page.query, page.tenant, self._parts.clock.now(), ON_A_PAGE)
+        except FilterRefused as error:
+            raise invalid(error.field, error.text) from None
+
+
+def _csv(part: Sequence[FoundRequest]) -> bytes:
+    records = ({**request_record(each), "created_at": each.line.created_at.isoformat()} for each in part)
+    return "".join(csv_line(record[name] for name in CSV_FIELDS) for record in records).encode("utf-8", "replace")
+
+
+def _sums(found: Sequence[FoundRequest]) -> ShownSums:
+    lines = [each.line for each in found]
+    priced = [line.known_cost for line in lines if line.known_cost is not None]
+    savings = [line.net_saving for line in lines if line.net_saving is not None]
+    unpriced = sum(line.cost is None for line in lines)
+    return ShownSums(sum(priced, Decimal(0)), len(priced), unpriced, sum(savings, Decimal(0)), len(savings))
+
+
+def _first(**changes: str | None) -> dict[str, str | None]:
+    """Changes of a list's address, and from its first page on."""
+    return {**changes, "older": None, "newer": None}
+
+
+def _sort(page: PageRequest, query: RequestQuery, name: str) -> tuple[str, str, str]:
+    """An order: its name, how it stands now (`aria-sort`), and the address that sorts by it, or turns it round."""
+    is_now = query.sort == name
+    turned = f"-{name}" if is_now and not query.ascending else name
+    state = ("ascending" if query.ascending else "descending") if is_now else "none"
+    return name, state, page.link(**_first(sort=None if turned == "time" else turned))
+
+
+def _leads_to(thing: NamedThing) -> str:
+    return LEADS_TO[thing.kind] + quote(thing.name, safe="")
+
+
+# `/ui`: today at a glance. Each figure leads to the requests that it counts.
+
+DAYS = 14
+"""Of the charts."""
+NEAR = Decimal("0.8")
+"""Share of a budget from which on it is near its end."""
+MAX_HOLDERS = 100
+"""Keys, users, models or projects whose budgets are looked at: those that spent most this month."""
+TOP = 5
+"""Models and keys that are shown: the dearest."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopLine:
+    """A model or key, what it cost today, and the requests behind that."""
+
+    name: str | None
+    sums: CostSums
+    share: float
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewAlert:
+    """Something to look at. `kind`: the class of its badge."""
+
+    kind: str
+    what: str
+    why: str
+    link: str
+
+
+class OverviewPage:
+    """`GET /ui`"""
+
+    def __init__(self, parts: PageParts) -> None:
+        self._parts = parts
+        self._reports = CostReports(parts.transactions)
+
+    async def show(self, page: PageRequest) -> PageAnswer:
+        """The page, of today (UTC)."""
+        now = self._parts.clock.now()
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        models, keys = [await self._today(by, midnight, page.tenant) for by in ("model", "key")]
+        names = await self._parts.auth.names([line.name for line in keys if line.name is not None])
+        since = midnight - timedelta(days=DAYS - 1)
+        report = await self._reports.report(CostQuery(("day",), since, None, page.tenant))
+        days = filled(report, since.date(), midnight.date())
+        today = days[-1][1] if days else CostSums()
+        return await page.render(
+            "overview.html",
+            today=today,
+            missing=report.missing,
+            models=models,
+            keys=keys,
+            names=names,
+            speed=await RequestSearch(self._parts.transactions).speed(page.tenant, midnight),
+            asked=_chart(days, _requests, lambda value: number(int(value)) if value == int(value) else ""),
+            spent=_chart(days, _costs, money),
+            days=days,
+            alerts=await self._alerts(page, today),
+            today_link=f"{LIST}?since=today",
+        )
+
+    async def _today(self, by: str, midnight: datetime, tenant: str | None) -> list[TopLine]:
+        rows = (await self._reports.report(CostQuery((by,), midnight, None, tenant))).rows
+        dearest = max((row.sums.cost_picousd for row in rows), default=0)
+        return [
+            TopLine(
+                row.names[0],
+                row.sums,
+                max(0, row.sums.cost_picousd) / dearest if dearest else 0.0,
+                f"{LIST}?{urlencode({'since': 'today', **({by: row.names[0]} if row.names[0] else {})})}",
+            )
+            for row in rows[:TOP]
+        ]
+
+    async def _budgets(self, page: PageRequest) -> list[OverviewAlert]:
+        """Budgets of which `NEAR` is spent. Those of models, projects and of all together are over all tenants."""
+        now, limits = self._parts.clock.now(), self._parts.settings.limits
+        kinds: list[tuple[str, ...]] = [("key",)] if self._parts.settings.auth.wants_keys else []
+        if limits.each_user.budgets or limits.users:
+            kinds.append(("tenant", "user"))
+        if page.tenant is None:
+            kinds += [(name,) for name in ("model", "project") if getattr(limits, f"{name}s")]
+            kinds += [()] if limits.all.budgets else []
+        found = []
+        for by in kinds:
+            spent: dict[Period, dict[tuple[str | None, ...], Decimal]] = {}
+            for row in (await self._spent(by, "month", now, page.tenant))[:MAX_HOLDERS]:
+                for budget in await self._budgets_of(by, row.names[-1] if row.names else None):
+                    if budget.period not in spent:
+                        rows = await self._spent(by, budget.period, now, page.tenant)
+                        spent[budget.period] = {each.names: each.sums.cost for each in rows}
+                    paid = spent[budget.period].get(row.names, Decimal(0))
+                    if paid >= NEAR * budget.usd:
+                        found.append(_near(by, row.names, budget, paid))
+        return found
+
+    async def _spent(self, by: tuple[str, ...], period: Period, now: datetime, tenant: str | None) -> Sequence[CostRow]:
+        first = period_of(period, now)[0]
+        since = datetime.combine(first, time(), UTC)
+        return (await self._reports.report(CostQuery(by, since, None, tenant))).rows
+
+    async def _budgets_of(self, by: tuple[str, ...], name: str | None) -> Sequence[SpendBudget]:
+        limits = self._parts.settings.limits
+        if not by:
+            return limits.all.budgets
+        if name is None:
+            return ()
+        if by == ("key",):
+            policy = await self._parts.auth.holder_of(name)
+            return () if policy is None else policy.budgets or limits.keys.budgets
+        if by[-1] == "user":
+            return limits.users.get(name, limits.each_user).budgets
+        return (limits.models if by == ("model",) else limits.projects).get(name, NO_ALLOWANCE).budgets
+
+    async def _alerts(self, page: PageRequest, today: CostSums) -> list[OverviewAlert]:
+        """What does not work, or soon will not."""
+        found = []
+        status, said = await self._parts.ready.state()
+        if status != 200:
+            found.append(OverviewAlert("bad", "Storage", str(said.get("reason")), f"{PATH}/health"))
+        found += await self._budgets(page)
+        if today.failed:
+            text = f"{number(today.failed)} of {number(today.requests)} requests today"
+            found.append(OverviewAlert("bad", "Failed requests", text, f"{LIST}?since=today&status=failed"))
+        if today.unpriced:
+            text = f"{number(today.unpriced)} requests today are of models without a known price"
+            found.append(OverviewAlert("warn", "Missing prices", text, f"{PATH}/costs?by=model"))
+        told = None if page.tenant is None else {entry.model_name for entry in self._parts.settings.model_list}
+        for model, trouble in sorted(self._parts.observed.metrics.troubles().items()):
+            if told is None or model in told:
+                text = f"{trouble.code}, {number(trouble.errors)} times since its last answer"
+                found.append(OverviewAlert("bad", f"{model} does not answer", text, _of_model(model)))
+        if told is None:  # deployments tell an operator's hosts
+            for each, rests in self._parts.router.health.watched():
+                if rests:
+                    text = "it failed too often, and is left alone for a while"
+                    found.append(OverviewAlert("warn", f"{each.deployment.id} rests", text, f"{PATH}/health"))
+        return found
+
+
+def _near(by: tuple[str, ...], names: tuple[str | None, ...], budget: SpendBudget, paid: Decimal) -> OverviewAlert:
+    name = names[-1] if names else None
+    text = f"{money(paid)} of {money(Decimal(budget.usd))} ({budget.period})"
+    link = f"{LIST}?{urlencode({by[-1]: name})}" if by and by != ("project",) else f"{PATH}/costs"
+    what = f"Budget of {by[-1]} {name}" if by else "Budget of this gateway"
+    return OverviewAlert("bad" if paid >= budget.usd else "warn", what, text, link)
+
+
+def _of_model(model: str) -> str:
+    return f"{LIST}?{urlencode({'model': model, 'status': 'failed'})}"
+
+
+def _chart(days: Sequence[tuple[str, CostSums]], value: Any, worded: Any) -> ColumnChart | None:
+    return column_chart([value(day, sums) for day, sums in days], worded)
+
+
+def _requests(day: str, sums: CostSums) -> ColumnValue:
+    bad = sums.failed + sums.partial
+    told = f"{day}: {number(sums.requests)} requests, {number(sums.failed)} failed, {number(sums.partial)} partial"
+    return ColumnValue(day[5:], told, (("answers", Decimal(sums.requests - bad)), ("lost", Decimal(bad))))
+
+
+def _costs(day: str, sums: CostSums) -> ColumnValue:
+    told = f"{day}: {usd(sums.known_cost, at_least=sums.unpriced > 0)}, net saving {usd(sums.net_saving)}"
+    parts = (("answers", sums.cost - sums.planning), ("internal", sums.planning))
+    return ColumnValue(day[5:], told, parts)

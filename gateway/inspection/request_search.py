@@ -1,0 +1,239 @@
+"""Requests that are looked for, for pages and commands alike: filters as people write them, and what a name leads to.
+
+Each filter is a text by the name of its field, as it stands in an address or after `--`.
+"""
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from typing import Any, get_args
+
+from gateway.core.clock import parse_when
+from gateway.core.ids import completion_of
+from gateway.core.names import has_nul
+from gateway.core.types.report_lists import (
+    CHAT,
+    OK,
+    ConversationChoice,
+    Direction,
+    FoundRequest,
+    FoundRequests,
+    ListPart,
+    RequestChoice,
+    RequestPosition,
+    RequestQuery,
+    RequestSort,
+    RequestSpeed,
+)
+from gateway.core.types.turn import TurnStatus
+from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.encryption.columns import sealing
+from gateway.storage.reports.conversations import list_conversations
+from gateway.storage.reports.found_requests import find_requests, named_things, read_speed
+from gateway.storage.reports.request_list import read_request
+
+NAMES = ("model", "key", "user", "agent", "endpoint", "conversation", "text")
+AMOUNTS = ("min_cost", "max_cost", "min_saved", "max_saved")
+TIMES = ("since", "until")
+FILTERS = (*TIMES, "status", "http_status", *NAMES, *AMOUNTS, "min_ms", "max_ms")
+SORTS: tuple[RequestSort, ...] = get_args(RequestSort)
+STATUSES: tuple[TurnStatus, ...] = get_args(TurnStatus)
+MAX_CHARS = 300
+MOST_USD = Decimal(9_000_000)
+"""More than a column holds is no cost."""
+IN_CSV = 1000
+"""Requests that one transaction reads for a file."""
+CSV_FIELDS = (
+    *("id", "created_at", "tenant", "status", "http_status", "error_code", "model", "endpoint", "user", "agent"),
+    *("key_id", "project", "conversation_id", "completion_id", "stream", "prompt_tokens", "completion_tokens"),
+    *("cached_tokens", "cache_write_tokens", "total_ms", "cost", "known_cost", "planning_cost", "direct_cost"),
+    *("net_saving", "estimated", "question"),
+)
+ANSWER_ID = re.compile(r"(?:req_|chatcmpl-|resp_|msg_)[\w-]{1,56}", re.ASCII)
+CONVERSATION, KEY = "conv_", "key_"
+
+
+class FilterRefused(ValueError):
+    """A filter cannot be used; `field` names it, `text` says what it must be."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(f"{field}: {text}")
+        self.field = field
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class NamedThing:
+    """What a name leads to: `kind` is `request`, `conversation`, `session`, `key`, `user`, `agent` or `model`, `name`
+    the id or name by which it is found."""
+
+    kind: str
+    name: str
+
+
+def request_query(
+    given: Mapping[str, str], tenant: str | None, now: datetime, limit: int, direction: Direction | None = None
+) -> RequestQuery:
+    """The query that these filters make; empty ones do not count. `sort` is one of `SORTS`, with `-` before it from the
+    smallest up; a position stands under `older` or `newer`.
+
+    Raises:
+        FilterRefused: one of them cannot be used.
+    """
+    said = {name: value.strip() for name, value in given.items() if value and value.strip()}
+    for name, value in said.items():
+        if len(value) > MAX_CHARS:
+            raise FilterRefused(name, f"must have at most {MAX_CHARS} characters")
+        if has_nul(value):
+            raise FilterRefused(name, "must not have the character NUL")
+    since, until = (_time(name, said.get(name), now) for name in TIMES)
+    if since is not None and until is not None and since >= until:
+        raise FilterRefused("until", "must be later than since")
+    status: Any = said.get("status")
+    if status == "ok":
+        status = "complete"
+    if status is not None and status not in STATUSES:
+        raise FilterRefused("status", f"must be one of ok, {', '.join(STATUSES)}")
+    amounts = {name: _amount(name, said[name]) for name in AMOUNTS if name in said}
+    named = {name: said[name] for name in NAMES if name in said}
+    whole = {name: _whole(name, said[name]) for name in ("min_ms", "max_ms", "http_status") if name in said}
+    choice = RequestChoice(tenant=tenant, status=status, **named, **amounts, **whole)  # type: ignore[arg-type]
+    sort = said.get("sort", "time")
+    order: Any = sort.removeprefix("-")
+    if order not in SORTS:
+        raise FilterRefused("sort", f"must be one of {', '.join(SORTS)}, with - before it from the smallest up")
+    query = RequestQuery(choice, since, until, order, ascending=sort.startswith("-"), limit=limit)
+    for name in (direction,) if direction is not None else ("older", "newer"):
+        if place := said.get(name):
+            return replace(query, at=_position(name, place, order), direction=_direction(name))
+    return query
+
+
+def _direction(name: str) -> Direction:
+    return "newer" if name == "newer" else "older"
+
+
+def _time(name: str, text: str | None, now: datetime) -> datetime | None:
+    try:
+        return parse_when(name, text, now)
+    except ValueError as error:
+        raise FilterRefused(name, str(error).partition(": ")[2]) from None
+
+
+def _amount(name: str, text: str) -> Decimal:
+    try:
+        found = Decimal(text.removeprefix("$"))
+    except InvalidOperation:
+        found = Decimal("NaN")
+    if not found.is_finite() or abs(found) > MOST_USD:
+        raise FilterRefused(name, "must be an amount in USD, such as 0.05")
+    return found
+
+
+def _whole(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 12):
+        raise FilterRefused(name, "must be a whole number")
+    return int(text)
+
+
+def _position(name: str, text: str, order: RequestSort) -> RequestPosition:
+    try:
+        found = RequestPosition.parse(text)
+        if order == "time":
+            _ = found.time
+    except ValueError:
+        raise FilterRefused(name, "must be a place in the list") from None
+    return found
+
+
+def request_record(found: FoundRequest) -> dict[str, Any]:
+    """A request as a file or a program gets it; costs in USD, `created_at` in seconds since 1970."""
+    line = found.line
+    return {
+        "id": line.id,
+        "object": "request",
+        "created_at": int(line.created_at.timestamp()),
+        "tenant": line.tenant,
+        "status": line.status,
+        "http_status": http_status(found),
+        "error_code": line.error_code,
+        "model": line.model,
+        "endpoint": line.endpoint or CHAT,
+        "user": line.user,
+        "agent": line.agent,
+        "key_id": line.key_id,
+        "project": line.project,
+        "conversation_id": line.conversation_id,
+        "completion_id": line.completion_id,
+        "stream": line.stream,
+        "prompt_tokens": line.prompt_tokens,
+        "completion_tokens": line.completion_tokens,
+        "cached_tokens": line.cached_tokens,
+        "cache_write_tokens": line.cache_write_tokens,
+        "total_ms": line.total_ms,
+        "cost": line.cost,
+        "known_cost": line.known_cost,
+        "planning_cost": line.planning_cost,
+        "direct_cost": line.direct_cost,
+        "net_saving": line.net_saving,
+        "estimated": line.estimated,
+        "question": found.question,
+    }
+
+
+def http_status(found: FoundRequest) -> int | None:
+    """What a request's client got; None of a failure where nobody knows, as its client had left."""
+    return found.line.http_status if found.line.status == "failed" else OK
+
+
+class RequestSearch:
+    """Looks for requests in the storage. Each look is one short transaction.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached.
+    """
+
+    def __init__(self, transactions: DatabaseTransactions) -> None:
+        self._transactions = transactions
+
+    async def find(self, query: RequestQuery) -> FoundRequests:
+        """A part of what is found."""
+        return await self._transactions.run(partial(find_requests, query=query))
+
+    async def everything(self, query: RequestQuery) -> AsyncIterator[tuple[FoundRequest, ...]]:
+        """All that is found, part by part."""
+        query = replace(query, at=None, direction="older", limit=IN_CSV)
+        while True:
+            found = await self.find(query)
+            yield found.found
+            if found.older is None:
+                return
+            query = replace(query, at=found.older)
+
+    async def speed(self, tenant: str | None, since: datetime) -> RequestSpeed | None:
+        """How long requests took that have come since then; None where there are none."""
+        return await self._transactions.run(partial(read_speed, tenant=tenant, since=since))
+
+    async def is_sealed(self) -> bool:
+        """Whether texts are encrypted: nobody can look for them."""
+        return await self._transactions.run(sealing)
+
+    async def named(self, tenant: str | None, name: str) -> list[NamedThing]:
+        """What an id or a name leads to, as far as this tenant (None: all of them) may see it."""
+        if not name or len(name) > MAX_CHARS or has_nul(name):
+            return []
+        if ANSWER_ID.fullmatch(name):
+            line = await self._transactions.run(
+                lambda connection: read_request(connection, tenant, completion_of(name))
+            )
+            if line is not None:
+                return [NamedThing("request", line.id)]
+        if name.startswith(CONVERSATION):
+            part = ListPart(ConversationChoice(tenant=tenant, id=name), limit=2)
+            page = await self._transactions.run(partial(list_conversations, part=part))
+            return [NamedThing("conversation", each.id) for each in page.found]
+        found = await self._transactions.run(partial(named_things, tenant=tenant, name=name))
+        return [NamedThing(kind, each) for kind, each in found]

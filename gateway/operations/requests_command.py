@@ -1,0 +1,98 @@
+"""`gateway requests`: every request that asked a model, by the filters and with the columns of the page (§13.18)."""
+
+import argparse
+import asyncio
+from collections.abc import Mapping
+from typing import TextIO
+
+from gateway.core.config.settings import Settings
+from gateway.core.ports import Clock
+from gateway.core.printing import usd_text
+from gateway.core.types.report_lists import CHAT, FoundRequest, RequestQuery
+from gateway.inspection.request_search import (
+    CSV_FIELDS,
+    FILTERS,
+    RequestSearch,
+    http_status,
+    request_query,
+    request_record,
+)
+from gateway.operations.listed import COST_STYLE, FAINT, ID_STYLE, STATUS_STYLES, WHO_STYLE, request_cost, when_text
+from gateway.operations.screen import CommandScreen, Piece, TableColumn
+from gateway.operations.storage_reader import run_reading
+from gateway.storage.database.engine import DatabaseTransactions
+
+COLUMNS = (
+    TableColumn("request", ID_STYLE),
+    TableColumn("arrived (UTC)", drop=2),
+    TableColumn("status"),
+    TableColumn("cause", drop=1),
+    TableColumn("model", drop=3),
+    TableColumn("API", drop=9),
+    TableColumn("user", WHO_STYLE, drop=5),
+    TableColumn("key", FAINT, drop=8),
+    TableColumn("tenant", drop=10),
+    TableColumn("tokens in", drop=7, is_right=True),
+    TableColumn("out", drop=7, is_right=True),
+    TableColumn("latency", drop=4, is_right=True),
+    TableColumn("cost USD", COST_STYLE, drop=2, is_right=True),
+    TableColumn("net saving USD", drop=6, is_right=True),
+    TableColumn("question", is_flexible=True),
+)
+
+
+def requests(
+    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
+) -> int:
+    """Writes the list; returns 1 if the storage cannot be read.
+
+    Raises:
+        FilterRefused: a filter cannot be used.
+    """
+    given = {name: value for name in (*FILTERS, "sort") if (value := getattr(options, name)) is not None}
+    query = request_query(given, options.tenant, clock.now(), options.limit)
+    screen = CommandScreen(out, environ)
+
+    async def work(transactions: DatabaseTransactions) -> int:
+        search = RequestSearch(transactions)
+        if query.having.text and await search.is_sealed():
+            err.write("messages are encrypted: their text cannot be searched\n")
+        found, has_more = await _all(search, query)
+        records = [request_record(each) for each in found]
+        if options.csv:
+            screen.csv(CSV_FIELDS, records)
+        elif options.json:
+            screen.json({"object": "list", "data": records, "has_more": has_more})
+        elif not found:
+            err.write("no requests\n")
+        else:
+            screen.table(COLUMNS, [_row(each) for each in found])
+            if has_more and screen.is_terminal:
+                screen.line((f"and more: --limit, now {query.limit}", FAINT))
+        return 0
+
+    return run_reading(settings, work, err)
+
+
+async def _all(search: RequestSearch, query: RequestQuery) -> tuple[list[FoundRequest], bool]:
+    """So many as are asked for, however many looks that takes."""
+    found: list[FoundRequest] = []
+    async for part in search.everything(query):
+        found += part
+        if len(found) > query.limit:
+            break
+        await asyncio.sleep(0)
+    return found[: query.limit], len(found) > query.limit
+
+
+def _row(found: FoundRequest) -> list[Piece]:
+    line = found.line
+    status, told = http_status(found), line.error_code or ""
+    cause = f"{status} {told}".strip() if line.status == "failed" and status is not None else told
+    took = f"{line.total_ms / 1000:.1f}s" if line.total_ms is not None else ""
+    saved = usd_text(line.net_saving) if line.net_saving is not None else ""
+    who = (line.user or "", line.key_id or "", line.tenant, str(line.prompt_tokens), str(line.completion_tokens))
+    shown = (line.status, STATUS_STYLES.get(line.status, ""))
+    when = when_text(line.created_at, "%Y-%m-%d %H:%M:%S")
+    figures = (took, request_cost(line), saved)
+    return [line.id, when, shown, cause, line.model, line.endpoint or CHAT, *who, *figures, found.question or ""]

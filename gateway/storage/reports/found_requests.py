@@ -1,0 +1,322 @@
+"""Requests that are looked for: by any of their facts, in the order of one of them (guarantee §13.18).
+
+However many requests there are, a look reads a bounded number of them. One filter leads: the first one by whose index
+no more than `MAX_READ` requests are left. Where none is so narrow, the index of the order is followed as far as
+`MAX_READ` requests, and whoever looks is told where that ended, and may go on from there.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.core import jsons
+from gateway.core.types.content_parts import texts_of
+from gateway.core.types.report_lists import (
+    CHAT,
+    OK,
+    FoundRequest,
+    FoundRequests,
+    RequestChoice,
+    RequestPosition,
+    RequestQuery,
+    RequestSpeed,
+)
+from gateway.storage import rows
+from gateway.storage.database import schema
+from gateway.storage.encryption.columns import sealing
+from gateway.storage.reports.request_list import COLUMNS, TABLE, line_of, tenant_of
+from gateway.storage.rows import pico
+from gateway.storage.secret import names_of_user, storable
+from gateway.storage.turns.questions import folded, question_columns
+
+MESSAGES, SESSIONS, DAYS = schema.messages, schema.sessions, schema.usage_days
+MAX_READ = 20_000
+"""Requests that one look reads at the most."""
+MAX_TEXTS = 4_000
+"""The same where their texts are looked at."""
+MAX_WORDS = 8
+"""Of a text, by which the database finds what may have it."""
+MAX_NAMES = 5
+"""Things of one name that a search tells of."""
+SORTED_BY = {
+    "time": TABLE.c.created_at,
+    "cost": TABLE.c.known_cost_picousd,
+    "latency": TABLE.c.total_ms,
+    "saved": TABLE.c.net_saving_picousd,
+}
+COMPLETE: sa.ColumnElement[str] = sa.literal_column("'complete'")
+Condition = sa.ColumnElement[bool]
+
+
+def find_requests(connection: sa.Connection, query: RequestQuery) -> FoundRequests:
+    """A part of what is found, in its order."""
+    choice = _known(connection, query.having)
+    if choice is None or (choice.text and sealing(connection)):
+        return FoundRequests((), None, None)
+    by = SORTED_BY[query.sort]
+    most = MAX_TEXTS if choice.text else MAX_READ
+    leading, others = _conditions(connection, choice)
+    period = list(_period(query))
+    driver, is_narrow = _driver(connection, leading, period, most)
+    where = [*(_aside(each) for each in leading if each is not driver), *others]
+    if query.sort == "time":
+        place: tuple[sa.ColumnElement[Any], ...] = (by, TABLE.c.request_id)
+        where += [*period, *([driver] if driver is not None else [])]
+    else:
+        where.append(by.is_not(None))
+        if is_narrow:  # all of them are read and put in order: not by the index of the order
+            place = (sa.func.coalesce(by, by), TABLE.c.request_id)
+            where += [*period, *([driver] if driver is not None else [])]
+        else:
+            place = (by, TABLE.c.request_id)
+            where += [_aside(each) for each in (*period, *([driver] if driver is not None else []))]
+    return _read(connection, query, choice, place, where, None if is_narrow else most, driver)
+
+
+def _read(
+    connection: sa.Connection,
+    query: RequestQuery,
+    choice: RequestChoice,
+    place: tuple[sa.ColumnElement[Any], ...],
+    where: list[Condition],
+    most: int | None,
+    driver: Condition | None,
+) -> FoundRequests:
+    """
+    Args:
+        most: requests that may be read; None: all that the conditions leave, as these are few.
+    """
+    is_down = query.ascending != (query.direction == "older")
+    order = [column.desc() if is_down else column.asc() for column in place]
+    behind = [_behind(place, _value(query, query.at), is_down=is_down)] if query.at is not None else []
+    end = _horizon(connection, query, driver, behind, most, is_down=is_down) if most is not None else None
+    if end is not None:
+        where = [*where, sa.not_(_behind(place, end, is_down=is_down))]
+        where.append(place[0] >= end[0] if is_down else place[0] <= end[0])
+    found: list[FoundRequest] = []
+    after = behind
+    while True:
+        wanted = query.limit + 1 - len(found)
+        page = connection.execute(sa.select(*COLUMNS).where(*where, *after).order_by(*order).limit(wanted)).all()
+        lines = _with_questions(connection, page)
+        found += [each for each in lines if not choice.text or _says(each, choice.text)]
+        if len(page) < wanted or len(found) > query.limit:
+            break
+        after = [_behind(place, _value(query, position_of(query.sort, lines[-1])), is_down=is_down)]
+    more, shown = len(found) > query.limit, found[: query.limit]
+    onwards = position_of(query.sort, shown[-1]) if more else None
+    ended = None
+    if onwards is None and end is not None:
+        onwards = ended = RequestPosition(_number(query.sort, end[0]), end[1])
+    back = position_of(query.sort, shown[0]) if query.at is not None and shown else None
+    if query.direction == "newer":
+        return FoundRequests(tuple(reversed(shown)), back or query.at, onwards, ended)
+    return FoundRequests(tuple(shown), onwards, back, ended)
+
+
+def position_of(sort: str, line: FoundRequest) -> RequestPosition:
+    """Where a request stands in an order."""
+    request = line.line
+    if sort == "time":
+        return RequestPosition(_number(sort, request.created_at), request.id)
+    if sort == "latency":
+        return RequestPosition(request.total_ms or 0, request.id)
+    value = request.known_cost if sort == "cost" else request.net_saving
+    return RequestPosition(pico(value) or 0, request.id)
+
+
+def _number(sort: str, value: Any) -> int:
+    return RequestPosition.of_time(rows.utc(value)) if sort == "time" else int(value)
+
+
+def _value(query: RequestQuery, at: RequestPosition | None) -> tuple[Any, str]:
+    if at is None:
+        raise ValueError("no position")
+    return (at.time if query.sort == "time" else at.value), storable(at.id)
+
+
+def _behind(place: tuple[sa.ColumnElement[Any], ...], last: tuple[Any, str], *, is_down: bool) -> Condition:
+    (first, second), (value, name) = place, last
+    if is_down:
+        return sa.and_(first <= value, sa.or_(first < value, second < name))
+    return sa.and_(first >= value, sa.or_(first > value, second > name))
+
+
+def _horizon(
+    connection: sa.Connection,
+    query: RequestQuery,
+    driver: Condition | None,
+    behind: Sequence[Condition],
+    most: int,
+    *,
+    is_down: bool,
+) -> tuple[Any, str] | None:
+    """Where the request stands that is `most` further in the order; None where there are no more than that. Requests of
+    one time are few, and all of them are looked at; many may have one cost."""
+    by = SORTED_BY[query.sort]
+    where: list[Condition] = list(behind)
+    if query.sort == "time":
+        where += [*_period(query), *([driver] if driver is not None else [])]
+        order = by.desc() if is_down else by.asc()
+        last = connection.execute(sa.select(by).where(*where).order_by(order).limit(1).offset(most)).scalar()
+        return None if last is None else (rows.utc(last), "" if is_down else "~")
+    where.append(by.is_not(None))
+    columns = (by, TABLE.c.request_id)
+    orders = [column.desc() if is_down else column.asc() for column in columns]
+    row = connection.execute(sa.select(*columns).where(*where).order_by(*orders).limit(1).offset(most)).first()
+    return None if row is None else (row[0], row[1])
+
+
+def _driver(
+    connection: sa.Connection, leading: Sequence[Condition], period: Sequence[Condition], most: int
+) -> tuple[Condition | None, bool]:
+    """The filter by whose index requests are read, and whether it leaves no more than `most`."""
+    for each in leading:
+        if _count(connection, [each, *period], most) <= most:
+            return each, True
+    if period and _count(connection, period, most) <= most:
+        return None, True
+    return (leading[0] if leading else None), False
+
+
+def _count(connection: sa.Connection, where: Sequence[Condition], most: int) -> int:
+    some = sa.select(sa.literal_column("1")).select_from(TABLE).where(*where).limit(most + 1).subquery()
+    return int(connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one())
+
+
+def _period(query: RequestQuery) -> Iterable[Condition]:
+    if query.since is not None:
+        yield TABLE.c.created_at >= query.since
+    if query.until is not None:
+        yield TABLE.c.created_at < query.until
+
+
+def _known(connection: sa.Connection, choice: RequestChoice) -> RequestChoice | None:
+    """The choice with the tenant of its conversation, by which that is found; None where there is nothing to find."""
+    if choice.conversation is None or choice.tenant is not None:
+        return choice
+    tenant = tenant_of(connection, choice.conversation)
+    return replace(choice, tenant=tenant) if tenant is not None else None
+
+
+def _conditions(connection: sa.Connection, choice: RequestChoice) -> tuple[list[Condition], list[Condition]]:
+    """The filters that have an index, the narrowest kinds first, and the others."""
+    columns, leading, others = TABLE.c, list[Condition](), list[Condition]()
+    of_tenant = columns.tenant == storable(choice.tenant) if choice.tenant is not None else None
+    if choice.conversation is not None and of_tenant is not None:
+        leading.append(sa.and_(of_tenant, columns.conversation_id == storable(choice.conversation)))
+    if choice.user is not None:
+        leading.append(columns.end_user.in_(names_of_user(connection, choice.user)))
+    leading += [
+        columns[name] == storable(value)
+        for name, value in (("key_id", choice.key), ("agent", choice.agent))
+        if value is not None
+    ]
+    if choice.status not in (None, "complete"):
+        leading.append(sa.and_(columns.status == choice.status, columns.status != COMPLETE))
+    elif choice.http_status is not None and choice.http_status != OK:
+        leading.append(sa.and_(columns.status == "failed", columns.status != COMPLETE))
+    if choice.status == "complete":
+        others.append(columns.status == choice.status)
+    if choice.model is not None:
+        leading.append(columns.model == storable(choice.model))
+    if choice.endpoint is not None and choice.endpoint != CHAT:
+        leading.append(columns.endpoint == storable(choice.endpoint))
+    if of_tenant is not None:
+        leading.append(of_tenant)
+    if choice.endpoint == CHAT:
+        others.append(columns.endpoint.is_(None))
+    if choice.http_status is not None:
+        is_ok = choice.http_status == OK
+        others.append(columns.status != "failed" if is_ok else columns.http_status == choice.http_status)
+    others += _bounds(choice)
+    if choice.text:
+        others.append(_said(choice.text))
+    return leading, others
+
+
+def _bounds(choice: RequestChoice) -> Iterable[Condition]:
+    """Amounts are looked at beside an index, not by it."""
+    columns = TABLE.c
+    for column, least, most in (
+        (columns.known_cost_picousd, pico(choice.min_cost), pico(choice.max_cost)),
+        (columns.net_saving_picousd, pico(choice.min_saved), pico(choice.max_saved)),
+        (columns.total_ms, choice.min_ms, choice.max_ms),
+    ):
+        if least is not None:
+            yield sa.func.coalesce(column, column) >= least
+        if most is not None:
+            yield sa.func.coalesce(column, column) <= most
+
+
+def _said(text: str) -> Condition:
+    """Whether a user message of a request may have the text; what is found is looked at again. SQLite knows the cases
+    of ASCII letters alone: others are found as they are written, all small, or all large."""
+    body = sa.type_coerce(MESSAGES.c.body, sa.Text)
+    has = []
+    for word in text.split()[:MAX_WORDS]:
+        variants = dict.fromkeys((word, word.lower(), word.upper(), word.capitalize()))
+        as_json = (jsons.dumps_text(storable(each))[1:-1] for each in variants)
+        has.append(sa.or_(*(body.icontains(each, autoescape=True) for each in as_json)))
+    of_it = (MESSAGES.c.request_id == TABLE.c.request_id, MESSAGES.c.role == "user")
+    return sa.exists().where(*of_it, *has)
+
+
+def _says(found: FoundRequest, text: str) -> bool:
+    return any(folded(text) in folded(said) for said in found.said)
+
+
+def _with_questions(connection: sa.Connection, page: Sequence[Any]) -> list[FoundRequest]:
+    """Requests with their last user messages, where these are stored."""
+    ids = [row.request_id for row in page]
+    said: dict[str, list[dict[str, Any]]] = {}
+    columns = (MESSAGES.c.id, MESSAGES.c.request_id, MESSAGES.c.body)
+    of_them = (MESSAGES.c.request_id.in_(ids), MESSAGES.c.role == "user", MESSAGES.c.body != "")
+    for row in connection.execute(sa.select(*columns).where(*of_them).order_by(MESSAGES.c.sequence_number.desc())):
+        said.setdefault(row.request_id, []).append(rows.body_of(row))
+    found = []
+    for row in page:
+        bodies = said.get(row.request_id, [])
+        texts = tuple(text for body in bodies for text in texts_of(body.get("content"), "text"))
+        found.append(FoundRequest(line_of(row), question_columns(bodies)["question"], texts))
+    return found
+
+
+def _aside(condition: Condition) -> Condition:
+    """The same condition, by no index."""
+    return sa.and_(sa.case((condition, 1), else_=0) == 1)
+
+
+def read_speed(connection: sa.Connection, tenant: str | None, since: datetime) -> RequestSpeed | None:
+    """How long requests took that have come since then; None where there are none of which that is known."""
+    where = [TABLE.c.created_at >= since, *([TABLE.c.tenant == storable(tenant)] if tenant is not None else [])]
+    query = sa.select(TABLE.c.total_ms).where(*where).order_by(TABLE.c.created_at.desc()).limit(MAX_READ + 1)
+    read = list(connection.execute(query).scalars())
+    took = sorted(each for each in read[:MAX_READ] if each is not None)
+    if not took:
+        return None
+    p50, p95 = (took[-(-share * len(took) // 100) - 1] for share in (50, 95))
+    return RequestSpeed(p50, p95, len(took), is_part=len(read) > MAX_READ)
+
+
+def named_things(connection: sa.Connection, tenant: str | None, name: str) -> list[tuple[str, str]]:
+    """What a name stands for: pairs of a kind (`session`, `user`, `model`, `agent`, `key`) and an id or name by which
+    it is found; of sessions the ids of their conversations."""
+    found: list[tuple[str, str]] = []
+    of_tenant = [SESSIONS.c.tenant == storable(tenant)] if tenant is not None else []
+    query = sa.select(SESSIONS.c.conversation_id).where(SESSIONS.c.name == storable(name), *of_tenant).limit(MAX_NAMES)
+    found += [("session", each) for each in connection.execute(query).scalars()]
+    of_days = [DAYS.c.tenant == storable(tenant)] if tenant is not None else []
+    for kind, column, names in (
+        ("user", DAYS.c.end_user, names_of_user(connection, name)),
+        ("agent", DAYS.c.agent, (storable(name),)),
+        ("key", DAYS.c.key_id, (storable(name),)),
+        ("model", DAYS.c.model, (storable(name),)),
+    ):
+        query = sa.select(DAYS.c.day).where(column.in_(names), *of_days).limit(1)
+        if connection.execute(query).first() is not None:
+            found.append((kind, name))
+    return found
