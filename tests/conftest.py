@@ -1,11 +1,17 @@
 """Fixtures of all tests. Servers start when a test first asks for them, so that unit tests stay fast.
 
+Two variables ask for more than `make test` does, as `make chaos` sets them: `EXAMPLES=1000` tries each property on that
+many examples, and other ones each time; `STORAGES=each` runs each test of a whole gateway on each kind of storage.
+
 Names with `module_` live as long as a test module, since a gateway costs a second to start. What they share
 is made as new for each test: `upstream` is cleared, and a gateway that a test has killed is started again.
 """
 
 import gc
+import os
 import signal
+import zlib
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,11 +36,21 @@ leave_out_local_constants()
 read_certificates_once()
 
 # A busy machine may stop for longer than any deadline, and that says nothing of the code.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "patient",
+    max_examples=int(os.environ.get("EXAMPLES", "25")),
+    derandomize="EXAMPLES" not in os.environ,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("patient")
 
 Kinds = tuple[type[GatewayProcess], type[MockUpstream]]
 STORAGES = ["sqlite", "postgres"]
+WHOLE_GATEWAYS = ("tests/acceptance/", "tests/integration/apis/", "tests/integration/context/")
+"""Where each module is run on one kind of storage: what may differ between them is tested on both, part by part, by the
+modules beside these folders. A test that is about what is in the storage is marked `each_storage`."""
 LONGEST = (
     "tests/properties/",
     "tests/unit/retrieval/chunks/test_passages.py",
@@ -68,12 +84,34 @@ class FailuresAsTheyCome:
             self._reporter.write_line(f"\nFAILED {report.nodeid}  {line}"[:240], red=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first; else in the order of the files. Properties try hundreds of examples, so each is `long`."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest first; else in the order of the files. Properties try many examples, so each is `long`."""
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker("long")
+            item.add_marker("property")
+    if os.environ.get("STORAGES") != "each":
+        config.hook.pytest_deselected(items=_on_the_other_storage(items))
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
+def _on_the_other_storage(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Takes out of `items`, and returns, what runs on the module's own kind of storage anyway. That goes by the
+    module's name, so that no worker and no order makes a difference."""
+
+    def anywhere(item: pytest.Item) -> str:
+        return item.nodeid.replace("postgres", "sqlite")
+
+    twice = Counter(map(anywhere, items))
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        file, _, name = item.nodeid.partition("::")
+        other = STORAGES[1 - zlib.crc32(file.encode()) % 2]
+        is_one_of_two = file.startswith(WHOLE_GATEWAYS) and other in name and twice[anywhere(item)] == len(STORAGES)
+        (left if is_one_of_two and item.get_closest_marker("each_storage") is None else kept).append(item)
+    items[:] = kept
+    return left
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,6 +10,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
 
+pytestmark = pytest.mark.each_storage
 ASKED, ANSWERED, ATTACHED, TITLED, CALLED = (
     "zyzzyva-asked",
     "zyzzyva-said",

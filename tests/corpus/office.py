@@ -91,11 +91,13 @@ def photos(pages: int = 16, words: int = 180, edge: int = 48) -> Sample:
 def photo_pdf(texts: list[str], edge: int) -> bytes:
     """A page for each text, with a picture of `edge` times `edge` pixels that hardly compresses."""
     from PIL import Image
+    from reportlab import rl_config
     from reportlab.lib.pagesizes import A4
     from reportlab.lib.utils import ImageReader, simpleSplit
     from reportlab.pdfgen.canvas import Canvas
 
     out = io.BytesIO()
+    rl_config.useA85 = 0  # to write streams as text takes longer than all else
     canvas = Canvas(out, pagesize=A4, invariant=True)
     for number, text in enumerate(texts):
         noise = random.Random(number).randbytes(edge * edge * 3)

@@ -16,7 +16,7 @@ from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 from tests.unit.making import assistant, tool, user
 
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 texts = st.sampled_from(["yes", "no", " spaced ", "long " * 20])
 Found = dict[str, Any]
 

@@ -212,7 +212,7 @@ async def test_a_conversation_is_recognised_whatever_its_system_messages(
 
 words = st.sampled_from(["a", "b", "yes", "no"])
 turns = st.lists(st.tuples(words, words), min_size=1, max_size=6)
-FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def chat_of(pairs: list[tuple[str, str]]) -> list[Json]:
@@ -347,7 +347,7 @@ SENT: dict[str, Callable[[list[Json]], list[Json]]] = {
 notes = st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=3, max_size=6)
 
 
-@settings(FEW, max_examples=100)
+@FEW
 @given(turns=notes, name=st.sampled_from(list(SENT)), named=st.booleans())
 async def test_s11_12_how_much_is_read_makes_no_difference_to_system_messages(
     store: ConversationStore, tenant: str, turns: list[tuple[bool, ...]], name: str, named: bool

@@ -28,9 +28,7 @@ from tests.integration.exports import Json, bare, documents, user_message, witho
 from tests.integration.test_deletion import full_turn, rows
 from tests.integration.traces import traces
 
-ANY = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+ANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture

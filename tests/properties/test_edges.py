@@ -13,9 +13,9 @@ from tests.properties.running import check_talks, gateway
 from tests.support.edges import EDGES, Edge
 from tests.support.in_process_edges import AtEdges, BeforeAnthropic, BeforeResponses
 
-SEEDS = int(os.environ.get("EDGE_CASES", "15"))
+SEEDS = int(os.environ.get("EDGE_CASES", "8"))
 """Of each flavour, each asked by all of the APIs. `make chaos` has thousands."""
-CONVERSATIONS = 10
+CONVERSATIONS = 5
 DOCUMENT_CHARS = 1200
 UNEQUAL = ("conversation_id", "request_id", "timings_ms")
 

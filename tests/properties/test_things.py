@@ -53,7 +53,7 @@ class Talk:
         return f"{self.made} {self.words()} {names}"
 
 
-@few_or_many(30, 600)
+@few_or_many(12, 600)
 def test_s11_14_for_things_nothing_else_leaves_and_the_budget_holds(number: int) -> None:
     """§11.14, §4 I1, I4, I6, I7: beside what is forwarded without memory there are at most five lines."""
     talks = [asyncio.run(_play(seed)) for seed in range(number)]

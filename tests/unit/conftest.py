@@ -1,16 +1,9 @@
-"""Properties are tried on the same examples in every run; `FITTING_EXAMPLES=1000` tries more and other ones. Gateways
-and their providers are in memory here: no process, no socket."""
-
-import os
+"""Gateways and their providers are in memory here: no process, no socket."""
 
 import pytest
-from hypothesis import settings
 
 from tests.conftest import Kinds
 from tests.support.factory import sqlite_url
-
-settings.register_profile("unit", derandomize="FITTING_EXAMPLES" not in os.environ, deadline=None, database=None)
-settings.load_profile("unit")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

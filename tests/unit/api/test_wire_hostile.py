@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.api.request.message_checks import ROLES
@@ -85,7 +85,6 @@ HEADERS = st.dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(bodies(), HEADERS)
 def test_s7_any_json_is_a_request_or_an_error_naming_a_field(body: dict[str, Any], headers: dict[str, str]) -> None:
     """Nothing but `InvalidRequest` is ever raised; its `param` is a field of the request, and the request is as sent.

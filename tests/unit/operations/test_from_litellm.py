@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.config.auth_settings import ApiKey
@@ -241,7 +241,6 @@ MODELS = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
 @given(models=MODELS, first=SETTINGS, second=SETTINGS, own=st.sampled_from(({}, {"retries": 1}, {"fallbacks": {}})))
 def test_s12_14_whatever_a_file_says_is_read_and_written(
     tmp_path_factory: pytest.TempPathFactory, models: Any, first: Any, second: Any, own: Any

@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.billing.quota.budgets import BudgetAccounts, NotLeft
@@ -132,7 +132,6 @@ async def test_s12_3_a_request_that_turns_to_other_targets_is_reserved_and_count
     await quota.close()
 
 
-@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32),
     processes=st.integers(1, 4),

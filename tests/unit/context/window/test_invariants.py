@@ -1,10 +1,9 @@
 """Guarantee §4 over random conversations and budgets: I1 budget, I2 contiguous, I3 pairs, I4 own words, I6 labels."""
 
 import asyncio
-import os
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given
 
 from gateway.context.report import BuiltContext
 from gateway.core.config.settings import ContextSettings
@@ -15,9 +14,6 @@ from tests.unit.making import build, material_of
 from tests.unit.o200k import prompt_tokens
 
 SETTINGS = ContextSettings(document_min_chars=DOCUMENT_CHARS)
-random_talks = settings(
-    max_examples=int(os.environ.get("FITTING_EXAMPLES", "40")), suppress_health_check=[HealthCheck.too_slow]
-)
 
 
 def forwarded(talk: Talk, budget: int | None) -> BuiltContext | None:
@@ -29,7 +25,6 @@ def forwarded(talk: Talk, budget: int | None) -> BuiltContext | None:
         return None
 
 
-@random_talks
 @given(talk=talks(), share=SHARES)
 def test_whatever_is_forwarded_keeps_the_invariants(talk: Talk, share: float) -> None:
     budget = talk.budget(share)
@@ -47,7 +42,6 @@ def test_whatever_is_forwarded_keeps_the_invariants(talk: Talk, share: float) ->
     invariants.check_nothing_invented(talk, messages, material_of(built).artifacts)
 
 
-@random_talks
 @given(talk=talks(), share=SHARES)
 def test_the_same_request_is_always_forwarded_alike(talk: Talk, share: float) -> None:
     budget = talk.budget(share)
@@ -58,7 +52,6 @@ def test_the_same_request_is_always_forwarded_alike(talk: Talk, share: float) ->
         assert one.utilization == other.utilization
 
 
-@random_talks
 @given(talk=talks())
 def test_what_fits_is_forwarded_as_it_was_sent(talk: Talk) -> None:
     talk.attached, talk.attachments = [], []

@@ -1,0 +1,30 @@
+"""Single requests of each flavour, at random: chats, tool loops with parallel calls and repeated ids, documents
+attached, in files or pasted, and a bit of everything (guarantee §4)."""
+
+import pytest
+
+from tests.properties.cases import CHATS, DOCUMENTS, FLAVOURS, Flavour
+from tests.properties.running import CASES, check_singles
+
+FOUND = {
+    "a turn proved too long, and what was quoted of it did not come back": (CHATS, (100511, 101689, 101709)),
+    "the same beginning of a passage was taken again and again": (CHATS, (13_010_792,)),
+    "JSON with numbers beyond a double was cut at the tags in its strings": (DOCUMENTS, (10_615_047,)),
+}
+"""Requests that once showed a fault."""
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS, ids=[flavour.name for flavour in FLAVOURS])
+def test_s4_the_invariants_hold(flavour: Flavour) -> None:
+    """I4 above all where users speak amid the steps: the message that began the turn is forwarded."""
+    tally = check_singles(flavour, range(CASES))
+    assert tally.cases == CASES
+    assert tally.outcomes["heuristic"] > CASES / 10
+    assert tally.outcomes["passthrough"] > CASES / 50
+    assert tally.outcomes["refused"] > CASES / 100
+    assert tally.known.total() < CASES / 10
+
+
+@pytest.mark.parametrize(("flavour", "seeds"), FOUND.values(), ids=FOUND)
+def test_s4_requests_that_once_showed_a_fault(flavour: Flavour, seeds: tuple[int, ...]) -> None:
+    assert check_singles(flavour, seeds).cases == len(seeds)
