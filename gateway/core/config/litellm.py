@@ -289,9 +289,21 @@ def _add_aliases(moved: ImportedConfig, path: str, aliases: dict[str, Any]) -> N
             lost.append(str(alias))
         elif alias not in listed:
             models += [{**copy.deepcopy(each), "model_name": alias} for each in found]
+            if _limit_alike(moved.raw, str(name), alias):
+                moved.warnings.append(f"{path}: {alias} has limits of its own, the same as {name}")
     if lost:
         moved.warnings.append(f"{path}: {', '.join(lost)} stand for models that model_list does not have")
     moved.fates.append(fate_of(path))
+
+
+def _limit_alike(raw: dict[str, Any], name: str, alias: str) -> bool:
+    """Gives a model's other name the limits of the model: else it would be a way past them. Whether there are any."""
+    limits = raw.get("limits")
+    models = limits.get("models") if isinstance(limits, dict) else None
+    if not isinstance(models, dict) or name not in models:
+        return False
+    models.setdefault(alias, copy.deepcopy(models[name]))
+    return True
 
 
 def _by_star(entries: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:

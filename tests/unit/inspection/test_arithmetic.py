@@ -14,7 +14,7 @@ from gateway.core.types.past_turns import INSTRUCTION, SentMessages
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.explained_bill import explained_bill
 from gateway.inspection.prefix import SYSTEM_CHANGED, WINDOW_MOVED, divergence
-from tests.unit.billing.test_audit import prices, usages
+from tests.unit.billing.test_audit import prices, row_of, usages
 
 PRICES = {
     "input_cost_per_token": Decimal("0.0000025"),
@@ -36,7 +36,7 @@ def entry(*calls: CallCost, request_id: str = "req_1") -> LedgerEntry:
 def test_the_lines_of_any_call_add_up_to_its_stored_costs(usage: dict[str, Any], known: dict[str, Decimal]) -> None:
     known = {**PRICES, **known}
     call = price_call("primary", "m", usage, known)
-    bill = explained_bill(entry(call))
+    bill = explained_bill(row_of(call).entry)
     assert bill.balances
     (found,) = bill.calls
     for lines, cost in ((found.prompt, call.prompt_cost), (found.completion, call.completion_cost)):

@@ -135,6 +135,14 @@ def test_an_alias_stands_for_all_entries_of_its_model(tmp_path: Path) -> None:
     assert (best.litellm_params.model, best.litellm_params.api_base) == ("openai/best", ENVIRONMENT["UP_A"])
 
 
+def test_an_alias_is_no_way_past_a_budget(tmp_path: Path) -> None:
+    params = {"model": "openai/m", "max_budget": 2, "budget_duration": "1d"}
+    config = {"model_list": [{**MODEL, "litellm_params": params}]}
+    settings = load(tmp_path, {**config, "router_settings": {"model_group_alias": {"other": "m"}}})
+    assert limits(settings)["models"] == {name: {"budgets": [money("2", "day")]} for name in ("m", "other")}
+    assert any("other has limits of its own, the same as m" in warning for warning in settings.warnings)
+
+
 def test_what_the_router_keeps_to_itself_is_not_sent(tmp_path: Path) -> None:
     params: Json = {"itpm": 1, "timeout_by_service_tier": {"flex": 1}, "keepalive_seconds": 3, "weight": 2, "rpm": 1}
     model = {**MODEL, "litellm_params": {"model": "openai/m", **params, "temperature": 0}}
