@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +24,7 @@ from tests.support.answers import Json, chat, exact, http, user
 from tests.support.command import config_file, gateway_command
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
-from tests.support.gateway_process import GatewayProcess, scrubbed_environment
+from tests.support.gateway_process import GatewayProcess, scrubbed_environment, shared_fork_server
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
@@ -51,51 +52,43 @@ def as_json(gateway: GatewayProcess, *arguments: str) -> Any:
     return exact(output(gateway, *arguments, "--json"))
 
 
-def _hears_interrupts() -> None:
-    """Also where the tests run in the background, which a shell lets ignore them."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 class Tail:
     """`gateway tail --json`, line by line, and its end by Ctrl-C."""
 
     def __init__(self, gateway: GatewayProcess, *arguments: str, json: bool = True) -> None:
         form = ["--json"] if json else []
         named = ["tail", "--config", str(gateway.config_path), *form, *arguments]
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "gateway", *named],
-            cwd=gateway.directory,
-            env=scrubbed_environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=_hears_interrupts,
-        )
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the command
+        ours, theirs = os.pipe()
+        self._lines = os.fdopen(ours, encoding="utf-8")
+        with open(theirs, "wb") as output:
+            start = shared_fork_server().start
+            self._process = start(named, scrubbed_environment(), gateway.directory, output, self._errors)
 
     def text(self) -> str:
         """Its first line, after which it is ended."""
-        with self._process as process:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            process.kill()
-        return line
+        with self:
+            return self._lines.readline()
 
     def lines(self, count: int) -> list[Json]:
-        assert self._process.stdout is not None
-        return [exact(self._process.stdout.readline()) for _ in range(count)]
+        return [exact(self._lines.readline()) for _ in range(count)]
 
     def __enter__(self) -> "Tail":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
+        if self._process.poll() is None:
+            os.kill(self._process.pid, signal.SIGKILL)
+            self._process.wait(30)
+        self._lines.close()
+        self._errors.close()
 
     def end(self) -> None:
         """Quietly."""
-        self._process.send_signal(signal.SIGINT)
-        out, err = self._process.communicate(timeout=30)
-        assert (self._process.returncode, out, err) == (130, "", "")
+        os.kill(self._process.pid, signal.SIGINT)
+        status = self._process.wait(30)
+        self._errors.seek(0)
+        assert (status, self._lines.read(), self._errors.read()) == (130, "", b"")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ the database or the files beside it. Here documents are large from 100,000 chara
 
 import json
 from collections.abc import Callable
+from itertools import cycle, repeat
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,14 @@ def _text(value: Any) -> str:
     return bytes(value).decode("latin-1") if isinstance(value, bytes | memoryview) else str(value)
 
 
-@pytest.mark.parametrize(("kind", "model"), [*((kind, "small") for kind in FILES), ("pdf", "gpt-4o")])
-@pytest.mark.parametrize("ask", [by_part, by_attachment])
+@pytest.mark.each_storage
+@pytest.mark.parametrize(
+    ("kind", "model", "ask"),
+    [
+        *zip(FILES, repeat("small"), cycle((by_part, by_attachment)), strict=False),
+        ("pdf", "gpt-4o", by_attachment),
+    ],
+)
 def test_s14_5_nothing_of_a_deleted_file_is_left(
     keeping: GatewayProcess, storage: str, upstream: MockUpstream, kind: str, ask: Callable[[str], Json], model: str
 ) -> None:

@@ -23,7 +23,6 @@ from tests.support.process import ProcessError
 from tests.support.summaries import Chat
 from tests.support.valkey import Valkey
 
-pytestmark = pytest.mark.each_storage
 FIRST, SECOND = "11" * 32, "22" * 32
 NAME = "GATEWAY_STORAGE_ENCRYPTION_KEY"
 CANARY = "zanzibar"

@@ -85,9 +85,20 @@ class ForkServer:
             subprocess.TimeoutExpired: it still runs after `timeout` seconds.
         """
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-            status = self._fork(args, environment, cwd, output, errors, strict=True).wait(timeout)
+            status = self.start(args, environment, cwd, output, errors).wait(timeout)
             printed = [_all_of(file) for file in (output, errors)]
         return subprocess.CompletedProcess(["gateway", *args], status, *printed)
+
+    def on(self, terminal: int, args: Sequence[str], environment: Mapping[str, str], cwd: Path) -> Forked:
+        """`gateway` with `args` on the terminal that is open as that file descriptor."""
+        with open(terminal, "r+b", buffering=0, closefd=False) as both:
+            return self.start(args, environment, cwd, both, both)
+
+    def start(
+        self, args: Sequence[str], environment: Mapping[str, str], cwd: Path, output: IO[bytes], errors: IO[bytes]
+    ) -> Forked:
+        """`gateway` with `args`, whose output and errors go apart; a warning is an error."""
+        return self._fork(args, environment, cwd, output, errors, strict=True)
 
     def _fork(
         self,

@@ -1,8 +1,9 @@
 """A process that has imported the gateway and forks one for each start; `python -m tests.support.forking FD [litellm]`.
 
 It is told by messages on socket FD what to start, and ends when the other side closes it. A start is a JSON object
-`{args, env, cwd, strict}` with three descriptors: what the gateway prints goes to the first, its errors to the second;
-to the third the pid is written in a line, and when the gateway has ended its exit status in another.
+`{args, env, cwd, strict}` with three descriptors: what the gateway prints goes to the first, which it also reads
+where that is a terminal, its errors to the second; to the third the pid is written in a line, and when the gateway has
+ended its exit status in another.
 """
 
 import contextlib
@@ -12,7 +13,9 @@ import json
 import os
 import runpy
 import select
+import signal
 import socket
+import stat
 import sys
 import warnings
 from dataclasses import dataclass
@@ -118,16 +121,20 @@ def _tell_end(child: Child) -> None:
 def _become(start: dict[str, Any], output: int, errors: int) -> None:
     """What `subprocess` does between fork and exec: a session, a directory, an environment, three descriptors; and
     what `-W error` would."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets ignore it what runs in the background
     os.setsid()
     os.chdir(start["cwd"])
     null = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((null, 0), (output, 1), (errors, 2)):
+    for source, target in ((output if os.isatty(output) else null, 0), (output, 1), (errors, 2)):
         os.dup2(source, target)
     for source in (null, output, errors):
         os.close(source)
     os.environ.clear()
     os.environ.update(start["env"])
     sys.argv = list(start["args"])
+    if not stat.S_ISREG(os.fstat(1).st_mode):  # this process's own streams may have been made for a file
+        streams = (open(n, how, 1, encoding="utf-8", closefd=False) for n, how in enumerate("rww"))  # noqa: SIM115
+        sys.stdin, sys.stdout, sys.stderr = streams
     if start["strict"]:
         warnings.simplefilter("error")
 

@@ -6,12 +6,11 @@ import os
 import pty
 import re
 import struct
-import sys
 import termios
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.gateway_process import scrubbed_environment
+from tests.support.gateway_process import scrubbed_environment, shared_fork_server
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -20,22 +19,18 @@ def on_terminal(
     *arguments: str, directory: Path, width: int = 120, env: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     """Runs `gateway …` on a terminal so wide; returns its exit status, and all that it sent there."""
-    child, terminal = pty.fork()
-    if not child:
-        try:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-            os.chdir(directory)
-            environment = {**scrubbed_environment(), "TERM": "xterm-256color", **(env or {})}
-            environment.pop("COLUMNS", None)  # some runners of tests say that, and it outranks the terminal
-            os.execve(sys.executable, [sys.executable, "-m", "gateway", *arguments], environment)
-        finally:
-            os._exit(127)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    environment = {**scrubbed_environment(), "TERM": "xterm-256color", **(env or {})}
+    environment.pop("COLUMNS", None)  # some runners of tests say that, and it outranks the terminal
+    child = shared_fork_server().on(theirs, arguments, environment, directory)
+    os.close(theirs)
     found = b""
     with contextlib.suppress(OSError):  # that is how a terminal says that nobody writes to it any more
-        while part := os.read(terminal, 65536):
+        while part := os.read(ours, 65536):
             found += part
-    os.close(terminal)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), found.decode().replace("\r\n", "\n")
+    os.close(ours)
+    return child.wait(60), found.decode().replace("\r\n", "\n")
 
 
 def without_colours(text: str) -> str:
