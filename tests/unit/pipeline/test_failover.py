@@ -351,3 +351,44 @@ def test_s12_7_a_key_asks_no_model_that_it_does_not_name(start_gateway: GatewayF
     failing(upstream, "lone", status=500)
     found = [ask(gateway, "lone", headers={"authorization": f"Bearer {key}"}).status_code for key in (LIMITED, ADMIN)]
     assert found == [500, 200]
+
+
+FAILURES = [
+    pytest.param({"status": 500}, 1, id="500"),
+    pytest.param({"status": 429, "headers": {"retry-after": "30"}}, 1, id="429"),
+    pytest.param({"status": 401}, 1, id="the operator's key"),
+    pytest.param({"cut_after": -1}, 2, id="cut before the first byte"),
+    pytest.param({"raw_sse": b'data: {"error": {"message": "overloaded", "code": 503}}\n\n'}, 1, id="error event"),
+    pytest.param({"raw_sse": b'data: {"choices": [{"delta": {}, "finish_reason": "error"}]}\n\n'}, 1, id="given up"),
+    pytest.param({"finish_reason": "error", "text": ""}, 1, id="a finish reason"),
+    pytest.param({"body": b"<html>oops</html>"}, 1, id="broken"),
+]
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("script", "asked"), FAILURES)
+def test_s12_6_the_next_deployment_answers(
+    failing_over: GatewayProcess, upstream: MockUpstream, api: str, stream: bool, script: Json, asked: int
+) -> None:
+    """A connection that was cut is tried once more by itself, as ever."""
+    failing(upstream, "twin-a", **script)
+    answer = ask(failing_over, "twins", api, stream=stream)
+    assert answer.status_code == 200, answer.text
+    assert is_whole(answer)
+    assert [len(upstream.chats_of(name)) for name in ("twin-a", "twin-b")] == [asked, 1]
+    bill = bill_of(failing_over, answer)
+    assert (bill["model"], bill["routing_path"]) == ("twins", ["twins", "openai/twin-a", "openai/twin-b"])
+    assert "idempotency-key" not in upstream.chats_of("twin-b")[0].headers
+    assert "x-gateway-model" not in answer.headers
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_s12_7_a_provider_of_another_api_answers(
+    failing_over: GatewayProcess, upstream: MockUpstream, claude: MockProvider, api: str
+) -> None:
+    failing(upstream, "open", status=500)
+    answer = ask(failing_over, "open", api)
+    assert (answer.status_code, answer.headers["x-gateway-model"]) == (200, "claude"), answer.text
+    assert len(claude.calls) == 1
+    assert "ok" in answer.text

@@ -16,7 +16,7 @@ from tests.unit.context.window.test_memory import goes_on
 from tests.unit.making import assistant, build_of, material_of, stored, system, tool, user
 
 WORDS = [a + b + c for a in "bdfglmnprstv" for b in ("a", "e", "oi") for c in ("lamp", "ster", "nok", "wind", "rel")]
-TALKS, TURNS = 40, 8
+TALKS, TURNS = 16, 8
 
 
 def words(rng: random.Random, most: int) -> str:
