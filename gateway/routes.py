@@ -149,6 +149,7 @@ def _page_parts(gateway: Gateway, ready: ReadyEndpoint) -> PageParts:
         identity=gateway.identity,
         keys=gateway.key_endpoints,
         files=gateway.kept_files,
+        serves=gateway.serves,
     )
 
 

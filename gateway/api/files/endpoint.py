@@ -46,7 +46,8 @@ class UploadForm:
         RequestTooLarge: by its declared length.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, max_bytes: int) -> None:
+    def __init__(self, scope: Scope, receive: Receive, max_bytes: int, own: tuple[str, ...] = ()) -> None:
+        """`own`: further fields that the form may have."""
         check_encoding(scope)
         kind, options = parse_options_header(header(scope, b"content-type") or "")
         self._boundary = options.get("boundary", "")
@@ -57,8 +58,18 @@ class UploadForm:
         if declared.isdigit() and int(declared) > self._most:
             raise self._too_large()
         self._receive = receive
+        self._known = (*FIELDS, *own)
         self._fields: dict[str, str] = {}
         self._file: Any = None
+
+    def field(self, name: str) -> str | None:
+        """A field that came by now."""
+        return self._fields.get(name)
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether there is a file with a name: browsers send one without, where none was chosen."""
+        return self._file is not None and bool(self._file.filename)
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The file's.
@@ -122,7 +133,7 @@ class UploadForm:
         self._file = segment
 
     def _keep(self, name: str, value: bytes) -> None:
-        if name not in FIELDS:
+        if name not in self._known:
             raise invalid(name[:64] or "field", f"is not known; known are file, {', '.join(FIELDS)}")
         if name in self._fields:
             raise invalid(name, "must be given once")

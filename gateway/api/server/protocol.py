@@ -24,7 +24,7 @@ LINGER_SECONDS = 10.0
 """How long a refused client may go on sending, so that it sees the answer."""
 READ_WHOLE = CHAT_PATH.encode()
 """Path whose bodies are handed on whole: waking the task for each piece costs more than reading it."""
-UPLOADS = b"/v1/files"
+UPLOADS = (b"/v1/files", b"/ui/admin/files")
 """Path of POST requests that may be larger, and take as long as much comes: what is large takes long on a slow line."""
 MIN_RATE = 10_000
 """Bytes a second that an upload must have sent of each `receive_timeout`."""
@@ -130,7 +130,7 @@ class LimitedProtocol(HttpToolsProtocol):
         cast(dict[str, Any], self.scope)[CLIENT] = _ProtocolClient(cycle)
         self._in_head = False
         if self.url.startswith(UPLOADS) and self.parser.get_method() == b"POST":
-            self._uploading = self.url.partition(b"?")[0].rstrip(b"/") == UPLOADS
+            self._uploading = self.url.partition(b"?")[0].rstrip(b"/") in UPLOADS
         self.headers = _TRAILERS
         # An answer that begins before the request is complete says `connection: close`.
         self._keep_alive = self.cycle.keep_alive

@@ -10,7 +10,7 @@ from gateway.api.operations import ReadyEndpoint
 from gateway.api.statistics import ObservedParts, StatisticsEndpoint
 from gateway.core.config.settings import Settings
 from gateway.core.ports import CacheBackend, Clock, IdentityDocuments
-from gateway.documents.files.file_service import FileService
+from gateway.documents.files.file_service import FileService, ServedTenants
 from gateway.pipeline.pipeline import Pipeline
 from gateway.storage.audit_log.append import AuditLog
 from gateway.storage.conversations.path import PastTurns
@@ -44,3 +44,4 @@ class PageParts:
     identity: IdentityDocuments
     keys: KeyEndpoints
     files: FileService
+    serves: ServedTenants

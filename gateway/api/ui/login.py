@@ -87,10 +87,7 @@ class UiLogins:
         Raises:
             Forbidden: what was posted does not come from a form of this session.
         """
-        given = header(page.scope, b"x-csrf-token") or page.form.get("csrf", "")
-        expected = await self.token(page.scope)
-        if not hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode()):
-            raise Forbidden("This form is too old, or of another login. Open the page again.")
+        page.check_token(header(page.scope, b"x-csrf-token") or page.form.get("csrf", ""))
 
     async def show(self, page: PageRequest) -> PageAnswer:
         """`GET /ui/login`"""

@@ -15,6 +15,7 @@ What changes anything is a POST with `{{ csrf_field() }}` in its form (or the he
 before the page is called.
 """
 
+import hmac
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +29,7 @@ from gateway.api.server.receiving import header
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.rendering import rendered
 from gateway.core.config.auth_settings import ADMIN, VIEWER
-from gateway.core.errors import InvalidRequest, UnsupportedMediaType
+from gateway.core.errors import Forbidden, InvalidRequest, UnsupportedMediaType
 from gateway.core.types.audit_log import LOCAL, AuditActor
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import KeyPolicy
@@ -92,7 +93,8 @@ Handler = Callable[["PageRequest"], Awaitable[PageAnswer]]
 class PageRoute:
     """One page. `path` is below `/ui`, with `{name}` for a part of it; `nav` is its title in the navigation; `is_open`:
     it is for those, too, who are not logged in; `max_body`: bytes of what is posted to it; `seen`: the action by
-    which the trail has it that somebody saw the page; `is_admin`: it is for role `admin` alone."""
+    which the trail has it that somebody saw the page; `is_admin`: it is for role `admin` alone; `is_streamed`: the
+    page reads what is posted itself, while it comes, and checks its token (`PageRequest.check_token`)."""
 
     method: str
     path: str
@@ -102,6 +104,7 @@ class PageRoute:
     max_body: int = 64 * 1024
     seen: str | None = None
     is_admin: bool = False
+    is_streamed: bool = False
 
 
 @dataclass(slots=True)
@@ -166,6 +169,14 @@ class PageRequest:
         except ValueError:
             raise InvalidRequest(f"The form has more than {MAX_FIELDS} fields.", code="invalid_form") from None
         return {name: values[0] for name, values in found.items()}
+
+    def check_token(self, given: str) -> None:
+        """
+        Raises:
+            Forbidden: what was posted does not come from a form of this session.
+        """
+        if not hmac.compare_digest(given.encode("utf-8", "replace"), self.csrf.encode()):
+            raise Forbidden("This form is too old, or of another login. Open the page again.")
 
     @property
     def files(self) -> tuple[FormPart, ...]:

@@ -29,7 +29,9 @@ from gateway.api.server.fast_router import (
     note_fault,
 )
 from gateway.api.server.receiving import header, read_body
+from gateway.api.ui.admin.file_pages import FilePages
 from gateway.api.ui.admin.key_pages import KeyPages
+from gateway.api.ui.admin.model_pages import ModelPages
 from gateway.api.ui.conversation_pages import ConversationPages
 from gateway.api.ui.cost_pages import CostPages
 from gateway.api.ui.dependencies import PATH, PageParts
@@ -430,6 +432,8 @@ def page_routes(parts: PageParts) -> tuple[PageRoute, ...]:
         PageRoute("GET", "/health", health.show, nav="Health"),
         PageRoute("GET", "/admin", _administration, nav="Admin", is_admin=True),
         *KeyPages(parts).routes(),
+        *FilePages(parts).routes(),
+        *ModelPages(parts).routes(),
     )
 
 
@@ -510,7 +514,7 @@ class UiRouter:
                 raise Forbidden("This page is for keys of role 'admin'.")
         if viewer is not None and viewer.own_tenant is not None:
             scope["gateway"]["tenant"] = viewer.own_tenant
-        if route.method not in LOOKING:
+        if route.method not in LOOKING and not route.is_streamed:
             page.body = await read_body(scope, page.receive, route.max_body)
             await self._logins.check_form(page)
         answer = await route.handler(page)

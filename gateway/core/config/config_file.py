@@ -15,33 +15,55 @@ class ConfigurationError(Exception):
     """A configuration that cannot be used; the message names file, path and the nearest right name."""
 
 
-def read_file(path: str) -> dict[str, Any]:
+def read_file(path: str, places: dict[str, str] | None = None) -> dict[str, Any]:
     """The sections of a file, those of its `include` among them: lists are appended, other sections replaced, as
     LiteLLM does it.
+
+    Args:
+        places: is told where each `section`, `section.key` and member `section[0]` stands: `FILE:LINE`.
 
     Raises:
         ConfigurationError: a file is missing or is no YAML mapping.
     """
     waiting = [Path(path)]
     sections: dict[str, Any] = {}
+    places = {} if places is None else places
     for _ in range(MAX_INCLUDED):
         if not waiting:
             return sections
         current = waiting.pop(0)
-        found = _mapping(current)
+        found, lines = _mapping(current)
         included = found.pop("include", None) or []
         if not isinstance(included, list) or not all(isinstance(name, str) for name in included):
             raise ConfigurationError(f"{current}: include: must be a list of files")
         waiting += [current.parent / name for name in included]
         for name, value in found.items():
             listed = sections.get(name)
-            sections[name] = [*listed, *value] if isinstance(listed, list) and isinstance(value, list) else value
+            before = listed if isinstance(listed, list) and isinstance(value, list) else []
+            sections[name] = [*before, *value] if before else value
+            if not before:
+                for place in [each for each in places if _begins(each, name)]:
+                    del places[place]
+            for step, line in lines.get(name, {}).items():
+                member = f"[{step + len(before)}]" if isinstance(step, int) else f".{step}" if step else ""
+                places[f"{name}{member}"] = f"{current}:{line}"
     raise ConfigurationError(f"{path}: include: more than {MAX_INCLUDED} files, or files that include each other")
 
 
-def _mapping(path: Path) -> dict[str, Any]:
+def _begins(place: str, name: str) -> bool:
+    return place == name or place.startswith((f"{name}.", f"{name}["))
+
+
+Lines = dict[str, dict[str | int, int]]
+"""By section, the lines of its members; under "" its own."""
+
+
+def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
+        node = loader.get_single_node()
+        lines = _lines(node)
+        data = None if node is None else loader.construct_document(node)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -49,10 +71,23 @@ def _mapping(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{path}: not YAML: {fault(error)}") from None
     if data is None:
-        return {}
+        return {}, {}
     if not isinstance(data, dict):
         raise ConfigurationError(f"{path}: must be a mapping of sections")
-    return {str(name): value for name, value in data.items() if value is not None}  # an empty section says nothing
+    # an empty section says nothing
+    return {str(name): value for name, value in data.items() if value is not None}, lines
+
+
+def _lines(node: yaml.Node | None) -> Lines:
+    found: Lines = {}
+    for name, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        at: dict[str | int, int] = {"": name.start_mark.line + 1}
+        if isinstance(value, yaml.MappingNode):
+            at |= {str(key.value): key.start_mark.line + 1 for key, _ in value.value}
+        elif isinstance(value, yaml.SequenceNode):
+            at |= {number: each.start_mark.line + 1 for number, each in enumerate(value.value)}
+        found[str(name.value)] = at
+    return found
 
 
 def fault(error: yaml.YAMLError) -> str:

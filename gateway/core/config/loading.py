@@ -7,7 +7,7 @@ import difflib
 import os
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
@@ -17,6 +17,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from gateway.core.config.auth_settings import ApiKey
 from gateway.core.config.classic_names import fill_in
+from gateway.core.config.config_file import REFERENCE as OF_ENVIRONMENT
 from gateway.core.config.config_file import ConfigurationError, fault, read_file, resolve, section
 from gateway.core.config.exposure import is_own, weak_keys
 from gateway.core.config.litellm import DATABASE, ImportedConfig, move_in
@@ -122,7 +123,7 @@ GUARDS = "guards"
 """A list beside the sections."""
 UNION_MEMBERS = ("UpstreamTimeouts", "constrained-float")
 """Names that pydantic puts into the path of a setting that may be one thing or another."""
-INTERNAL = ("warnings", "moved", "storage_is_named")
+INTERNAL = ("warnings", "moved", "origins", "storage_is_named")
 """Fields of `Settings` that no file sets."""
 
 
@@ -133,7 +134,8 @@ def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mappi
         ConfigurationError: the file is missing, is no YAML mapping, or holds an unknown or unusable setting.
     """
     origin = path or "environment"
-    raw = read_file(path) if path else {}
+    places: dict[str, str] = {}
+    raw = read_file(path, places) if path else {}
     for name in raw.keys() & set(INTERNAL):
         raise ConfigurationError(f"{origin}: {name}: unknown setting; known: {', '.join(SECTIONS)}, model_list")
     moved = move_in(raw, environ, origin)
@@ -143,8 +145,40 @@ def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mappi
 
     named = [name for name in (*SECTIONS, GUARDS) if name in moved.raw]
     ours = {name: resolve(moved.raw[name], moved.environ, name, missing) for name in named}
+    places = {each: _with_references(each, place, moved.raw) for each, place in places.items()}
     moved.raw |= ours
-    return _settings(moved, overrides or {}, ())
+    found = _settings(moved, overrides or {}, ())
+    return found.model_copy(update={"origins": {**_imported(moved, places), **places, **found.origins}})
+
+
+def _imported(moved: ImportedConfig, places: Mapping[str, str]) -> dict[str, str]:
+    """Where settings come from that stand in no section of ours: LiteLLM's sections were mapped onto them."""
+    origin = f"{moved.origin}, LiteLLM's sections"
+    named = (f"{part}.{key}" for part in SECTIONS for key in _keys(moved.raw.get(part)))
+    return {path: origin for path in named if path not in places}
+
+
+def _keys(section_values: Any) -> list[str]:
+    return list(section_values) if isinstance(section_values, dict) else []
+
+
+def _with_references(path: str, place: str, raw: Mapping[str, Any]) -> str:
+    """A place, with the references to secrets and to the environment that stand there."""
+    part, _, key = path.partition(".")
+    section_values = raw.get(part)
+    value = section_values.get(key) if key and isinstance(section_values, dict) else None
+    return ", ".join([place, *dict.fromkeys(_references(value))])
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _references(each)
+    elif isinstance(value, str):
+        scheme = REFERENCE.match(value)
+        is_secret = scheme is not None and scheme[1] not in ADDRESSES
+        if value.startswith(OF_ENVIRONMENT) or is_secret:
+            yield value
 
 
 def _settings(moved: ImportedConfig, overrides: Mapping[str, Any], ignored: tuple[str, ...]) -> Settings:
@@ -170,7 +204,8 @@ def _settings(moved: ImportedConfig, overrides: Mapping[str, Any], ignored: tupl
         else:
             raw[name] = look_up(value, moved.origin, name)
     named = isinstance(raw.get("storage"), dict) and "url" in raw["storage"]
-    extra = {"moved": (*moved.fates, *fates), "storage_is_named": named}
+    given = {f"{part}.{key}": origin for (part, key), origin in origins.items()}
+    extra = {"moved": (*moved.fates, *fates), "storage_is_named": named, "origins": given}
     try:
         settings = Settings.model_validate({**raw, **extra})
     except ValidationError as error:

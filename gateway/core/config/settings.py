@@ -383,6 +383,9 @@ class Settings(SettingsSection):
     warnings: tuple[str, ...] = Field((), exclude=True)
     moved: tuple[SettingFate, ...] = Field((), exclude=True)
     """What became of LiteLLM's settings, and of classic names in the environment."""
+    origins: dict[str, str] = Field({}, exclude=True)
+    """Where each `section.key` that is no default, and each `model_list[0]`, comes from: file and line, a name of the
+    environment, or the command line; a reference such as `os.environ/NAME` stands behind its line."""
     storage_is_named: bool = Field(False, exclude=True)
     """Whether anything names the storage; else it is the default, in the working directory."""
 

@@ -274,6 +274,8 @@ class ModelFacts:
     """None: nothing is known of the model."""
     mode: str | None = None
     """The API that it is served by, by LiteLLM's names: `chat`, `responses` …; None: nobody says."""
+    prices_are_configured: bool = False
+    """The operator named its prices."""
     window_is_configured: bool = False
     """The operator named its window: what an upstream tells of it does not count."""
     served_at: str = ""

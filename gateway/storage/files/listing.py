@@ -14,15 +14,26 @@ FILE, CONTENT = files.c, file_contents.c
 MAX_HOLDERS = 1000
 
 
-def list_files(connection: sa.Connection, tenant: str | None, limit: int, now: datetime) -> list[HeldFile]:
+def list_files(
+    connection: sa.Connection, tenant: str | None, limit: int, now: datetime, after: str | None = None
+) -> list[HeldFile]:
     """The latest files first, without those whose time is over.
 
     Args:
         tenant: None: of all.
+        after: the id of a file: those behind it.
+
+    Raises:
+        FileNotFound: there is no file `after`.
     """
     query = sa.select(FILE.tenant, *COLUMNS).where(living(now))
     if tenant is not None:
         query = query.where(FILE.tenant == tenant)
+    if after is not None:
+        at = connection.execute(sa.select(FILE.created_at).where(FILE.id == after)).scalar()
+        if at is None:
+            raise no_such_file(after)
+        query = query.where(sa.or_(FILE.created_at < at, sa.and_(FILE.created_at == at, FILE.id < after)))
     found = connection.execute(query.order_by(FILE.created_at.desc(), FILE.id.desc()).limit(limit)).all()
     return [HeldFile(row.tenant, as_record(row)) for row in found]
 

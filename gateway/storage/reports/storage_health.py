@@ -10,7 +10,9 @@ from gateway.core.types.calibration import ModelCalibration
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.database import schema
 from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.file_tables import files
 from gateway.storage.database.migrate import schema_state
+from gateway.storage.rows import utc
 from gateway.storage.turns.older_bills import count_older
 
 KINDS = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
@@ -62,3 +64,21 @@ def _about(connection: sa.Connection) -> tuple[str, str]:
 def _count(connection: sa.Connection, table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
     query = sa.select(sa.func.count()).select_from(table).where(*where)
     return int(connection.execute(query).scalar_one())
+
+
+@dataclass(frozen=True, slots=True)
+class KeptContent:
+    """When the conversation was active last that nobody has gone on with for the longest time, and how many files are
+    kept, with their bytes."""
+
+    oldest: datetime | None
+    files: int
+    file_bytes: int
+
+
+def read_kept(connection: sa.Connection) -> KeptContent:
+    """What retention has left."""
+    oldest = connection.execute(sa.select(sa.func.min(schema.conversations.c.updated_at))).scalar()
+    columns = files.c
+    count, size = connection.execute(sa.select(sa.func.count(), sa.func.sum(columns.bytes)).select_from(files)).one()
+    return KeptContent(utc(oldest) if oldest is not None else None, int(count), int(size or 0))

@@ -32,7 +32,7 @@ class ModelCatalogue:
         if entry is not None:  # LiteLLM takes prices there, too
             named = entry.litellm_params.model_extra or {}
             extra = {**{k: v for k, v in named.items() if "_cost" in k}, **extra}
-        prices = {**_tiered(known), **_prices(known)}
+        prices, is_configured = {**_tiered(known), **_prices(known)}, False
         if info is not None:
             own = {
                 "input_cost_per_token": info.input_cost_per_token,
@@ -41,7 +41,7 @@ class ModelCatalogue:
             configured = {**_tiered(extra), **_prices(extra)}
             configured |= {k: v for k, v in own.items() if v is not None}
             if configured:  # a configured price replaces the map's: tiers of another price list must not mix in
-                prices = configured
+                prices, is_configured = configured, True
         return ModelFacts(
             name=entry.litellm_params.model if entry else model,
             max_input_tokens=_first(info and info.max_input_tokens, known.get("max_input_tokens")),
@@ -53,6 +53,7 @@ class ModelCatalogue:
             supports_pdf_input=bool(extra.get("supports_pdf_input", known.get("supports_pdf_input", False))),
             supports_prompt_caching=_caches(extra, known),
             mode=_mode(extra, known),
+            prices_are_configured=is_configured,
             window_is_configured=info is not None and bool(info.max_input_tokens or info.context_window),
         )
 

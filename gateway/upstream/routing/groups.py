@@ -32,9 +32,13 @@ class ModelGroups:
 
     def __init__(self, entries: Sequence[ModelEntry]) -> None:
         found: dict[str, list[GroupMember]] = {}
-        for member in _members(entries):
+        members = list(_members(entries))
+        for member in members:
             found.setdefault(member.entry.model_name, []).append(member)
         groups = {name: _told_apart(_served(members)) for name, members in found.items()}
+        apart = {id(each.entry): each for group in groups.values() for each in group}
+        self.members = tuple(apart.get(id(each.entry), each) for each in members)
+        """All entries in their order, also those that cannot be served."""
         self._by_name = {name: group for name, group in groups.items() if "*" not in name}
         self._by_pattern = [group for name, group in groups.items() if "*" in name]
         self._starred: BoundedCache[str, Group] = BoundedCache(MAX_REMEMBERED)

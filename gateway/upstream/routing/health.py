@@ -133,8 +133,12 @@ class HealthWatch:
 
     def rests(self, name: str) -> bool:
         """Whether a deployment of that id is not to be asked now."""
+        return self.cools_for(name) > 0
+
+    def cools_for(self, name: str) -> float:
+        """Seconds for which a deployment of that id is not asked yet."""
         watch = self._watches.get(name)
-        return watch is not None and watch.cooldown.remaining(self._clock.monotonic()) > 0
+        return 0.0 if watch is None else watch.cooldown.remaining(self._clock.monotonic())
 
     def watched(self) -> Iterator[tuple[DeploymentWatch, bool]]:
         """All that were asked so far, and whether they rest."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 from urllib.parse import urlsplit
@@ -201,6 +201,8 @@ class DeploymentChooser:
 
 
 ACCOUNT = ("openai-organization", "openai-project")
+NOBODY = RequestCaller("")
+"""Who has no key of their own."""
 ANTHROPICS = "claude-"
 """How the names of Anthropic's models begin."""
 
@@ -240,6 +242,22 @@ class ConfiguredRouter:
     def names(self) -> list[str]:
         """Configured model names, in their order; patterns are none."""
         return self._groups.names
+
+    def listed(self) -> Iterator[tuple[GroupMember, ModelFacts, ModelFacts]]:
+        """Each entry of `model_list`, in its order, also those that cannot be served; what the configuration and
+        LiteLLM's map know of its model, and that with what its upstream told whoever has the operator's key."""
+        for member in self._groups.members:
+            known = self._known_facts(member.entry.model_name, member)
+            yield member, known, self._with_told(known, member)
+
+    def _with_told(self, known: ModelFacts, member: GroupMember) -> ModelFacts:
+        if self._told is None:
+            return known
+        try:
+            deployment = self._served(member.entry.model_name, member, NOBODY)
+        except GatewayError:  # it cannot be served, or with a client's own key alone
+            return known
+        return completed(known, self._told.known(deployment)) if deployment.operator_key else known
 
     def lists(self, model: str) -> bool:
         """Whether an entry of `model_list` serves that model."""

@@ -1,0 +1,166 @@
+"""`/ui/admin/files`: files of all tenants, uploaded, followed while they are read, and deleted, as by the API."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from functools import partial
+
+from gateway.api.auth import ANONYMOUS
+from gateway.api.fields import invalid, missing
+from gateway.api.files.endpoint import UploadForm
+from gateway.api.pagination import refuse_nul
+from gateway.api.server.fast_router import note_fault
+from gateway.api.server.receiving import header
+from gateway.api.ui.dependencies import PATH, PageParts
+from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, redirect
+from gateway.core import jsons
+from gateway.core.config.auth_settings import USER
+from gateway.core.errors import Forbidden, GatewayError
+from gateway.core.types.chat import RequestCaller
+from gateway.core.types.files import PURPOSES, UPLOADED, HeldFile
+from gateway.documents.files.file_service import UploadFields
+from gateway.storage.files.listing import find_held, list_files
+
+FILES = f"{PATH}/admin/files"
+ON_A_PAGE = 50
+MAX_TENANT = 128
+CSRF, EXPIRES = "csrf", "expires"
+LASTS = {
+    "": "never",
+    "3600": "after an hour",
+    "86400": "after a day",
+    "604800": "after a week",
+    "2592000": "in 30 days",
+}
+"""Seconds after which a file expires, and what the form says."""
+JSON = {"content-type": "application/json"}
+DONE = {"deleted": "The file is deleted.", "uploaded": "The file is uploaded."}
+
+
+class FilePages:
+    """The pages. Where there are no keys, they change the files of clients without a key alone."""
+
+    def __init__(self, parts: PageParts) -> None:
+        self._parts = parts
+        self._files = parts.files
+
+    def routes(self) -> tuple[PageRoute, ...]:
+        """Their addresses."""
+        one = "/admin/files/{file_id}"
+        return (
+            PageRoute("GET", "/admin/files", self.list, seen="files.seen", is_admin=True),
+            PageRoute("POST", "/admin/files", self.upload, is_admin=True, is_streamed=True),
+            PageRoute("GET", one, self.show, seen="file.seen", is_admin=True),
+            PageRoute("POST", f"{one}/delete", self.delete, is_admin=True),
+        )
+
+    async def list(self, page: PageRequest, problem: GatewayError | None = None) -> PageAnswer:
+        """`GET /ui/admin/files`"""
+        tenant, after = page.query.get("tenant") or None, page.query.get("after") or None
+        for name, value in (("tenant", tenant), ("after", after)):
+            refuse_nul(name, value)
+            if value is not None and len(value) > MAX_TENANT:
+                raise invalid(name, f"must have at most {MAX_TENANT} characters")
+        work = partial(list_files, tenant=tenant, limit=ON_A_PAGE + 1, now=self._parts.clock.now(), after=after)
+        found = await self._parts.transactions.run(work)
+        shown = found[:ON_A_PAGE]
+        return await page.render(
+            "admin_files.html",
+            problem.status if problem is not None else 200,
+            files=shown,
+            tenant=tenant or "",
+            first=page.link(after=None) if after else None,
+            more=page.link(after=shown[-1].file.id) if len(found) > ON_A_PAGE else None,
+            is_reading=any(each.file.status == UPLOADED for each in shown),
+            problem=problem,
+            done=DONE.get(page.query.get("done", "")),
+            purposes=PURPOSES,
+            lasts=LASTS,
+            max_bytes=self._parts.settings.files.max_bytes,
+            why_not=self._why_not(page),
+            own_tenant=_viewer(page).caller().tenant,
+        )
+
+    async def show(self, page: PageRequest) -> PageAnswer:
+        """`GET /ui/admin/files/{file_id}`"""
+        held = await self._held(page)
+        return await page.render("admin_file.html", held=held, file=held.file, is_reading=held.file.status == UPLOADED)
+
+    async def upload(self, page: PageRequest) -> PageAnswer:
+        """`POST /ui/admin/files`: to the script as JSON, else as a page."""
+        wants_json = "json" in (header(page.scope, b"accept") or "")
+        try:
+            added = f"{FILES}/{await self._add(page)}"
+        except GatewayError as error:
+            if not wants_json:
+                return await self.list(page, error)
+            note_fault(page.scope["gateway"], error)
+            return PageAnswer(jsons.dumps(error.body()), error.status, {**JSON, **error.headers})
+        return PageAnswer(jsons.dumps({"location": added}), 200, JSON) if wants_json else redirect(added)
+
+    async def delete(self, page: PageRequest) -> PageAnswer:
+        """`POST /ui/admin/files/{file_id}/delete`"""
+        viewer = _viewer(page)
+        if not page.form.get("confirm"):
+            raise invalid("confirm", "must be ticked: a file that is deleted is gone")
+        held = await self._held(page)
+        if viewer.key is None and held.tenant != ANONYMOUS:
+            raise Forbidden("Without a login only files of clients without a key are deleted here.")
+        await self._files.delete(held.tenant, held.file.id, viewer.actor)
+        return redirect(f"{FILES}?done=deleted")
+
+    async def _held(self, page: PageRequest) -> HeldFile:
+        """
+        Raises:
+            FileNotFound: there is none.
+        """
+        work = partial(find_held, tenant=None, file_id=page.params["file_id"], now=self._parts.clock.now())
+        return await self._parts.transactions.run(work)
+
+    async def _add(self, page: PageRequest) -> str:
+        """Returns the id of the new file. The token is checked before anything of the file is kept: it stands in a
+        header, or in front of the file."""
+        caller = self._uploader(page)
+        form = UploadForm(page.scope, page.receive, self._parts.settings.files.max_bytes, own=(CSRF, EXPIRES))
+
+        async def pieces() -> AsyncGenerator[bytes, None]:
+            async for piece in form.pieces():
+                check()
+                yield piece
+
+        def check() -> None:
+            page.check_token(header(page.scope, b"x-csrf-token") or form.field(CSRF) or "")
+
+        def said() -> UploadFields:
+            check()
+            if not form.is_chosen:
+                raise missing("file")
+            lasts = form.field(EXPIRES) or ""
+            if lasts not in LASTS:
+                raise invalid(EXPIRES, f"must be one of {', '.join(filter(None, LASTS))}")
+            return replace(form.said(), expires_after=float(lasts) if lasts else None)
+
+        return (await self._files.add(caller, pieces(), said)).id
+
+    def _why_not(self, page: PageRequest) -> str | None:
+        """Why this viewer uploads nothing here; None: it may."""
+        viewer = _viewer(page)
+        if viewer.key is not None and USER not in viewer.roles:
+            return "To upload files your key needs the role 'user' as well: they are kept for its tenant."
+        if not self._parts.serves(viewer.caller()):
+            return "Files are kept at the default upstream, not here (files.serve)."
+        return None
+
+    def _uploader(self, page: PageRequest) -> RequestCaller:
+        """
+        Raises:
+            Forbidden: nothing of this viewer's is kept here.
+        """
+        if (reason := self._why_not(page)) is not None:
+            raise Forbidden(reason)
+        return _viewer(page).caller()
+
+
+def _viewer(page: PageRequest) -> PageViewer:
+    if page.viewer is None:
+        raise RuntimeError("nobody is logged in")
+    return page.viewer

@@ -1,0 +1,90 @@
+"""The configuration as it is in force: each setting with its value, without secrets, and where that comes from."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from pydantic import BaseModel, SecretStr
+
+from gateway.core import jsons
+from gateway.core.config.settings import SECTIONS, Settings
+from gateway.core.names import is_credential
+
+HIDDEN = "set, not shown"
+DEFAULT = "default"
+KEPT_ELSEWHERE = ("prompt_profiles",)
+"""Sections that are texts, and shown as such."""
+USER_INFO = re.compile(r"(?<=://)[^/?#\s@]*@")
+PARAMETER = re.compile(r"(?<=[?&;])([^=&#\s]+)=([^&#\s]*)")
+FROM_OUTSIDE = re.compile(r", (?!os\.environ/)[a-z][a-z0-9+.-]*://")
+"""In an origin: the value was read from a file of secrets, or by a package that asks a vault."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingInForce:
+    """`name` is `section.key`; `value` as JSON or a text; `origin` the default, a file and line, a name of the
+    environment or the command line."""
+
+    name: str
+    value: str
+    origin: str
+    description: str
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody said anything of it."""
+        return self.origin == DEFAULT
+
+
+def settings_in_force(settings: Settings) -> dict[str, list[SettingInForce]]:
+    """All settings by section, in the order of the documentation."""
+    return {section: list(_of_section(settings, section)) for section in SECTIONS if section not in KEPT_ELSEWHERE}
+
+
+def _of_section(settings: Settings, section: str) -> Iterator[SettingInForce]:
+    values = getattr(settings, section)
+    for name, field in type(values).model_fields.items():
+        path = f"{section}.{name}"
+        origin = settings.origins.get(path, DEFAULT)
+        value = getattr(values, name)
+        is_secret = value is not None and (is_credential(name) or FROM_OUTSIDE.search(origin) is not None)
+        text = HIDDEN if is_secret and value not in ((), {}) else _text(section, name, value)
+        yield SettingInForce(path, text, origin, field.description or "")
+
+
+def _text(section: str, name: str, value: Any) -> str:
+    if (section, name) == ("auth", "keys"):
+        return f"{len(value)} keys" if value else "none"
+    shown = without_secrets(value)
+    return shown if isinstance(shown, str) else "not set" if shown is None else jsons.dumps_text(shown)
+
+
+def without_secrets(value: Any) -> Any:
+    """A value of the configuration for a person: of credentials and what addresses hold of them it only says that they
+    are set."""
+    if isinstance(value, SecretStr):
+        return HIDDEN
+    if isinstance(value, BaseModel):
+        value = value.model_dump(exclude_unset=True) | {
+            name: getattr(value, name) for name in value.model_fields_set if name in type(value).model_fields
+        }
+    if isinstance(value, Mapping):
+        return {
+            str(name): HIDDEN if is_credential(str(name)) and each not in (None, "") else without_secrets(each)
+            for name, each in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [without_secrets(each) for each in value]
+    if isinstance(value, str):
+        return address(value)
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def address(text: str) -> str:
+    """A text without the credentials that addresses in it hold."""
+    text = USER_INFO.sub("…@", text)
+    return (
+        PARAMETER.sub(lambda m: f"{m[1]}=…" if is_credential(unquote(m[1])) else m[0], text) if "://" in text else text
+    )
