@@ -93,7 +93,7 @@ def upload(
 ) -> httpx.Response:
     """A form with a file, as a browser sends it: the token stands in front of the file."""
     sent = {"csrf": client.token(FILES), "purpose": "user_data", "expires": "", **fields}
-    parts = [(each, (None, value)) for each, value in sent.items() if each not in last]
+    parts: list[Any] = [(each, (None, value)) for each, value in sent.items() if each not in last]
     parts += [("file", (name, content, "text/plain"))]
     parts += [(each, (None, sent[each])) for each in last]
     headers = {"origin": "null", "sec-fetch-site": "same-origin"}
@@ -194,7 +194,7 @@ def test_what_is_wrong_with_an_upload_is_told(
     assert says in refused.text
     checked(refused)
     csrf = {"x-csrf-token": client.token(FILES), "accept": "application/json"}
-    parts = [
+    parts: list[Any] = [
         *((name, (None, value)) for name, value in {"purpose": "batch", **fields}.items()),
         ("file", ("a", content)),
     ]
