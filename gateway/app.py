@@ -26,6 +26,8 @@ from gateway.api.messages.endpoint import MessagesEndpoint
 from gateway.api.operations import ModelsEndpoint
 from gateway.api.passthrough.endpoint import RelayEndpoint
 from gateway.api.request.body_cache import BodyCache
+from gateway.api.responses.compact import CompactionEndpoint
+from gateway.api.responses.endpoint import ResponsesEndpoint
 from gateway.api.runtime_keys import RuntimeKeys
 from gateway.api.server.admission import LargeBodies
 from gateway.api.statistics import ObservedParts, StatisticsEndpoint
@@ -318,6 +320,8 @@ class Gateway:
             limited=limited,
         )
         self.chat = ChatCompletions(self.answering, settings, self.resends)
+        self.compaction = CompactionEndpoint(store, auth, settings, clock)
+        self.responses = ResponsesEndpoint(self.answering, settings, self.resends, self.compaction)
         self.messages = MessagesEndpoint(self.answering, settings, self.resends, store)
         self.count_tokens = CountTokens(pipeline, auth, settings, clock)
         self.compress = CompressEndpoint(pipeline, limited, auth, settings, clock, bodies)

@@ -13,7 +13,7 @@ from gateway.api.middleware.origin_check import OriginCheck
 from gateway.api.openapi.openapi_document import OpenApiEndpoint, RootEndpoint
 from gateway.api.operations import LiveEndpoint, MetricsPage, ReadyEndpoint
 from gateway.api.organization.endpoint import organization_routes
-from gateway.api.responses.endpoint import response_routes
+from gateway.api.responses.endpoint import StoredResponses, response_routes
 from gateway.api.server.fast_router import CHAT_PATH, App, EdgeMiddleware, FastRouter, ShutdownState
 from gateway.api.ui.app import UiApp
 from gateway.api.ui.dependencies import PageParts
@@ -99,14 +99,8 @@ def route_table(gateway: Gateway, draining: ShutdownState) -> list[Route]:
         for methods, path, app in served
         for each in methods.split() or [""]
     ]
-    found += response_routes(
-        gateway.answering,
-        gateway.settings,
-        resends=gateway.resends,
-        store=gateway.store,
-        auth=gateway.auth,
-        relay=gateway.relay,
-    )
+    stored = StoredResponses(gateway.store, gateway.auth)
+    found += response_routes(gateway.responses, gateway.compaction, stored, gateway.relay)
     found += organization_routes(gateway.transactions, gateway.auth, gateway.clock, gateway.trail)
     found += trail_routes(gateway.transactions, gateway.auth, gateway.trail)
     found += key_routes(
@@ -141,6 +135,8 @@ def _page_parts(gateway: Gateway, ready: ReadyEndpoint) -> PageParts:
         ready=ready,
         statistics=gateway.statistics,
         chat=gateway.chat,
+        responses=gateway.responses,
+        messages=gateway.messages,
         pipeline=gateway.pipeline,
         router=gateway.router,
         cache=gateway.backend,

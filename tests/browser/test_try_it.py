@@ -89,6 +89,10 @@ def test_a_fault_is_told_and_the_question_stays(open_page: Opening) -> None:
     ask(page, "Is anybody there?")
     page.page.locator("#try-talk .failed").wait_for()
     assert "No such conversation" in page.page.inner_text("#try-talk .failed .said")
+    told = page.page.inner_text("#try-talk .failed")
+    assert "Error 404" in told
+    assert "conversation_not_found" in told
+    assert page.page.locator("#try-talk .failed a[href^='/ui/requests/req_']").count() == 1
     assert page.page.input_value("#try-message") == "Is anybody there?"
     page.errors[:] = [each for each in page.errors if "status of 404" not in each]  # Chromium's own line
 
@@ -117,13 +121,15 @@ def test_by_the_keyboard_alone(open_page: Opening) -> None:
     assert (first["text"], first["outline"]) == ("Skip to the content", True)
     keyboard.press("Enter")
     keyboard.press("Tab")
+    assert page.focused()["id"] == "try-new"
+    keyboard.press("Tab")
     assert page.focused()["id"] == "try-message"
     keyboard.type("Name a river.")
     order = []
-    for _ in range(4):
+    for _ in range(6):
         keyboard.press("Tab")
         order.append(page.focused())
-    assert [each["id"] or each["tag"] for each in order] == ["try-model", "try-files", "SUMMARY", "try-send"]
+    assert [each["id"] or each["tag"] for each in order] == ["try-model", "try-files", *["SUMMARY"] * 3, "try-send"]
     assert all(each["outline"] for each in order)
     page.page.focus("#try-message")
     keyboard.press("Control+Enter")
@@ -149,3 +155,22 @@ def test_what_a_model_writes_is_text(open_page: Opening, scripts: bool) -> None:
     assert not re.search(r"[\x00\x07\x1b\x7f]", said)
     assert page.scripts() == before
     assert page.page.locator("main img, main svg, main style, main a[href^='javascript']").count() == 0
+
+
+@pytest.mark.parametrize("api", ["responses", "messages"])
+def test_another_api_is_asked_with_a_system_message(open_page: Opening, world: World, api: str) -> None:
+    page = open_page("/ui/try")
+    page.page.click("summary:has-text('System message')")
+    page.page.fill("#try-system", "Be brief.")
+    page.page.click("summary:has-text('API, parameters')")
+    page.page.select_option("#try-api", api)
+    page.page.fill("#try-temperature", "0.5")
+    ask(page, "Name a river.")
+    assert answered(page) == "echo: Name a river."
+    sent = world.upstream.last.body
+    assert [each["role"] for each in sent["messages"]] == ["system", "user"]
+    assert sent["temperature"] == 0.5
+    page.page.click("#try-bill a:has-text('what was sent, and why')")
+    page.page.wait_for_url("**/ui/requests/req_*")
+    page.page.go_back()
+    assert not page.overflowing()

@@ -118,9 +118,10 @@ class MessagesEndpoint:
         self._resends = resends
         self._store = store
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, caller: RequestCaller | None = None) -> None:
+        """`caller`: who asks, where that is known already."""
         dialect = MessagesDialect(self._settings, self._resends, self._store)
-        paused = await self._answering.answer(scope, receive, send, dialect)
+        paused = await self._answering.answer(scope, receive, send, dialect, caller)
         if paused is not None and (sealer := dialect.sealer(paused.request)) is not None:
             await send_paused(paused, sealer, scope.get(SENDING, send))
 

@@ -188,9 +188,10 @@ class ResponsesEndpoint:
         self._resends = resends
         self._compaction = compaction
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, caller: RequestCaller | None = None) -> None:
+        """`caller`: who asks, where that is known already."""
         dialect = ResponsesDialect(self._settings, self._resends, self._compaction)
-        await self._answering.answer(scope, receive, send, dialect)
+        await self._answering.answer(scope, receive, send, dialect, caller)
 
 
 class ResponsesDialect:
@@ -303,18 +304,12 @@ class _ResponsesWriter:
 
 
 def response_routes(
-    answering: CompletionHandler,
-    settings: Settings,
-    resends: BodyCache,
-    store: ConversationStore,
-    auth: KeyAuthenticator,
-    relay: App,
+    answers: ResponsesEndpoint, compaction: CompactionEndpoint, stored: StoredResponses, relay: App
 ) -> list[Route]:
     """Lists every path of responses that the gateway serves itself. Other methods are relayed, as are other paths."""
-    compaction, stored = CompactionEndpoint(store, auth, settings, answering.clock), StoredResponses(store, auth)
     one = PATH + "/{response_id}"
     return [
-        Route(PATH, ResponsesEndpoint(answering, settings, resends, compaction), methods=["POST"]),
+        Route(PATH, answers, methods=["POST"]),
         Route(PATH, relay),
         Route(PATH + "/compact", compaction, methods=["POST"]),
         Route(one, stored, methods=["GET", "DELETE"]),

@@ -6,7 +6,9 @@ from datetime import datetime
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.chat.endpoint import ChatCompletions
 from gateway.api.keys.endpoint import KeyEndpoints
+from gateway.api.messages.endpoint import MessagesEndpoint
 from gateway.api.operations import ReadyEndpoint
+from gateway.api.responses.endpoint import ResponsesEndpoint
 from gateway.api.statistics import ObservedParts, StatisticsEndpoint
 from gateway.core.config.settings import Settings
 from gateway.core.ports import CacheBackend, Clock, IdentityDocuments
@@ -35,6 +37,8 @@ class PageParts:
     ready: ReadyEndpoint
     statistics: StatisticsEndpoint
     chat: ChatCompletions
+    responses: ResponsesEndpoint
+    messages: MessagesEndpoint
     pipeline: Pipeline
     router: ConfiguredRouter
     cache: CacheBackend

@@ -1,31 +1,17 @@
 """The pages as one application: finds the page, sees to login and forms, answers faults with a page for a person."""
 
-import asyncio
-import contextlib
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
-from gateway.api.chat.endpoint import ChatCompletions
-from gateway.api.classic.classic_chat import DATA
-from gateway.api.classic.classic_chat import ClassicAnswer as Told
 from gateway.api.middleware.origin_check import is_foreign
 from gateway.api.request.validation import CONVERSATION_ID
 from gateway.api.server.fast_router import (
-    CHAT_PATH,
-    CLIENT,
-    EVENT_STREAM,
-    STREAM_END,
     ClientDisconnected,
-    Message,
     Receive,
     Scope,
     Send,
     as_gateway_error,
-    event,
     note_fault,
 )
 from gateway.api.server.receiving import header, read_body
@@ -38,269 +24,19 @@ from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.health_page import HealthPage
 from gateway.api.ui.login import LOGIN_PATH, UiLogins
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, redirect
-from gateway.api.ui.rendering import files, number, said, usd
+from gateway.api.ui.rendering import files
 from gateway.api.ui.request_list_page import OverviewPage, RequestListPage
 from gateway.api.ui.request_page import OneRequest
-from gateway.api.ui.try_form import CHOICES, INTERNAL, KEPT, EnteredForm, as_chat, entered
-from gateway.core import jsons
+from gateway.api.ui.try_it import TryIt
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.config.auth_settings import USER
 from gateway.core.errors import ConversationNotFound, Forbidden, GatewayError, MethodNotAllowed, NotFound
 from gateway.core.ports import Clock
 from gateway.core.types.audit_log import NewEvent
-from gateway.core.types.chat import RequestCaller
 from gateway.inspection.explained_conversation import FIRST_SAID
 from gateway.inspection.reader import ExplanationReader, TurnChoice
 from gateway.storage.audit_log.append import AuditLog
 from gateway.storage.conversations.outline_reader import OutlineReader
 from gateway.storage.large.large_documents import LargeDocuments
-
-# A chat request of the page on its way through the chat endpoint, and what comes back in the page's own words.
-
-Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class BillRow:
-    """One line of a bill; `href` leads to the page of what it names."""
-
-    label: str
-    text: str
-    href: str | None = None
-
-
-class TrialRequest:
-    """One request. `begin` and `events` for a stream, or `whole`."""
-
-    def __init__(self, chat: ChatCompletions, page: PageRequest, caller: RequestCaller) -> None:
-        self._chat = chat
-        self._page = page
-        self._caller = caller
-        self._sent: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._running: asyncio.Task[None] | None = None
-
-    async def whole(self, body: bytes) -> Told:
-        """The answer.
-
-        Raises:
-            GatewayError: there is none.
-        """
-        pieces: list[bytes] = []
-
-        async def sent(message: Message) -> None:
-            pieces.append(message.get("body", b""))
-
-        await self._run(body, sent)
-        told = Told()
-        told.add(jsons.loads_decimal(b"".join(pieces)))
-        return told
-
-    async def begin(self, body: bytes) -> None:
-        """Waits until the answer begins.
-
-        Raises:
-            GatewayError: it does not.
-        """
-        self._running = asyncio.ensure_future(self._pushed(body))
-        try:
-            if await self._sent.get() is None:
-                await self._running
-        except BaseException:
-            await self._end()
-            raise
-
-    async def events(self) -> AsyncIterator[bytes]:
-        """The events of the answer: a `delta` of text each, at last the `bill` and the `conversation`; or an `error`.
-
-        Raises:
-            ClientDisconnected: the browser has left; the upstream's call is cancelled, and what came is kept.
-        """
-        told = Told()
-        try:
-            while (message := await self._sent.get()) is not None:
-                if found := _events(message.get("body", b""), told):
-                    yield found
-            if self._running is not None:
-                await self._running
-        finally:
-            await self._end()
-
-    async def _pushed(self, body: bytes) -> None:
-        try:
-            await self._run(body, self._sent.put)
-        finally:
-            self._sent.put_nowait(None)
-
-    async def _run(self, body: bytes, send: Any) -> None:
-        """The chat's own scope: none of the browser's headers, and not its connection, whose writes are not ours."""
-        scope = {name: value for name, value in self._page.scope.items() if name != CLIENT}
-        scope |= {"method": "POST", "path": CHAT_PATH, "headers": []}
-        has_come = False
-
-        async def receive() -> Message:
-            nonlocal has_come
-            if has_come:
-                return await self._page.receive()
-            has_come = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        await self._chat(scope, receive, send, caller=self._caller)
-
-    async def _end(self) -> None:
-        if self._running is not None and not self._running.done():
-            self._running.cancel()
-            with contextlib.suppress(asyncio.CancelledError, ClientDisconnected, GatewayError):
-                await self._running
-
-
-def _events(piece: bytes, told: Told) -> bytes:
-    """The events of a piece of the chat's stream, which holds whole ones, in the page's words."""
-    found = b""
-    for each in piece.split(b"\n\n"):
-        if not each.startswith(DATA):
-            continue
-        if each + b"\n\n" == STREAM_END:
-            rows = [{"label": row.label, "text": said(row.text), "href": row.href} for row in bill_rows(told.metadata)]
-            found += event({"bill": rows, "conversation": told.conversation}) + STREAM_END
-            continue
-        chunk = jsons.loads_decimal(each.removeprefix(DATA))
-        if "error" in chunk:
-            found += each + b"\n\n"
-        elif text := told.add(chunk):
-            found += event({"delta": said(text)})
-    return found
-
-
-def bill_rows(bill: Mapping[str, Any]) -> Sequence[BillRow]:
-    """A bill (guarantee §6) as lines for a person."""
-    context = bill.get("context_utilization") or {}
-    rows = [_linked("Request", "requests", bill.get("request_id"))]
-    if bill.get("conversation_id"):
-        rows.append(_linked("Conversation", "conversations", bill["conversation_id"]))
-    rows.append(BillRow("Model", " → ".join(bill.get("routing_path") or [str(bill.get("model"))])))
-    rows += _spent(bill)
-    rows += _window(context)
-    rows += [BillRow("Artifact", _decided(each)) for each in context.get("artifacts_processed") or ()]
-    if standing := (context.get("artifacts_standing") or {}).get("count"):
-        rows.append(BillRow("Standing", f"{standing} artifacts as decided before"))
-    if warnings := context.get("warnings"):
-        rows.append(BillRow("Warnings", ", ".join(warnings)))
-    if total := (bill.get("timings_ms") or {}).get("total"):
-        rows.append(BillRow("Time", f"{float(total) / 1000:.2f} s"))
-    return rows
-
-
-def _linked(label: str, kind: str, name: Any) -> BillRow:
-    return BillRow(label, str(name), f"{PATH}/{kind}/{name}")
-
-
-def _spent(bill: Mapping[str, Any]) -> Sequence[BillRow]:
-    usage, cost = bill.get("usage") or {}, bill.get("cost") or {}
-    prompt, completion = (number(usage.get(f"{part}_tokens")) for part in ("prompt", "completion"))
-    rows = [BillRow("Tokens", f"{prompt} prompt + {completion} completion")]
-    if cost.get("total_cost") is None:
-        return [*rows, BillRow("Cost", "no price is known for this model")]
-    estimated = ", estimated" if cost.get("estimated") else ""
-    rows.append(BillRow("Cost", usd(Decimal(cost["total_cost"])) + estimated))
-    if planning := cost.get("planning_cost"):
-        rows.append(BillRow("of it planning", usd(Decimal(planning))))
-    return rows
-
-
-def _window(context: Mapping[str, Any]) -> Sequence[BillRow]:
-    rows = [BillRow("Strategy", str(context["strategy"]))] if context.get("strategy") else []
-    used, budget = context.get("tokens_used"), context.get("budget_tokens")
-    if used is not None and budget:
-        about = "about " if context.get("tokens_estimated") else ""
-        rows.append(BillRow("Window", f"{about}{number(used)} of {number(budget)} tokens ({used / budget:.0%})"))
-    if reason := context.get("planning_reason"):
-        plan = "followed" if context.get("llm_planning_used") else context.get("fallback_reason") or "none"
-        rows.append(BillRow("Planning", f"{reason}; plan: {plan}"))
-    return rows
-
-
-def _decided(artifact: Mapping[str, Any]) -> str:
-    before, after = (number(artifact.get(f"{name}_size_chars")) for name in ("original", "processed"))
-    return f"{artifact.get('source')}: {artifact.get('strategy')}, {before} → {after} characters"
-
-
-# `/ui/try`: a small chat, with its bill beside it. What is asked here goes the way of any other chat request; it is
-# billed to whoever is logged in, or to the key that is entered where the gateway has none of its own (guarantee
-# §13.10).
-
-STREAM = "text/event-stream"
-JSON = {"content-type": "application/json"}
-ASKED_FOR = ("conversation", "model")
-"""Parameters of the address that fill the form."""
-
-
-class TryIt:
-    """The page, and what is asked on it: streamed to its script, as a whole page to a browser without JavaScript."""
-
-    def __init__(self, parts: PageParts) -> None:
-        self._parts = parts
-
-    async def show(self, page: PageRequest) -> PageAnswer:
-        """`GET /ui/try`"""
-        kept = {name: page.query[name] for name in ASKED_FOR if page.query.get(name)}
-        return await self._render(page, kept)
-
-    async def ask(self, page: PageRequest) -> PageAnswer:
-        """`POST /ui/try`"""
-        is_stream = STREAM in (header(page.scope, b"accept") or "")
-        form = EnteredForm({})
-        try:
-            form = entered(page)
-            asked = TrialRequest(self._parts.chat, page, await self._caller(page, form.key))
-            body = as_chat(form, stream=is_stream)
-            if is_stream:
-                await asked.begin(body)
-                return PageAnswer(asked.events(), 200, EVENT_STREAM)
-            told = await asked.whole(body)
-        except GatewayError as error:
-            note_fault(page.scope["gateway"], error)
-            if is_stream:
-                return PageAnswer(jsons.dumps(error.body()), error.status, {**JSON, **error.headers})
-            return await self._render(page, form.kept, error.status, draft=form.message, problem=error.message)
-        kept = form.kept | ({"conversation": told.conversation} if told.conversation else {})
-        rows = bill_rows(told.metadata)
-        return await self._render(page, kept, question=form.message, answer="".join(told.texts), bill=rows)
-
-    async def _caller(self, page: PageRequest, key: str) -> RequestCaller:
-        """
-        Raises:
-            Forbidden: whoever is logged in may look, and spend nothing.
-        """
-        viewer = page.viewer
-        if viewer is not None and viewer.own_tenant is not None:
-            if USER not in viewer.roles:
-                raise Forbidden("This key may look, and spend nothing: it has no role 'user'.")
-            return viewer.caller()
-        given = f"Bearer {key}" if key else header(page.scope, b"authorization")
-        headers = [(b"authorization", given.encode("latin-1", "replace"))] if given else []
-        return await self._parts.auth.caller({"method": "POST", "headers": headers})
-
-    async def _render(self, page: PageRequest, kept: Mapping[str, str], status: int = 200, **shown: Any) -> PageAnswer:
-        settings, viewer = self._parts.settings, page.viewer
-        models = list(dict.fromkeys(e.model_name for e in settings.model_list if "*" not in e.model_name))
-        has_patterns = any("*" in entry.model_name for entry in settings.model_list)
-        has_keys = settings.auth.wants_keys
-        given: Json = {"problem": None, "draft": "", "question": None, "answer": None, "bill": (), **shown}
-        return await page.render(
-            "try.html",
-            status,
-            kept={name: kept.get(name, "") for name in KEPT},
-            is_set=any(kept.get(name) for name in (*CHOICES, *INTERNAL, "max_input_tokens")),
-            models=models,
-            any_model=has_patterns or settings.serves_unlisted,
-            choices=CHOICES,
-            internal=INTERNAL,
-            may_ask=not has_keys or (viewer is not None and USER in viewer.roles),
-            takes_key=not has_keys,
-            needs_key=not has_keys and not settings.has_operator_key(),
-            **given,
-        )
-
 
 # `/ui/conversations/{id}`: one conversation turn by turn, its windows, its costs, its branches.
 

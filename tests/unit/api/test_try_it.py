@@ -259,3 +259,104 @@ def test_what_is_no_text_goes_as_a_part_of_the_message(
     (text, image) = upstream.last.body["messages"][-1]["content"]
     assert text == {"type": "text", "text": "Name a river."}
     assert image["image_url"]["url"].startswith("data:image/png;base64,")
+
+
+TOOLS = {
+    "chat": '[{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]',
+    "responses": '[{"type": "function", "name": "look_up", "parameters": {"type": "object"}}]',
+    "messages": '[{"name": "look_up", "input_schema": {"type": "object"}}]',
+}
+
+
+@pytest.mark.parametrize("api", TOOLS)
+@pytest.mark.parametrize("headers", [{}, STREAM])
+def test_s13_10_each_api_is_asked_with_all_that_is_entered(
+    visit: Visits, one_gateway: GatewayProcess, upstream: MockUpstream, api: str, headers: dict[str, str]
+) -> None:
+    """System message, parameters, tools and settings; its calls of tools are shown, and its conversation goes on."""
+    upstream.reply(text="Let me <b>look</b>.", tool_calls=[("look_up", {"place": "<i>Brennick</i>"})])
+    fields = {"api": api, "system": "Be brief.", "tools": TOOLS[api], "temperature": "0.5", "max_tokens": "77"}
+    fields |= {"parameters": '{"top_p": 0.25}', "memory": "extracts", "recall": "false", "cite": "false"}
+    answer = visit(one_gateway).ask(headers, **fields)
+    assert answer.status_code == 200, answer.text
+    sent = upstream.last.body
+    assert [each["role"] for each in sent["messages"]] == ["system", "user"]
+    assert sent["messages"][0]["content"] == "Be brief."
+    assert (sent["temperature"], sent["top_p"]) == (0.5, 0.25)
+    assert 77 in (sent.get("max_tokens"), sent.get("max_completion_tokens"))
+    assert sent["tools"][0]["function"]["name"] == "look_up"
+    if headers:
+        *deltas, last = chunks_of(answer.content)
+        assert "".join(each["delta"] for each in deltas) == "Let me <b>look</b>."
+        (call,) = last["calls"]
+        conversation = last["conversation"]
+        request = last["bill"][0]["text"]
+    else:
+        assert "Let me &lt;b&gt;look" in answer.text
+        call = answer.text
+        conversation, request = named(answer, "conversations"), named(answer, "requests")
+        assert "what was sent, and why" in answer.text
+    assert "look_up(" in call
+    assert "Brennick" in call
+    assert httpx.get(f"{one_gateway.url}/ui/requests/{request}").status_code == 200
+    upstream.reply(text="Done.")
+    again = visit(one_gateway).ask(headers, api=api, system="Be brief.", conversation=conversation, message="Go on.")
+    assert again.status_code == 200, again.text
+    roles = [each["role"] for each in upstream.last.body["messages"]]
+    assert roles.count("system") == 1
+    assert upstream.last.body["messages"][-1]["content"] == "Go on."
+    assert len(roles) > 2
+
+
+@pytest.mark.parametrize("api", TOOLS)
+@pytest.mark.parametrize("headers", [{}, STREAM])
+def test_a_fault_tells_its_code_and_its_request(
+    visit: Visits, one_gateway: GatewayProcess, upstream: MockUpstream, api: str, headers: dict[str, str]
+) -> None:
+    upstream.reply(status=429)
+    refused = visit(one_gateway).ask(headers, api=api)
+    assert refused.status_code == 429
+    assert refused.headers["x-request-id"] in refused.text or headers
+    assert "scripted 429" in refused.text
+    if not headers:
+        return
+    upstream.reply(text="It breaks off after some words.", cut_after=4)
+    *deltas, last = chunks_of(visit(one_gateway).ask(STREAM, api=api).content)
+    assert deltas
+    assert last["error"]["message"]
+    assert not any("bill" in each for each in deltas)
+
+
+@pytest.mark.parametrize("api", TOOLS)
+def test_a_picture_and_a_document_go_in_the_words_of_the_api(
+    visit: Visits, one_gateway: GatewayProcess, upstream: MockUpstream, api: str
+) -> None:
+    pixel = ("files", ("dot.png", b"\x89PNG\r\n\x1a\n\xff", "image/png"))
+    answer = visit(one_gateway).ask(api=api, files=[pixel])
+    assert answer.status_code == 200, answer.text
+    assert "data:image/png;base64," in str(upstream.last.body["messages"][-1])
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"api": "smoke"}, "api must be one of"),
+        ({"parameters": "{"}, "parameters must be JSON"),
+        ({"parameters": "[1]"}, "parameters must be a JSON object"),
+        ({"tools": "{}"}, "tools must be a JSON list"),
+        ({"temperature": "warm"}, "temperature must be a number"),
+        ({"temperature": "nan"}, "temperature must be a number"),
+        ({"max_tokens": "9" * 400}, "max_tokens"),
+        ({"system": "s" * 1_000_001}, "system must have at most"),
+        ({"economy": "<b>"}, "context.economy"),
+        ({"recall": "maybe"}, "context.recall"),
+    ],
+)
+def test_what_is_entered_wrong_is_named(
+    visit: Visits, one_gateway: GatewayProcess, upstream: MockUpstream, fields: dict[str, Any], says: str
+) -> None:
+    answer = visit(one_gateway).ask(**fields)
+    assert answer.status_code == 400
+    assert says in answer.text
+    assert "<b>" not in answer.text
+    assert not upstream.chats

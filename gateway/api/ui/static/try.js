@@ -62,10 +62,22 @@
 
   const failed = async answer => {
     try {
-      return (await answer.json()).error.message;
+      return { ...(await answer.json()).error, status: answer.status };
     } catch {
-      return `The gateway answered with status ${answer.status}.`;
+      return { message: `The gateway answered with status ${answer.status}.`, status: answer.status };
     }
+  };
+
+  // What went wrong, with its status, its code and the request under which the log has more.
+  const showFault = (fault, request) => {
+    const said = says(["Error", fault.status].filter(Boolean).join(" "), fault.message || "The answer failed.", "failed");
+    if (fault.code) said.previousSibling.append(", ", made("code", String(fault.code)));
+    if (!request) return;
+    const line = made("p", "Request ");
+    const link = made("a", request, "id");
+    link.href = `${form.dataset.requests}/${request}`;
+    line.append(link);
+    said.after(line);
   };
 
   async function ask() {
@@ -86,18 +98,19 @@
     try {
       const answer = await fetch(form.action, { method: "POST", body, headers, signal: running.signal });
       request = answer.headers.get("x-request-id");
-      if (!answer.ok) throw new Error(await failed(answer));
+      if (!answer.ok) throw await failed(answer);
       let complete = false;
       for await (const told of events(answer.body)) {
-        if (told.error) throw new Error(told.error.message);
+        if (told.error) throw told.error;
         if (told.delta) said.append(told.delta);
         if (told.bill) {
           showBill(told.bill);
           complete = true;
         }
+        for (const call of told.calls || []) said.after(made("pre", call, "call said"));
         if (told.conversation) goOn(told.conversation);
       }
-      if (!complete) throw new Error("The answer broke off.");
+      if (!complete) throw { message: "The answer broke off." };
       status.textContent = "The answer is complete.";
       form.elements.message.value = "";
       form.elements.files.value = "";
@@ -107,7 +120,7 @@
       if (stopped && request) {
         showBill([{ label: "Request", text: request, href: `${form.dataset.requests}/${request}` }]);
       }
-      if (!stopped) says("Error", error.message, "failed");
+      if (!stopped) showFault(error, request);
     } finally {
       running = null;
       send.disabled = false;
