@@ -488,7 +488,7 @@ def _spent(bill: Mapping[str, Any]) -> Sequence[BillRow]:
     estimated = ", estimated" if cost.get("estimated") else ""
     rows.append(BillRow("Cost", usd(Decimal(cost["total_cost"])) + estimated))
     if planning := cost.get("planning_cost"):
-        rows.append(BillRow("Planning cost", usd(Decimal(planning))))
+        rows.append(BillRow("incl. internal models", usd(Decimal(planning))))
     return rows
 
 
