@@ -101,3 +101,18 @@ def test_s14_5_a_file_that_is_removed_is_gone_as_if_its_owner_had_deleted_it(
     )
     event = next(each for each in json.loads(listing.stdout)["data"] if each["object_id"] == file_id)
     assert (event["action"], event["tenant"], event["actor"]) == ("file.deleted", "acme", None)
+
+
+def test_s14_5_a_file_is_uploaded_for_a_tenant(guarded: GatewayProcess) -> None:
+    """It is there for that tenant's keys, and for no others."""
+    path = guarded.directory / "lamp.txt"
+    path.write_text(FACT)
+    put = read(guarded, "put", str(path), "--tenant", "acme", "--purpose", "assistants", "--expires", "3600")
+    assert (put["filename"], put["bytes"], put["tenant"]) == ("lamp.txt", len(FACT), "acme")
+    for key, found in ((ADA, 200), (BOB, 404)):
+        with http(guarded, key) as client:
+            assert client.get(f"/files/{put['id']}").status_code == found
+    with http(guarded, ADA) as client:
+        assert client.get(f"/files/{put['id']}/content").text == FACT
+    assert "No such file" in run(guarded, "put", str(path) + "-none", "--tenant", "acme", status=1).stderr
+    assert "--tenant" in run(guarded, "put", str(path), status=2).stderr

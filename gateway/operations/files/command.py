@@ -1,16 +1,21 @@
-"""`gateway files ls`, `show` and `rm`, beside running servers."""
+"""`gateway files ls`, `show`, `put` and `rm`, beside running servers."""
 
 import argparse
 import asyncio
-from collections.abc import Mapping
+import mimetypes
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, TextIO
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
 
 from gateway.core.config.settings import Settings
-from gateway.core.errors import FileNotFound, StorageUnavailable
+from gateway.core.errors import FileNotFound, FilesQuotaExceeded, RequestTooLarge, StorageUnavailable
 from gateway.core.ports import Clock
+from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import HeldFile
 from gateway.documents.files.factory import open_files
+from gateway.documents.files.file_service import FileService, UploadFields
 from gateway.operations.actor import command_actor
 from gateway.operations.listed import FAINT, ID_STYLE, when_text
 from gateway.operations.screen import CommandScreen, Piece, TableColumn
@@ -24,6 +29,7 @@ from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 
 STREAMS = 1
+PIECE_BYTES = 2**20
 COLUMNS = (
     TableColumn("file", ID_STYLE),
     TableColumn("tenant", drop=1),
@@ -44,15 +50,17 @@ def files(
     """Runs one command; returns 1 if there is no such file, or the storage cannot be used."""
     screen = CommandScreen(out, environ)
     try:
-        if options.action == "rm":
-            asyncio.run(_remove(settings, options, clock, screen))
+        if options.action in CHANGES:
+            asyncio.run(CHANGES[options.action](settings, options, clock, screen))
             return 0
         looks = _list if options.action == "ls" else _show
         return run_reading(settings, lambda transactions: looks(transactions, options, clock.now(), screen, err), err)
     except StorageUnavailable as error:
         err.write(f"{why_not(settings, error)}\n")
-    except FileNotFound as error:
+    except (FileNotFound, RequestTooLarge, FilesQuotaExceeded) as error:
         err.write(f"{error.message}\n")
+    except OSError as error:
+        err.write(f"{options.path}: {error.strerror}\n")
     return 1
 
 
@@ -97,6 +105,47 @@ async def _show(
     return 0
 
 
+@asynccontextmanager
+async def _service(settings: Settings, clock: Clock) -> AsyncIterator[tuple[FileService, DatabaseTransactions]]:
+    """
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    cache = open_cache(settings.cache, clock)
+    transactions = await open_current(settings.storage)
+    try:
+        async with new_client(ConnectionPool(STREAMS)) as client:
+            yield open_files(settings, transactions, FileRows(transactions, clock, cache), clock, client), transactions
+    finally:
+        await transactions.close()
+        await cache.close()
+
+
+async def _put(settings: Settings, options: argparse.Namespace, clock: Clock, screen: CommandScreen) -> None:
+    """As `POST /v1/files` does, for a tenant.
+
+    Raises:
+        RequestTooLarge, FilesQuotaExceeded: as of `FileService.add`.
+        OSError: the file cannot be read.
+        StorageUnavailable: the storage cannot be reached.
+    """
+    name = options.name or Path(options.path).name
+    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    said = UploadFields(name, options.purpose, kind, options.expires)
+    with await asyncio.to_thread(Path(options.path).open, "rb") as file:
+        async with _service(settings, clock) as (kept, _):
+            added = await kept.add(RequestCaller(options.tenant), _pieces(file), lambda: said)
+    if options.json:
+        screen.json(_json(HeldFile(options.tenant, added)))
+    else:
+        screen.line(added.id)
+
+
+async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+        yield piece
+
+
 async def _remove(settings: Settings, options: argparse.Namespace, clock: Clock, screen: CommandScreen) -> None:
     """As `DELETE /v1/files/{id}` does.
 
@@ -104,20 +153,16 @@ async def _remove(settings: Settings, options: argparse.Namespace, clock: Clock,
         FileNotFound: there is none.
         StorageUnavailable: the storage cannot be reached.
     """
-    cache = open_cache(settings.cache, clock)
-    transactions = await open_current(settings.storage)
-    try:
+    async with _service(settings, clock) as (kept, transactions):
         found = await transactions.run(lambda connection: find_held(connection, options.tenant, options.id, None))
-        async with new_client(ConnectionPool(STREAMS)) as client:
-            kept = open_files(settings, transactions, FileRows(transactions, clock, cache), clock, client)
-            await kept.delete(found.tenant, found.file.id, command_actor())
-    finally:
-        await transactions.close()
-        await cache.close()
+        await kept.delete(found.tenant, found.file.id, command_actor())
     if options.json:
         screen.json({"id": found.file.id, "object": "file", "deleted": True})
     else:
         screen.line(f"{found.file.id} of {found.tenant}: deleted, conversations that held it: {len(found.holders)}")
+
+
+CHANGES = {"put": _put, "rm": _remove}
 
 
 def _json(held: HeldFile) -> Json:

@@ -3,6 +3,8 @@
 import argparse
 from collections.abc import Callable
 
+from gateway.core.types.files import PURPOSES
+
 
 def add_file_commands(
     parser: argparse.ArgumentParser, count: Callable[[str], int]
@@ -13,12 +15,18 @@ def add_file_commands(
     listing.add_argument("--limit", metavar="N", type=count, default=20, help="how many (default: %(default)s)")
     show = actions.add_parser("show", help="what is known of a file, how far it is read, and who holds it")
     remove = actions.add_parser("rm", help="delete a file for good, with all that was read of it")
+    put = actions.add_parser("put", help="upload a file for a tenant")
+    put.add_argument("path", metavar="FILE", help="what is uploaded")
+    put.add_argument("--name", metavar="N", help="what it is called (default: as the file)")
+    put.add_argument("--purpose", metavar="P", choices=PURPOSES, default="user_data", help="(default: %(default)s)")
+    put.add_argument("--expires", metavar="S", type=count, help="seconds after which it expires")
     for command in (show, remove):
         command.add_argument("id", metavar="ID", help="file-…")
-    commands = (listing, show, remove)
+    commands = (listing, show, put, remove)
     for command in commands:
         of_one = "those of this tenant" if command is listing else "only if it is this tenant's"
-        command.add_argument("--tenant", metavar="T", help=of_one)
+        of_one = "whose it is" if command is put else of_one
+        command.add_argument("--tenant", metavar="T", required=command is put, help=of_one)
         form = command.add_mutually_exclusive_group()
         form.add_argument("--json", action="store_true", help="one JSON object")
         if command is listing:
