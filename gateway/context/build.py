@@ -186,6 +186,7 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
         tokens, settings.history_share, estimated=estimated, budget=inputs.budget, is_economic=is_economic
     )
     material = bounded(material, inputs.budget.turns)
+    material = material.in_full(material.dangling)
     if tokens is not None and (history.stored or history.unread):
         # At first sight nothing is cached yet, and nobody knows whether it goes on: then all of the budget is filled.
         fresh = counting.texts([each.content for each in material.fresh])
@@ -351,9 +352,10 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> LeftOutTokens | None:
     that stands, what a plan takes from new artifacts, and what a question brings back. A pass decides all anew, so the
     whole is counted anew, by samples where it is long. More than the model's window was never to be sent.
     """
-    fitted, passed = final.fitted, final.economy.passed if final.economy is not None else None
+    fitted, note = final.fitted, final.economy
+    passed = note.passed if note is not None else None
     before = measured.material.frame.left_out_tokens if measured.material.frame else 0
-    if not (before or fitted.new_pass or final.follows_plan or passed):
+    if not (before or fitted.new_pass or final.follows_plan or passed or (note is not None and note.shaped)):
         return None
     counting, whole, sent = measured.counting, measured.unreduced.forwarded, fitted.forwarded
     same, _ = _frozen_prefix(measured, fitted)

@@ -5,8 +5,16 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.billing.economy.kept_results import kept_results, tool_uses
-from gateway.billing.economy.passes import CarriedResult, cleared_when_cold, cleared_when_paid, credit
+from gateway.billing.economy.passes import (
+    COLD_AGE,
+    PAID_AGE,
+    CarriedResult,
+    cleared_when_cold,
+    cleared_when_paid,
+    credit,
+)
 from gateway.billing.economy.rates import LIFETIME, CacheRates, cache_lifetime
+from gateway.context.arriving import shaped_on_arrival
 from gateway.context.build import FinalFit, MeasuredInputs, WindowProposal, economic_rates
 from gateway.context.window.fitting import WindowFitter
 from gateway.core.instrumentation.logs import get_logger
@@ -24,7 +32,8 @@ def economised(proposal: WindowProposal, final: FinalFit) -> tuple[WindowProposa
     """The context with the pass that pays, where `context.economy` is `auto`; with `observe` as it is, and with a note
     of what a pass would have cleared. A fault in it costs the saving, never the answer."""
     try:
-        measured, final = _economised(proposal.measured, final)
+        measured, made = _economised(proposal.measured, final)
+        final = shaped_on_arrival(measured, made)
     except Exception as fault:  # noqa: BLE001 - the window without it stands
         log.fault("economy_failed", fault, request_id=proposal.measured.inputs.request.request_id)
         return proposal, final
@@ -49,9 +58,10 @@ def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInpu
         return measured, replace(final, economy=replace(note, clearable=spared))
     kind: PassKind = COLD if is_cold else PAID
     chosen = prompt.cleared_when_cold() if is_cold or costs is None else prompt.cleared_when_paid(rates, costs)
-    if not chosen:
+    gone = prompt.with_references({prompt.indexes[each.index] for each in chosen}, kind) if chosen else set()
+    if not gone:
         return as_it_is
-    changed, fitted = _cleared(measured, final, {prompt.indexes[each.index] for each in chosen})
+    changed, fitted = _cleared(measured, final, gone)
     spared = final.fitted.tokens - fitted.tokens
     if spared <= 0:
         return as_it_is
@@ -98,6 +108,19 @@ class _PromptFigures:
             return []
         return cleared_when_paid(self._without_kept(self._carried), *figures)
 
+    def with_references(self, gone: set[int], kind: PassKind) -> set[int]:
+        """These results, by the indexes of their messages, with those that refer to them and may leave, too; without
+        those that a result which stays refers to (guarantee §4 I8): it would bring back as much as they take away."""
+        references = self._measured.material.references
+        if not references:
+            return gone
+        age = COLD_AGE if kind == COLD else PAID_AGE
+        may_leave = {self.indexes[each.index] for each in self._without_kept(self._carried) if each.age >= age}
+        for index, targets in sorted(references.items(), reverse=True):
+            if index not in gone and targets is not None and not gone.isdisjoint(targets):
+                gone = gone | {index} if index in may_leave else gone - targets
+        return gone
+
     def _found(self, fitted: PackedWindow) -> list[CarriedResult]:
         """The results that stand in full, as they came or compacted, and may leave."""
         material, at = self._measured.material, {index: number for number, index in enumerate(self.indexes)}
@@ -134,11 +157,7 @@ def _chars(message: dict[str, Any]) -> int:
 def _cleared(measured: MeasuredInputs, final: FinalFit, indexes: set[int]) -> tuple[MeasuredInputs, PackedWindow]:
     """The same window with these results as labels. What an earlier request forwarded in another form has to be worded
     anew, so that form is taken off."""
-    messages = tuple(
-        replace(message, rendered=None) if index in indexes and message.rendered is not None else message
-        for index, message in enumerate(measured.material.messages)
-    )
-    material = replace(measured.material, messages=messages)
+    material = measured.material.in_full(indexes)
     fitting, fitted = WindowFitter(material, measured.limits, measured.counting, measured.tools), final.fitted
     gone = {
         artifact.artifact_id: ArtifactRendering(artifact, ProcessingStrategy.EXCLUDE)

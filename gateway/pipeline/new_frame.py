@@ -95,6 +95,7 @@ class _FrameRequest:
             decisions=self._decisions(),
             unsent=frozenset(unsent),
             counts={name: self._count(form) for name, form in forms.items()},
+            refers=self._refers(),
         )
 
     def whole(self, added: PromptFrame) -> PromptFrame:
@@ -113,6 +114,7 @@ class _FrameRequest:
             asked=added.asked or self._before.asked,
             left_out_tokens=added.left_out_tokens,
             recalls=added.recalls,
+            refers=added.refers,
             memory=self._memory,
         )
 
@@ -174,6 +176,19 @@ class _FrameRequest:
             if name is not None:
                 found.setdefault(name, []).append(shown_in_full)
         return {name: tuple(each) for name, each in found.items()}
+
+    def _refers(self) -> dict[str, tuple[tuple[str, str], ...]]:
+        """What the results refer to that this request shaped."""
+        refers = self._fitted.selection.refers
+        if not refers:
+            return {}
+        contents = {each.place.message: each.content_id for each in self._material.placed}
+        named = {index: name for index, name in enumerate(self._names) if name is not None}
+        return {
+            named[index]: tuple((named[target], contents[target]) for target in sorted(targets))
+            for index, targets in refers.items()
+            if index in named and named.keys() >= targets
+        }
 
     def _count(self, form: Form) -> dict[str, int]:
         return self._counting.counted(form) if form is not None and self._counting is not None else {}

@@ -261,6 +261,7 @@ def _frame(
         asked=said["asked"],
         left_out_tokens=said["left_out_tokens"],
         recalls=said.get("recalls", False),
+        refers={key: tuple((to, ids[n]) for to, n in found) for key, found in said.get("refers", {}).items()},
         memory=memory,
     )
 
@@ -328,6 +329,7 @@ class _FrameWriter:
             name: [[self._id(each.artifact_id), each.strategy, each.shown_chars] for each in found]
             for name, found in frame.decisions.items()
         }
+        refers = {key: [[to, self._id(what)] for to, what in found] for key, found in frame.refers.items()}
         decided = [self._id(name) for name in sorted(frame.decided)]
         salt = os.urandom(8).hex()
         tokenizer, tokens = self._counted(frame, messages, counting)
@@ -347,6 +349,7 @@ class _FrameWriter:
             "asked": frame.asked,
             "left_out_tokens": frame.left_out_tokens,
             "recalls": frame.recalls,
+            "refers": refers,
             "memory": memory,
             "tokenizer": tokenizer,
             "tokens": tokens,

@@ -10,9 +10,13 @@ from gateway.core.types.agents import CHAT, RequestAgent
 from gateway.core.types.economy import EconomyMode
 from gateway.core.types.recall import AUTO, Recall
 
+MAX_TOOL_PATTERNS = 100
 Mode = Literal["auto", "simple", "off"]
 Planning = Literal["auto", "always", "never"]
 MemoryMode = Literal["extracts", "summary", "both"]
+ToolPatterns = Annotated[
+    list[Annotated[str, Field(strict=True, min_length=1, max_length=200)]], Field(max_length=MAX_TOOL_PATTERNS)
+]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=2**31)]
 MAX_NAME_CHARS = 128
 MAX_WINDOW = 1000
@@ -52,6 +56,7 @@ class ContextField(RequestFields):
     memory: MemoryMode | None = None
     recall: RecallField | None = None
     economy: EconomyMode | None = None
+    untouched_tools: ToolPatterns | None = None
     cite: bool | None = None
     profile: Literal["general", "creation", "search", "modification", "analysis", "off"] | None = None
 

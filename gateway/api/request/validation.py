@@ -192,6 +192,7 @@ def _options(
             memory=defaults.memory,
             recall=defaults.recall,
             economy=defaults.economy,
+            untouched_tools=defaults.untouched_tools,
             cite=defaults.cite and defaults.mode != "off",
         )
     models = context.models.model_dump(exclude_none=True) if context.models else {}
@@ -213,6 +214,7 @@ def _options(
         context.memory or defaults.memory,
         recall=defaults.recall if context.recall is None else context.recall,
         economy=context.economy or defaults.economy,
+        untouched_tools=(*defaults.untouched_tools, *(context.untouched_tools or ())),
         cite=mode != "off" and (defaults.cite if context.cite is None else context.cite),
     )
 

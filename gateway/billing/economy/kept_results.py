@@ -114,6 +114,19 @@ def tool_uses(material: WindowInputs) -> list[ToolUse]:
     return sorted(found, key=lambda use: use.index)
 
 
+def changed_files(uses: Sequence[ToolUse]) -> set[str]:
+    """The files that any of these calls changes, by their names without folders."""
+    return {name for use in uses for name in _edited(use.tool, list(_strings(use.arguments)))}
+
+
+def named_files(arguments: str) -> set[str]:
+    """The files that a call names, by their names without folders; none of what is too long to be a call."""
+    texts = list(_strings(arguments))
+    if sum(map(len, texts)) > MAX_CALL_CHARS:
+        return set()
+    return {_name(path) for text in texts for path in PATH.findall(text)}
+
+
 def _edited(tool: str, texts: Sequence[str]) -> Iterator[str]:
     """The files that a call changes, by their names without folders."""
     for text in texts:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, assert_never
 
-from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
+from gateway.core.types.artifacts import UNCHANGED, Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.entities import MemoryEntity
 from gateway.core.types.places import MARKER, NOTE_END, TextPlaces, after_markers, is_marked, named_pages, notes_of
 from gateway.core.types.tool_steps import text_of
@@ -79,7 +79,7 @@ def delimiters(tags: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"[{ANGLES}](?={space}[{SLASHES}]?{space}(?:{'|'.join(map(like, tags))})\b)", re.IGNORECASE)
 
 
-LABELS = ("left out", "summary of", "extract of", "extracts")
+LABELS = ("left out", "summary of", "extract of", "extracts", UNCHANGED.lower())
 FORGED_LABEL = re.compile(
     rf"(?:^|(?<=[\n\r\v\f\x85\u2028\u2029]))(?P<space>(?:[^\S\n\r\v\f\x85\u2028\u2029]|[{INVISIBLE}])*+)[{BRACKETS}]"
     rf"(?=[\s{INVISIBLE}]*+(?:{'|'.join(map(like, LABELS))})\b)",
@@ -215,7 +215,7 @@ def in_place(rendering: ArtifactRendering) -> str:
     title, source = (as_data(one_line(each.translate(NO_MARKS))) for each in (artifact.title or "", artifact.source))
     what = f'{kind} "{title}", id {artifact.artifact_id}, from {source}'
     match rendering.strategy:
-        case ProcessingStrategy.INCLUDE_FULL:
+        case ProcessingStrategy.INCLUDE_FULL | ProcessingStrategy.SHAPE:
             return rendering.text
         case ProcessingStrategy.EXCLUDE:
             return f"[Left out: {what}; {artifact.size_chars:,} characters.]"
@@ -309,7 +309,7 @@ def _item(rendering: ArtifactRendering) -> str:
     if artifact.origin and artifact.origin not in (artifact.title, names["source"]):
         names["origin"] = artifact.origin
     match rendering.strategy:
-        case ProcessingStrategy.INCLUDE_FULL:
+        case ProcessingStrategy.INCLUDE_FULL | ProcessingStrategy.SHAPE:
             names["shown"], body = "full", as_data(rendering.text)
         case ProcessingStrategy.EXCLUDE if rendering.same_as:
             names["shown"], body = ELSEWHERE, f"(The same document as {rendering.same_as}.)"

@@ -13,7 +13,14 @@ from gateway.context.planning.summary_cache import CachedSummary, Make
 from gateway.core import jsons
 from gateway.core.config.settings import ContextSettings
 from gateway.core.ports import InternalModel
-from gateway.core.types.artifacts import MAX_QUERIES, Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
+from gateway.core.types.artifacts import (
+    MAX_QUERIES,
+    PLANNED,
+    Artifact,
+    ArtifactDecision,
+    ArtifactPlan,
+    ProcessingStrategy,
+)
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.internal import InternalModelFailed, InternalRequest
 
@@ -39,7 +46,7 @@ STRATEGIES = {  # the schema's names, and those that models without a schema use
     "extract": ProcessingStrategy.RAG_EXTRACT,
     "rag": ProcessingStrategy.RAG_EXTRACT,
     "omit": ProcessingStrategy.EXCLUDE,
-} | {each.value: each for each in ProcessingStrategy}
+} | {each.value: each for each in PLANNED}
 
 
 class InvalidPlan(ValueError):

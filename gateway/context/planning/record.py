@@ -17,7 +17,12 @@ SAME_DOCUMENT = "same_document"
 """Reason of a record: the same document stands elsewhere in the window."""
 REDUCED = (ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.SUMMARIZE)
 STRATEGIES = {each.value: each for each in ProcessingStrategy}
-STRONGEST = (ProcessingStrategy.SUMMARIZE, ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.INCLUDE_FULL)
+STRONGEST = (
+    ProcessingStrategy.SUMMARIZE,
+    ProcessingStrategy.RAG_EXTRACT,
+    ProcessingStrategy.SHAPE,
+    ProcessingStrategy.INCLUDE_FULL,
+)
 """Of two decisions on one artifact, the record names the one that comes first here."""
 
 

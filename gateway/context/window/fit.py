@@ -102,6 +102,8 @@ def _everything_kept(fitting: WindowFitter, everything: FullPrompt, tokens: int)
 
 def _decided_anew(fitting: WindowFitter, frozen: WindowSelection) -> PackedWindow:
     """One pass, which loses as little as it can."""
+    if shaped := fitting.material.shaped:  # references die with what they point to (guarantee §4 I8)
+        fitting = replace(fitting, material=fitting.material.in_full(shaped))
     kept = fitting.tools.kept(fitting.material)
     fitting = replace(fitting, kept=tuple(each.artifact_id for each in kept)) if kept else fitting
     compact = fitting.compacted("placed", "restored", "attached")

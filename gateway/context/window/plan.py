@@ -88,7 +88,7 @@ class PlanGuide:
         match decision.strategy:
             case ProcessingStrategy.EXCLUDE:
                 return []
-            case ProcessingStrategy.INCLUDE_FULL:
+            case ProcessingStrategy.INCLUDE_FULL | ProcessingStrategy.SHAPE:
                 return sorted(own, key=lambda c: c.order) if _chars(own) <= chars else best_first(own)
             case ProcessingStrategy.SUMMARIZE | ProcessingStrategy.RAG_EXTRACT:
                 return self._shortened(decision, own, chars) if own else []

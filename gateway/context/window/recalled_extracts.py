@@ -22,6 +22,7 @@ from gateway.core.types.artifacts import Artifact, ProcessingStrategy
 from gateway.core.types.content_parts import as_parts
 from gateway.core.types.places import after_markers
 from gateway.core.types.window import (
+    WHOLE,
     ArtifactRendering,
     OldExcerpt,
     PackedWindow,
@@ -137,12 +138,12 @@ def _is_in_full(artifact: Artifact, material: WindowInputs, selection: WindowSel
         return False
     rendering = selection.renderings.get(artifact.artifact_id)
     if rendering is not None and artifact.artifact_id not in selection.quoted:  # that one is beside its message
-        return rendering.strategy is ProcessingStrategy.INCLUDE_FULL
+        return rendering.strategy in WHOLE
     if material.frame is None:
         return True
     decided = material.frame.decisions.get(material.messages[index].message_id or "", ())
     here = [each.strategy for each in decided if each.artifact_id == artifact.content_id]
-    return all(strategy == ProcessingStrategy.INCLUDE_FULL for strategy in here)  # compacted at most
+    return all(strategy in WHOLE for strategy in here)  # compacted at most
 
 
 def _unseen(material: WindowInputs, frozen: PackedWindow, found: Iterable[PassageCandidate]) -> list[PassageCandidate]:

@@ -30,6 +30,7 @@ from gateway.core.config.settings_fields import (
     RelayPattern,
     Seconds,
     SettingsSection,
+    ToolPattern,
     UpstreamTimeouts,
 )
 from gateway.core.config.storage_settings import StorageSettings as StorageSettings
@@ -150,6 +151,11 @@ class ContextSettings(SettingsSection):
         "observe",
         description="Default of `context.economy`: old tool results leave where that pays (`auto`), or bills estimate "
         "what that would have saved (`observe`).",
+    )
+    untouched_tools: tuple[ToolPattern, ...] = Field(
+        (),
+        description="Patterns of names of tools, such as `get_*`, whose results are never forwarded in a shorter form "
+        "(I8). Requests may name more.",
     )
     economy_holdout: float = Field(
         0.0,

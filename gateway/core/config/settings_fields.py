@@ -54,6 +54,7 @@ def _origin(text: str) -> str:
 
 Origin = Annotated[str, AfterValidator(_origin)]
 RelayPattern = Annotated[str, AfterValidator(_relay_pattern)]
+ToolPattern = Annotated[str, Field(min_length=1, max_length=200)]
 Price = Annotated[Decimal, BeforeValidator(_exact_decimal), Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
 

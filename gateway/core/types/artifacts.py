@@ -28,6 +28,14 @@ class ProcessingStrategy(StrEnum):
     SUMMARIZE = "summarize"
     RAG_EXTRACT = "rag_extract"
     EXCLUDE = "exclude"
+    SHAPE = "shape"
+    """A new tool result in a shorter form, of which nothing is missing in the window (guarantee §4 I8)."""
+
+
+PLANNED = tuple(each for each in ProcessingStrategy if each is not ProcessingStrategy.SHAPE)
+"""Those that a plan may name."""
+UNCHANGED = "Unchanged"
+"""How a line of a shaped result begins that stands for others, behind its bracket."""
 
 
 class ContextGoal(StrEnum):

@@ -109,6 +109,8 @@ class ContextOptions:
     """Of a dry run: who asks sends the fitted messages to the model itself, so that they are kept as forwarded."""
     economy: str = OFF
     """Whether passes are made where they pay: `auto`, `observe` or `off` (guarantee §4 I7)."""
+    untouched_tools: tuple[str, ...] = ()
+    """Patterns of names of tools whose results are never shaped (guarantee §4 I8)."""
     held_out: bool | None = None
     """Whether the conversation goes direct, to be compared with those that are economised (false); None where none
     does."""

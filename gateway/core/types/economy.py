@@ -118,6 +118,7 @@ class EconomyNote:
         is_cold: the provider's cache of its prefix had surely expired.
         passed: which pass was made; None: none.
         cleared: tokens that it took out of the prompt.
+        shaped: tokens by which new results are shorter than they came (guarantee §4 I8).
         clearable: with `observe`, tokens that passes would have taken out until now.
     """
 
@@ -126,3 +127,4 @@ class EconomyNote:
     passed: PassKind | None = None
     cleared: int = 0
     clearable: int = 0
+    shaped: int = 0

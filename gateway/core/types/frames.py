@@ -37,6 +37,8 @@ class PromptFrame:
     `additions` says of how many stored frames, beside the full one, it was put together; `borrowed`, that some of them
     belong to a branch that the client has left, so that this one has none of its own yet.
     `recalls`: its requests have had the tool `recall` since the pass, and keep it: it stands before all messages.
+    `refers`: of results that were shaped when they arrived, the messages that they refer to, each with the id of the
+    result that it held: a reference dies with that (guarantee §4 I8).
     """
 
     first: str | None = None
@@ -53,6 +55,7 @@ class PromptFrame:
     additions: int = 0
     borrowed: bool = False
     recalls: bool = False
+    refers: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
     def followed_by(self, later: "PromptFrame") -> "PromptFrame":
         """This one with what later requests added to it; the window stays."""
@@ -70,6 +73,7 @@ class PromptFrame:
             memory=self.memory,
             additions=self.additions + 1,
             recalls=self.recalls or later.recalls,
+            refers={**self.refers, **later.refers},
         )
 
     def of(self, names: AbstractSet[str | None]) -> "PromptFrame":
@@ -81,6 +85,7 @@ class PromptFrame:
             decisions={name: found for name, found in self.decisions.items() if name in names},
             unsent=self.unsent & names,
             counts={name: counts for name, counts in self.counts.items() if name in names},
+            refers={name: targets for name, targets in self.refers.items() if name in names},
         )
 
     def renamed(self, ids: Mapping[Any, str]) -> "PromptFrame":
@@ -102,6 +107,7 @@ class PromptFrame:
             left_out_tokens=self.left_out_tokens,
             memory=self.memory.renamed(ids) if self.memory is not None else None,
             recalls=self.recalls,
+            refers={name(key): tuple((name(to), what) for to, what in value) for key, value in self.refers.items()},
         )
 
 
@@ -143,6 +149,7 @@ def body_of(frame: PromptFrame) -> dict[str, Any]:
         "left_out_tokens": frame.left_out_tokens,
         "memory": frame.memory.as_json() if frame.memory is not None else None,
         "recalls": frame.recalls,
+        "refers": {key: [list(each) for each in found] for key, found in frame.refers.items()},
     }
     return {name: value for name, value in fields.items() if value}
 
@@ -168,4 +175,5 @@ def frame_of(body: Mapping[str, Any]) -> PromptFrame:
         left_out_tokens=body.get("left_out_tokens", 0),
         memory=memory_message_of(body.get("memory")),
         recalls=bool(body.get("recalls")),
+        refers={key: tuple((to, what) for to, what in found) for key, found in body.get("refers", {}).items()},
     )

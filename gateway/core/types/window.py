@@ -1,10 +1,10 @@
 """What may be forwarded, and what was selected for the window, before it is worded."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from gateway.core.types.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.core.types.conversation import ConversationMessage
@@ -18,6 +18,8 @@ SYSTEM_INDEX = -1
 """Index of leading system messages, which are not in `WindowInputs.messages`."""
 LAST_EARLIER = -2
 """Index of the last message before those that can be forwarded."""
+WHOLE = (ProcessingStrategy.INCLUDE_FULL.value, ProcessingStrategy.SHAPE.value)
+"""Strategies by which an artifact stands with nothing missing."""
 MEMORY_INDEX = -(2**40)
 """Index of the memory message, which is none of the conversation's own."""
 
@@ -160,13 +162,60 @@ class WindowInputs:
         if self.frame is None or self.messages[index].rendered is None:
             return False
         said = bool(self.repeats.as_same) and self.repeats.said_same(artifact)
-        return said or self._is_reduced(artifact, self.frame)
+        return said or self._is_reduced(artifact, self.frame, WHOLE)
 
-    def _is_reduced(self, artifact: Artifact, frame: PromptFrame) -> bool:
+    def _is_reduced(self, artifact: Artifact, frame: PromptFrame, whole: Container[str] = WHOLE[:1]) -> bool:
         """Whether its message was forwarded with a part of it alone."""
         decided = frame.decisions.get(self.messages[artifact.place.message or 0].message_id or "", ())
-        full = ProcessingStrategy.INCLUDE_FULL.value
-        return any(each.artifact_id == artifact.content_id and each.strategy != full for each in decided)
+        return any(each.artifact_id == artifact.content_id and each.strategy not in whole for each in decided)
+
+    @property
+    def shaped(self) -> frozenset[int]:
+        """Indexes of the results that stand in a shorter form of which nothing is missing (guarantee §4 I8)."""
+        if self.frame is None:
+            return frozenset()
+        shape = ProcessingStrategy.SHAPE.value
+        names = {name for name, found in self.frame.decisions.items() if any(e.strategy == shape for e in found)}
+        if not names:
+            return frozenset()
+        messages = enumerate(self.messages)
+        return frozenset(i for i, each in messages if each.message_id in names and each.rendered is not None)
+
+    @property
+    def references(self) -> dict[int, frozenset[int] | None]:
+        """By the index of each shaped result those of the results that it refers to; None where one of them is not
+        what it was, or has left the window."""
+        if self.frame is None or not self.frame.refers:
+            return {}
+        at = {each.message_id: index for index, each in enumerate(self.messages)}
+        first, left = self.frozen_first, self.left
+        standing = {
+            (index, each.content_id)
+            for each in self.placed
+            if (index := each.place.message) is not None and index >= first and index not in left
+        }
+        found: dict[int, frozenset[int] | None] = {}
+        for name, targets in self.frame.refers.items():
+            index = at.get(name)
+            if index is not None and self.messages[index].rendered is not None:
+                places = [(at.get(to, -1), what) for to, what in targets]
+                found[index] = frozenset(place for place, _ in places) if standing.issuperset(places) else None
+        return found
+
+    @property
+    def dangling(self) -> frozenset[int]:
+        """Indexes of shaped results of which a reference points to nothing (guarantee §4 I8)."""
+        return frozenset(index for index, targets in self.references.items() if targets is None)
+
+    def in_full(self, indexes: Set[int]) -> Self:
+        """The same, in which these messages stand as they were sent."""
+        if not indexes:
+            return self
+        messages = tuple(
+            replace(each, rendered=None) if index in indexes and each.rendered is not None else each
+            for index, each in enumerate(self.messages)
+        )
+        return replace(self, messages=messages)
 
     @property
     def has_block(self) -> bool:
@@ -298,6 +347,7 @@ class WindowSelection:
         keeps_memory: the memory message stays as it was forwarded before.
         segments: how many summaries of old turns may be shown, the latest.
         same: ids of documents that are not shown, since the same document stands elsewhere in the window.
+        refers: by the index of a shaped result's message, those that it refers to (guarantee §4 I8).
     """
 
     first: int = 0
@@ -311,6 +361,7 @@ class WindowSelection:
     keeps_memory: bool = False
     segments: int = 0
     same: frozenset[str] = frozenset()
+    refers: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
     def has(self, index: int | None) -> bool:
         """Whether the message at that index is forwarded; None is none."""

@@ -1,0 +1,275 @@
+"""The shorter form in which a new tool result is forwarded, where it says what stands in the window already or what no
+reader needs twice (guarantee §4 I8). Nothing is taken away but that: what a reference stands for is in the window, word
+for word."""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from gateway.core import jsons
+from gateway.core.types.artifacts import UNCHANGED
+
+MIN_CHARS = 400
+"""A shorter result is forwarded as it came."""
+MIN_SPARED = 200
+"""Characters that a reference, or a run of equal lines, has to spare beyond its label."""
+MARGIN = 8
+"""Lines of a block that stand at each of its seams all the same: an edit may quote them with what is beside them."""
+MIN_LINE = 12
+"""Characters of a line by which it is looked for; shorter ones are everywhere."""
+MAX_PLACES = 16
+"""Places of one line that are looked at, the latest."""
+MAX_LINES = 20_000
+"""Lines of a result that are looked for; one with more is forwarded as it came."""
+MAX_FAILED = 60_000
+"""Characters of a failed run that are forwarded as they came."""
+FAILED_HEAD, FAILED_TAIL, FAILED_FAULTS = 4_000, 16_000, 16_000
+"""Characters of a longer one that stay: its beginning, its end, and what looks like a fault between them."""
+BESIDE_FAULT = 400
+"""Characters before and behind what looks like a fault."""
+TERMINAL = (
+    r"(?:{escape}(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\\]{{0,500}}(?:{bell}|{escape}{slash})|[()][0-9A-B]|[=>78MDEc]))+"
+)
+ESCAPES = re.compile(TERMINAL.format(escape=r"\x1b", bell=r"\x07", slash=r"\\"), re.ASCII)
+"""What a terminal reads as colours, titles and movements (ECMA-48, xterm)."""
+ESCAPES_IN_JSON = re.compile(TERMINAL.format(escape=r"\\u001[bB]", bell=r"\\u0007", slash="\x00"), re.ASCII)
+STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"(\s*:)?', re.DOTALL)
+"""A text in JSON, and whether it names a member."""
+EXIT = re.compile(
+    r"(?:exit(?:ed)?(?: with)?(?: status| code)?|\"(?:exit_code|exitCode|returncode|return_code)\")[:=]?\s*(-?\d+)",
+    re.IGNORECASE,
+)
+FAULT = re.compile(
+    r"\b(?:\w*(?:error|exception)|traceback|fail(?:ed|ure|ures|ing)?|fatal|panic(?:ked)?|undefined|segfault)\b",
+    re.IGNORECASE,
+)
+EXIT_CHARS = 1_000
+"""Characters at the beginning and at the end of a result in which it says how a run ended."""
+
+
+@dataclass(frozen=True)
+class StandingText:
+    """A result that stands in the window: `index` of its message, `name` as a reference calls it, and the text as it
+    was forwarded."""
+
+    index: int
+    name: str
+    text: str
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Its lines; of an envelope those of the text in it."""
+        return _lines_of(self.text).lines
+
+
+@dataclass(frozen=True, slots=True)
+class ShapedText:
+    """A result in its shorter form, and the indexes of the messages that it refers to."""
+
+    text: str
+    targets: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """The lines of a text. Of an envelope, a JSON object that holds the text, they are as they are written there:
+    `before` and `behind` are the rest of it."""
+
+    lines: list[str]
+    before: str = ""
+    behind: str = ""
+    is_escaped: bool = False
+
+    def text(self, lines: Sequence[str]) -> str:
+        """With other lines. `label`s in them are escaped already."""
+        if not self.is_escaped:
+            return "\n".join(lines)
+        return self.before + "\\n".join(lines).replace("\x00", "\\\\") + self.behind
+
+    def label(self, text: str) -> str:
+        """A label as a line."""
+        return jsons.dumps_text(text)[1:-1].replace("\\\\", "\x00") if self.is_escaped else text
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Lines `start` to `end` of a result, which stand in one piece in the standing text with this `number`."""
+
+    start: int
+    end: int
+    number: int
+
+
+def shaped(
+    text: str, standing: Sequence[StandingText] = (), *, margin: int = MARGIN, is_plain: bool = False
+) -> ShapedText | None:
+    """The result in a shorter form; None where it has none.
+
+    Args:
+        standing: what it may refer to, oldest first.
+        margin: lines of what stands elsewhere that are repeated at each seam.
+        is_plain: what a terminal would not show is a part of it, as in a file.
+    """
+    if len(text) < MIN_CHARS:
+        return None
+    whole = _lines_of(text, is_plain=is_plain)
+    if len(whole.lines) > MAX_LINES:
+        return None
+    found = _Referring(whole, standing, margin).said()
+    return found if len(found.text) < len(text) else None
+
+
+def _lines_of(text: str, *, is_plain: bool = True) -> _Lines:
+    """The lines of a text, or of that in an envelope; unless `is_plain` as a terminal shows them in the end."""
+    place = _enveloped(text)
+    if place is None:
+        lines = text.split("\n")
+        return _Lines(lines if is_plain else _as_shown(text, lines, "\x1b", ESCAPES, "\r"))
+    start, end = place
+    held = text[start:end].replace("\\\\", "\x00")
+    lines = held.split("\\n")
+    if not is_plain:
+        lines = _as_shown(held, lines, "\\u001", ESCAPES_IN_JSON, "\\r")
+    return _Lines(lines, text[:start], text[end:], is_escaped=True)
+
+
+def _enveloped(text: str) -> tuple[int, int] | None:
+    """Where the long text of a JSON object is written that holds one of several lines; None if it is no such object."""
+    if not text.startswith("{") or "\\n" not in text or "\x00" in text or not jsons.is_json(text):
+        return None
+    values = (found for found in STRING.finditer(text) if found[2] is None)
+    longest = max(values, key=lambda found: found.end() - found.start(), default=None)
+    if longest is None or 2 * len(longest[1]) < len(text):
+        return None
+    return longest.span(1)
+
+
+def _as_shown(text: str, lines: list[str], escape: str, escapes: re.Pattern[str], back: str) -> list[str]:
+    """The lines of a text without escapes; of states of a line that were written over one another (`back`) the last."""
+    if escape in text:
+        lines = [escapes.sub(_gap, line) for line in lines]
+    return [_last_state(line, back) for line in lines] if back in text else lines
+
+
+def _gap(found: re.Match[str]) -> str:
+    """Nothing; the escape itself within a word, which would become another."""
+    before, after = found.string[max(0, found.start() - 2) : found.start()], found.string[found.end() : found.end() + 1]
+    is_within = before[-1:].isalnum() and not before.startswith("\\") and after.isalnum()
+    return found[0] if is_within else ""
+
+
+def _last_state(line: str, back: str) -> str:
+    bare = line
+    while bare.endswith(back):
+        bare = bare.removesuffix(back)
+    return bare.rpartition(back)[2] + line[len(bare) :]
+
+
+class _Referring:
+    def __init__(self, whole: _Lines, standing: Sequence[StandingText], margin: int) -> None:
+        self._whole, self._lines, self._margin = whole, whole.lines, margin
+        self._standing, self._texts = standing, [each.lines for each in standing]
+
+    def said(self) -> ShapedText:
+        """The lines with references in the place of those that stand elsewhere, and of equal ones."""
+        said: list[str] = []
+        targets: set[int] = set()
+        at = 0
+        for block in self._blocks() if self._texts else ():
+            start = block.start + (self._margin if block.start else 0)
+            end = block.end - (self._margin if block.end < len(self._lines) else 0)
+            if end <= start or sum(map(len, self._lines[start:end])) <= MIN_SPARED:
+                continue
+            here = self._standing[block.number]
+            label = self._whole.label(f"[{UNCHANGED}: lines {start + 1}-{end} are as in {here.name}.]")
+            if sum(map(len, self._lines[start:end])) + end - start <= len(label) + MIN_SPARED:
+                continue
+            said += [*self._without_runs(at, start), label]
+            targets.add(here.index)
+            at = end
+        said += self._without_runs(at, len(self._lines))
+        return ShapedText(self._whole.text(said), frozenset(targets))
+
+    def _without_runs(self, at: int, end: int) -> list[str]:
+        """These lines; of many that are equal the first, and how many there are."""
+        lines, said = self._lines[at:end], list[str]()
+        starts = [n for n, line in enumerate(lines) if not n or line != lines[n - 1]]
+        for start, behind in pairwise([*starts, len(lines)]):
+            label = self._whole.label(f"[{UNCHANGED}: the line above, {behind - start - 1:,} more times.]")
+            is_run = (behind - start - 1) * (len(lines[start]) + 1) > len(label) + MIN_SPARED
+            said += [lines[start], label] if is_run else lines[start:behind]
+        return said
+
+    def _blocks(self) -> list[_Block]:
+        """The longest stretches of lines that stand in one text in one piece, none over another, in their order."""
+        places = self._places()
+        blocks: list[_Block] = []
+        at = 0
+        while at < len(self._lines):
+            least = blocks[-1].end if blocks else 0
+            found = [self._extended(at, least, *place) for place in places.get(self._lines[at], ())]
+            if not found:
+                at += 1
+                continue
+            blocks.append(max(found, key=lambda block: block.end - block.start))
+            at = blocks[-1].end
+        return blocks
+
+    def _places(self) -> Mapping[str, list[tuple[int, int]]]:
+        """By line, the texts and lines at which it stands, the latest first."""
+        wanted = {line for line in self._lines if len(line) >= MIN_LINE}
+        places: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for number in range(len(self._texts) - 1, -1, -1):
+            if wanted.isdisjoint(self._texts[number]):
+                continue
+            for at, line in enumerate(self._texts[number]):
+                if line in wanted and len(found := places[line]) < MAX_PLACES:
+                    found.append((number, at))
+        return places
+
+    def _extended(self, at: int, least: int, number: int, line: int) -> _Block:
+        lines, text = self._lines, self._texts[number]
+        start, end, there = at, at, line
+        while start > least and line and lines[start - 1] == text[line - 1]:
+            start, line = start - 1, line - 1
+        while end < len(lines) and there < len(text) and lines[end] == text[there]:
+            end, there = end + 1, there + 1
+        return _Block(start, end, number)
+
+
+def of_failed_run(text: str) -> tuple[tuple[int, int], ...]:
+    """What stays of a run that failed and said far too much, as stretches of whole lines: its beginning, its end, and
+    what looks like a fault. None of it where it is not that."""
+    if len(text) <= MAX_FAILED or _enveloped(text) is not None:
+        return ()
+    said = [int(code[-9:]) for code in EXIT.findall(text[:EXIT_CHARS] + "\n" + text[-EXIT_CHARS:])]
+    if not any(said):
+        return ()
+    head, tail = FAILED_HEAD, len(text) - FAILED_TAIL
+    spans, room = [(0, head)], FAILED_FAULTS
+    for found in FAULT.finditer(text, head, tail):
+        start, end = found.start() - BESIDE_FAULT, min(found.end() + BESIDE_FAULT, tail)
+        if end <= spans[-1][1]:
+            continue
+        if room <= 0:
+            break
+        start = max(start, spans[-1][1])
+        room -= end - start
+        spans.append((start, end))
+    return _in_lines(text, [*spans, (tail, len(text))])
+
+
+def _in_lines(text: str, spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The stretches, from the beginning of a line to the end of one; those that touch are one."""
+    found: list[tuple[int, int]] = []
+    for start, end in spans:
+        start = text.rfind("\n", 0, start) + 1
+        end = behind if (behind := text.find("\n", end)) >= 0 else len(text)
+        if found and start <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return tuple(found)

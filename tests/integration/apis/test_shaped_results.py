@@ -1,0 +1,123 @@
+"""Tool results that are shaped as they arrive, by each API, streamed and not (guarantee §4 I8)."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.answers import Json
+from tests.support.edges import EDGES, PATHS, Edge
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+
+TEXT = "\n".join(
+    f"crane {number} carries {number * 13} crates to the quay of lamp {number * 7}" for number in range(60)
+)
+MARK = "[Unchanged: lines 1-60 are as in step_1:run "
+TOOLS: dict[str, list[Json]] = {
+    "chat": [{"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}],
+    "responses": [
+        {"type": "function", "name": "run", "parameters": {"type": "object"}},
+        {"type": "custom", "name": "say"},
+    ],
+    "messages": [{"name": "run", "input_schema": {"type": "object"}}],
+}
+
+
+def said_to(edge: Edge, contents: list[Any]) -> Json:
+    """A request in which a tool was called once for each of these contents."""
+    if edge == "chat":
+        messages: list[Json] = [{"role": "user", "content": "Look after the cranes."}]
+        for number, content in enumerate(contents):
+            call = {"id": f"c{number}", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": content})
+        return {"messages": messages}
+    if edge == "responses":
+        items: list[Json] = [{"role": "user", "content": "Look after the cranes."}]
+        for number, content in enumerate(contents):
+            if number % 2:
+                items.append({"type": "custom_tool_call", "call_id": f"c{number}", "name": "say", "input": "cranes"})
+                items.append({"type": "custom_tool_call_output", "call_id": f"c{number}", "output": content})
+            else:
+                items.append({"type": "function_call", "call_id": f"c{number}", "name": "run", "arguments": "{}"})
+                items.append({"type": "function_call_output", "call_id": f"c{number}", "output": content})
+        return {"input": items}
+    messages = [{"role": "user", "content": "Look after the cranes."}]
+    for number, content in enumerate(contents):
+        use = {"type": "tool_use", "id": f"c{number}", "name": "run", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": content, "is_error": number == 1}
+        messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    return {"messages": messages, "max_tokens": 500}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("store", [True, False], ids=["stored", "unstored"])
+@pytest.mark.parametrize("edge", EDGES)
+def test_s4_i8_results_are_shaped_by_each_api(
+    gateway: GatewayProcess, upstream: MockUpstream, edge: Edge, store: bool, stream: bool
+) -> None:
+    """Strings, lists of texts, outputs of custom tools and failures alike; what was shaped stays so."""
+    kind = "input_text" if edge == "responses" else "text"
+    contents: list[Any] = [TEXT, TEXT, [{"type": kind, "text": TEXT}], "all is well"]
+    forwarded: list[list[Json]] = []
+    for count in range(1, len(contents) + 1):
+        is_custom = edge == "responses" and count % 2
+        function = (
+            {"name": "say", "arguments": '{"input":"cranes"}'} if is_custom else {"name": "run", "arguments": "{}"}
+        )
+        call = {"id": f"c{count}", "type": "function", "function": function}
+        upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [call]})
+        asked = {
+            "model": "gpt-4o",
+            "tools": TOOLS[edge],
+            "store": store,
+            "stream": stream,
+            "context": {"economy": "auto"},
+        }
+        headers = {"authorization": f"Bearer sk-{edge}-{store}-{stream}"}
+        at = f"{gateway.base_url}/{PATHS[edge]}"
+        body = {**asked, **said_to(edge, contents[:count])}
+        told = httpx.post(at, json=body, headers=headers, timeout=30, trust_env=False)
+        assert told.status_code == 200, told.text
+        forwarded.append(upstream.last.body["messages"])
+    results = [each for each in forwarded[-1] if each["role"] == "tool"]
+    assert results[0]["content"] == TEXT
+    assert all(
+        json.dumps(each["content"]).count(MARK) == 1 and len(str(each["content"])) < 200 for each in results[1:3]
+    )
+    assert results[3]["content"] == "all is well"
+    for before, after in pairwise(forwarded):
+        assert after[: len(before)] == before
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize(
+    ("patterns", "named"),
+    [
+        ("run", "context.untouched_tools"),
+        ([3], "context.untouched_tools[0]"),
+        ([""], "context.untouched_tools[0]"),
+        (["x"] * 101, "context.untouched_tools"),
+    ],
+    ids=["no list", "a number", "empty", "too many"],
+)
+def test_s2_untouched_tools_are_a_list_of_patterns(
+    gateway: GatewayProcess, edge: Edge, patterns: Any, named: str
+) -> None:
+    body = {"model": "gpt-4o", "context": {"untouched_tools": patterns}, **said_to(edge, [])}
+    told = httpx.post(f"{gateway.base_url}/{PATHS[edge]}", json=body, timeout=30, trust_env=False)
+    assert told.status_code == 400
+    assert named in told.text
+
+
+def test_s4_i8_the_configuration_names_untouched_tools(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+    gateway = start_gateway({"context": {"economy": "auto", "untouched_tools": ["r*"]}})
+    upstream.reply(text="So it is.")
+    body = {"model": "gpt-4o", "tools": TOOLS["chat"], **said_to("chat", [TEXT, TEXT])}
+    told = httpx.post(f"{gateway.base_url}/chat/completions", json=body, timeout=30, trust_env=False)
+    assert told.status_code == 200, told.text
+    assert upstream.last.body["messages"] == body["messages"]

@@ -1,0 +1,239 @@
+"""Sessions in which new tool results are shaped as they arrive (guarantee §4 I8): stored and not, over replicas and
+restarts, before passes that take away what references point to."""
+
+import json
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.integration.test_economy import PAUSE, Agent, World, labels, store, world
+
+__all__ = ["store", "world"]
+Json = dict[str, Any]
+MARK = "[Unchanged: "
+
+
+def listing(first: int, last: int, name: str = "crane") -> list[str]:
+    """Lines of a program's output."""
+    return [
+        f"{name} {number} carries {number * 13} crates to the quay of lamp {number * 7}"
+        for number in range(first, last)
+    ]
+
+
+async def reads(agent: Agent, content: Any, name: str = "run", arguments: Json | None = None, **more: Any) -> None:
+    """A call, and its result, which goes up with the next request."""
+    if not agent.said:
+        agent.said.append({"role": "user", "content": "Look after the cranes."})
+    agent.world.clock.at += timedelta(seconds=10)
+    number = len(agent.said)
+    function = {"name": name, "arguments": json.dumps(arguments or {"command": f"cranes {number}"})}
+    call = {"id": f"call_{number}", "type": "function", "function": function}
+    agent.world.provider.answer = {"role": "assistant", "content": None, "tool_calls": [call]}
+    await agent.ask()
+    agent.said += [
+        agent.world.provider.answer,
+        {"role": "tool", "tool_call_id": call["id"], "content": content, **more},
+    ]
+
+
+async def ends(agent: Agent) -> Json:
+    """The answer; the bill of its request."""
+    agent.world.provider.answer = {"role": "assistant", "content": f"Done at {len(agent.said)}."}
+    await agent.ask()
+    agent.said.append(agent.world.provider.answer)
+    return agent.bills[-1]
+
+
+def references(messages: list[Json]) -> list[int]:
+    """The results that refer to others, by their indexes."""
+    return [n for n, each in enumerate(messages) if each["role"] == "tool" and MARK in json.dumps(each["content"])]
+
+
+WHOLE = "\n".join(listing(0, 80))
+AGAIN = "\n".join([*listing(0, 3, "winch"), *listing(10, 70)])
+
+
+async def test_s4_i8_a_result_that_stands_is_told_by_a_reference_and_stays_so(world: World, store: bool) -> None:
+    await world.start()
+    agent = Agent(world, store=store)
+    await reads(agent, WHOLE)
+    await reads(agent, AGAIN)
+    bill = await ends(agent)
+    sent = agent.forwarded[-1]
+    assert references(sent) == [4]
+    assert sent[2]["content"] == WHOLE
+    text = sent[4]["content"]
+    assert text.startswith(
+        "\n".join([*listing(0, 3, "winch"), *listing(10, 18), "[Unchanged: lines 12-63 are as in step_1:run "])
+    )
+    assert len(text) < len(AGAIN)
+    record = bill["context_utilization"]["artifacts_processed"][-1]
+    assert record["strategy"] == "shape"
+    assert (record["original_size_chars"], record["processed_size_chars"]) == (len(AGAIN), len(text))
+    await world.stop()
+    await world.start()
+    agent.said.append({"role": "user", "content": "Go on."})
+    await agent.steps(2)
+    await agent.turn(2)
+    assert agent.breaks == []
+    assert references(agent.forwarded[-1]) == [4]
+
+
+@pytest.mark.parametrize("context", [{"economy": "observe"}, {"economy": "off"}, {"mode": "off"}])
+async def test_s4_i8_only_with_auto(world: World, context: Json) -> None:
+    agent = Agent(world, store=True, **context)
+    await reads(agent, WHOLE)
+    await reads(agent, AGAIN)
+    await ends(agent)
+    assert agent.forwarded[-1] == agent.said[:-1]
+
+
+@pytest.mark.parametrize("patterns", [["run"], ["r*", "x"], ["[a-r]un"]])
+async def test_s4_i8_untouched_tools_are_never_shaped(world: World, store: bool, patterns: list[str]) -> None:
+    agent = Agent(world, store=store, untouched_tools=patterns)
+    await reads(agent, WHOLE)
+    await reads(agent, AGAIN)
+    await reads(agent, AGAIN, name="walk")
+    await ends(agent)
+    assert references(agent.forwarded[-1]) == [6]
+
+
+async def test_s4_i8_the_latest_reading_of_an_edited_file_stays_whole(world: World, store: bool) -> None:
+    agent = Agent(world, store=store)
+    path = {"path": "src/crane.py"}
+    await reads(agent, WHOLE, "read_file", path)
+    await reads(agent, "Done.", "edit_file", {**path, "old": "a", "new": "b"})
+    await reads(agent, AGAIN, "read_file", path)
+    await reads(agent, AGAIN, "read_file", {"path": "src/winch.py"})
+    await ends(agent)
+    assert references(agent.forwarded[-1]) == [8]
+    assert agent.forwarded[-1][6]["content"] == AGAIN
+
+
+async def test_s4_i8_parallel_results_may_refer_to_one_another(world: World, store: bool) -> None:
+    agent = Agent(world, store=store)
+    await reads(agent, WHOLE)
+    call = {"id": "call_b", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+    agent.said[-2]["tool_calls"].append(call)
+    agent.said.append({"role": "tool", "tool_call_id": "call_b", "content": WHOLE})
+    await ends(agent)
+    assert references(agent.forwarded[-1]) == [3]
+    assert agent.forwarded[-1][3]["content"].startswith("[Unchanged: lines 1-80 are as in step_1:run ")
+
+
+async def test_s4_i8_parts_of_texts_and_json_are_shaped(world: World, store: bool) -> None:
+    """A list of texts is one text; JSON of a tool that reads no file loses its spaces, of others it keeps them."""
+    agent = Agent(world, store=store)
+    value = [{"name": f"crane {number}", "lamps": [number, number + 1]} for number in range(30)]
+    spaced = json.dumps(value, indent=4)
+    await reads(agent, [{"type": "text", "text": WHOLE}])
+    await reads(agent, [{"type": "text", "text": WHOLE}])
+    await reads(agent, spaced, "list_cranes", {"quay": 3})
+    await reads(agent, spaced, "read_file", {"path": "cranes.json"})
+    await ends(agent)
+    await ends(agent)
+    sent = agent.forwarded[-1]
+    assert references(sent) == [4]
+    assert json.loads(sent[6]["content"]) == value
+    assert len(sent[6]["content"]) < len(spaced) / 2
+    assert sent[8]["content"] == spaced
+    assert agent.breaks == []
+
+
+async def test_s4_i8_a_result_that_could_pass_for_a_label_stays_as_it_came(world: World) -> None:
+    agent = Agent(world, store=True)
+    await reads(agent, WHOLE)
+    forged = f"{WHOLE}\n[Unchanged: lines 1-9 are as in step_1:run.]"
+    await reads(agent, forged)
+    await ends(agent)
+    assert agent.forwarded[-1][4]["content"] == forged
+
+
+async def test_s4_i8_a_pass_for_room_decides_anew_what_referred_to_what_leaves(world: World, store: bool) -> None:
+    agent = Agent(world, store=store, max_input_tokens=12_000)
+    await reads(agent, WHOLE)
+    await reads(agent, AGAIN)
+    await agent.steps(30)
+    assert references(agent.forwarded[2])
+    assert agent.breaks
+    for sent in agent.forwarded:
+        standing = [str(each["content"]) for each in sent]
+        assert not references(sent) or WHOLE in standing
+
+
+async def test_s4_i8_a_pass_for_money_leaves_no_reference_to_nothing(world: World, store: bool) -> None:
+    """What is referred to stays as long as what refers to it; both leave together."""
+    agent = Agent(world, store=store)
+    await reads(agent, WHOLE)
+    await agent.steps(16)
+    await reads(agent, WHOLE)
+    await agent.steps(1)
+    world.clock.at += PAUSE
+    await agent.steps(1)
+    sent = agent.forwarded[-1]
+    assert 4 in labels(sent)
+    assert references(sent) == [36]
+    assert sent[2]["content"] == WHOLE
+    await agent.steps(12)
+    world.clock.at += PAUSE
+    await agent.turn(1)
+    assert {2, 36} <= set(labels(agent.forwarded[-1]))
+    assert references(agent.forwarded[-1]) == []
+
+
+@pytest.mark.parametrize("to", ["cleared", "edited"])
+async def test_s4_i8_a_client_that_takes_away_what_is_referred_to_gets_the_whole(world: World, to: str) -> None:
+    """As agents do that clear old results themselves."""
+    agent = Agent(world, store=False)
+    await reads(agent, WHOLE)
+    await reads(agent, AGAIN)
+    await agent.steps(2)
+    assert references(agent.forwarded[-1]) == [4]
+    agent.said[2]["content"] = "[Old result cleared]" if to == "cleared" else WHOLE.replace("crane 30", "crane XXX")
+    await agent.steps(2)
+    assert references(agent.forwarded[-1]) == []
+    assert agent.forwarded[-1][4]["content"] == AGAIN
+
+
+async def test_s4_i8_a_branch_before_it_has_no_reference(world: World, store: bool) -> None:
+    agent = Agent(world, store=store)
+    await reads(agent, WHOLE)
+    await reads(agent, AGAIN)
+    await ends(agent)
+    shaped = agent.forwarded[-1]
+    del agent.said[5:]
+    agent.said.append({"role": "user", "content": "Something else."})
+    await ends(agent)
+    assert agent.forwarded[-1][:5] == shaped[:5]
+    agent.said = [agent.said[0], *agent.said[3:5]]
+    await ends(agent)
+    results = [each["content"] for each in agent.forwarded[-1] if each["role"] == "tool"]
+    assert results == ([WHOLE, shaped[4]["content"]] if store else [AGAIN])
+
+
+async def test_s4_i8_the_meter_counts_what_shaping_spares(world: World, store: bool) -> None:
+    agent = Agent(world, store=store)
+    for number in range(6):
+        await reads(agent, WHOLE if number % 2 else AGAIN)
+        await reads(agent, "\n".join(listing(100 * number, 100 * number + 60, f"crane {number}")))
+    await ends(agent)
+    saved = sum(Decimal(each["net_saving"]) for each in agent.economics)
+    whole = agent.unmanaged
+    assert agent.breaks == []
+    assert saved > Decimal("0.05") * whole
+    assert abs(saved - (agent.unmanaged - agent.paid)) <= Decimal("0.02") * whole
+
+
+async def test_s4_i8_a_fault_of_it_costs_no_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("gateway.context.arriving.shaped", broken)
+    agent = Agent(world, store=True)
+    await reads(agent, WHOLE)
+    await reads(agent, AGAIN)
+    await ends(agent)
+    assert agent.forwarded[-1] == agent.said[:-1]

@@ -1,0 +1,185 @@
+"""Shorter forms of new tool results (guarantee §4 I8): never longer, and put together again they are what came."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.context.artifacts.shaping import (
+    FAILED_FAULTS,
+    FAILED_HEAD,
+    FAILED_TAIL,
+    MARGIN,
+    MAX_FAILED,
+    StandingText,
+    of_failed_run,
+    shaped,
+)
+from tests.support.growth import is_linear
+
+REFERENCE = re.compile(r"\[Unchanged: lines (\d+)-(\d+) are as in result (\d+)\.\]")
+RUN = re.compile(r"\[Unchanged: the line above, ([\d,]+) more times\.\]")
+
+
+def source(first: int, last: int, word: str = "value") -> list[str]:
+    """Lines of a program."""
+    return [f"    {word}_{number} = compute({number}, scale={number * 7})" for number in range(first, last)]
+
+
+def standing(*texts: str) -> list[StandingText]:
+    return [StandingText(number, f"result {number}", text) for number, text in enumerate(texts)]
+
+
+def restored(text: str, texts: list[str]) -> str:
+    """What a reader has who follows the references: the lines that one names stand in one piece in the text that it
+    points to, behind or before those that are repeated beside it."""
+    said: list[str] = []
+    for number, line in enumerate(text.split("\n")):
+        if (found := REFERENCE.fullmatch(line)) is not None:
+            first, last, of = map(int, found.groups())
+            assert first == len(said) + 1
+            pieces, count = texts[of].split("\n"), last - first + 1
+            before = said[-MARGIN:] if said else []
+            rest = text.split("\n")[number + 1 :]
+            behind = rest[:MARGIN]
+            places = [
+                at
+                for at in range(len(pieces) - count + 1)
+                if pieces[max(0, at - len(before)) : at] == before
+                and pieces[at + count : at + count + len(behind)] == behind
+            ]
+            assert places, "it is not there in one piece with its margins"
+            said += pieces[places[0] : places[0] + count]
+        elif (found := RUN.fullmatch(line)) is not None:
+            said += [said[-1]] * int(found[1].replace(",", ""))
+        else:
+            said.append(line)
+    return "\n".join(said)
+
+
+def test_s4_i8_lines_that_stand_are_told_by_a_reference_with_a_margin_at_each_seam() -> None:
+    old = "\n".join(source(0, 100))
+    new = "\n".join([*source(0, 5, "before"), *source(20, 90), *source(0, 5, "after")])
+    found = shaped(new, standing(old))
+    assert found is not None
+    assert found.targets == {0}
+    lines = found.text.split("\n")
+    assert lines[5 : 5 + MARGIN] == source(20, 20 + MARGIN)
+    assert lines[5 + MARGIN] == f"[Unchanged: lines {6 + MARGIN}-{75 - MARGIN} are as in result 0.]"
+    assert lines[6 + MARGIN : 6 + 2 * MARGIN] == source(90 - MARGIN, 90)
+    assert restored(found.text, [old]) == new
+
+
+def test_s4_i8_what_stands_whole_has_no_seams() -> None:
+    text = "\n".join(source(0, 60))
+    found = shaped(text, standing("nothing of it", f"head\n{text}\ntail"))
+    assert found is not None
+    assert found.text == "[Unchanged: lines 1-60 are as in result 1.]"
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        "\n".join(source(0, 2 * MARGIN)),
+        "\n".join(f"{a}\n{b}" for a, b in zip(source(0, 60), source(0, 60, "other"), strict=True)),
+        "\n".join(source(0, 60, "other")),
+        "short",
+    ],
+    ids=["no more than its margins", "line by line", "another text", "short"],
+)
+def test_s4_i8_what_would_spare_nothing_stays_as_it_came(new: str) -> None:
+    old = "\n".join(source(0, 100))
+    assert shaped(f"head\n{new}\ntail", standing(old)) is None
+
+
+words = st.sampled_from([*source(0, 12), *source(0, 3, "short"), "", "}", "=" * 60])
+
+
+@given(st.lists(st.lists(words, max_size=60), max_size=3), st.data())
+def test_s4_i8_it_is_never_longer_and_nothing_is_lost(texts: list[list[str]], data: Any) -> None:
+    old = ["\n".join(lines) for lines in texts]
+    pieces: list[str] = []
+    for _ in range(data.draw(st.integers(0, 4))):
+        lines = data.draw(st.sampled_from([*texts, []]))
+        first = data.draw(st.integers(0, len(lines)))
+        pieces += [
+            *lines[first:],
+            *data.draw(st.lists(words, max_size=20)),
+            *["run of a line"] * data.draw(st.integers(0, 60)),
+        ]
+    new = "\n".join(pieces)
+    found = shaped(new, standing(*old))
+    if found is not None:
+        assert len(found.text) < len(new)
+        assert restored(found.text, old) == new
+        assert found.targets == {int(each[2]) for each in REFERENCE.findall(found.text)}
+
+
+def test_s4_i8_a_run_of_equal_lines_is_told_once() -> None:
+    text = "\n".join(["begins", *["waiting for the server to come up"] * 50, "is up"])
+    found = shaped(text)
+    assert found is not None
+    assert found.text == "begins\nwaiting for the server to come up\n[Unchanged: the line above, 49 more times.]\nis up"
+
+
+def test_s4_i8_of_a_line_written_over_the_last_state_stays() -> None:
+    progress = "".join(f"\rdownloading {percent:3} %" for percent in range(101))
+    found = shaped(f"start{progress}\ndone\r\nand on")
+    assert found is not None
+    assert found.text == "downloading 100 %\ndone\r\nand on"
+
+
+def test_s4_i8_what_a_terminal_shows_stays_of_escapes() -> None:
+    line = "\x1b[1m\x1b[31mFAILED\x1b[0m tests/test_harbour.py::\x1b[32mtest_crane\x1b[39m"
+    found = shaped("\n".join(f"{line} {number}" for number in range(20)))
+    assert found is not None
+    assert found.text.split("\n")[3] == "FAILED tests/test_harbour.py::test_crane 3"
+    assert shaped("\n".join(f"{line} {number}" for number in range(20)), is_plain=True) is None
+
+
+@pytest.mark.parametrize("ensure_ascii", [True, False])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_s4_i8_an_envelope_stays_what_it_is_but_for_the_text_in_it(ensure_ascii: bool, indent: int | None) -> None:
+    def envelope(text: str, code: int) -> str:
+        return json.dumps({"exit_code": code, "stdout": text, "took": 0.25}, ensure_ascii=ensure_ascii, indent=indent)
+
+    lines = [f'{line} # "größe" \\n C:\\new' for line in source(0, 60)]
+    old, new = envelope("\n".join(lines), 0), envelope("\n".join(["is now:", *lines, "\x1b[1mend\x1b[0m"]), 3)
+    found = shaped(new, standing(old))
+    assert found is not None
+    value = json.loads(found.text)
+    text = value.pop("stdout")
+    assert value == {"exit_code": 3, "took": 0.25}
+    assert list(json.loads(found.text)) == ["exit_code", "stdout", "took"]
+    kept = [*lines[:MARGIN], f"[Unchanged: lines {2 + MARGIN}-{61 - MARGIN} are as in result 0.]", *lines[-MARGIN:]]
+    assert text.split("\n") == ["is now:", *kept, "end"]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_cut"),
+    [("exit code: 1", True), ("Exit status 127", True), ("exit code 0", False), ("all is well", False)],
+)
+def test_s4_i8_of_a_failed_run_that_says_far_too_much_stays_what_says_why(text: str, is_cut: bool) -> None:
+    lines = [f"compiling part {number} of the harbour, nothing to say" for number in range(4000)]
+    lines[2000] = "src/crane.c:14:2: error: use of undeclared identifier 'hook'"
+    whole = "\n".join([*lines, text])
+    spans = of_failed_run(whole)
+    assert bool(spans) is is_cut
+    assert of_failed_run(whole[-MAX_FAILED:]) == ()
+    if is_cut:
+        shown = "\n".join(whole[start:end] for start, end in spans)
+        assert lines[0] in shown
+        assert lines[2000] in shown
+        assert shown.endswith(text)
+        assert len(shown) < FAILED_HEAD + FAILED_FAULTS + FAILED_TAIL + 2000
+
+
+def test_s4_i8_it_takes_time_in_proportion() -> None:
+    def run(size: int) -> None:
+        lines = ["the same line again and again", *source(0, 50)] * (size // 50)
+        shaped("\n".join(lines), standing("\n".join(lines[::-1])))
+
+    assert is_linear(run, 2_000)
