@@ -102,7 +102,8 @@ def check_whole(built: BuiltContext, budget: PromptBudget) -> None:
     """
     used = built.utilization
     records = [each for each in used.artifacts_processed if each.reason != SAME_DOCUMENT]
-    reduced = any(each.processed_size_chars < each.original_size_chars for each in records)
+    shape = ProcessingStrategy.SHAPE.value  # of which nothing is missing
+    reduced = any(e.processed_size_chars < e.original_size_chars and e.strategy != shape for e in records)
     if used.messages_excluded or reduced:
         raise ContextLengthExceeded(budget.overflow(None), param="messages")
 

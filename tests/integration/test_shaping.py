@@ -231,7 +231,7 @@ async def test_s4_i8_a_fault_of_it_costs_no_answer(world: World, monkeypatch: py
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("gateway.context.arriving.shaped", broken)
+    monkeypatch.setattr("gateway.context.economising.shaped", broken)
     agent = Agent(world, store=True)
     await reads(agent, WHOLE)
     await reads(agent, AGAIN)

@@ -94,6 +94,24 @@ def test_s4_i8_results_are_shaped_by_each_api(
         assert after[: len(before)] == before
 
 
+def test_s4_i8_what_was_shaped_is_whole_to_who_wants_nothing_left_out(
+    gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """A client that says `truncation: disabled` from some request on."""
+    for count, more in ((1, {}), (2, {}), (3, {"truncation": "disabled"})):
+        function = (
+            {"name": "say", "arguments": '{"input":"cranes"}'} if count % 2 else {"name": "run", "arguments": "{}"}
+        )
+        call = {"id": f"c{count}", "type": "function", "function": function}
+        upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [call]})
+        body = {"model": "gpt-4o", "tools": TOOLS["responses"], "context": {"economy": "auto"}, **more}
+        body |= said_to("responses", [TEXT] * count)
+        told = httpx.post(f"{gateway.base_url}/responses", json=body, timeout=30, trust_env=False)
+        assert told.status_code == 200, told.text
+    results = [each["content"] for each in upstream.last.body["messages"] if each["role"] == "tool"]
+    assert [MARK in json.dumps(each) for each in results] == [False, True, False]
+
+
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize(
     ("patterns", "named"),

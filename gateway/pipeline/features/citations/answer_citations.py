@@ -13,7 +13,7 @@ from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
 from gateway.core.types.places import TextPlaces
 from gateway.core.types.tool_steps import RESULT_ROLES, text_of
-from gateway.core.types.window import ArtifactRendering, ForwardedMessages, PackedWindow, WindowInputs
+from gateway.core.types.window import WHOLE, ArtifactRendering, ForwardedMessages, PackedWindow, WindowInputs
 from gateway.pipeline.hooks import RequestFeature
 from gateway.pipeline.stages import SettledRequest
 
@@ -287,8 +287,7 @@ class _CitableWindow:
 def _shown(rendering: ArtifactRendering, artifact: Artifact) -> ShownSpan:
     if rendering.strategy is ProcessingStrategy.EXCLUDE:
         return ShownSpan()
-    is_full = rendering.strategy is ProcessingStrategy.INCLUDE_FULL
-    if is_full:
+    if rendering.strategy.value in WHOLE:
         return ShownSpan(whole=True) if rendering.text == artifact.content else ShownSpan(rendering.text, full=True)
     summarized = rendering.strategy is ProcessingStrategy.SUMMARIZE
     if rendering.artifact.content == artifact.content:
