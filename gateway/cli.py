@@ -74,18 +74,18 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", type=int, help="port to listen on (default 8000)")
     serve.add_argument("--workers", type=int, help="processes that serve it (default 1); more need PostgreSQL")
     serve.set_defaults(run=_serve)
-    migrate = commands.add_parser("migrate", help="bring the storage's schema up to date")
+    migrate = commands.add_parser("migrate", help="upgrade the storage's schema")
     migrate.add_argument("--finish", action="store_true", help="also what waits until no older version runs any more")
     migrate.set_defaults(run=_migrate)
-    check = commands.add_parser("check", help="validate the configuration and reach what it names")
+    check = commands.add_parser("check", help="validate the configuration and connect to what it names")
     taking = "instead, write a configuration of the gateway's that means what this file of a LiteLLM proxy does"
     check.add_argument("--from-litellm", metavar="FILE", help=taking)
     check.add_argument("--output", metavar="FILE", help="with --from-litellm: where to (default: standard output)")
     check.set_defaults(run=_check)
-    init = commands.add_parser("init", help="write a configuration that explains itself")
+    init = commands.add_parser("init", help="write a commented configuration")
     init.add_argument("file", nargs="?", metavar="FILE", default="config.yaml", help="where to (default: %(default)s)")
     init.set_defaults(run=_init)
-    completion = commands.add_parser("completion", help="write a script that completes commands in a shell")
+    completion = commands.add_parser("completion", help="write a shell completion script")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which: bash, zsh or fish")
     completion.set_defaults(run=_completion)
     keys = add_key_commands(commands.add_parser("keys", help="make, list, change, rotate and revoke keys"))
@@ -94,31 +94,29 @@ def _parser() -> argparse.ArgumentParser:
     files = add_file_commands(commands.add_parser("files", help="list, show and delete clients' files"), _count)
     for command in files:
         command.set_defaults(run=_files)
-    audit = commands.add_parser("audit", help="add the ledger up again and say whether all balances")
+    audit = commands.add_parser("audit", help="recompute the ledger and check that it balances")
     _add_audit_options(audit)
     audit.set_defaults(run=_audit)
     costs = commands.add_parser("costs", help="what requests cost, by day, model, user and more")
     _add_costs_options(costs)
     costs.set_defaults(run=_costs)
-    saved = commands.add_parser("savings", help="what was saved net, or recorded sessions would have cost")
+    saved = commands.add_parser("savings", help="net savings, or what recorded sessions would have cost")
     add_savings_options(saved, _count)
     saved.set_defaults(run=_savings)
     looks = _add_looks(commands)
-    purge = commands.add_parser(
-        "purge", help="delete conversations that nothing was added to for long, or what a user said"
-    )
+    purge = commands.add_parser("purge", help="delete inactive conversations, or what a user said")
     _add_purge_options(purge)
     purge.set_defaults(run=_purge)
-    encrypting = commands.add_parser("encrypt", help="put what is stored already under storage.encryption_key")
+    encrypting = commands.add_parser("encrypt", help="encrypt what is stored already with storage.encryption_key")
     encrypting.set_defaults(run=_encrypt)
-    export = commands.add_parser("export", help="write a conversation to a file, with all that belongs to it")
+    export = commands.add_parser("export", help="export a conversation to a file")
     export.add_argument("conversation", metavar="CONVERSATION", help="its id: conv_…")
     export.add_argument("--tenant", metavar="T", help="only if it is this tenant's")
     export.add_argument("-o", "--output", metavar="FILE", default="-", help="where to (default: standard output)")
     export.set_defaults(run=_export)
-    importing = commands.add_parser("import", help="make a new conversation of such a file")
+    importing = commands.add_parser("import", help="import a conversation from such a file")
     importing.add_argument("file", metavar="FILE", help="what `gateway export` or the API has written")
-    importing.add_argument("--tenant", metavar="T", help="whose it is to be (default: the only tenant)")
+    importing.add_argument("--tenant", metavar="T", help="the tenant that will own it (default: the only tenant)")
     importing.set_defaults(run=_import)
     trails = _add_trail(commands)
     looks = (*looks, purge, encrypting)
@@ -129,8 +127,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_audit_options(parser: argparse.ArgumentParser) -> None:
     when = "an ISO date or time (UTC where it names no zone), today, yesterday, or how long ago: 90m, 24h, 7d, 2w"
-    parser.add_argument("--since", metavar="WHEN", help=f"requests that arrived then or later: {when}")
-    parser.add_argument("--until", metavar="WHEN", help="requests that arrived before then")
+    parser.add_argument("--since", metavar="WHEN", help=f"requests received since: {when}")
+    parser.add_argument("--until", metavar="WHEN", help="requests received before")
     parser.add_argument("--model", metavar="M", help="requests for this model, by the name that clients use")
     parser.add_argument("--tenant", metavar="T", help="requests of this tenant")
     parser.add_argument("--conversation", metavar="C", help="requests of this conversation")
@@ -149,8 +147,8 @@ def _add_costs_options(parser: argparse.ArgumentParser) -> None:
     groups = "day, model, key, project, tenant, user, agent, endpoint, conversation"
     text = f"a table for each of these: {groups}; one by several with + between them (default: %(default)s)"
     parser.add_argument("--by", metavar="GROUPS", default="day,model", help=text)
-    parser.add_argument("--since", metavar="WHEN", help="requests that arrived then or later: 7d, yesterday, a date")
-    parser.add_argument("--until", metavar="WHEN", help="requests that arrived before then")
+    parser.add_argument("--since", metavar="WHEN", help="requests received since: 7d, yesterday, a date")
+    parser.add_argument("--until", metavar="WHEN", help="requests received before")
     parser.add_argument("--tenant", metavar="T", help="those of this tenant")
     parser.add_argument("--model", metavar="M", help="those for this model")
     parser.add_argument("--user", metavar="U", help="those that name this user")
@@ -158,7 +156,7 @@ def _add_costs_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", metavar="K", help="those of the key with this id: key_…")
     parser.add_argument("--project", metavar="P", help="those of keys of this project, or of this tenant without one")
     parser.add_argument("--conversation", metavar="C", help="those of this conversation")
-    rows = "rows of a table, the latest days or the dearest (default: 50; as JSON or CSV all)"
+    rows = "rows per table: the latest days, or the most expensive (default: 50; as JSON or CSV all)"
     parser.add_argument("--limit", metavar="N", type=_count, help=rows)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="all tables as one JSON object")
@@ -167,13 +165,13 @@ def _add_costs_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_looks(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
     """The commands that show conversations and requests."""
-    listing = commands.add_parser("ls", help="list conversations, those that were active last in front")
+    listing = commands.add_parser("ls", help="list conversations, most recently active first")
     listing.add_argument("text", nargs="?", metavar="TEXT", help="a part of the first question, or how an id begins")
     listing.add_argument("--tenant", metavar="T", help="those of this tenant")
     listing.add_argument("--user", metavar="U", help="those whose latest request names this user")
     listing.add_argument("--model", metavar="M", help="those whose latest request is for this model")
-    listing.add_argument("--session", metavar="S", help="the one that a client calls so")
-    listing.add_argument("--since", metavar="WHEN", help="those that were active then or later: 24h, yesterday, a date")
+    listing.add_argument("--session", metavar="S", help="the session of this name")
+    listing.add_argument("--since", metavar="WHEN", help="those active since: 24h, yesterday, a date")
     listing.add_argument("--limit", metavar="N", type=_count, default=20, help="how many (default: %(default)s)")
     listing.set_defaults(run=_ls)
     asked = commands.add_parser("requests", help="list requests, the latest in front")
@@ -190,7 +188,9 @@ def _add_looks(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
     tailing.add_argument("--tenant", metavar="T", help="those of this tenant")
     tailing.add_argument("--model", metavar="M", help="those for this model")
     tailing.add_argument("--user", metavar="U", help="those that name this user")
-    tailing.add_argument("--lines", metavar="N", type=_number, default=10, help="so many of before (default: 10)")
+    tailing.add_argument(
+        "--lines", metavar="N", type=_number, default=10, help="how many earlier ones to show first (default: 10)"
+    )
     tailing.set_defaults(run=_tail)
     for command, form in (
         (listing, "one JSON object"),
@@ -258,7 +258,7 @@ def _add_purge_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--user", metavar="NAME", help="instead, what requests said that named this user")
     parser.add_argument("--whole", action="store_true", help="with --user: also what others said beside it")
     parser.add_argument("--tenant", metavar="T", help="those of this tenant")
-    parser.add_argument("--dry-run", action="store_true", help="only say how many")
+    parser.add_argument("--dry-run", action="store_true", help="only count them")
 
 
 def _add_trail(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
@@ -272,7 +272,7 @@ def _add_trail(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
     forms.add_argument("--csv", action="store_true", help="one line of CSV for each")
     listing.set_defaults(run=_trail_list)
     exporting = kinds.add_parser("export", help="events as lines of JSON, with their digests")
-    exporting.add_argument("--after", metavar="NUMBER", type=int, help="those behind this one")
+    exporting.add_argument("--after", metavar="NUMBER", type=int, help="those after this one")
     exporting.add_argument("-o", "--output", metavar="FILE", default="-", help="where to (default: standard output)")
     exporting.set_defaults(run=_trail_export)
     for command in (listing, exporting):

@@ -72,12 +72,15 @@ class SaidMessage:
 
 @dataclass(frozen=True, slots=True)
 class FailedRequest:
-    """A request that failed behind a message of the branch, without an answer on it."""
+    """A request that failed, or whose answer broke off. `status`: the HTTP status that its client got; `message`: what
+    ended it, in the upstream's own words where it had any and content is kept."""
 
     request_id: str
     error_code: str | None
     created_at: datetime
     model: str | None = None
+    status: int | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +102,10 @@ class ExplainedTurn:
     said: tuple[SaidMessage, ...] = ()
     """Where it was asked for; the `untold` ones between the first and the last of a long turn are not in it."""
     untold: int = 0
-    errors: tuple[str, ...] = ()
-    """Codes of errors of its requests."""
+    broken: tuple[FailedRequest, ...] = ()
+    """Its own requests that ended with an error."""
     failed: tuple[FailedRequest, ...] = ()
-    """Those that failed behind it."""
+    """Requests that failed behind it, without an answer on the branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +242,15 @@ def failed_behind(
 def _failed(messages: Iterable[OutlinedMessage], page: OutlinedPage) -> tuple[FailedRequest, ...]:
     bills = [(each, page.bills.get(each.request_id)) for each in messages]
     return tuple(
-        FailedRequest(each.request_id, bill.error_code if bill else None, each.created_at, bill.model if bill else None)
+        _failure(bill) if bill is not None else FailedRequest(each.request_id, None, each.created_at)
         for each, bill in bills
     )
+
+
+def _failure(bill: LedgerEntry) -> FailedRequest:
+    told = bill.failure
+    status, message = (told.status, told.message) if told is not None else (None, None)
+    return FailedRequest(bill.request_id, bill.error_code, bill.created_at, bill.model, status, message)
 
 
 def _turn(
@@ -272,7 +281,7 @@ def _turn(
         pinned=sum(m.message_id in pinned for m in messages),
         said=_said(turn, page),
         untold=max(0, len(messages) - FIRST_SAID - LAST_SAID),
-        errors=tuple(dict.fromkeys(entry.error_code for entry in bills if entry.error_code)),
+        broken=tuple(_failure(entry) for entry in bills if entry.error_code),
         failed=tuple(each for m in messages for each in _failed(failed.get(str(m.message_id), ()), page)),
     )
 

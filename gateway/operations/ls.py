@@ -1,4 +1,4 @@
-"""`gateway ls`: conversations, those that were active last in front (guarantee §13.9)."""
+"""`gateway ls`: conversations, most recently active first (guarantee §13.9)."""
 
 import argparse
 from collections.abc import Mapping
@@ -86,7 +86,7 @@ def ls(
             return 0
         screen.table(COLUMNS, [_row(line) for line in found.found])
         if found.older is not None and screen.is_terminal:
-            screen.line((f"and older ones: --limit, now {part.limit}", FAINT))
+            screen.line((f"and older ones: raise --limit, now {part.limit}", FAINT))
         return 0
 
     return run_reading(settings, work, err)

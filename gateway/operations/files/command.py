@@ -81,7 +81,7 @@ async def _list(
         return 0
     screen.table(COLUMNS, [_row(each) for each in shown])
     if has_more and screen.is_terminal:
-        screen.line((f"and older ones: --limit, now {options.limit}", FAINT))
+        screen.line((f"and older ones: raise --limit, now {options.limit}", FAINT))
     return 0
 
 

@@ -11,9 +11,9 @@ def add_file_commands(
 ) -> tuple[argparse.ArgumentParser, ...]:
     """Adds the commands below `gateway files`; each has its name in `action`. `count` reads a whole number."""
     actions = parser.add_subparsers(required=True, metavar="action", dest="action")
-    listing = actions.add_parser("ls", help="list files, the latest in front")
+    listing = actions.add_parser("ls", help="list files, most recent first")
     listing.add_argument("--limit", metavar="N", type=count, default=20, help="how many (default: %(default)s)")
-    show = actions.add_parser("show", help="what is known of a file, how far it is read, and who holds it")
+    show = actions.add_parser("show", help="show a file: how far it is read, and which conversations hold it")
     remove = actions.add_parser("rm", help="delete a file for good, with all that was read of it")
     put = actions.add_parser("put", help="upload a file for a tenant")
     put.add_argument("path", metavar="FILE", help="what is uploaded")

@@ -42,7 +42,7 @@ CSV = (
     *("file_bytes", "spent_usd", "last_used_on"),
 )
 PAGE = 100
-ONCE = "this key is shown once: whoever loses it needs another"
+ONCE = "this key is shown once: store it now"
 Work = Callable[["_KeyCommand"], Awaitable[None]]
 
 

@@ -17,16 +17,18 @@ def add_key_commands(parser: argparse.ArgumentParser) -> tuple[argparse.Argument
     actions = parser.add_subparsers(required=True, metavar="action", dest="action")
     create = actions.add_parser("create", help="make a key; it is shown once")
     create.add_argument("--quiet", action="store_true", help="write the key alone")
-    listing = actions.add_parser("list", help="list keys, the latest in front")
+    listing = actions.add_parser("list", help="list keys, most recent first")
     listing.add_argument("--tenant", metavar="T", help="those of this tenant")
     listing.add_argument("--owner", metavar="O", help="those of this owner")
     listing.add_argument("--revoked", action="store_true", help="also those that were revoked")
-    show = actions.add_parser("show", help="what is known of a key")
-    update = actions.add_parser("update", help="change what is said of a key")
+    show = actions.add_parser("show", help="show a key")
+    update = actions.add_parser("update", help="change a key's settings")
     clear = f"take back to its default: {', '.join(CLEARED)}"
     update.add_argument("--clear", metavar="FIELD", action="append", choices=CLEARED, help=clear)
-    rotate = actions.add_parser("rotate", help="give a key another secret part, which is shown once")
-    rotate.add_argument("--grace", metavar="TIME", default="0s", help="how long the one before counts: 1h (at most 7d)")
+    rotate = actions.add_parser("rotate", help="give a key a new secret, which is shown once")
+    rotate.add_argument(
+        "--grace", metavar="TIME", default="0s", help="how long the old one stays valid: 1h (at most 7d)"
+    )
     rotate.add_argument("--quiet", action="store_true", help="write the key alone")
     revoke = actions.add_parser("revoke", help="end a key for good")
     for command in (show, update, rotate, revoke):
@@ -44,8 +46,8 @@ def add_key_commands(parser: argparse.ArgumentParser) -> tuple[argparse.Argument
 
 def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
     parser.add_argument("--tenant", metavar="T", required=is_new, help="whose it is")
-    parser.add_argument("--name", metavar="N", help="what people call it")
-    parser.add_argument("--owner", metavar="O", help="who answers for it")
+    parser.add_argument("--name", metavar="N", help="its name")
+    parser.add_argument("--owner", metavar="O", help="its owner")
     parser.add_argument("--project", metavar="P", help="what it is for")
     parser.add_argument("--role", metavar="R", action="append", help="user (default), viewer or admin; several times")
     parser.add_argument("--model", metavar="M", action="append", help="a model that it may ask, as in gpt-*")

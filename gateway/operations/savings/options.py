@@ -39,8 +39,8 @@ def add_savings_options(parser: argparse.ArgumentParser, count: Callable[[str], 
     groups = "day, model, key, project, tenant, user, agent, endpoint, conversation"
     text = f"without --replay, a table for each of these: {groups}; one by several with + (default: day,model,key)"
     parser.add_argument("--by", metavar="GROUPS", help=text)
-    parser.add_argument("--since", metavar="WHEN", help="requests that arrived then or later: 7d, yesterday, a date")
-    parser.add_argument("--until", metavar="WHEN", help="requests that arrived before then")
+    parser.add_argument("--since", metavar="WHEN", help="requests received since: 7d, yesterday, a date")
+    parser.add_argument("--until", metavar="WHEN", help="requests received before")
     parser.add_argument("--tenant", metavar="T", help="those of this tenant")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")

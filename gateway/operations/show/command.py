@@ -96,7 +96,7 @@ def write_conversation(screen: CommandScreen, found: ExplainedConversation, deci
     """The whole of it; of a long one the latest turns."""
     _conversation_head(screen, found)
     if not found.turns:
-        screen.line("nothing was said in it yet")
+        screen.line("no messages yet")
         return
     if found.first > 1:
         screen.line((f"turns 1 to {found.first - 1} are not listed: --turn N shows each", FAINT))
@@ -115,7 +115,7 @@ def write_turn(screen: CommandScreen, found: ExplainedConversation, turn: Explai
     name, status = found.outline.conversation_id, (turn.status, STATUS_STYLES.get(turn.status, "yellow"))
     screen.line(("conversation ", "bold"), (name, ID_STYLE), f", turn {turn.number} of {found.turns}: ", status)
     screen.line("question: ", turn.question or "")
-    screen.line(f"cost: {_cost(turn)} USD, of that planning {usd_text(sums.planning)}")
+    screen.line(f"cost: {_cost(turn)} USD, of which internal models {usd_text(sums.planning)}")
 
 
 def write_bills(screen: CommandScreen, lines: Sequence[RequestLine]) -> None:
@@ -136,7 +136,7 @@ def _conversation_head(screen: CommandScreen, found: ExplainedConversation) -> N
     tokens = f"{sums.requests} requests, {sums.prompt_tokens} tokens in, {sums.completion_tokens} out: "
     estimated = f", {sums.estimated} estimated" if sums.estimated else ""
     net = usd_text(sums.net_saving) if sums.metered else "unknown"
-    cost = f", of that planning {usd_text(sums.planning_cost)}, net saving {net}{estimated}"
+    cost = f", of which internal models {usd_text(sums.planning_cost)}, net saving {net}{estimated}"
     screen.line(tokens, (f"{sums_text(sums)} USD", COST_STYLE), cost)
     if outline.forgotten_at is not None:
         screen.line((f"items of it were deleted, the latest at {when_text(outline.forgotten_at)}", "yellow"))
@@ -199,9 +199,9 @@ WORDS = {
     past_turns.PROFILE: "rebuilt without its prompt profile, which is not stored",
     past_turns.DELETED: "rebuilt from what is left: items of the conversation were deleted since",
     past_turns.OTHERWISE: "rebuilt, but not as many messages as the bill says",
-    prefix.SYSTEM_CHANGED: "the system messages are others",
+    prefix.SYSTEM_CHANGED: "the system messages changed",
     prefix.WINDOW_MOVED: "something left the window",
-    prefix.MEMORY_CHANGED: "the memory message is another",
+    prefix.MEMORY_CHANGED: "the memory message changed",
     prefix.REWORDED: "a message was forwarded in another form",
 }
 """By code. A code that is not here is told as it is."""

@@ -155,7 +155,17 @@ def test_s13_3_failed_requests_stand_where_they_failed(team: Team, browser: Page
     name = failed.headers["x-request-id"]
     first, second = page.index('id="turn-1"'), page.index('id="turn-2"')
     assert first < page.index(f"/ui/requests/{name}") < second, "between the turns that it failed between"
-    assert "Request failed:" in read(page)
+    assert "(HTTP 400): no" in read(page), "in the upstream's own words"
+
+
+def test_s13_3_an_answer_that_broke_off_says_why(team: Team, browser: PageClient) -> None:
+    team.upstream.reply(text="Half of it is here", cut_after=3)
+    body: Json = {"model": "gpt-4o", "messages": [user("Tell me")], "stream": True}
+    with team.client.stream("POST", "/chat/completions", json=body) as answer:
+        team.conversation = re.findall(r"conv_[0-9a-f]+", "".join(answer.iter_text()))[0]
+    page = read(conversation(browser, team))
+    assert "incomplete" in page
+    assert "Ended with an error: upstream" in page
 
 
 def test_s13_3_a_conversation_that_only_failed_says_so(team: Team, browser: PageClient) -> None:
