@@ -95,7 +95,7 @@ async def _at_once(
 ) -> None:
     """`one` for each number, with one client for all."""
     gate = asyncio.Semaphore(at_once)
-    limits = httpx.Limits(max_connections=None)
+    limits = httpx.Limits(max_connections=None, keepalive_expiry=None)  # httpx may close one as another takes it
     async with httpx.AsyncClient(base_url=gateway.base_url, trust_env=False, timeout=60, limits=limits) as client:
 
         async def gated(position: int) -> None:

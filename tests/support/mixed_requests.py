@@ -199,7 +199,7 @@ def _chunk(request: Request, text: str) -> JsonDict:
 async def send_all(gateways: Sequence[GatewayProcess], provider: Provider, at_once: int) -> list[Seen]:
     """Sends the provider's requests, so many at a time, to the gateways in turn; what their clients saw."""
     gate = asyncio.Semaphore(at_once)
-    limits = httpx.Limits(max_connections=None)
+    limits = httpx.Limits(max_connections=None, keepalive_expiry=None)  # httpx may close one as another takes it
     async with httpx.AsyncClient(trust_env=False, timeout=30, limits=limits) as client:
 
         async def one(request: Request) -> Seen:

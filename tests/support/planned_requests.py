@@ -51,7 +51,10 @@ def _options(request: Request, fate: str, dice: random.Random) -> Json:
     context: Json = {"mode": "auto", "planning": "always" if always else "auto"}
     if not always or dice.random() < 0.5:
         context["max_input_tokens"] = 3000  # less than the document takes, or little more
-    return {**request.options, "context": context, "attachments": [_document(request.number, dice)]}
+    options = {**request.options, "context": context, "attachments": [_document(request.number, dice)]}
+    if fate == LEFT_IN_PLANNING["summarizer"] and not options["store"]:
+        options.pop("tools", None)  # what goes on without being stored is told by ranges, which no summary has (ADR 12)
+    return options
 
 
 class PlannedProvider(Provider):
