@@ -1,25 +1,18 @@
 """A streamed answer on its way to the client; turn and bill are committed before its last chunk (guarantee §3.6)."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from gateway.billing.stream import ChunkRelay
-from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout
-from gateway.core.formats.stream_record import StreamRecord
+from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse
+from gateway.core.formats.stream_record import Chunks, next_batch
 from gateway.core.types.chat import ChunkStream
 from gateway.pipeline.billing import first_fields
 from gateway.pipeline.settlement import RequestSettlement
 from gateway.pipeline.stages import RequestRun, UpstreamOutcome
-
-Chunks = list[dict[str, Any]]
-USAGE_SECONDS = 10.0
-"""How long a finished answer is held for the upstream's usage."""
-END_SECONDS = 1.0
-"""How long it is held once usage is known, for an upstream that neither says that it is done nor leaves."""
 
 
 class StreamReceiver(Protocol):
@@ -108,15 +101,3 @@ async def relay(
         bill = await settlement.settle(run, UpstreamOutcome.of_stream(record))
     settled()
     await receiver.send(chunks.final(bill.fields(), bill.usage))
-
-
-async def next_batch(batches: AsyncGenerator[Chunks, None], record: StreamRecord) -> Chunks | None:
-    """The next chunks, or None at the end. Once every choice is finished, no fault and no silence of the upstream keeps
-    the answer from its client."""
-    if not record.asked_are_finished:
-        return await anext(batches, None)
-    try:
-        async with asyncio.timeout(USAGE_SECONDS if record.usage is None else END_SECONDS):
-            return await anext(batches, None)
-    except (TimeoutError, UpstreamInterrupted, UpstreamTimeout):
-        return None

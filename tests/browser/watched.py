@@ -116,5 +116,5 @@ def watched(
     found.page.on("dialog", opened)
     found.page.on("console", said)
     found.page.on("pageerror", lambda error: found.errors.append(str(error)))
-    found.page.set_default_timeout(10_000)
+    found.page.set_default_timeout(60_000)
     return found

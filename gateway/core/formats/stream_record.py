@@ -1,10 +1,17 @@
 """A streamed answer put together, as far as it has come: the completion that it would have been."""
 
+import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any
 
-from gateway.core.errors import UpstreamInvalidResponse
+from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout
 from gateway.core.types.items import ANTHROPIC_EVENTS, ITEM_ORDER
 
+Chunks = list[dict[str, Any]]
+USAGE_SECONDS = 10.0
+"""How long a finished answer is held for the upstream's usage."""
+END_SECONDS = 1.0
+"""How long it is held once usage is known, for an upstream that neither says that it is done nor leaves."""
 NOT_ENVELOPE = frozenset(("choices", "usage", "object"))
 MAX_ANSWER_CHARS = 64 * 2**20
 """Characters of a streamed answer, which is kept until it is stored; about the size that a whole one may have."""
@@ -101,6 +108,18 @@ class StreamRecord:
             choice["logprobs"] = self._logprobs.get(index)
             choices.append(choice)
         return {**self._envelope, "object": "chat.completion", "choices": choices}
+
+
+async def next_batch(batches: AsyncGenerator[Chunks, None], record: StreamRecord) -> Chunks | None:
+    """The next chunks, or None at the end. Once every choice is finished, no fault and no silence of the upstream keeps
+    the answer from its client."""
+    if not record.asked_are_finished:
+        return await anext(batches, None)
+    try:
+        async with asyncio.timeout(USAGE_SECONDS if record.usage is None else END_SECONDS):
+            return await anext(batches, None)
+    except (TimeoutError, UpstreamInterrupted, UpstreamTimeout):
+        return None
 
 
 class _Message:

@@ -30,15 +30,16 @@ def decompressed(connection: UpstreamConnection, encoding: bytes) -> "UpstreamCo
 
 
 class Replayed:
-    """A body that was read already."""
+    """A body that was read already, as far as it goes."""
 
-    def __init__(self, raw: bytes) -> None:
+    def __init__(self, raw: bytes, rest: "UpstreamConnection | InflatedBody | Replayed | None" = None) -> None:
         self._raw = raw
+        self._rest = rest
 
     async def read(self, seconds: float | None) -> bytes:
-        """All of it, then `b""`."""
+        """All of it, then what the rest gives, then `b""`."""
         raw, self._raw = self._raw, END
-        return raw
+        return raw if raw or self._rest is None else await self._rest.read(seconds)
 
 
 class InflatedBody:

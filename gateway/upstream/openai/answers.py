@@ -12,7 +12,7 @@ from gateway.core.errors import (
     UpstreamInvalidResponse,
     UpstreamTimeout,
 )
-from gateway.core.formats.stream_record import MAX_ANSWER_CHARS, StreamRecord
+from gateway.core.formats.stream_record import END_SECONDS, MAX_ANSWER_CHARS, StreamRecord, next_batch
 from gateway.core.types.chat import SIGNS, ModelDeployment
 from gateway.upstream.http.compression import InflatedBody, Replayed, decompressed
 from gateway.upstream.http.connection import END, UpstreamConnection
@@ -36,6 +36,8 @@ RELAYED_STARTS = (b"x-", b"op", b"re", b"an")
 DONE = b"[DONE]"
 CLOSED = "The upstream closed the stream before the answer was finished."
 BLANKS = BYTE_ORDER_MARK + b" \t\r\n"
+EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+"""How the first line of a stream begins."""
 DELIVERED = ("delta", "logprobs")
 """What a record of a stream has of a choice beside its end."""
 Source = UpstreamConnection | InflatedBody | Replayed
@@ -47,24 +49,31 @@ async def read_body(
     deployment: ModelDeployment,
     max_bytes: int | None = None,
     within: float | None = None,
+    source: Source | None = None,
 ) -> bytes:
     """The whole body, decompressed. Blanks before it, which providers send while a model thinks, do not stop
-    `first_byte`; after them it is the longest silence.
+    `first_byte`; after them it is the longest silence. JSON that is whole is the end, whatever else is waited for.
 
     Args:
         max_bytes: at most; by default as many as the deployment's answers may have.
         within: seconds for all of it, where it is no answer, or none that was asked for.
+        source: `body_of` the connection, where it may be a stream all the same: of that the first piece alone.
 
     Raises:
         UpstreamInvalidResponse: it exceeds `max_bytes`, or its encoding is unknown.
         UpstreamTimeout: it took too long.
     """
-    source = decompressed(connection, header(connection, b"content-encoding"))
     most = deployment.max_answer_bytes if max_bytes is None else max_bytes
+    body, until_events = source or body_of(connection), source is not None
     try:
-        return await read_all(source, deployment.first_byte_timeout, most, within)
+        return await read_all(body, deployment.first_byte_timeout, most, within, until_events=until_events)
     except FAULTS as error:
         raise translation(error, begun=True, origin=connection.origin) from error
+
+
+def body_of(connection: UpstreamConnection) -> Source:
+    """The body of its response, decompressed."""
+    return decompressed(connection, header(connection, b"content-encoding"))
 
 
 def whole_within(deployment: ModelDeployment) -> float:
@@ -74,22 +83,49 @@ def whole_within(deployment: ModelDeployment) -> float:
 
 
 async def read_all(
-    source: Source, patience: float, most: int, within: float | None = None, begun: bytes = b""
+    source: Source,
+    patience: float,
+    most: int,
+    within: float | None = None,
+    begun: bytes = b"",
+    *,
+    until_events: bool = False,
 ) -> bytes:
     """What is left of a body behind `begun`; see `read_body`."""
     clock = asyncio.get_running_loop().time
     due: float | None = None if begun and within is None else clock() + (patience if within is None else within)
-    pieces, size = [begun], len(begun)
-    while (piece := await source.read(patience if due is None else max(due - clock(), 0))) is not END:
+    pieces, size, looked_at = [begun], len(begun), 0
+    while True:
+        may_be_whole = pieces[-1][-4:].rstrip().endswith(b"}") and size > 2 * looked_at
+        try:
+            async with asyncio.timeout(END_SECONDS if may_be_whole else None):
+                piece = await source.read(patience if due is None else max(due - clock(), 0))
+        except TimeoutError:
+            looked_at = size
+            if _is_json(b"".join(pieces)):  # nothing can follow, though nobody says that this is the end
+                break
+            continue
+        if piece is END:
+            break
         if due is not None and clock() >= due:
             raise UpstreamTimeout(TOO_LONG)
-        if within is None and not piece.isspace():
-            due = None
         pieces.append(piece)
         size += len(piece)
         if size > most:
             raise UpstreamAnswerTooLong(f"The upstream's answer exceeds {most} bytes.")
+        if within is None and not piece.isspace():
+            if due is not None and until_events and piece.lstrip(BLANKS).startswith(EVENTS):
+                break
+            due = None
     return pieces[1] if len(pieces) == 2 and not begun else b"".join(pieces)
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        jsons.loads_answer(raw.removeprefix(BYTE_ORDER_MARK))
+    except jsons.JSONDecodeError:
+        return False
+    return True
 
 
 def header(connection: UpstreamConnection, name: bytes) -> bytes:
@@ -114,7 +150,7 @@ class HttpChunkStream:
 
     def __init__(self, connection: UpstreamConnection, deployment: ModelDeployment, body: Mapping[str, Any]) -> None:
         """`body`: of the request."""
-        self._source: Source = decompressed(connection, header(connection, b"content-encoding"))
+        self._source: Source = body_of(connection)
         self._origin = connection.origin
         self._status = connection.status
         self._said_headers = relayable_headers(connection)
@@ -138,9 +174,9 @@ class HttpChunkStream:
         """Whether thoughts came as parts of the content."""
         return self._mender.thinks_in_parts
 
-    def replay(self, raw: bytes) -> None:
-        """Reads what has been read of the connection already."""
-        self._source = Replayed(raw)
+    def replay(self, raw: bytes, rest: Source | None = None) -> None:
+        """Reads what has been read of the connection already, and then the rest."""
+        self._source = Replayed(raw, rest)
 
     def take_whole(self, raw: bytes) -> None:
         """Reads a whole answer, which came in the place of a stream, as the events that it would have been.
@@ -191,9 +227,11 @@ class HttpChunkStream:
         """
         await self.begin()
         most = min(MAX_ANSWER_CHARS, self._deployment.max_answer_bytes)
-        record, ends = StreamRecord(1, most), dict[int, dict[str, Any]]()
+        asked = self._body.get("n")
+        record, ends = StreamRecord(asked if isinstance(asked, int) else 1, most), dict[int, dict[str, Any]]()
+        batches = self.batches()
         try:
-            async for batch in self.batches():
+            while (batch := await next_batch(batches, record)) is not None:
                 for chunk in batch:
                     record.add(chunk)
                     finished = [choice for choice in chunk.get("choices") or () if choice.get("finish_reason")]

@@ -15,7 +15,9 @@ from gateway.upstream.http.connection_faults import FAULTS, ConnectionOrigin, tr
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.answers import (
     BLANKS,
+    EVENTS,
     HttpChunkStream,
+    body_of,
     header,
     read_body,
     relayable_headers,
@@ -30,8 +32,6 @@ MISTRAL = "mistral"
 """The provider whose models think in parts of their contents, by LiteLLM's name, and in its address."""
 JSON, STREAM = b"application/json", b"text/event-stream"
 NO_STREAM = (JSON, b"text/html", b"application/problem+json")
-EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
-"""How the first line of a stream begins."""
 OWN_HEADERS = {b"content-type": b"application/json", b"accept-encoding": b"identity", b"user-agent": b"context-gateway"}
 
 
@@ -83,13 +83,14 @@ class HttpUpstream:
             if _kind(connection) == STREAM:
                 completion = await reader(connection, deployment, body).gathered()
             else:
-                raw = await read_body(connection, deployment)
+                source = body_of(connection)
+                raw = await read_body(connection, deployment, source=source)
                 value = jsons.loads_answer(raw.removeprefix(BYTE_ORDER_MARK))
         except jsons.JSONDecodeError as error:
             if not raw.lstrip(BLANKS).startswith(EVENTS):
                 raise UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
             stream = reader(connection, deployment, body)
-            stream.replay(raw)
+            stream.replay(raw, source)
             completion = await stream.gathered()
         finally:
             connection.close(linger=completion is not None)

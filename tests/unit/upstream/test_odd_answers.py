@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.core.formats.stream_record import END_SECONDS
 from tests.support import odd_answers as odd_wire
 from tests.support.answers import Json, http, stored, user
 from tests.support.factory import GatewayFactory
@@ -470,3 +471,60 @@ def test_s7_blanks_keep_an_answer_alive_that_comes(hasty_gateway: GatewayProcess
     upstream.reply(raw=[whole(b"200 OK"), *blanks, piece(json.dumps(done).encode()), LAST, End.KEEP])
     answer = ask(hasty_gateway)
     assert answer.json()["choices"][0]["message"]["content"] == "hi"
+
+
+def chunk_of(index: int, text: str | None, usage: Json | None = None) -> bytes:
+    """The event of a word of a choice, or of its end."""
+    choice = {"index": index, "delta": {"content": text} if text else {}, "finish_reason": None if text else "stop"}
+    return event({**CHUNK, "choices": [choice], **({"usage": usage} if usage else {})})
+
+
+TOLD: Json = {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}
+FINISHED = [chunk_of(0, "hi"), chunk_of(0, None, TOLD)]
+MESSAGE: Json = {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
+SAID = json.dumps({"id": "u", "choices": [MESSAGE], "usage": TOLD}).encode()
+
+
+@pytest.mark.parametrize(
+    ("streamed", "steps"),
+    [
+        (False, [SSE_HEAD, *FINISHED]),
+        (False, [whole(b"200 OK"), piece(b"\n"), *FINISHED]),
+        (False, [whole(b"200 OK"), piece(SAID)]),
+        (True, [SSE_HEAD, *FINISHED]),
+        (True, [whole(b"200 OK"), piece(SAID)]),
+        (True, [SSE_HEAD, piece(SAID)]),
+    ],
+    ids=["a stream", "a stream called JSON", "JSON", "a stream as asked", "JSON for a stream", "JSON called a stream"],
+)
+def test_s7_an_answer_that_is_whole_does_not_wait_for_its_connection(
+    one_gateway: GatewayProcess, upstream: MockUpstream, streamed: bool, steps: list[Any]
+) -> None:
+    """What says its finish and its usage is over, as asked or not, though the upstream neither says so nor leaves:
+    its time-outs are minutes."""
+    upstream.reply(raw=[*steps, End.HANG])
+    answer = ask(one_gateway, stream=streamed)
+    assert answer.status_code == 200
+    if streamed:
+        assert '"hi"' in answer.text
+        assert answer.text.endswith("data: [DONE]\n\n")
+    else:
+        said = answer.json()
+        assert said["choices"][0]["message"]["content"] == "hi"
+        assert {name: said["usage"][name] for name in TOLD} == TOLD
+    assert upstream.last.disconnected.wait(PATIENCE)
+
+
+def test_s7_a_pause_between_choices_is_no_end(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Of several choices in a stream that nobody asked for the first may be over long before the second."""
+    second = [chunk_of(1, "ho"), chunk_of(1, None, TOLD)]
+    upstream.reply(raw=[SSE_HEAD, *FINISHED, 2 * END_SECONDS, *second, End.HANG])
+    answer = ask(one_gateway, n=2)
+    assert [choice["message"]["content"] for choice in answer.json()["choices"]] == ["hi", "ho"]
+
+
+def test_s7_a_pause_behind_a_bracket_is_no_end(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """JSON that is not whole is waited for, wherever it pauses."""
+    cut = SAID.index(b"}") + 1
+    upstream.reply(raw=[whole(b"200 OK"), piece(SAID[:cut]), 2 * END_SECONDS, piece(SAID[cut:]), End.HANG])
+    assert ask(one_gateway).json()["choices"][0]["message"]["content"] == "hi"

@@ -24,7 +24,7 @@ from gateway.conversations.rebuild import has_unread
 from gateway.core import jsons
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import UpstreamRefused
-from gateway.core.formats.stream_record import StreamRecord
+from gateway.core.formats.stream_record import Chunks, StreamRecord, next_batch
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import TokenCounter
 from gateway.core.types.artifacts import Artifact
@@ -48,7 +48,6 @@ from gateway.core.types.window import PackedWindow, WindowInputs
 from gateway.pipeline.billing import UsageCount
 from gateway.pipeline.hooks import RequestFeature
 from gateway.pipeline.stages import PreparedRequest, RequestRun, UpstreamOutcome
-from gateway.pipeline.streaming import Chunks, next_batch
 from gateway.retrieval.index_cache import ContentIndexes, PassageFinder
 
 # What a call of the tool `recall` is answered: what the window leaves out, by id or by question (guarantee §10.11).
