@@ -13,6 +13,9 @@ from tests.support.planned_requests import PlannedProvider, planned, planned_mod
 from tests.support.postgres import Postgres
 from tests.support.valkey import Valkey
 
+SILENT = {"server": {"keepalive": 0}}
+"""No signs of life: with one comes the id of its request to a client that is to leave before its answer begins."""
+
 
 def many(number: int, seed: int, at_once: int) -> object:
     """A row for `make chaos`."""
@@ -25,7 +28,7 @@ async def test_s6_the_sum_of_all_bills_is_what_the_provider_charged(
 ) -> None:
     """Every request one row, by whichever API it came (§10.1, §10.7); each bill, and their sum, as the provider
     reckons it, to the last digit."""
-    gateway = start_gateway({"storage": {"url": storage_url}, "model_list": configured_models(upstream)})
+    gateway = start_gateway({**SILENT, "storage": {"url": storage_url}, "model_list": configured_models(upstream)})
     upstream.handler = provider = Provider(mixed(number, seed, EDGES))
     seen = await send_all([gateway], provider, at_once)
     check_balance([gateway], storage_url, provider, seen)
@@ -39,7 +42,7 @@ async def test_s6_the_sum_of_all_planned_bills_is_what_was_charged_for_all_model
     """Planners and summarizers that are late, broken, worthless, or left by the client; several choices, streams that
     are cut or left: each call on its bill once, firm ones as charged to the last digit, the others told apart."""
     seconds = {"planner_timeout": 8.0, "summarizer_timeout": 8.0}
-    config = {"model_list": planned_models(upstream), "context": {"planning": "auto", **seconds}}
+    config = {**SILENT, "model_list": planned_models(upstream), "context": {"planning": "auto", **seconds}}
     gateway = start_gateway({**config, "storage": {"url": storage_url}})
     upstream.handler = provider = PlannedProvider(planned(number, seed=11), seed=12)
     seen = await send_all([gateway], provider, at_once=40)
@@ -52,7 +55,7 @@ async def test_s6_the_bills_of_two_gateways_on_one_database_are_what_the_provide
     start_gateway: GatewayFactory, upstream: MockUpstream, postgres: Postgres
 ) -> None:
     storage_url = postgres.new_database()
-    config = {"storage": {"url": storage_url}, "model_list": configured_models(upstream)}
+    config = {**SILENT, "storage": {"url": storage_url}, "model_list": configured_models(upstream)}
     gateways = [start_gateway(config), start_gateway(config)]
     upstream.handler = provider = Provider(mixed(1000, 2, EDGES))
     seen = await send_all(gateways, provider, at_once=100)
@@ -66,6 +69,7 @@ async def test_s6_the_bills_of_planned_requests_of_two_gateways_are_what_was_cha
     """Late and broken planners and summarizers, clients that leave them, summaries of one cache."""
     storage_url = postgres.new_database()
     config = {
+        **SILENT,
         "storage": {"url": storage_url},
         "cache": {"url": valkey.url, "timeout": 2.0},
         "model_list": planned_models(upstream),

@@ -17,6 +17,13 @@ from tests.support.process import wait_until
 Json = dict[str, Any]
 ASK: Json = {"model": "small", "messages": [user("What is the time?")]}
 
+MISMATCH = (422, "idempotency_key_mismatch", "Idempotency-Key")
+
+
+def refusal(answer: httpx.Response) -> tuple[int, str, str]:
+    error = answer.json()["error"]
+    return answer.status_code, error["code"], error["param"]
+
 
 def keyed(name: str) -> dict[str, str]:
     return {"Idempotency-Key": name}
@@ -123,7 +130,7 @@ def test_s3_while_it_runs(gateway: GatewayProcess, upstream: MockUpstream, make_
         upstream.wait_for_chats(1)
         with pytest.raises(openai.ConflictError) as busy:
             create(**ASK, extra_headers=keyed("running"))
-        assert ask(gateway, {**ASK, "temperature": 0.5}, "running").status_code == 422
+        assert refusal(ask(gateway, {**ASK, "temperature": 0.5}, "running")) == MISMATCH
         gate.set()
         answer = first.result()
     assert busy.value.code == "idempotency_key_in_use"
@@ -156,10 +163,11 @@ def test_s3_another_body_and_another_meaning(
     create: Any = make_client(gateway).chat.completions.create
     with pytest.raises(openai.UnprocessableEntityError) as other:
         create(**ASK, temperature=0.5, extra_headers=keyed("taken"))
-    assert other.value.code == "idempotency_key_mismatch"
+    assert (other.value.code, other.value.param) == MISMATCH[1:]
     with http(gateway) as client:
         simple = {**keyed("taken"), "X-Context-Mode": "simple"}
-        assert client.post("/chat/completions", json=ASK, headers=simple).status_code == 422
+        assert refusal(client.post("/chat/completions", json=ASK, headers=simple)) == MISMATCH
+    assert refusal(ask(gateway, {**ASK, "stream": True}, "taken")) == MISMATCH
     assert len(upstream.chats) == 1
 
 

@@ -66,19 +66,21 @@ def test_s4_i1_tools_count(small: LocalGateway) -> None:
     assert used(answer)["breakdown"]["tools"] >= sum(tokens(each["function"]["description"]) for each in DEFINED)
 
 
-def test_s4_i2_the_greedy_fit_bug(small: LocalGateway) -> None:
-    """A turn that does not fit ends the run: no older one is taken in its place, however small."""
+@pytest.mark.parametrize("later", [1, 3])
+def test_s4_i2_the_greedy_fit_bug(small: LocalGateway, later: int) -> None:
+    """A turn that does not fit ends the run: no older one is taken in its place, however small, and none of those
+    behind it leaves for that."""
     body: Json = {}
-    for number, size in enumerate([20, 20, 600, 20, 20, 30]):
+    for number, size in enumerate([20, 20, 600, *[20] * later]):
         question = user(f"question {number} {prose(number + 10, size)}")
         answer = small.chat(question, reply=f"answer {number} {prose(number, 5)}", **body)
         body = {"conversation": answer["conversation"]["id"]}
     answer = small.chat(user("last question"), context={"max_input_tokens": 500}, store=False, **body)
     messages = small.last.body["messages"]
-    assert [m["role"] for m in messages] == ["user", "assistant"] * 3 + ["user"]
-    assert [m["content"].split()[1] for m in messages[:-1]] == ["3", "3", "4", "4", "5", "5"]
+    assert [m["role"] for m in messages] == ["user", "assistant"] * later + ["user"]
+    assert [m["content"].split()[1] for m in messages[:-1]] == [str(3 + n // 2) for n in range(2 * later)]
     assert prompt_tokens(small.last.body) <= 500
-    assert (used(answer)["messages_included"], used(answer)["messages_excluded"]) == (7, 6)
+    assert (used(answer)["messages_included"], used(answer)["messages_excluded"]) == (2 * later + 1, 6)
     assert used(answer)["strategy"] == "simple"
 
 

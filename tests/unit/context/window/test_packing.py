@@ -87,7 +87,7 @@ def test_a_passage_that_is_tried_again_is_not_counted_again() -> None:
     assert len(counter.asked) == len(set(counter.asked)) >= count
 
 
-def test_turns_stop_at_the_first_that_does_not_fit() -> None:
+def test_s4_i2_turns_stop_at_the_first_that_does_not_fit() -> None:
     turns = [TurnSpan(0, 1), TurnSpan(1, 2), TurnSpan(2, 3)]
     costs = {0: 5, 1: 500, 2: 10}
     taken = GreedyFit(Counting().counting, 3, list(turns), lambda turn: costs[turn.start])
