@@ -9,8 +9,8 @@ import pytest
 from tests.support.gateway_process import REPOSITORY
 
 pytestmark = pytest.mark.compat
-SECONDS = 400
-"""Two idle cores take ten seconds."""
+SECONDS = 3600
+"""Only what hangs is to end: two idle cores take ten seconds, and busy ones have taken 400."""
 
 
 def test_s9_the_demo_persuades() -> None:

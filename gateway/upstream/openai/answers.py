@@ -96,15 +96,18 @@ async def read_all(
     due: float | None = None if begun and within is None else clock() + (patience if within is None else within)
     pieces, size, looked_at = [begun], len(begun), 0
     while True:
-        may_be_whole = pieces[-1][-4:].rstrip().endswith(b"}") and size > 2 * looked_at
-        try:
-            async with asyncio.timeout(END_SECONDS if may_be_whole else None):
-                piece = await source.read(patience if due is None else max(due - clock(), 0))
-        except TimeoutError:
-            looked_at = size
-            if _is_json(b"".join(pieces)):  # nothing can follow, though nobody says that this is the end
-                break
-            continue
+        seconds = patience if due is None else max(due - clock(), 0)
+        if pieces[-1][-4:].rstrip().endswith(b"}") and size > 2 * looked_at:
+            try:
+                async with asyncio.timeout(END_SECONDS):
+                    piece = await source.read(seconds)
+            except TimeoutError:
+                looked_at = size
+                if _is_json(b"".join(pieces)):  # nothing can follow, though nobody says that this is the end
+                    break
+                continue
+        else:
+            piece = await source.read(seconds)
         if piece is END:
             break
         if due is not None and clock() >= due:
