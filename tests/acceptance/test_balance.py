@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.answers import Json
 from tests.support.balance import check_balance
 from tests.support.edges import EDGES
 from tests.support.factory import GatewayFactory
@@ -13,7 +14,7 @@ from tests.support.planned_requests import PlannedProvider, planned, planned_mod
 from tests.support.postgres import Postgres
 from tests.support.valkey import Valkey
 
-SILENT = {"server": {"keepalive": 0}}
+SILENT: Json = {"server": {"keepalive": 0}}
 """No signs of life: with one comes the id of its request to a client that is to leave before its answer begins."""
 
 
@@ -41,7 +42,7 @@ async def test_s6_the_sum_of_all_planned_bills_is_what_was_charged_for_all_model
 ) -> None:
     """Planners and summarizers that are late, broken, worthless, or left by the client; several choices, streams that
     are cut or left: each call on its bill once, firm ones as charged to the last digit, the others told apart."""
-    seconds = {"planner_timeout": 8.0, "summarizer_timeout": 8.0}
+    seconds: Json = {"planner_timeout": 8.0, "summarizer_timeout": 8.0}
     config = {**SILENT, "model_list": planned_models(upstream), "context": {"planning": "auto", **seconds}}
     gateway = start_gateway({**config, "storage": {"url": storage_url}})
     upstream.handler = provider = PlannedProvider(planned(number, seed=11), seed=12)
