@@ -36,6 +36,7 @@ from gateway.api.server.keepalive import KeptAlive
 from gateway.api.server.receiving import LARGE_BODY, read_body, until_disconnect
 from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError, StorageUnavailable
+from gateway.core.formats.stream_record import Chunks
 from gateway.core.ports import Clock
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types.chat import SIGNS, ChatRequest, RequestCaller, stays
@@ -45,7 +46,7 @@ from gateway.pipeline.idempotency import IdempotencyGate, RunPermit
 from gateway.pipeline.limited import LimitedPipeline
 from gateway.pipeline.pipeline import Pipeline, WholeCompletion
 from gateway.pipeline.stages import PausedRequest
-from gateway.pipeline.streaming import Chunks, StreamedAnswer
+from gateway.pipeline.streaming import StreamedAnswer
 from gateway.storage.store import ConversationStore
 
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.core.errors import ConversationNotFound, GatewayError, StorageUnavailable
+from gateway.core.formats.stream_record import Chunks
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.scheduler import repeating
 from gateway.core.tasks import BackgroundTasks
@@ -30,7 +31,6 @@ from gateway.core.types.turn import LedgerEntry, StoredCompletion
 from gateway.pipeline.limited import LimitedPipeline
 from gateway.pipeline.replayed_requests import answered_calls
 from gateway.pipeline.stages import not_paused
-from gateway.pipeline.streaming import Chunks
 from gateway.storage.conversations.path import PastTurns
 from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.store import ConversationStore

@@ -13,8 +13,8 @@ from gateway.core import jsons
 from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError
 from gateway.core.formats.responses.request_parser import ResponsesReading
+from gateway.core.formats.stream_record import Chunks
 from gateway.core.types.chat import ChatRequest, RequestCaller
-from gateway.pipeline.streaming import Chunks
 
 
 class ChatCompletions:

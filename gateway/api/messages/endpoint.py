@@ -32,11 +32,11 @@ from gateway.core.formats.anthropic.message_events import Events, MessageEvents
 from gateway.core.formats.anthropic.request_parser import MessagesReading, read_request
 from gateway.core.formats.anthropic.serializer import as_message
 from gateway.core.formats.compaction_items import CompactionSealer, opened
+from gateway.core.formats.stream_record import Chunks
 from gateway.core.ids import new_id
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationRef
 from gateway.pipeline.stages import PausedRequest
-from gateway.pipeline.streaming import Chunks
 from gateway.storage.store import ConversationStore
 
 # Compaction blocks of `/v1/messages`: what one stands for, and an answer that is one and nothing else.

@@ -38,11 +38,11 @@ from gateway.core.formats.responses.request_parser import ResponsesReading, read
 from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.formats.responses.serializer import as_incomplete, echo, failed, response_of
 from gateway.core.formats.responses.stored import asked_of, echoed_of, input_of
+from gateway.core.formats.stream_record import Chunks
 from gateway.core.ids import RESPONSE, answer_id, completion_of
 from gateway.core.types.chat import ChatRequest, ContextOptions, RequestCaller
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import BROKE, OWN_INSTRUCTIONS, StoredCompletion
-from gateway.pipeline.streaming import Chunks
 from gateway.storage.store import ConversationStore
 
 # `/v1/responses/{response_id}…`: what is stored of responses, which are the stored completions of chats (ADR 27).

@@ -28,6 +28,7 @@ from gateway.core.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from gateway.core.formats.stream_record import Chunks
 from gateway.core.ids import new_id
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.recall import NAME
@@ -38,7 +39,6 @@ from gateway.pipeline.guards.guard_chain import GuardChain, RunningGuard
 from gateway.pipeline.guards.guarded_calls import GuardCheckpoint, GuardedUpstream
 from gateway.pipeline.pipeline import WholeCompletion
 from gateway.pipeline.stages import PausedRequest, SettledRequest, not_paused
-from gateway.pipeline.streaming import Chunks
 from tests.support.factory import sqlite_url
 from tests.support.in_process import InProcess, OneProvider
 
