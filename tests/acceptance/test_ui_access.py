@@ -54,7 +54,7 @@ def test_s13_2_the_page_shows_each_viewer_what_is_theirs(guarded: GatewayProcess
             pages += [browser.page("/ui/conversations?text=ops")]
             seen[key] = "".join("".join(page.links) + page.text for page in pages)
             health = browser.page("/ui/health").text
-            assert ("Calibration" in health, "Logins" in health) == (key == ADMIN, key == ADMIN)
+            assert ("Calibration" in health, "page logins" in health) == (key == ADMIN, key == ADMIN)
     assert (mine in seen[ADMIN], theirs in seen[ADMIN]) == (True, True)
     assert (mine in seen[VIEWER], theirs in seen[VIEWER]) == (True, False)
     assert "what ops asks" not in seen[VIEWER]
