@@ -65,9 +65,9 @@ def bill(
         now: on the monotonic clock, in seconds.
         unlisted: what need not stand in the stored bill (ADR 19).
     """
-    answering = [*((call.usage, call) for call in attempted.paid), *([primary] if primary is not None else ())]
+    answering = [*[(call.usage, call) for call in attempted.paid], *([primary] if primary is not None else ())]
     usages = [usage for usage, _ in answering]
-    calls = (*attempted.failed, *(call for _, call in answering), *map(price_internal, attempted.internal))
+    calls = (*attempted.failed, *[call for _, call in answering], *map(price_internal, attempted.internal))
     sums = total_cost(calls)
     known, costs = metadata_of(attempted, now), None
     add_bill(known, calls, sums)

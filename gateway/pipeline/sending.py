@@ -32,6 +32,7 @@ from gateway.upstream.routing.router import ConfiguredRouter
 T = TypeVar("T")
 log = get_logger("gateway.pipeline.sending")
 KEY = "idempotency-key"
+UNDRAWN = nullcontext()
 
 
 class ModelRoutes:
@@ -118,7 +119,7 @@ class AttemptedRoute:
     def trying(self) -> AbstractContextManager[None]:
         """While the target that is prepared is asked."""
         self._tries.append(self._run.prepared.target.chosen)
-        return self._routes.budget.trying() if self._is_drawn else nullcontext()
+        return self._routes.budget.trying() if self._is_drawn else UNDRAWN
 
     async def better(self) -> AsyncIterator[Target]:
         """Other models in the place of one of which all deployments rest, where they are well."""

@@ -297,7 +297,9 @@ def _names(prepared: PreparedRequest) -> list[tuple[Hashable, ...]]:
     if asked.options.mode == "off" or asked.options.dry_run:
         return []
     said = [message for message in asked.messages if message["role"] not in INSTRUCTION_ROLES]
-    first = next((index for index, message in enumerate(said) if message["role"] == "assistant"), len(said))
+    first = next((index for index, message in enumerate(said) if message["role"] == "assistant"), None)
+    if first is None:
+        return []
     ends = digests(said)[first:][-MAX_ENDS:]
     return [(asked.caller.tenant, prepared.request.model, end) for end in reversed(ends)]
 

@@ -20,6 +20,8 @@ calls, processes = schema.open_calls.c, schema.processes.c
 def write_open(connection: sa.Connection, opened: Sequence[OpenCallRow]) -> None:
     """Writes down that these ask models; of one that asks a further model, what it has asked by now. Of each the
     last counts: one without facts has asked nobody."""
+    if not opened:
+        return
     for process, until in {each.process: each.alive_until for each in opened if each.alive_until}.items():
         beat(connection, process, until)
     latest = {each.request_id: each for each in opened}

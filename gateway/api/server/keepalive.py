@@ -42,7 +42,7 @@ class KeptAlive:
         self.begun = False
 
     async def __call__(self, message: Message) -> None:
-        if self._signing is not None and not self._signing.done():
+        while self._signing is not None and not self._signing.done():
             await asyncio.wait({self._signing})
         self._is_sending = True
         try:

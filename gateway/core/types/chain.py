@@ -272,8 +272,8 @@ def in_one_text(messages: Sequence[Mapping[str, Any]], between: str) -> Sequence
     answers = [message.get("role") == "assistant" for message in messages]
     if True not in answers:
         return messages
-    lists = (is_answer and isinstance(m.get("content"), list) for m, is_answer in zip(messages, answers, strict=True))
-    if not any(lists) and not any(map(all, pairwise(answers))):
+    lists = [each for each in messages if isinstance(each.get("content"), list) and each.get("role") == "assistant"]
+    if not lists and not any(map(all, pairwise(answers))):
         return messages
     found: list[Mapping[str, Any]] = []
     run: list[Mapping[str, Any]] = []
