@@ -345,8 +345,9 @@ def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost], *, is
     direct, held_out = _direct(metadata, planning)
     total = metadata.get("cost", {}).get("total_cost")
     net = direct - total if is_metered and direct is not None and is_number(total) else None
+    direct = direct if net is not None else None
     return LedgerFigures(
-        cached, written, known, planning, unpriced, _saved(metadata), direct if net is not None else None, net, held_out
+        cached, written, known, planning, unpriced, _saved(metadata), direct, net, held_out, *_bounced(metadata)
     )
 
 
@@ -372,6 +373,12 @@ def _direct(metadata: Mapping[str, Any], planning: Decimal) -> tuple[Decimal | N
     used, total = metadata.get("context_utilization"), metadata.get("cost", {}).get("total_cost")
     is_own = not (isinstance(used, dict) and "economics" in used)
     return total - planning if is_own and is_number(total) else None, None
+
+
+def _bounced(metadata: Mapping[str, Any]) -> tuple[int, Decimal]:
+    """Tokens and USD of what was read again soon after it had been cut."""
+    found = meter_of(metadata).get("bounced")
+    return (figure(found, "tokens"), usd_of(found.get("cost")) or ZERO) if isinstance(found, dict) else (0, ZERO)
 
 
 def usd_of(text: Any) -> Decimal | None:

@@ -33,7 +33,7 @@ from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import InternalCall, LeftOutTokens, PlanComparison
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.economy import AUTO, OFF, PAID, EconomyNote
+from gateway.core.types.economy import AUTO, OFF, PAID, BranchCosts, EconomyNote
 from gateway.core.types.relevance import Relevance
 from gateway.core.types.upstream import CallScope
 from gateway.core.types.window import (
@@ -175,7 +175,7 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
     material = collect(inputs)
     finder = ranking.finder(material)
     is_weighed = request.options.economy == AUTO and economic_rates(inputs, material, 0) is not None
-    kept = _kept(request) if is_weighed else no_results
+    kept = _kept(request, inputs.history.costs) if is_weighed else no_results
     tools = FittingSteps(assemble, ranking.relevance(finder), compact, worded, kept)
     counting = PromptCounter(counter, request.forward, material, max(1.0, counter.margin), history.notes)
     estimated = counter.margin != 1.0
@@ -197,12 +197,12 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
     return MeasuredInputs(inputs, material, counting, limits, tools, finder, unreduced)
 
 
-def _kept(request: ChatRequest) -> Callable[[WindowInputs], Sequence[Artifact]]:
+def _kept(request: ChatRequest, costs: BranchCosts | None) -> Callable[[WindowInputs], Sequence[Artifact]]:
     """Which results a pass keeps whole. A fault in it costs these, never the answer."""
 
     def found(material: WindowInputs) -> Sequence[Artifact]:
         try:
-            return kept_in_pass(material)
+            return kept_in_pass(material, costs)
         except Exception as fault:  # noqa: BLE001 - a pass without it stands
             log.fault("economy_failed", fault, request_id=request.request_id)
             return ()

@@ -106,7 +106,7 @@ class _PromptFigures:
         self._measured, fitted = measured, final.fitted
         self.indexes = fitted.forwarded.indexes
         self._sizes = _sizes(fitted)
-        self._uses = tool_uses(measured.material)
+        self._uses = tool_uses(measured.material, measured.inputs.history.costs)
         self._carried = self._found(fitted)
 
     def cleared_when_cold(self) -> list[CarriedResult]:
@@ -269,7 +269,7 @@ class _Arrival:
     @cached_property
     def _edited(self) -> set[str]:
         """The files that were changed in the conversation, with this step's."""
-        return changed_files(tool_uses(self._material))
+        return changed_files(tool_uses(self._material, None))
 
     def _shaped(self, artifact: Artifact, standing: list[StandingText]) -> ShapedText | None:
         text, tool = artifact.content, artifact.title or ""

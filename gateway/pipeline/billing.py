@@ -3,12 +3,13 @@ report, and learns from what it did."""
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 from gateway.billing.cost import price_call, price_internal, total_cost, usage_together
 from gateway.billing.economics import as_realised
+from gateway.billing.economy.bounces import marks, newly_cut, read_again, recalled, with_marks
 from gateway.billing.economy.meter import metered
 from gateway.billing.economy.rates import LIFETIME
 from gateway.billing.metadata import add_bill, add_planning, begun, extended_usage, response_metadata
@@ -18,6 +19,7 @@ from gateway.core import jsons
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.names import near_miss
 from gateway.core.tasks import BackgroundTasks
+from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import (
     FAILED_TRY,
     OF_MODELS,
@@ -96,10 +98,12 @@ def _meter(
     is_planned = any(call.purpose not in OF_MODELS for call in calls)
     is_asked_for = note is not None or options.held_out is not None
     is_told = len(answering) > 1 or is_planned or is_asked_for or context.left_out is not None
+    before = history.costs if history is not None else None
     try:
+        bounces = _Bounces.of(prepared, before)
         told, costs = metered(
             note or EconomyNote(options.economy),
-            history.costs if history is not None else None,
+            before,
             model=prepared.request.model,
             usage=answering[0].usage if answering else {},
             prices=prepared.facts.prices,
@@ -109,18 +113,47 @@ def _meter(
             left=context.left_out,
             rewritten=context.fitted.new_pass or (note is not None and note.passed is not None),
             idle=_is_idle(prepared),
-            is_told=is_told,
+            is_told=is_told or bool(bounces.tokens),
+            bounced=bounces.tokens,
         )
+        if bounces.cut or costs.cut or costs.bounced:
+            costs = with_marks(costs, bounces.cut, bounces.marks)
     except Exception as fault:  # noqa: BLE001 - it costs the meter, not the answer that was paid for
         log.fault("economy_failed", fault, request_id=prepared.request.request_id)
         return None, None
-    if not is_told:
+    if not told:
         return None, costs
     if note is None:  # there is nothing that could leave for economy
         told.pop("estimated_saving", None)
     if options.held_out is not None and not options.dry_run:
         told["holdout"] = options.held_out
     return told, costs
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounces:
+    """What a request's pass has cut, and the tokens and marks of what came back that was cut before."""
+
+    cut: Sequence[Artifact] = ()
+    tokens: int = 0
+    marks: Sequence[bytes] = ()
+
+    @classmethod
+    def of(cls, prepared: PreparedRequest, costs: BranchCosts | None) -> "_Bounces":
+        context, history = prepared.context, prepared.history
+        material, counting = (context.material, context.counting) if context is not None else (None, None)
+        if context is None or history is None or material is None or counting is None:
+            return cls()
+        note, fitted = context.economy, context.fitted
+        is_pass = fitted.new_pass or fitted.moved or (note is not None and note.passed is not None)
+        cut = newly_cut(material, fitted) if is_pass else ()
+        if costs is None or not costs.cut:
+            return cls(cut)
+        sent = dict(zip(fitted.forwarded.indexes, fitted.forwarded.messages, strict=True))
+        again = read_again(material, history.stored, costs)
+        found = [(sent[at], marks(each)[0]) for each in again if (at := each.place.message) is not None and at in sent]
+        found += [(dict(message), mark) for message, mark in recalled(prepared.rounds, costs)]
+        return cls(cut, sum(counting.message(message) for message, _ in found), [mark for _, mark in found])
 
 
 def _is_idle(prepared: PreparedRequest) -> bool:

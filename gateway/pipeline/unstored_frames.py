@@ -80,6 +80,11 @@ class _FrameKey:
         payload = value[MAC:]
         return payload if hmac.compare_digest(self.sealed(name, payload), value) else None
 
+    def hidden(self, name: str, text: bytes) -> bytes:
+        """A text with digests of contents, which only who has the secret can compare; twice gives it back."""
+        stream = hashlib.shake_256(self.secret + name.encode()).digest(len(text))
+        return bytes(one ^ other for one, other in zip(text, stream, strict=True))
+
     def masked(self, ids: Sequence[str], salt: str) -> list[str]:
         """Ids, which are digests of contents, so that only who has the secret can compare them; twice gives them
         back."""
@@ -142,7 +147,9 @@ class UnstoredFrames:
         return replace(
             history,
             used_at=datetime.fromtimestamp(int.from_bytes(at), UTC),
-            costs=BranchCosts.of_text(costs.decode()) if costs is not None else None,
+            costs=BranchCosts.of_text(key.hidden(names[found[0]], costs).decode("utf-8", "replace"))
+            if found is not None and costs is not None
+            else None,
         )
 
     async def keep(self, prepared: PreparedRequest, costs: BranchCosts | None = None) -> None:
@@ -163,7 +170,8 @@ class UnstoredFrames:
             if built.economy is not None:
                 values = {_used(key, history): (now + 1).to_bytes(8)}  # never earlier than it was
                 if costs is not None:
-                    values[key.of_path(COSTS + end)] = costs.as_text().encode()
+                    name = key.of_path(COSTS + end)
+                    values[name] = key.hidden(name, costs.as_text().encode())
                 for name, value in values.items():
                     await self._cache.keep(request.caller.tenant, name, key.sealed(name, value))
             payload = await offload_if(built.fitted.new_pass, _payload, prepared, key, now, self._cache.ttl)

@@ -137,6 +137,8 @@ def _counted(row: Any) -> LedgerFigures:
         direct_cost=usd(row.direct_cost_picousd),
         net_saving=usd(row.net_saving_picousd),
         held_out=row.held_out,
+        bounced_tokens=row.bounced_tokens or 0,
+        bounced_cost=(row.bounced_cost_picousd or 0) * PICO,
     )
 
 

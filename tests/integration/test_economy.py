@@ -14,6 +14,7 @@ import pytest
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings, Settings
 from gateway.core.errors import InternalError
+from gateway.core.ids import artifact_id
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.turn import CompletionQuery
 from gateway.storage.cache.memory_cache import open_cache
@@ -219,11 +220,70 @@ async def test_s4_i7_what_was_cut_and_called_for_again_stays_the_next_time(world
     again = len(agent.said) + 1
     agent.said += [call, result]
     await agent.steps(20)
+    (bounced,) = [each["bounced"] for each in agent.economics if "bounced" in each]
+    assert bounced["tokens"] == pytest.approx(tokens(result), rel=0.1)
+    assert Decimal(bounced["cost"]) == bounced["tokens"] * WRITE
     world.clock.at += PAUSE
     await agent.turn(1)
     cleared = labels(agent.forwarded[-1])
     assert again + 2 in cleared
     assert again not in cleared
+
+
+async def test_s6_12_what_comes_back_by_another_call_is_a_bounce_and_stays(world: World, store: bool) -> None:
+    """Its digest is the same. Later than ten answers it is none, and neither is what was never cut."""
+    agent = Agent(world, store=store)
+    await agent.turn(20)
+    world.clock.at += PAUSE
+    await agent.turn(1)
+    cut = labels(agent.forwarded[-1])
+    for number, steps in ((cut[0], 1), (len(agent.said) - 2, 9), (cut[1], 20)):
+        call, result = json.loads(json.dumps([agent.said[1], agent.said[number]]))
+        call["tool_calls"][0] |= {"id": f"again_{number}", "function": {"name": "cat", "arguments": f'"{number}"'}}
+        result = {**result, "role": "tool", "tool_call_id": f"again_{number}"}
+        world.provider.answer = call
+        agent.said.append({"role": "user", "content": "Go on."})
+        await agent.ask()
+        agent.said += [call, result]
+        await agent.steps(steps)
+    assert sum("bounced" in each for each in agent.economics) == 1
+    world.clock.at += PAUSE
+    agent.said.append({"role": "user", "content": "Go on."})
+    await agent.steps(1)
+    texts = [each["content"] for each in agent.forwarded[-1]]
+    assert agent.said[cut[0]]["content"] in texts
+    assert agent.said[cut[1]]["content"] not in texts
+
+
+async def test_s6_12_what_recall_reads_soon_after_it_was_cut_is_a_bounce(world: World, store: bool) -> None:
+    agent = Agent(world, store=store, recall=True)
+    await agent.turn(20)
+    world.clock.at += PAUSE
+    agent.said.append({"role": "user", "content": "Go on."})
+    await agent.steps(1)
+    cut = labels(agent.forwarded[-1])[0]
+    wanted = artifact_id(agent.said[cut]["content"])
+    function = {"name": "recall", "arguments": json.dumps({"artifact_id": wanted})}
+    calls = [{"id": "r", "type": "function", "function": function}]
+    answers: list[Json] = [
+        {"role": "assistant", "content": "Done."},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+    ]
+    gateway = world.gateways[0]
+    gateway.upstream._answers = lambda _: answers.pop()
+    agent.said.append({"role": "user", "content": "What was in it?"})
+    await agent.ask()
+    bill = agent.bills[-1]
+    assert bill["context_utilization"]["recall"]["rounds"] == 1
+    assert bill["economics"]["bounced"]["tokens"] > 300
+    agent.said.append({"role": "assistant", "content": "Done."})
+    gateway.upstream._answers = lambda _: world.provider.answer
+    world.clock.at += PAUSE
+    agent.context = {**agent.context, "max_input_tokens": 6000}
+    await agent.turn(1)
+    sent = "\n".join(str(each["content"]) for each in agent.forwarded[-1])
+    assert agent.said[cut]["content"] in sent, "it is worth its room"
+    assert agent.said[cut + 2]["content"] not in sent
 
 
 async def test_s4_i7_who_keeps_the_cache_alive_loses_nothing(world: World, store: bool) -> None:

@@ -163,6 +163,12 @@ def _of_bills() -> dict[str, Schema]:
             mode={"enum": ["auto", "observe"]},
             net_saving={**TEXT, "description": "Below 0 where it cost more."},
             estimated_saving={**TEXT, "description": "With `observe`: what `auto` would have saved."},
+            bounced=obj(
+                "Results that were read again within a few steps of being cut. The bill has what they cost.",
+                "tokens",
+                "tokens:whole",
+                cost={**or_null(TEXT), "description": "USD; null where no price is known."},
+            ),
             **{"pass": {"enum": ["cold", "paid"], "description": "Old tool results left in this request."}},
         ),
         "CacheBreak": obj(

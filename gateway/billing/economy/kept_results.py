@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from gateway.billing.economy.bounces import KEPT_FOR, marks
 from gateway.core import jsons
 from gateway.core.types.artifacts import Artifact, ArtifactType
+from gateway.core.types.economy import BranchCosts, ResultMarks
 from gateway.core.types.window import WindowInputs
 
-EDITED_WITHIN = 40
-"""Answers: a file that was edited within so many is one that is being edited. What was called for again after it had
-been cut stays as long."""
+EDITED_WITHIN = KEPT_FOR
+"""Answers: a file that was edited within so many is one that is being edited."""
 READ_WITHIN = 12
 """Answers: the latest reading of a file within so many stays, while nothing has to leave."""
 READ_WITHIN_PASS = 6
@@ -35,7 +36,8 @@ MAX_NAMES = 50
 @dataclass(frozen=True, slots=True)
 class ToolUse:
     """A tool's result in the conversation, with its call: `index` of its message, `size` in any unit, and `age`, the
-    answers since it was first forwarded. `is_cut`: it no longer stands in full."""
+    answers since it was first forwarded. `is_cut`: it no longer stands in full. `bounced`: the mark of its text, where
+    that was read again soon after it had been cut."""
 
     index: int
     tool: str
@@ -43,6 +45,7 @@ class ToolUse:
     size: int
     age: int
     is_cut: bool = False
+    bounced: bytes | None = None
 
 
 def kept_results(uses: Sequence[ToolUse], read_within: int = READ_WITHIN) -> list[int]:
@@ -59,12 +62,15 @@ def kept_results(uses: Sequence[ToolUse], read_within: int = READ_WITHIN) -> lis
     edited: set[str] = set()
     cut: set[tuple[str, str]] = set()
     again: dict[tuple[str, str], ToolUse] = {}
+    bounced: dict[bytes, ToolUse] = {}
     for use in uses:
         call = use.tool, use.arguments
         if use.is_cut:
             cut.add(call)
         elif call in cut and use.age <= EDITED_WITHIN:
             again[call] = use
+        if use.bounced is not None:
+            bounced[use.bounced] = use
         texts = list(_strings(use.arguments))
         changed = set(_edited(use.tool, texts))
         if use.age <= EDITED_WITHIN:
@@ -82,19 +88,21 @@ def kept_results(uses: Sequence[ToolUse], read_within: int = READ_WITHIN) -> lis
         longest = max(use.size for use in found)
         whole = next(use for use in reversed(found) if use.size >= WHOLE_SHARE * longest)
         kept |= {found[-1].index, whole.index}
-    kept.update(use.index for use in again.values())
+    kept.update(use.index for use in (*again.values(), *bounced.values()))
     recent = {each[-1].index for each in readings.values() if each[-1].age < read_within}
     return [*sorted(kept, reverse=True), *sorted(recent - kept, reverse=True)]
 
 
-def kept_in_pass(material: WindowInputs) -> list[Artifact]:
+def kept_in_pass(material: WindowInputs, costs: BranchCosts | None) -> list[Artifact]:
     """The results that a pass shows whole as far as they have room, the most needed first."""
     results = {each.place.message: each for each in material.placed if each.artifact_type is ArtifactType.TOOL_RESULT}
-    return [results[index] for index in kept_results(tool_uses(material), READ_WITHIN_PASS)]
+    return [results[index] for index in kept_results(tool_uses(material, costs), READ_WITHIN_PASS)]
 
 
-def tool_uses(material: WindowInputs) -> list[ToolUse]:
-    """All results of the conversation, oldest first, with the answers since each."""
+def tool_uses(material: WindowInputs, costs: BranchCosts | None) -> list[ToolUse]:
+    """All results of the conversation, oldest first, with the answers since each; `costs` of its branch say what was
+    read again."""
+    bounced = ResultMarks.together(costs.bounced) if costs is not None else frozenset()
     since, answers, left = [0] * len(material.messages), 0, material.left
     for index in range(len(material.messages) - 1, -1, -1):
         since[index] = answers
@@ -107,6 +115,7 @@ def tool_uses(material: WindowInputs) -> list[ToolUse]:
             artifact.size_chars,
             since[at],
             is_cut=at in left or material.stands_reduced(artifact),
+            bounced=next((mark for mark in marks(artifact) if mark in bounced), None) if bounced else None,
         )
         for artifact in material.placed
         if artifact.artifact_type is ArtifactType.TOOL_RESULT and (at := artifact.place.message) is not None

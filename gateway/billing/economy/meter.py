@@ -33,6 +33,7 @@ def metered(
     rewritten: bool,
     idle: bool = False,
     is_told: bool = True,
+    bounced: int = 0,
 ) -> tuple[dict[str, Any], BranchCosts]:
     """The bill's `economics`, and the branch's sums with this request.
 
@@ -50,6 +51,7 @@ def metered(
         rewritten: a pass changed what was forwarded before.
         idle: nobody used the conversation for so long that its cache may have expired.
         is_told: `economics` is wanted beside the sums; else it is {}.
+        bounced: tokens of results that were read again soon after they had been cut, by the gateway's count.
     """
     prompt = figure(usage, "prompt_tokens")
     scale = prompt / counted if counted else 1.0
@@ -83,6 +85,10 @@ def metered(
         }
         if note.passed is not None:
             told_of |= {"pass": note.passed, "cleared_tokens": note.cleared}
+        if again := round(scale * bounced):
+            paid = charged(prompt)
+            cost = None if paid is None else _usd(rounded(EXACT.multiply(paid.write, again)))
+            told_of["bounced"] = {"tokens": again, "cost": cost}
         if note.mode == OBSERVE:
             told_of["estimated_saving"] = _usd(_estimated(note, rates, is_cold=is_cold))
     sums = before or BranchCosts(model, 0, 0, ZERO, ZERO)

@@ -36,6 +36,10 @@ def families(counts: MetricCounts) -> Iterable[Any]:
     yield _counter("gateway_net_saved_usd", text, ["model"], counts.net_savings)
     text = "USD that requests cost more than without a gateway: planners, summaries, rewritten prompt caches."
     yield _counter("gateway_net_lost_usd", text, ["model"], counts.net_losses)
+    text = "Tokens of tool results that were read again within a few steps of being cut."
+    yield _counter("gateway_bounced_tokens", text, ["model"], counts.bounced_tokens)
+    text = "USD of these; bills have it."
+    yield _counter("gateway_bounced_usd", text, ["model"], counts.bounced_costs)
     text = "Bills of which nobody knows what they would have cost without a gateway."
     yield _counter("gateway_unmetered_bills", text, ["model"], counts.unmetered)
     text = "Errors that upstreams gave instead of an answer."

@@ -127,6 +127,9 @@ class MetricCounts:
     """USD that requests cost less than without a gateway, by model: of those that did cost less."""
     net_losses: dict[tuple[str], Decimal] = field(default_factory=dict)
     """USD that they cost more, of the others."""
+    bounced_tokens: Counter[tuple[str]] = field(default_factory=Counter)
+    bounced_costs: dict[tuple[str], Decimal] = field(default_factory=dict)
+    """Tokens and USD of results that were read again soon after they had been cut, by model."""
     unmetered: Counter[tuple[str]] = field(default_factory=Counter)
     """Bills of which nobody knows what they would have cost without a gateway, by model."""
     upstream_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -240,6 +243,9 @@ class GatewayMetrics:
             self._count_call(label, call)
         counts.unpriced[(label,)] += any(call.total is None for call in entry.calls)
         self._count_net(label, _net_saving(entry))
+        if entry.figures is not None and entry.figures.bounced_tokens:
+            counts.bounced_tokens[(label,)] += entry.figures.bounced_tokens
+            counts.bounced_costs[(label,)] = counts.bounced_costs.get((label,), Decimal(0)) + entry.figures.bounced_cost
         used = entry.metadata.get("context_utilization")
         if used is not None:
             self._count_planning(used)

@@ -50,6 +50,10 @@ class CostSums:
     economised_requests: int = 0
     """Of these others."""
     economised_cost_picousd: int = 0
+    bounced_tokens: int = 0
+    """Of results that were read again soon after they had been cut."""
+    bounced_cost_picousd: int = 0
+    """What these cost, a part of `cost`."""
 
     def __add__(self, other: "CostSums") -> "CostSums":
         return CostSums(*(getattr(self, name) + getattr(other, name) for name in FIGURES))
@@ -78,6 +82,11 @@ class CostSums:
     def saved(self) -> Decimal:
         """USD that the bills say leaving out has saved, without what that cost: an estimate."""
         return self.saved_picousd * PICO
+
+    @property
+    def bounced(self) -> Decimal:
+        """USD of what was read again soon after it had been cut, a part of `cost`."""
+        return self.bounced_cost_picousd * PICO
 
     @property
     def unmetered(self) -> int:

@@ -1,10 +1,10 @@
 """What a branch of a conversation has cost, and would have cost without a gateway (guarantee §4 I7)."""
 
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from gateway.core import jsons
 from gateway.core.types.bill import PICO
@@ -70,6 +70,29 @@ class SentPrompt:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultMarks:
+    """Tool results of one request, as digests of their texts and of their calls, `SIZE` bytes each, in one piece.
+    `age`: the answers since."""
+
+    age: int
+    digests: bytes
+    SIZE: ClassVar = 6
+
+    @classmethod
+    def together(cls, found: Iterable[Self]) -> frozenset[bytes]:
+        """All of them."""
+        return frozenset(
+            each.digests[at : at + cls.SIZE] for each in found for at in range(0, len(each.digests), cls.SIZE)
+        )
+
+    @classmethod
+    def grown(cls, before: Iterable[Self], new: Sequence[bytes], within: int) -> tuple[Self, ...]:
+        """Behind one more answer: those of the last `within` answers, and the new."""
+        older = (cls(each.age + 1, each.digests) for each in before if each.age < within)
+        return (*older, *([cls(0, b"".join(new))] if new else ()))
+
+
+@dataclass(frozen=True, slots=True)
 class BranchCosts:
     """Running sums up to an answer, in USD, kept with it: no request walks its history for them.
 
@@ -81,6 +104,7 @@ class BranchCosts:
         billed: what was billed.
         clearable: tokens that a pass would have cleared, where none was made (`observe`).
         sent: what its latest request forwarded, where the provider tells what it reads from its cache.
+        cut: tool results that left the window lately, or became labels; `bounced`: those that were read again.
     """
 
     model: str
@@ -90,21 +114,32 @@ class BranchCosts:
     billed: Decimal
     clearable: int = 0
     sent: SentPrompt | None = None
+    cut: tuple[ResultMarks, ...] = ()
+    bounced: tuple[ResultMarks, ...] = ()
 
     def as_text(self) -> str:
         """As it is stored: money as whole picodollars."""
         money = [int(self.direct / PICO), int(self.billed / PICO)]
-        sent = [self.sent.as_list()] if self.sent is not None else []
-        return jsons.dumps_text([self.model, self.prompt_tokens, self.left_tokens, *money, self.clearable, *sent])
+        more: list[Any] = [self.sent.as_list()] if self.sent is not None else []
+        if self.cut or self.bounced:
+            marks = (
+                [[each.age, b64encode(each.digests).decode()] for each in found] for found in (self.cut, self.bounced)
+            )
+            more = [*(more or [None]), *marks]
+        return jsons.dumps_text([self.model, self.prompt_tokens, self.left_tokens, *money, self.clearable, *more])
 
     @classmethod
     def of_text(cls, text: str) -> Self | None:
         """As it was stored; None where another version wrote something else."""
         try:
-            model, prompt, left, direct, billed, clearable, *sent = jsons.loads(text)
+            model, prompt, left, direct, billed, clearable, *more = jsons.loads(text)
             money = int(direct) * PICO, int(billed) * PICO
-            known = SentPrompt.of_list(sent[0]) if sent else None
-            return cls(str(model), int(prompt), int(left), *money, int(clearable), known)
+            known = SentPrompt.of_list(more[0]) if more and more[0] is not None else None
+            cut, bounced = (
+                tuple(ResultMarks(int(age), b64decode(digests, validate=True)) for age, digests in found)
+                for found in (more[1:3] if len(more) > 2 else ((), ()))
+            )
+            return cls(str(model), int(prompt), int(left), *money, int(clearable), known, cut, bounced)
         except (ValueError, TypeError):
             return None
 

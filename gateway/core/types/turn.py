@@ -99,7 +99,9 @@ class LedgerFigures:
     and wrote to it; USD of the calls that have a price (None: none has), of internal models, and saved by what was left
     out. `planning_unpriced` counts calls of internal models without a price. `direct_cost`: what the client's own
     request would have cost, `net_saving`: how much less was billed, below 0 where it was more; None: not known.
-    `held_out`: its conversation goes direct (true) or is one of those that are compared with it; None: neither."""
+    `held_out`: its conversation goes direct (true) or is one of those that are compared with it; None: neither.
+    `bounced_tokens`, `bounced_cost`: of results that were read again soon after they had been cut; what these cost is
+    in the bill."""
 
     cached_tokens: int = 0
     cache_write_tokens: int = 0
@@ -110,6 +112,8 @@ class LedgerFigures:
     direct_cost: Decimal | None = None
     net_saving: Decimal | None = None
     held_out: bool | None = None
+    bounced_tokens: int = 0
+    bounced_cost: Decimal = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,13 @@ BY = "day,model,key"
 """Roll-ups do not tell conversations apart: who wants these reads the ledger."""
 RATIO = Decimal("0.0001")
 LOSS_STYLE = "red"
-FIGURES = ("net_saving", "ratio", "direct_cost", "billed_cost", "saved", "requests", "metered", "unmetered")
+FIGURES = (
+    *("net_saving", "ratio", "direct_cost", "billed_cost", "saved", "requests", "metered", "unmetered"),
+    *("bounced_tokens", "bounced_cost"),
+)
 """Names of what is told of each group. `net_saving`: `direct_cost` less `billed_cost`, of the metered requests;
-`ratio`: billed for each dollar direct; `saved`: of what was left out, without what that cost."""
+`ratio`: billed for each dollar direct; `saved`: of what was left out, without what that cost; `bounced_cost`: of what
+was read again soon after it had been cut, a part of what was billed."""
 COLUMNS = (
     TableColumn("net saving USD", COST_STYLE, is_right=True),
     TableColumn("ratio", drop=1, is_right=True),
@@ -34,6 +38,7 @@ COLUMNS = (
     TableColumn("billed USD", drop=2, is_right=True),
     TableColumn("requests", drop=4, is_right=True),
     TableColumn("unmetered", drop=3, is_right=True),
+    TableColumn("bounced USD", drop=4, is_right=True),
     TableColumn("left out USD", FAINT, drop=5, is_right=True),
 )
 Tables = dict[tuple[str, ...], CostReport]
@@ -84,7 +89,8 @@ def figures_of(sums: CostSums) -> dict[str, Any]:
     direct, net = sums.direct, sums.net_saving
     billed = direct - net if direct is not None and net is not None else None
     ratio = (billed / direct).quantize(RATIO) if billed is not None and direct else None
-    told = (net, ratio, direct, billed, sums.saved, sums.requests, sums.metered, sums.unmetered)
+    counts = (sums.requests, sums.metered, sums.unmetered)
+    told = (net, ratio, direct, billed, sums.saved, *counts, sums.bounced_tokens, sums.bounced)
     return dict(zip(FIGURES, told, strict=True))
 
 
@@ -148,4 +154,4 @@ def _pieces(sums: CostSums) -> list[Piece]:
         net = (usd_text(sums.net_saving), LOSS_STYLE)
     money = (usd_text(told["direct_cost"]), usd_text(told["billed_cost"]))
     ratio = "" if told["ratio"] is None else str(told["ratio"])
-    return [net, ratio, *money, str(sums.requests), str(sums.unmetered), usd_text(sums.saved)]
+    return [net, ratio, *money, str(sums.requests), str(sums.unmetered), usd_text(sums.bounced), usd_text(sums.saved)]

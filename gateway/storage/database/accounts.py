@@ -69,6 +69,7 @@ ledger = Table(
     *sum_columns("known_cost_picousd", "planning_cost_picousd", "planning_unpriced", "saved_picousd"),
     *sum_columns("direct_cost_picousd", "net_saving_picousd"),
     Column("held_out", Boolean),
+    *sum_columns("bounced_tokens", "bounced_cost_picousd"),
     Column("rolled_up", Boolean),
     Column("http_status", Integer),
     Column("total_ms", BigInteger),
@@ -93,7 +94,8 @@ ledger = Table(
 `key_id`, `project`: of the key that asked. `known_cost_picousd`: of the calls that have a price, NULL if none has;
 `total_cost_picousd` is NULL as soon as one has none. `direct_cost_picousd`, `net_saving_picousd`: NULL where nobody
 knows what the client's own request would have cost. `held_out`: its conversation goes direct while others are
-economised (true), or is one of these others (false); NULL where nothing is compared. `planning_unpriced`: calls of
+economised (true), or is one of these others (false); NULL where nothing is compared. `bounced_tokens` and
+`bounced_cost_picousd`: of results that were read again soon after they had been cut. `planning_unpriced`: calls of
 internal models without a price. `rolled_up`: it is counted in `usage_days` and in its conversation's sums; NULL as an
 older version wrote it. `http_status`: of an error in the place of an answer, else NULL. `total_ms`: from its arrival to
 its end. `failure`: how it failed and which tries did, as JSON; content, which goes with the conversation."""
@@ -129,6 +131,7 @@ usage_days = Table(
     *sum_columns("cost_picousd", "priced", "unpriced", "planning_cost_picousd", "planning_unpriced"),
     *sum_columns("estimated", "saved_picousd", "metered", "direct_cost_picousd", "net_saving_picousd"),
     *sum_columns("held_out_requests", "held_out_cost_picousd", "economised_requests", "economised_cost_picousd"),
+    *sum_columns("bounced_tokens", "bounced_cost_picousd"),
     Index(None, "tenant", "day"),
     index_where("ix_usage_days_key_id_day", "key_id", "day", where="key_id IS NOT NULL"),
     index_where("ix_usage_days_project_day", "project", "day", where="project IS NOT NULL"),

@@ -32,7 +32,8 @@ def _of_ledger() -> dict[str, Expression]:
     """What a row of the ledger adds to each sum, as `turns.roll_ups.sums_of` says it."""
     columns = LEDGER.c
     same = ("prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_tokens", "planning_cost_picousd")
-    savings = ("saved_picousd", "direct_cost_picousd", "net_saving_picousd")
+    bounced = ("bounced_tokens", "bounced_cost_picousd")
+    savings = ("saved_picousd", "direct_cost_picousd", "net_saving_picousd", *bounced)
     is_held, is_other = columns.held_out.is_(sa.true()), columns.held_out.is_(sa.false())
     return {
         **{name: columns[name] for name in (*same, "planning_unpriced", *savings)},

@@ -38,6 +38,8 @@ FIGURES = (
     "direct_cost_picousd",
     "net_saving_picousd",
     "held_out",
+    "bounced_tokens",
+    "bounced_cost_picousd",
     "rolled_up",
 )
 Row = dict[str, Any]
@@ -127,6 +129,8 @@ def figure_columns(entry: LedgerEntry) -> dict[str, Any]:
         "direct_cost_picousd": pico(found.direct_cost),
         "net_saving_picousd": pico(found.net_saving),
         "held_out": found.held_out,
+        "bounced_tokens": whole(found.bounced_tokens),
+        "bounced_cost_picousd": pico(found.bounced_cost),
         "rolled_up": True,
     }
 

@@ -106,6 +106,8 @@ def sums_of(row: Row) -> dict[str, int]:
         "held_out_cost_picousd": (known or 0) if held_out is True else 0,
         "economised_requests": int(held_out is False),
         "economised_cost_picousd": (known or 0) if held_out is False else 0,
+        "bounced_tokens": row["bounced_tokens"] or 0,
+        "bounced_cost_picousd": row["bounced_cost_picousd"] or 0,
     }
 
 

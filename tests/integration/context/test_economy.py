@@ -37,12 +37,14 @@ class Agent:
         self.cached: int | None = None
         self.both_names = False
         self.stored, self.conversation = True, ""
+        self.reads_again: int | None = None
 
     def steps(self, count: int, **context: Any) -> None:
         """So many steps, each of which reads a file."""
         for _ in range(count):
             number = len(self.said)
-            path = json.dumps({"path": f"src/part{number}.py"}, separators=(",", ":"))
+            part = number if self.reads_again is None else self.reads_again - 1
+            path = json.dumps({"path": f"src/part{part}.py"}, separators=(",", ":"))
             call = {"id": f"call_{number}", "type": "function", "function": {"name": "read", "arguments": path}}
             answer = {"role": "assistant", "content": None, "tool_calls": [call]}
             details: Json = {} if self.cached is None else {"prompt_tokens_details": {"cached_tokens": self.cached}}
@@ -57,11 +59,15 @@ class Agent:
             assert told.status_code == 200, told.text
             self.answers.append(heard(self._edge, told.json()))
             self.forwarded.append((self._upstream.last.body or {})["messages"])
-            self.said += [answer, {"role": "tool", "tool_call_id": call["id"], "content": prose(number, 300)}]
+            self.said += [answer, {"role": "tool", "tool_call_id": call["id"], "content": prose(part, 300)}]
+
+
+def labelled(messages: list[Json]) -> list[int]:
+    return [at for at, each in enumerate(messages) if str(each["content"]).startswith("[Left out: tool result")]
 
 
 def labels(messages: list[Json]) -> int:
-    return sum(str(each["content"]).startswith("[Left out: tool result") for each in messages)
+    return len(labelled(messages))
 
 
 def let_time_pass(url: str, conversation: str | None, request: pytest.FixtureRequest) -> None:
@@ -91,6 +97,10 @@ def test_s4_i7_a_cold_turn_clears_old_results_by_each_api(
     assert len(first) == len(before) + 2
     assert all(each[: len(first)] == first for each in later)
     economics = agent.answers[-3].bill["economics"]
+    agent.reads_again = min(labelled(first))
+    agent.steps(2, economy="auto")
+    assert agent.answers[-1].bill["economics"]["bounced"]["tokens"] > 100, "it was cut, and is read again"
+    assert not any("bounced" in each.bill.get("economics", {}) for each in agent.answers[:-1])
     assert (economics["mode"], economics["pass"]) == ("auto", "cold")
     assert Decimal(economics["net_saving"]) > 0
     assert Decimal(economics["direct_cost"]) - Decimal(economics["billed_cost"]) == Decimal(economics["net_saving"])

@@ -8,7 +8,7 @@ import pytest
 from gateway.billing.economy.meter import metered
 from gateway.billing.economy.rates import CacheRates, cache_rates
 from gateway.core.types.bill import LeftOutTokens
-from gateway.core.types.economy import BranchCosts, EconomyNote
+from gateway.core.types.economy import BranchCosts, EconomyNote, ResultMarks, SentPrompt
 
 READ, WRITE, PLAIN = Decimal("0.0000003"), Decimal("0.00000375"), Decimal("0.000003")
 PRICES = {
@@ -114,9 +114,28 @@ def test_another_model_has_another_cache() -> None:
     assert Decimal(economics["direct_cost"]) == Decimal("0.1") + 30_000 * WRITE
 
 
-def test_sums_are_stored_to_the_picodollar() -> None:
-    sums = BranchCosts("m", 1, 0, Decimal("1.000000000001"), Decimal("-0.5"), 7)
+SENT = SentPrompt("openai/m", "aa", "bb", 0, b"abcd", 7, 300, 9)
+MARKS = (ResultMarks(3, b"sixsix"), ResultMarks(0, b"twelve bytes"))
+
+
+@pytest.mark.parametrize("more", [{}, {"sent": SENT}, {"cut": MARKS}, {"sent": SENT, "bounced": MARKS}])
+def test_sums_are_stored_to_the_picodollar(more: dict[str, Any]) -> None:
+    sums = BranchCosts("m", 1, 0, Decimal("1.000000000001"), Decimal("-0.5"), 7, **more)
     assert BranchCosts.of_text(sums.as_text()) == sums
+
+
+def test_marks_of_results_are_forgotten_with_time() -> None:
+    marks = ResultMarks.grown((), [b"sixsix", b"twelve"], 2)
+    assert ResultMarks.together(marks) == {b"sixsix", b"twelve"}
+    for left in (True, True, False):
+        marks = ResultMarks.grown(marks, (), 2)
+        assert bool(marks) is left
+
+
+def test_what_bounced_is_told_at_the_price_of_writing() -> None:
+    economics, _ = measured(CACHED, bounced=500, counted=10_000)
+    assert economics["bounced"] == {"tokens": 1000, "cost": "0.00375"}
+    assert "bounced" not in measured(CACHED)[0]
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", '["m", 1, 2, 3, 4]', '["m", "x", 2, 3, 4, 5]', "{"])
