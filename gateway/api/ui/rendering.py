@@ -53,7 +53,8 @@ TERMS = {
     "replay": "Past turns asked again, on a branch of their own.",
     "rolling summary": "Summaries of a conversation's oldest turns, made behind answers.",
     "session": "A client's own name of a conversation.",
-    "strategy": "What becomes of an artifact: forwarded in full, as a summary, as an extract, or left out.",
+    "strategy": "What becomes of an artifact: forwarded in full, as a summary, as an extract, in a shorter form with "
+    "nothing missing, or left out.",
     "tenant": "The owner of a key; of stored rows and cache entries.",
     "turn": "A user message and everything up to the final answer; also what users say amid its tool steps.",
     "unmetered": "Of a request: its direct bill is not known, so it is in no net saving.",
