@@ -32,18 +32,17 @@ from gateway.api.runtime_keys import RuntimeKeys
 from gateway.api.server.admission import LargeBodies
 from gateway.api.statistics import ObservedParts, StatisticsEndpoint
 from gateway.api.tokens import SignedTokens
-from gateway.context.internal_models.internal_calls import InternalModels
+from gateway.context.internal_calls import InternalModels
 from gateway.context.manager import ContextManager, ContextSources, PassageRanking
 from gateway.context.planner import ContextPlanning
-from gateway.context.planning.loops import ToolLoops
-from gateway.context.planning.planner_cooldown import PlannerCooldown
-from gateway.context.planning.summary_cache import PLAN_SECONDS, SummaryCache
+from gateway.context.planning.decision import PlannerCooldown, ToolLoops
+from gateway.context.planning.summaries import PLAN_SECONDS, SummaryCache
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import ModelMargins, keep_calibrated
 from gateway.core.clock import SystemClock, fewest_days
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.instrumentation.shared_counts import WRITE_SECONDS, SharedCounts
+from gateway.core.instrumentation.metrics import WRITE_SECONDS, SharedCounts
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import Clock, Upstream
 from gateway.core.scheduler import Scheduler
@@ -75,39 +74,38 @@ from gateway.pipeline.passthrough_bills import RelayedBills
 from gateway.pipeline.pipeline import open_pipeline
 from gateway.pipeline.replay import TurnReplayer
 from gateway.pipeline.unstored_frames import UnstoredFrames
-from gateway.retrieval.embeddings.meaning import EmbeddingModel
+from gateway.retrieval.embeddings.search import EmbeddingModel
 from gateway.retrieval.index_cache import ContentIndexes, IndexedCache
-from gateway.storage.audit_log.append import AuditLog
+from gateway.storage.audit_events import AuditLog
 from gateway.storage.cache.frame_cache import FrameCache
 from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.claims import ClaimStore
 from gateway.storage.conversations.conversation_records import ConversationRecords
-from gateway.storage.conversations.path import PastTurns
+from gateway.storage.conversations.reading import PastTurns
 from gateway.storage.conversations.replay_store import ReplayStore
-from gateway.storage.conversations.transfer import ConversationTransfer
-from gateway.storage.database.engine import open_transactions
-from gateway.storage.encryption.vault import open_vault
+from gateway.storage.conversations.transfers import ConversationTransfer
+from gateway.storage.database.sqlite import open_transactions
+from gateway.storage.encryption.columns import open_vault
 from gateway.storage.entities.entity_store import EntityStore
-from gateway.storage.files.file_rows import FileRows
-from gateway.storage.large.large_documents import LargeDocuments
+from gateway.storage.large_documents import LargeDocuments
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.retention import Retention
 from gateway.storage.store import PROBE_SECONDS, ConversationStore
+from gateway.storage.stored_files import FileRows
 from gateway.storage.stored_keys import KeyStore
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.identity import HttpIdentityDocuments
-from gateway.upstream.litellm.library import LitellmLibrary
 from gateway.upstream.litellm.provider import LitellmUpstream
+from gateway.upstream.litellm.wire import LitellmLibrary
 from gateway.upstream.openai.model_info import DiscoveredModels
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.responses.adapter import ResponsesUpstream
-from gateway.upstream.routing.catalogue import ModelCatalogue
+from gateway.upstream.routing.catalogue import ModelCatalogue, ProtocolUpstream, unsupported
 from gateway.upstream.routing.freeform_upstream import FreeformUpstream
 from gateway.upstream.routing.probes import probe_over_http
-from gateway.upstream.routing.providers import ProtocolUpstream, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
 
 log = get_logger("gateway.app")

@@ -21,9 +21,9 @@ from gateway.app import Gateway
 from gateway.billing.relayed_usage import ENDPOINTS
 from gateway.core.config.exposure import has_page, operators_keys
 from gateway.core.config.settings import Settings
-from gateway.core.instrumentation.shared_counts import SharedCounts
+from gateway.core.instrumentation.metrics import SharedCounts
 from gateway.core.types.audit_log import actor_of
-from gateway.storage.audit_log.append import recorder
+from gateway.storage.audit_events import recorder
 
 MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"
 ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_id}"

@@ -11,7 +11,7 @@ from gateway.api.server.fast_router import Scope, came_by_messages
 from gateway.api.tokens import SignedTokens, is_signed
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.clock import SystemClock
-from gateway.core.config.auth_settings import ADMIN, USER, ApiKey, AuthSettings
+from gateway.core.config.setting_sections import ADMIN, USER, ApiKey, AuthSettings
 from gateway.core.errors import Forbidden, InvalidRequest, StorageUnavailable, Unauthorized
 from gateway.core.ports import Clock
 from gateway.core.types.chat import ANTHROPICS_KEY, RequestCaller

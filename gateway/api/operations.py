@@ -15,9 +15,7 @@ from gateway.api.server.fast_router import Receive, Scope, Send, ShutdownState, 
 from gateway.api.server.receiving import header
 from gateway.api.statistics import StatisticsEndpoint
 from gateway.core.errors import StorageReadOnly, StorageUnavailable
-from gateway.core.instrumentation.families import families
-from gateway.core.instrumentation.metrics import MetricCounts
-from gateway.core.instrumentation.shared_counts import SharedCounts
+from gateway.core.instrumentation.metrics import MetricCounts, SharedCounts, families
 from gateway.storage.database.schema import REVISION
 from gateway.storage.store import ConversationStore
 from gateway.upstream.openai.resources import UpstreamModels

@@ -10,7 +10,7 @@ from typing import Any
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.server.fast_router import Scope
-from gateway.context.planning.planner_cooldown import PlannerCooldown
+from gateway.context.planning.decision import PlannerCooldown
 from gateway.core.config.exposure import is_loopback
 from gateway.core.config.settings import Settings
 from gateway.core.errors import Unauthorized

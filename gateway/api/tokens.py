@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.core.config.auth_settings import USER
-from gateway.core.config.identity_settings import LABEL, MAX_NAME, NAME, IssuerSettings, JwtSettings, Role
+from gateway.core.config.setting_sections import LABEL, MAX_NAME, NAME, USER, IssuerSettings, JwtSettings, Role
 from gateway.core.errors import Forbidden, IdentityProviderUnavailable, Unauthorized
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import Clock, IdentityDocuments

@@ -6,8 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.billing.cost import EXACT, ZERO, TokenRates
-from gateway.core.types.bill import PICO, LeftOutTokens, PlanComparison
-from gateway.core.types.usage import READ, told
+from gateway.core.types.bill import PICO, READ, LeftOutTokens, PlanComparison, told
 
 MIN_REQUESTS, MAX_REQUESTS = 3, 20
 """Bounds of how many requests are expected to forward what is decided now: artifacts are asked about more than once,

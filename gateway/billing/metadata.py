@@ -27,14 +27,14 @@ from gateway.core.types.bill import (
     ResponseMetadata,
     usage_of,
 )
-from gateway.core.types.omitted_records import UNLISTED, OmittedRecords
+from gateway.core.types.records import UNLISTED, OmittedRecords
 from gateway.core.types.turn import LedgerEntry
 
 NONE: Set[int] = frozenset()
 Sums = tuple[CostMetadata, ContextPlanningCost]
 FEW = 10
 """New artifacts that nothing was done to are listed in an answer if they are not more than these, else counted."""
-MOST = 50
+MAX_LISTED_CALLS = 50
 """Of up to so many artifacts that a request decided on an answer lists all, of more the largest: a stream has the list
 twice (guarantee §6.2)."""
 
@@ -126,7 +126,7 @@ def in_answer(metadata: dict[str, Any]) -> dict[str, Any]:
         return metadata
     fresh = [record for record in records if not record.get("standing")]
     listed = fresh
-    if len(fresh) > MOST:
+    if len(fresh) > MAX_LISTED_CALLS:
         listed = [max(fresh, key=lambda record: record["original_size_chars"])]
     if len(listed) == len(records):
         return metadata

@@ -7,8 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.billing.cost import ZERO, is_amount, price_call
-from gateway.core.types.bill import CallCost
-from gateway.core.types.usage import is_figure, sound
+from gateway.core.types.bill import CallCost, is_figure, sound
 
 ENDPOINTS = {
     "embeddings": "embeddings",

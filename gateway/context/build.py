@@ -31,11 +31,19 @@ from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import TokenCounter
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
-from gateway.core.types.bill import InternalCall, LeftOutTokens, PlanComparison
+from gateway.core.types.bill import (
+    AUTO,
+    OFF,
+    PAID,
+    BranchCosts,
+    EconomyNote,
+    InternalCall,
+    LeftOutTokens,
+    PlanComparison,
+)
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.economy import AUTO, OFF, PAID, BranchCosts, EconomyNote
 from gateway.core.types.relevance import Relevance
-from gateway.core.types.upstream import CallScope
+from gateway.core.types.upstreams import CallScope
 from gateway.core.types.window import (
     ForwardedMessages,
     FullPrompt,
@@ -44,7 +52,7 @@ from gateway.core.types.window import (
     ShownPages,
     WindowInputs,
 )
-from gateway.retrieval.embeddings.meaning import EmbeddingModel, RequestMeaning
+from gateway.retrieval.embeddings.search import EmbeddingModel, RequestMeaning
 from gateway.retrieval.index_cache import ContentIndexes, PassageFinder
 
 P = ParamSpec("P")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gateway.context.build import RequestRanking, WindowProposal
 from gateway.context.gather import OnForwarded
-from gateway.context.native_files import NativeFiles
+from gateway.context.whole_files import NativeFiles
 from gateway.core.types.window import ShownPages
 
 OnProposal = Callable[[WindowProposal, NativeFiles, RequestRanking], Awaitable[tuple[ShownPages, ...]]]

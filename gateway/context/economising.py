@@ -25,7 +25,7 @@ from gateway.context.build import FinalFit, MeasuredInputs, WindowProposal, econ
 from gateway.context.window.fitting import WindowFitter
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
-from gateway.core.types.economy import AUTO, COLD, PAID, BranchCosts, EconomyNote, PassKind
+from gateway.core.types.bill import AUTO, COLD, PAID, BranchCosts, EconomyNote, PassKind
 from gateway.core.types.items import SIGNED
 from gateway.core.types.tool_steps import calls_of, text_of
 from gateway.core.types.window import ArtifactRendering, PackedWindow

@@ -18,26 +18,22 @@ from gateway.context.artifacts.collect import (
     with_documents,
     without_repeats,
 )
-from gateway.context.artifacts.in_messages import own_words
-from gateway.context.artifacts.pinned_messages import pinned_messages, with_in_full, with_whole_steps
+from gateway.context.artifacts.in_messages import own_words, pinned_messages, with_in_full, with_whole_steps
 from gateway.context.artifacts.steps_as_text import StepsAsText, steps_as_text
 from gateway.context.assembly.block import says_same
-from gateway.context.assembly.hosted_files import NO_OWN_FILES, OwnFiles
+from gateway.context.assembly.body import NO_OWN_FILES, OwnFiles
 from gateway.context.assembly.messages import without_items
-from gateway.context.native_files import NO_FILES, NativeFiles, NativePdfs
-from gateway.context.planning.loops import ToolLoops
+from gateway.context.planning.decision import ToolLoops
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.whole_files import WholeFiles
+from gateway.context.whole_files import NO_FILES, NativeFiles, NativePdfs, WholeFiles
 from gateway.context.window.prompt_budget import PromptBudget
 from gateway.conversations.frozen_frames import as_frozen
 from gateway.conversations.rebuild import begins_turn, has_unread, with_older_messages
 from gateway.core.config.settings import ContextSettings
 from gateway.core.ids import artifact_id
-from gateway.core.ports import ConversationReader
-from gateway.core.ports.documents import LargeTexts
+from gateway.core.ports import ConversationReader, LargeTexts
 from gateway.core.types.artifacts import Artifact
-from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts
-from gateway.core.types.content_parts import dicts_of
+from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts, dicts_of
 from gateway.core.types.conversation import (
     INLINE_MESSAGES,
     INSTRUCTION_ROLES,
@@ -47,11 +43,10 @@ from gateway.core.types.conversation import (
     EarlierMessages,
 )
 from gateway.core.types.memory import SUMMARY, PinnedMessage
-from gateway.core.types.provider_facts import PROTOCOLS
 from gateway.core.types.recall import own_tools
-from gateway.core.types.repeats import NO_REPEATS, RepeatedDocument, RepeatedDocuments
 from gateway.core.types.tool_steps import text_of
-from gateway.core.types.window import LAST_EARLIER, WindowInputs
+from gateway.core.types.upstreams import PROTOCOLS
+from gateway.core.types.window import LAST_EARLIER, NO_REPEATS, RepeatedDocument, RepeatedDocuments, WindowInputs
 from gateway.documents.file_reader import ArrivedMessages, FilePlace, FileReader, has_files, has_named_pictures
 
 QUESTION_CHARS = 4000

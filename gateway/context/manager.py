@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from gateway.context.artifacts.attached import with_contents
-from gateway.context.assembly.profiles import MODES, PromptProfile, composed, inferred, monolith
+from gateway.context.artifacts.in_messages import with_contents
+from gateway.context.assembly.body import MODES, PromptProfile, composed, inferred, monolith
 from gateway.context.build import (
     FinalFit,
     PassageRanking,
@@ -31,7 +31,6 @@ from gateway.context.gather import (
     collect,
     read_anew,
 )
-from gateway.context.native_files import NativePdfs
 from gateway.context.planner import (
     ContextPlanning,
     PlannerAccess,
@@ -43,18 +42,18 @@ from gateway.context.planner import (
 from gateway.context.planning.decision import NO_ARTIFACTS, NO_PLANNER, NOTHING_TO_PLAN, may_be_planned, weighed
 from gateway.context.report import BuiltContext, check_whole, measured_utilization, render, with_vectors
 from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.whole_files import NativePdfs
 from gateway.context.window.counting import REPLY_TOKENS, prompt_tokens
 from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core.config.settings import NO_PROFILES, ContextSettings, Settings
 from gateway.core.errors import ContextLengthExceeded
-from gateway.core.ports import Spans, TokenCounter
-from gateway.core.ports.documents import FileStore
+from gateway.core.ports import FileStore, Spans, TokenCounter
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ChatRequest, ModelFacts, PlainMessages
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory
 from gateway.core.types.memory import EXTRACTS
 from gateway.core.types.window import ForwardedMessages, PackedWindow, WindowInputs, WindowSelection
-from gateway.retrieval.embeddings.background_embedding import Holds
+from gateway.retrieval.embeddings.search import Holds
 
 # Requests that need nothing done to them: they surely fit, and go up as they were sent (ADR 7).
 #

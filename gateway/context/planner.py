@@ -12,14 +12,11 @@ from functools import partial
 
 from gateway.billing.economics import expected_requests, saving_of
 from gateway.context.build import WindowProposal
-from gateway.context.internal_models.call_budget import CallBudget
-from gateway.context.internal_models.internal_calls import Begin, InternalModels, OpenBill
-from gateway.context.planning.decision import FORCED, PlanEconomics, without_standing
-from gateway.context.planning.planner_cooldown import PlannerCooldown
+from gateway.context.internal_calls import Begin, CallBudget, InternalModels, OpenBill
+from gateway.context.planning.decision import FORCED, PlanEconomics, PlannerCooldown, without_standing
 from gateway.context.planning.processor import ArtifactProcessor, ModelConfig
 from gateway.context.planning.prompt import PROMPT_VERSION, PlannerTask
-from gateway.context.planning.summaries import ArtifactSummarizer
-from gateway.context.planning.summary_cache import Make, SummaryCache, SummaryKey
+from gateway.context.planning.summaries import ArtifactSummarizer, Make, SummaryCache, SummaryKey
 from gateway.context.window import tuning
 from gateway.context.window.candidates import as_artifact, candidates, recent_texts, transcript
 from gateway.context.window.plan import changeable
@@ -31,10 +28,10 @@ from gateway.core.ids import content_digest
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import Clock, ConversationReader, InternalModel
 from gateway.core.tasks import BackgroundTasks
+from gateway.core.types.agents import InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.artifacts import Artifact, ArtifactPlan, ArtifactType, ProcessingStrategy
 from gateway.core.types.chat import ChatRequest, ModelDeployment, WhatIf
-from gateway.core.types.internal import InternalModelFailed, InternalRequest, OverBudget
-from gateway.core.types.upstream import CallScope
+from gateway.core.types.upstreams import CallScope
 from gateway.core.types.window import PlanToFollow
 
 log = get_logger("gateway.context.planning")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from gateway.context.assembly.block import one_line
-from gateway.context.assembly.hosted_files import NO_OWN_FILES, OwnFiles
+from gateway.context.assembly.body import NO_OWN_FILES, OwnFiles
 from gateway.context.build import FinalFit, MeasuredInputs, RequestRanking, WindowProposal, left_out
 from gateway.context.gather import ContextInputs
 from gateway.context.planner import PlanResult
@@ -12,14 +12,13 @@ from gateway.context.window.counting import PromptCounter
 from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.types.artifacts import UNINDEXED, WORKFLOW_SPEC, Artifact, ArtifactType, ProcessingStrategy
-from gateway.core.types.bill import ContextUtilizationMetadata, LeftOutTokens
+from gateway.core.types.bill import ContextUtilizationMetadata, EconomyNote, LeftOutTokens
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.economy import EconomyNote
 from gateway.core.types.memory import MemoryMessage
 from gateway.core.types.places import NOTE_END, left_out_of, pages_without_text
 from gateway.core.types.tool_steps import turn_starts
 from gateway.core.types.window import MEMORY_INDEX, SYSTEM_INDEX, PackedWindow, WindowInputs
-from gateway.retrieval.embeddings.background_embedding import PendingVectors
+from gateway.retrieval.embeddings.search import PendingVectors
 from gateway.retrieval.index_cache import PassageFinder
 
 MAX_TURNS = "max_turns"

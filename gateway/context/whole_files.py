@@ -3,24 +3,34 @@
 Messages keep the id alone. A picture goes up as a data URL, equal each time; once its file is deleted, a text says so.
 What is passed on without a look (`context.mode: off`) takes all other files along, too. PDFs that a model reads itself
 are `native_files`.
+
+PDFs that a model reads itself: which go up as they came, and what they cost (guarantee §14.1).
+
+While everything fits they stay as they are. Else older ones are read and become artifacts as on any other model, then
+those of the current turn. What an earlier request forwarded as text stays text (guarantee §4 I7).
 """
 
 import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
 from typing import Any
 
-from gateway.context.assembly.hosted_files import OwnFiles
+from gateway.context.artifacts.collect import current_turn
+from gateway.context.assembly.body import OwnFiles
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core.errors import InvalidRequest, NotFound
 from gateway.core.ids import FILE
-from gateway.core.ports.documents import FileStore
-from gateway.core.types.chat import ChatRequest, RequestCaller, StoredFile
-from gateway.core.types.conversation import ConversationHistory
-from gateway.core.types.items import named_file, named_picture
+from gateway.core.ports import FileStore
+from gateway.core.tasks import offload_if
+from gateway.core.types.chat import ChatRequest, ModelFacts, RequestCaller, StoredFile, dicts_of
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage
+from gateway.core.types.items import named_file, named_picture, pdf_data
 from gateway.core.types.window import first_forwarded
-from gateway.documents.file_reader import place_of
+from gateway.documents.document import DocumentOwner
+from gateway.documents.file_reader import HOLDERS, FilePlace, FileReader, Known, place_of
 
 DELETED = "(This picture was deleted.)"
 NO_PICTURE = "is no picture: PNG, JPEG, GIF and WebP are taken"
@@ -159,3 +169,143 @@ def _not_there(error: NotFound, where: str) -> NotFound:
 
 def _text(text: str) -> Part:
     return {"type": "text", "text": text}
+
+
+NO_FILES: Mapping[FilePlace, dict[str, Any]] = MappingProxyType({})
+INLINE_CHARS = 50_000
+"""A PDF with a longer text is counted in a thread."""
+
+
+class NativePdfs(IntEnum):
+    """Which PDFs are forwarded as they came."""
+
+    ALL = 0
+    CURRENT = 1
+    NONE = 2
+
+
+@dataclass(slots=True)
+class NativeFiles:
+    """The PDFs of one request. `known`: what it has read; `digests`: what the cache keeps of it."""
+
+    files: FileReader
+    counters: CounterRegistry
+    facts: ModelFacts
+    tenant: str | None
+    """None: nothing may outlive the request."""
+    caller: RequestCaller
+    in_results: bool = False
+    """The model's upstream takes PDFs in tool results, too."""
+    own: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """PDFs that are kept here, by the ids that parts name, as they go up."""
+    known: Known = field(default_factory=dict)
+    digests: dict[str, None] = field(default_factory=dict)
+    _other: set[str] = field(default_factory=set)
+    """Ids of what is no such PDF, or not there: a request is drafted several times, and looks at each once."""
+
+    async def of(
+        self, history: ConversationHistory, stays: NativePdfs, *, counted: bool
+    ) -> Mapping[FilePlace, dict[str, Any]]:
+        """The parts that are forwarded as they came; `counted`: there is a budget that they have to fit."""
+        if not self.facts.supports_pdf_input:
+            return NO_FILES
+        if stays is not NativePdfs.NONE:
+            bodies = [message.body for message in history.messages[first_forwarded(history.frame, history.messages) :]]
+            await self._fetch(bodies, counted=counted)
+        places = native_places(history, stays, self.own, self._holders)
+        if counted:
+            await self._note(places.values())
+        return places
+
+    def contents(self, places: Mapping[FilePlace, dict[str, Any]]) -> dict[FilePlace, str]:
+        """The ids of what these PDFs say, as far as they were counted."""
+        names = ((place, pdf_data(part) or named_file(part)) for place, part in places.items())
+        found = ((place, self.counters.pdfs.content_id(name)) for place, name in names if name is not None)
+        return {place: content_id for place, content_id in found if content_id is not None}
+
+    @property
+    def owner(self) -> DocumentOwner:
+        """Whose PDFs they are."""
+        return DocumentOwner(self.caller.tenant, keeps=self.tenant is not None)
+
+    @property
+    def _holders(self) -> Sequence[str]:
+        return HOLDERS if self.in_results else HOLDERS[:1]
+
+    async def _fetch(self, bodies: Sequence[dict[str, Any]], *, counted: bool) -> None:
+        """Gets the PDFs that are kept here and that parts name by their ids. What cannot be read stays out of them."""
+        for body in bodies:
+            content = body.get("content") if body.get("role") in self._holders else None
+            for part in content if type(content) is list else ():
+                file_id = named_file(part) if isinstance(part, dict) else None
+                if file_id is None or file_id in self.own or file_id in self._other:
+                    continue
+                file = await self._own_pdf(file_id, counted=counted)
+                if file is not None:
+                    self.own[file_id] = file
+                else:
+                    self._other.add(file_id)
+
+    async def _own_pdf(self, file_id: str, *, counted: bool) -> dict[str, Any] | None:
+        """A PDF that is kept here, counted; None if it is none, or cannot be read."""
+        keep = self.tenant is not None
+        file, digest = await self.files.own_pdf(file_id, self.caller, keep=keep)
+        if file is not None and counted and not self.counters.has_read(self.facts, file_id):
+            reading, digest = await self.files.pdf(file, self.owner, self.known)
+            if reading is None:
+                return None
+            chars, data = len(reading.text), str(file["file_data"])
+            await offload_if(chars > INLINE_CHARS, self.counters.note_pdf, self.facts, data, reading, file_id)
+        self.digests |= {digest: None} if keep and file is not None else {}
+        return file
+
+    async def note_in(self, messages: Sequence[dict[str, Any]]) -> None:
+        """Counts the PDFs in messages."""
+        await self._fetch(messages, counted=True)
+        contents = (message.get("content") for message in messages)
+        await self._note([part for content in contents for part in dicts_of(content)])
+
+    async def _note(self, parts: Iterable[dict[str, Any]]) -> None:
+        """Reads and counts PDFs of which the costs are not known."""
+        for part in parts:
+            data = pdf_data(part)
+            if data is None or self.counters.has_read(self.facts, data):
+                continue
+            reading, digest = await self.files.pdf(part["file"], self.owner, self.known)
+            if reading is not None:
+                chars = len(reading.text)
+                await offload_if(chars > INLINE_CHARS, self.counters.note_pdf, self.facts, data, reading)
+                self.digests |= {digest: None} if self.tenant is not None else {}
+
+
+def native_places(
+    history: ConversationHistory, stays: NativePdfs, own: Container[str] = (), holders: Sequence[str] = HOLDERS[:1]
+) -> dict[FilePlace, dict[str, Any]]:
+    """The `file` parts with PDFs that are forwarded as they came, for a model that takes them in messages of the roles
+    `holders`; `own` are the ids of PDFs that are kept here."""
+    messages = history.messages
+    if stays is NativePdfs.NONE or not messages:
+        return {}
+    first = first_forwarded(history.frame, messages)
+    if stays is NativePdfs.CURRENT:
+        first = max(first, current_turn(history))
+    return {
+        (index, number): part
+        for index in range(first, len(messages))
+        for number, part in (_pdf_parts(messages[index], own) if messages[index].role in holders else ())
+        if not _became_text(messages[index], number)
+    }
+
+
+def _pdf_parts(message: ConversationMessage, own: Container[str]) -> list[tuple[int, dict[str, Any]]]:
+    content = message.body.get("content")
+    parts = enumerate(content if type(content) is list else ())
+    return [(n, part) for n, part in parts if isinstance(part, dict) and (pdf_data(part) or named_file(part) in own)]
+
+
+def _became_text(message: ConversationMessage, number: int) -> bool:
+    """Whether the part was forwarded as text before."""
+    if message.rendered is None or not isinstance(message.rendered.get("content"), list):
+        return False
+    found = message.forwarded_part(number)
+    return found is None or found[1].get("type") != "file"

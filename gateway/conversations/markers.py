@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.core.types.chain import is_said
-from gateway.core.types.content_parts import dicts_of
+from gateway.core.types.chat import dicts_of
 from gateway.core.types.conversation import ConversationMessage, new_message
 from gateway.core.types.tool_steps import text_of
 

@@ -28,6 +28,7 @@ from gateway.core.ids import new_id
 from gateway.core.ports import ConversationReader
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact
+from gateway.core.types.bill import OFF, BranchCosts
 from gateway.core.types.chain import ChainDigest, ChainKeys, chain_digests, message_digest
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import (
@@ -41,7 +42,6 @@ from gateway.core.types.conversation import (
     StoredConversation,
     new_message,
 )
-from gateway.core.types.economy import OFF, BranchCosts
 from gateway.core.types.frames import PromptFrame
 from gateway.core.types.memory import EXTRACTS
 from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts

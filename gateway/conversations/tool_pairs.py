@@ -6,8 +6,7 @@ from typing import Any
 
 from gateway.core.errors import InvalidRequest
 from gateway.core.types.chain import call_ids, says_nothing
-from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.notes import FormNotes
+from gateway.core.types.conversation import ConversationMessage, FormNotes
 from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, take_call, turn_starts, without_calls
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from gateway.core.types.document_kinds import KINDS
+from gateway.core.types.files import KINDS
 from gateway.documents.plain import text_of
 from gateway.documents.sniff import sniffed
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.core.types.document_kinds import document_digest
+from gateway.core.types.files import document_digest
 from gateway.core.types.places import LEFT_OUT_START, NOTE_END, NOTE_START, TextPlaces
 
 

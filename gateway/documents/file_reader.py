@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from gateway.core import jsons
-from gateway.core.config.documents_settings import DocumentSettings
+from gateway.core.config.setting_sections import DocumentSettings
 from gateway.core.errors import InvalidRequest, NotFound
-from gateway.core.ports import CacheBackend
-from gateway.core.ports.documents import FileStore
+from gateway.core.ports import CacheBackend, FileStore
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.document_kinds import document_digest
+from gateway.core.types.files import document_digest
 from gateway.core.types.items import named_picture
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.documents.document import DocumentFile, DocumentOwner, Reading, ReadOptions, UnreadableDocument

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from gateway.core.types.document_kinds import KINDS
+from gateway.core.types.files import KINDS
 from gateway.documents.document import DocumentFile, Reading, ReadOptions
 
 INLINE_BYTES = 2**18

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 
-from gateway.core.types.document_kinds import KINDS
+from gateway.core.types.files import KINDS
 from gateway.core.types.places import marker, plain_lines
 from gateway.documents.archive_members import kind_of
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable

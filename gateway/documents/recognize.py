@@ -6,7 +6,7 @@ import re
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from gateway.core.types.document_kinds import KINDS
+from gateway.core.types.files import KINDS
 from gateway.documents.document import DocumentFile, UnreadableDocument
 from gateway.documents.encodings import decodes
 from gateway.documents.plain import text_of

@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Iterator
 
-from gateway.core.types.document_kinds import KINDS
+from gateway.core.types.files import KINDS
 
 HEAD_BYTES = 1024
 """Bytes at the beginning of a file that `MAGICS` look at."""

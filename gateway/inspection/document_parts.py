@@ -3,9 +3,8 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from gateway.core.ports.documents import LargeTexts
-from gateway.core.types.places import TextPlaces
-from gateway.core.types.regions import TextRegion, joined
+from gateway.core.ports import LargeTexts
+from gateway.core.types.places import TextPlaces, TextRegion, joined
 
 MAX_FOUND = 20
 """Parts that a search names."""

@@ -9,8 +9,8 @@ from typing import Any
 from gateway.billing.cost import ledger_figures
 from gateway.core.types.bill import OF_MODELS
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.outline import ConversationOutline, OutlinedMessage, OutlinedPage
 from gateway.core.types.past_turns import ConversationPath, PastTurn, PathMessage
+from gateway.core.types.report_lists import ConversationOutline, OutlinedMessage, OutlinedPage
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, in_loop_after, text_of
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.line_diff import text_of_message

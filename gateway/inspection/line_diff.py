@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from gateway.core import jsons
-from gateway.core.types.content_parts import parts_of
+from gateway.core.types.chat import parts_of
 from gateway.core.types.tool_steps import asked, calls_of
 
 MAX_LINES = 1000

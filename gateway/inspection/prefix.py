@@ -12,10 +12,9 @@ from typing import Any
 from gateway.billing.cost import rounded
 from gateway.billing.ledger_verification import repriced
 from gateway.core import jsons
-from gateway.core.types.bill import usage_of
+from gateway.core.types.bill import cache_tokens, usage_of
 from gateway.core.types.past_turns import INSTRUCTION, MEMORY, SentMessages
 from gateway.core.types.turn import LedgerEntry
-from gateway.core.types.usage import cache_tokens
 
 SYSTEM_CHANGED, WINDOW_MOVED, MEMORY_CHANGED, REWORDED = (
     "system_messages_changed",

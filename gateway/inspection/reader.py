@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.core.errors import NotFound
-from gateway.core.ports.documents import LargeTexts
+from gateway.core.ports import LargeTexts
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import INLINE_MESSAGES
-from gateway.core.types.outline import ConversationOutline
 from gateway.core.types.past_turns import ConversationPath, PastRequest, PastTurn
+from gateway.core.types.report_lists import ConversationOutline
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.explained_conversation import (
     ExplainedConversation,
@@ -20,7 +20,7 @@ from gateway.inspection.explained_conversation import (
 )
 from gateway.inspection.explained_request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, RequestBehind, StoredRequest
 from gateway.inspection.rebuilt_turns import in_turns, turns_of
-from gateway.storage.conversations.outline_reader import OutlineReader
+from gateway.storage.conversations.reading import OutlineReader
 
 PAGE = 100
 """Turns of one page."""

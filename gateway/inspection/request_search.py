@@ -29,7 +29,7 @@ from gateway.core.types.report_lists import (
     RequestSpeed,
 )
 from gateway.core.types.turn import TurnStatus
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption.columns import sealing
 from gateway.storage.reports.conversations import list_conversations
 from gateway.storage.reports.found_requests import find_requests, named_things, read_speed
@@ -42,7 +42,7 @@ FILTERS = (*TIMES, "status", "http_status", *NAMES, *AMOUNTS, "min_ms", "max_ms"
 SORTS: tuple[RequestSort, ...] = get_args(RequestSort)
 STATUSES: tuple[TurnStatus, ...] = get_args(TurnStatus)
 MAX_CHARS = 300
-MOST_USD = Decimal(9_000_000)
+MAX_USD = Decimal(9_000_000)
 """More than a column holds is no cost."""
 IN_CSV = 1000
 """Requests that one transaction reads for a file."""
@@ -128,7 +128,7 @@ def _amount(name: str, text: str) -> Decimal:
         found = Decimal(text.removeprefix("$"))
     except InvalidOperation:
         found = Decimal("NaN")
-    if not found.is_finite() or abs(found) > MOST_USD:
+    if not found.is_finite() or abs(found) > MAX_USD:
         raise FilterRefused(name, "must be an amount in USD, such as 0.05")
     return found
 

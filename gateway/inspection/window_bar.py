@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.context.planning.record import RECALLED
-from gateway.core.types.bill import usage_of
+from gateway.core.types.bill import cache_tokens, usage_of
 from gateway.core.types.turn import LedgerEntry
-from gateway.core.types.usage import cache_tokens
 from gateway.inspection.explained_artifacts import EXCLUDED, FULL, records_of
 
 PARTS = ("system", "tools", "history", "recalled", "artifacts", "current")
@@ -16,7 +15,7 @@ back; a bill counts them among artifacts, and their share of these is told by th
 Json = Mapping[str, Any]
 CHARS_PER_TOKEN = 4
 """Where nothing of a request says how many characters its tokens have."""
-LEAST_MEASURED = 400
+MIN_MEASURED = 400
 """Characters that say how many a token has."""
 
 
@@ -116,7 +115,7 @@ def _counted(left: LeftWindow, used: Json, records: Sequence[Json], tokens: int,
     if not left.is_any or (isinstance(counted, int) and counted > 0):
         return replace(left, tokens=counted if left.is_any else None)
     stayed = standing + sum(each["processed_size_chars"] for each in records if not each.get("standing"))
-    per_token = stayed / tokens if tokens and stayed >= LEAST_MEASURED else CHARS_PER_TOKEN
+    per_token = stayed / tokens if tokens and stayed >= MIN_MEASURED else CHARS_PER_TOKEN
     return replace(left, tokens=round(left.chars / per_token) or None, about=True)
 
 

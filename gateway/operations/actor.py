@@ -6,8 +6,8 @@ from typing import Any
 
 from gateway.core.clock import SystemClock
 from gateway.core.types.audit_log import AuditActor, NewEvent
-from gateway.storage.audit_log.append import AuditLog
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.audit_events import AuditLog
+from gateway.storage.database.sqlite import DatabaseTransactions
 
 
 def command_actor() -> AuditActor:

@@ -15,16 +15,16 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.ports import Clock
 from gateway.core.printing import aligned, cost_text, csv_line, printable, usd_text
-from gateway.core.types.costs import MAX_COUNTED
+from gateway.core.types.bill import MAX_COUNTED
 from gateway.core.types.report_lists import CHAT
 from gateway.core.types.turn import LedgerQuery, LedgerRow
 from gateway.operations.progress import CommandProgress
-from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import shown
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.ledger import ledger_pages, open_ledger
-from gateway.storage.reports.compared import SumDifference, compare_sums
+from gateway.storage.reports.costs import SumDifference, compare_sums
 from gateway.storage.rows import usd
-from gateway.storage.turns.older_bills import count_older
+from gateway.storage.turns.bills import count_older
 
 # What `gateway audit` says of the sums that reports are made of: whether they are the ledger's (guarantee §13.1).
 

@@ -16,9 +16,9 @@ from gateway.operations.listed import ID_STYLE, WHO_STYLE, when_text
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import run_reading, why_not
-from gateway.storage.audit_log.read_audit_log import all_events, event_json, event_lines, read_events, verify
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.audit_events import all_events, event_json, event_lines, read_events, verify
 from gateway.storage.database.migrate import open_current
+from gateway.storage.database.sqlite import DatabaseTransactions
 
 COLUMNS = (
     TableColumn("number", is_right=True),

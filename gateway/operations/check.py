@@ -10,7 +10,7 @@ from functools import partial
 from gateway.core.clock import SystemClock
 from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.exposure import refusal
-from gateway.core.config.litellm_names import GROUPS
+from gateway.core.config.litellm_advice import GROUPS
 from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError
 from gateway.core.printing import in_short
@@ -22,12 +22,12 @@ from gateway.operations.encrypting import check_content
 from gateway.operations.otel.factory import reach_collector
 from gateway.operations.progress import CommandProgress
 from gateway.pipeline.guards.factory import guards_are_on
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions, sqlite_file
 from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import SchemaState, migrate, require_own, schema_state, shown
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions, sqlite_file
 from gateway.storage.stored_keys import count_keys
 from gateway.storage.turns.steps import results_apart
-from gateway.upstream.routing.providers import unsupported
+from gateway.upstream.routing.catalogue import unsupported
 
 EVERY_MODEL = "no model_list: every name goes to the default upstream"
 

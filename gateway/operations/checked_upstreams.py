@@ -21,8 +21,7 @@ from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.identity import HttpIdentityDocuments
 from gateway.upstream.openai.model_info import DiscoveredModels, lacks
 from gateway.upstream.openai.resources import ProbeResult, probed, reach
-from gateway.upstream.routing.catalogue import ModelCatalogue
-from gateway.upstream.routing.providers import unsupported
+from gateway.upstream.routing.catalogue import ModelCatalogue, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter
 
 CALLER = RequestCaller("check")

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TextIO
 
-from gateway.billing.cost_table import as_csv, as_json, figures_of
+from gateway.billing.cost import as_csv, as_json, figures_of
 from gateway.core.clock import parse_period
 from gateway.core.config.settings import Settings
 from gateway.core.ports import Clock
 from gateway.core.printing import cost_text, usd_text
-from gateway.core.types.costs import GROUPS, CostQuery, CostReport, CostSums
+from gateway.core.types.bill import GROUPS, CostQuery, CostReport, CostSums
 from gateway.core.types.report_lists import CHAT
 from gateway.operations.listed import COST_STYLE, FAINT, PLANNING_STYLE, WHO_STYLE
 from gateway.operations.screen import CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import run_reading, tell_missing
-from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.reports.cost_reports import CostReports
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.reports.costs import CostReports
 
 ROWS = 50
 """Of a table, where nobody says how many: the latest days, else the dearest."""

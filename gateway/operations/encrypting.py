@@ -11,11 +11,10 @@ from gateway.documents.files.factory import open_stores
 from gateway.documents.files.resealing import seal_contents
 from gateway.operations.actor import tell_trail
 from gateway.operations.progress import CommandProgress
-from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import open_current, shown
-from gateway.storage.encryption.noted_keys import note_key, require_keys
-from gateway.storage.encryption.rewrite import find_others, forget_before, seal_all
-from gateway.storage.encryption.vault import open_vault
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.encryption.columns import open_vault
+from gateway.storage.encryption.rewrite import find_others, forget_before, note_key, require_keys, seal_all
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 

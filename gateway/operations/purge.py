@@ -15,10 +15,10 @@ from gateway.documents.files.file_service import FileService
 from gateway.operations.actor import command_actor
 from gateway.operations.progress import CommandProgress
 from gateway.storage.cache.memory_cache import open_cache
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.conversations.purge_user import PurgedUser, UserPurge
 from gateway.storage.database.migrate import open_current, shown
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.retention import Retention
-from gateway.storage.user_purge import PurgedUser, UserPurge
 
 T = TypeVar("T")
 MAX_SECONDS = 300.0

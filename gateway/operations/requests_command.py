@@ -20,7 +20,7 @@ from gateway.inspection.request_search import (
 from gateway.operations.listed import COST_STYLE, FAINT, ID_STYLE, STATUS_STYLES, WHO_STYLE, request_cost, when_text
 from gateway.operations.screen import CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import run_reading
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 
 COLUMNS = (
     TableColumn("request", ID_STYLE),

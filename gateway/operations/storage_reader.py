@@ -6,10 +6,10 @@ from typing import TextIO
 
 from gateway.core.config.settings import Settings
 from gateway.core.errors import StorageUnavailable
-from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import require_current, shown
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.ledger import open_ledger
-from gateway.storage.turns.older_bills import count_older
+from gateway.storage.turns.bills import count_older
 
 Work = Callable[[DatabaseTransactions], Awaitable[int]]
 

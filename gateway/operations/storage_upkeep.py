@@ -9,10 +9,10 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import ContentUnreadable, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.scheduler import NextRun, Scheduler
-from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import migrate, revision_of
-from gateway.storage.encryption.noted_keys import note_key, require_keys
-from gateway.storage.turns.older_bills import add_older
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.encryption.rewrite import note_key, require_keys
+from gateway.storage.turns.bills import add_older
 
 PAUSE_SECONDS = 0.1
 """Between two batches: requests go first."""

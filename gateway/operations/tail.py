@@ -33,7 +33,7 @@ from gateway.operations.listed import (
 )
 from gateway.operations.screen import CommandScreen, Piece
 from gateway.operations.storage_reader import run_reading, why_not
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.reports.request_list import list_requests, read_arrivals, read_metadata, read_named
 
 PAUSE_SECONDS = 0.5

@@ -14,7 +14,7 @@ from gateway.core.ports import Clock
 from gateway.core.types.records import ImportedConversation, ImportResult
 from gateway.operations.actor import command_actor, tell_trail
 from gateway.operations.progress import CommandProgress
-from gateway.storage.conversations.transfer import ConversationTransfer
+from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database.migrate import open_current, shown
 
 STANDARD = "-"

@@ -31,12 +31,18 @@ from gateway.documents.file_reader import FileReader
 from gateway.retrieval.embeddings.minilm import MiniLM
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.litellm.library import LitellmLibrary
 from gateway.upstream.litellm.warm_up_call import rehearse
+from gateway.upstream.litellm.wire import LitellmLibrary
 from gateway.upstream.openai.chat_calls import HttpUpstream
 from gateway.upstream.openai.embeddings import UpstreamEmbedder
-from gateway.upstream.routing.catalogue import ModelCatalogue
-from gateway.upstream.routing.providers import OPENAI_COMPATIBLE, THROUGH_LITELLM, named_base, provider_of, unsupported
+from gateway.upstream.routing.catalogue import (
+    OPENAI_COMPATIBLE,
+    THROUGH_LITELLM,
+    ModelCatalogue,
+    named_base,
+    provider_of,
+    unsupported,
+)
 from gateway.upstream.routing.router import ConfiguredRouter
 
 log = get_logger("gateway.operations.warm_up")

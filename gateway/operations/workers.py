@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gateway.core.config.loading import ConfigurationError
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.instrumentation.shared_counts import SharedCounts, bury, has_served
+from gateway.core.instrumentation.metrics import SharedCounts, bury, has_served
 
 MIN_LIFE, MIN_LIFE_FAILED = 5.0, 60.0
 """Seconds that a worker lives, or it is started anew only after a while; and one that ended with 1, as after a start

@@ -23,17 +23,19 @@ from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import (
     FAILED_TRY,
     OF_MODELS,
+    OFF,
+    BranchCosts,
     CallCost,
     ContextUtilizationMetadata,
+    EconomyNote,
     ResponseMetadata,
+    cache_tokens,
+    is_figure,
     usage_of,
 )
-from gateway.core.types.calibration import PromptReport
-from gateway.core.types.chat import ModelFacts
-from gateway.core.types.content_parts import dicts_of
-from gateway.core.types.economy import OFF, BranchCosts, EconomyNote
-from gateway.core.types.omitted_records import OmittedRecords
-from gateway.core.types.usage import cache_tokens, is_figure
+from gateway.core.types.chat import ModelFacts, dicts_of
+from gateway.core.types.records import OmittedRecords
+from gateway.core.types.upstreams import PromptReport
 from gateway.pipeline.stages import (
     AttemptedRequest,
     PreparedRequest,

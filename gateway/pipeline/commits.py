@@ -14,7 +14,7 @@ from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import Spans
 from gateway.core.tasks import BackgroundTasks
-from gateway.core.types.allowed import HeldAdmission
+from gateway.core.types.keys import HeldAdmission
 from gateway.core.types.turn import LedgerEntry, TurnCommit
 from gateway.storage.store import ConversationStore
 

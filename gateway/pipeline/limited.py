@@ -11,16 +11,16 @@ from gateway.core.config.settings import Settings
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import RateStore
-from gateway.core.types.allowed import AdmissionRequest
 from gateway.core.types.chat import ChatRequest, RequestCaller
+from gateway.core.types.keys import AdmissionRequest
 from gateway.pipeline.pipeline import Pipeline, WholeCompletion
 from gateway.pipeline.stages import PausedRequest
 from gateway.pipeline.streaming import StreamedAnswer
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.quota.budget_rows import SqlBudgets
 from gateway.storage.quota.local import open_rates
-from gateway.storage.secret import USER_CHARS
 from gateway.storage.store import ConversationStore
+from gateway.storage.stored_keys import USER_CHARS
 
 T = TypeVar("T")
 MODEL_CHARS = 512

@@ -4,12 +4,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from gateway.context.manager import ContextManager
-from gateway.context.planning.loops import ToolLoops
+from gateway.context.planning.decision import ToolLoops
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
-from gateway.core.ports import Clock, Spans, Upstream
-from gateway.core.ports.documents import FileStore
+from gateway.core.ports import Clock, FileStore, Spans, Upstream
 from gateway.pipeline.hooks import NO_FEATURES, FeatureHooks
 from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.storage.store import ConversationStore

@@ -31,17 +31,24 @@ from gateway.conversations.matching import end_user_of
 from gateway.core.errors import GatewayError, StorageReadOnly, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import BackgroundTasks, offload_if
-from gateway.core.types.allowed import HeldAdmission, picousd
 from gateway.core.types.bill import CallCost, ResponseMetadata, usage_of
-from gateway.core.types.calibration import MESSAGE_TOKENS
 from gateway.core.types.chat import ModelDeployment, ModelFacts, RequestCaller
+from gateway.core.types.keys import HeldAdmission, picousd
 from gateway.core.types.turn import LedgerEntry, RequestFailure, TurnCommit, TurnStatus
+from gateway.core.types.upstreams import MESSAGE_TOKENS
 from gateway.pipeline.commits import TurnCommits, named
 from gateway.pipeline.open_calls import OpenCalls, priced_prompt
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.stages import BYTES_PER_TOKEN
-from gateway.upstream.openai.body_sampler import BodySample, UnpackingSample
-from gateway.upstream.openai.passthrough_usage import PassthroughRequest, PassthroughUsage, asked, texts, told
+from gateway.upstream.openai.passthrough import (
+    BodySample,
+    PassthroughRequest,
+    PassthroughUsage,
+    UnpackingSample,
+    asked,
+    texts,
+    told,
+)
 
 log = get_logger("gateway.pipeline.passthrough_bills")
 LARGE_BODY = 2**15

@@ -10,11 +10,17 @@ them is changed here.
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from gateway.context.assembly.body import has_blocks, request_body, with_output_limit, without_items
-from gateway.context.assembly.cache_breakpoints import wants_breakpoints, with_breakpoints
-from gateway.context.assembly.hosted_files import with_own_files
-from gateway.context.assembly.translated import as_upstream_takes
-from gateway.core.formats.anthropic.binding import (
+from gateway.context.assembly.body import (
+    as_upstream_takes,
+    has_blocks,
+    request_body,
+    wants_breakpoints,
+    with_breakpoints,
+    with_output_limit,
+    with_own_files,
+    without_items,
+)
+from gateway.core.formats.anthropic.plain_blocks import (
     PromptDigest,
     is_enabled,
     is_signed,
@@ -24,9 +30,8 @@ from gateway.core.formats.anthropic.binding import (
 )
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.items import BOUND, OF_RESPONSES, SIGNED
-from gateway.core.types.provider_facts import PROTOCOLS
 from gateway.core.types.recall import without_recall
-from gateway.core.types.upstream import CallScope, UpstreamRequest
+from gateway.core.types.upstreams import PROTOCOLS, CallScope, UpstreamRequest
 from gateway.pipeline.stages import PreparedRequest
 
 Json = dict[str, Any]

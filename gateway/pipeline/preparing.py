@@ -20,8 +20,8 @@ from gateway.conversations.rebuild import (
 )
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ContextLengthExceeded, GatewayError, InvalidRequest, UpstreamOverflow, UpstreamRefused
+from gateway.core.types.bill import OFF
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.economy import OFF
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.settlement import RequestSettlement
 from gateway.pipeline.stages import PausedRequest, PreparedRequest, RequestRun, Target, TargetWire

@@ -16,8 +16,8 @@ from gateway.core.scheduler import repeating
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import BranchPoint
-from gateway.core.types.past_turns import PathMessage
-from gateway.core.types.replays import (
+from gateway.core.types.past_turns import (
+    PathMessage,
     ReplayBegun,
     ReplayedRequest,
     ReplayEvent,
@@ -31,7 +31,7 @@ from gateway.core.types.turn import LedgerEntry, StoredCompletion
 from gateway.pipeline.limited import LimitedPipeline
 from gateway.pipeline.replayed_requests import answered_calls
 from gateway.pipeline.stages import not_paused
-from gateway.storage.conversations.path import PastTurns
+from gateway.storage.conversations.reading import PastTurns
 from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.store import ConversationStore
 

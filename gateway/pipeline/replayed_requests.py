@@ -6,8 +6,17 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.types.agents import CHAT
 from gateway.core.types.conversation import INSTRUCTION_ROLES
-from gateway.core.types.past_turns import ConversationPath, PastBill, PastRequest, PastTurn, PathMessage
-from gateway.core.types.replays import ReplayChanges, ReplayedRequest, ReplayedResult, TurnToReplay
+from gateway.core.types.past_turns import (
+    ConversationPath,
+    PastBill,
+    PastRequest,
+    PastTurn,
+    PathMessage,
+    ReplayChanges,
+    ReplayedRequest,
+    ReplayedResult,
+    TurnToReplay,
+)
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call
 
 SAID = (*INSTRUCTION_ROLES, "user")

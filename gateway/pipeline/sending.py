@@ -12,21 +12,20 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TypeVar
 
-from gateway.core.config.routing_settings import RoutingSettings
+from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.errors import GatewayError, UpstreamRefused
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.ports import Clock, Upstream
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, RequestCaller
-from gateway.core.types.provider_facts import PROTOCOLS
-from gateway.core.types.routing import RoutingAttempt, RoutingCandidates, hint_of
+from gateway.core.types.upstreams import PROTOCOLS, RoutingAttempt, RoutingCandidates, hint_of
 from gateway.pipeline.hooks import FeatureHooks
 from gateway.pipeline.payload import upstream_request
 from gateway.pipeline.preparing import RequestPreparer
 from gateway.pipeline.stages import PreparedRequest, RequestRun, Target
 from gateway.upstream.routing.fallbacks import Kind, has_fallbacks, instead_of, kind_of
-from gateway.upstream.routing.retries import FailedTry, RetryBudget, decide
+from gateway.upstream.routing.health import FailedTry, RetryBudget, decide
 from gateway.upstream.routing.router import ConfiguredRouter
 
 T = TypeVar("T")

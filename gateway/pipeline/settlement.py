@@ -17,9 +17,8 @@ from gateway.core.errors import GatewayError, InternalError, StorageUnavailable
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import BackgroundTasks, offload_if
-from gateway.core.types.bill import anonymous
+from gateway.core.types.bill import COLD, anonymous
 from gateway.core.types.conversation import INSTRUCTION_ROLES
-from gateway.core.types.economy import COLD
 from gateway.core.types.items import BREAKPOINT
 from gateway.core.types.turn import TurnCommit
 from gateway.core.types.window import MEMORY_INDEX

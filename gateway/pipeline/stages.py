@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gateway.billing.metadata import in_answer, with_citations
-from gateway.context.assembly.hosted_files import NO_OWN_FILES, OwnFiles
+from gateway.context.assembly.body import NO_OWN_FILES, OwnFiles
 from gateway.context.planner import PlanResult
 from gateway.context.report import BuiltContext
 from gateway.context.window.prompt_budget import PromptBudget
@@ -20,16 +20,14 @@ from gateway.core import jsons
 from gateway.core.errors import GatewayError
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.ids import new_id
-from gateway.core.types.bill import FAILED_TRY, CallCost, InternalCall, ResponseMetadata
+from gateway.core.types.bill import FAILED_TRY, BranchCosts, CallCost, InternalCall, ResponseMetadata
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts
 from gateway.core.types.conversation import ConversationHistory
-from gateway.core.types.economy import BranchCosts
-from gateway.core.types.entities import NotedThings
 from gateway.core.types.frames import KeptFrame
+from gateway.core.types.memory import NotedThings
 from gateway.core.types.recall import RecallRounds
-from gateway.core.types.routing import RoutingCandidates
 from gateway.core.types.turn import TurnStatus
-from gateway.core.types.upstream import CallScope
+from gateway.core.types.upstreams import CallScope, RoutingCandidates
 from gateway.upstream.routing.fallbacks import Kind
 
 T = TypeVar("T")

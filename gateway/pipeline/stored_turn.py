@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from gateway.billing.cost import ledger_figures
-from gateway.context.planning.loops import ToolLoops
+from gateway.context.planning.decision import ToolLoops
 from gateway.context.report import BuiltContext
 from gateway.context.window.counting import PromptCounter
 from gateway.conversations.matching import end_user_of, sent_chain, sent_instructions, users_of
@@ -15,7 +15,7 @@ from gateway.core.formats.anthropic.serializer import canonical_calls
 from gateway.core.ids import answer_id, new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import offload_if
-from gateway.core.types.bill import OF_MODELS
+from gateway.core.types.bill import OF_MODELS, BranchCosts
 from gateway.core.types.chain import (
     START,
     ChainDigest,
@@ -39,9 +39,8 @@ from gateway.core.types.conversation import (
     ConversationMessage,
     TokenCounts,
 )
-from gateway.core.types.economy import BranchCosts
 from gateway.core.types.items import BETWEEN, SIGNED, said_apart
-from gateway.core.types.omitted_records import OmittedRecords, unlisted_among
+from gateway.core.types.records import OmittedRecords, unlisted_among
 from gateway.core.types.tool_steps import RESULT_ROLES, open_step, without_calls
 from gateway.core.types.turn import (
     ASKED,

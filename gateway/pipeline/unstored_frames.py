@@ -21,10 +21,10 @@ from gateway.core.errors import StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import Clock
 from gateway.core.tasks import offload_if
+from gateway.core.types.bill import OFF, BranchCosts
 from gateway.core.types.chain import chain_digests
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, TokenCounts
-from gateway.core.types.economy import OFF, BranchCosts
 from gateway.core.types.frames import Form, FrozenDecision, KeptFrame, PromptFrame
 from gateway.core.types.memory import MemoryMessage
 from gateway.core.types.tool_steps import RESULT_ROLES

@@ -8,7 +8,7 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.ids import content_digest
 from gateway.core.ports import ClaimingCache, Clock
 from gateway.core.types.artifacts import cache_group
-from gateway.core.types.notes import NotedForms
+from gateway.core.types.conversation import NotedForms
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ class PassageFinder:
         self._digests: dict[str, None] = {}
 
     def __call__(self, query: RelevanceQuery, sources: Sequence[SearchedSource]) -> list[list[RankedPassage]]:
+        from gateway.retrieval.question import is_large, search_by_regions
         from gateway.retrieval.rank import relevance
-        from gateway.retrieval.region_search import is_large, search_by_regions
 
         if not any(map(is_large, sources)):
             return relevance(query, sources, self._indexes)

@@ -10,8 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
-from gateway.retrieval.bm25 import TermRanking, fuse, lexical, rarity, saturated, share_held
-from gateway.retrieval.corpus import ContentIndex, Scores, SourceCorpus, index_texts
+from gateway.retrieval.corpus import (
+    ContentIndex,
+    Scores,
+    SourceCorpus,
+    TermRanking,
+    fuse,
+    index_texts,
+    lexical,
+    rarity,
+    saturated,
+    share_held,
+)
 from gateway.retrieval.in_places import line_scores, place_scores
 from gateway.retrieval.named_places import ENGLISH, GERMAN, named_places
 from gateway.retrieval.question import borrowed_terms, named_before, quotation_scores, speaker_weights

@@ -6,9 +6,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core.types.calibration import MAX_MARGIN, MIN_MARGIN, ModelCalibration
-from gateway.storage.database.engine import DatabaseTransactions, insert_for
+from gateway.core.types.upstreams import MAX_MARGIN, MIN_MARGIN, ModelCalibration
 from gateway.storage.database.schema import calibrations
+from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
 from gateway.storage.rows import utc
 
 MAX_READ = 1000

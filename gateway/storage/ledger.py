@@ -17,13 +17,12 @@ from gateway.core.types.bill import CallCost
 from gateway.core.types.turn import LedgerQuery, LedgerRow
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, parse_url
 from gateway.storage.database.migrate import require_current
 from gateway.storage.database.postgres import PostgresTransactions
-from gateway.storage.database.sqlite import SqliteTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions, SqliteTransactions, parse_url
 from gateway.storage.database.transactions import T, Work
-from gateway.storage.encryption.vault import open_vault
-from gateway.storage.secret import names_of_user
+from gateway.storage.encryption.columns import open_vault
+from gateway.storage.stored_keys import names_of_user
 from gateway.storage.turns.bills import calls_of
 
 PAGE = 500

@@ -10,12 +10,12 @@ import sqlalchemy as sa
 from gateway.core.clock import days_before
 from gateway.core.ports import CacheBackend, Clock
 from gateway.core.types.audit_log import AuditActor
-from gateway.storage.audit_log.append import recorded
+from gateway.storage.audit_events import recorded
 from gateway.storage.conversations.delete import delete_locked
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.entities.entity_records import expire
-from gateway.storage.large.arriving import ArrivingTexts
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.entities.entity_rows import expire
+from gateway.storage.large_documents import ArrivingTexts
 from gateway.storage.lookup.path_cache import PathCache
 
 BATCH = 20

@@ -10,17 +10,17 @@ from gateway.core.types.bill import PICO, CallCost
 from gateway.core.types.conversation import ConversationMessage, TokenCounts
 from gateway.core.types.turn import LedgerEntry, LedgerFigures, RequestFailure, TryFailure
 
-MOST = 2**63 - 1
+MAX_INT = 2**63 - 1
 
 
 def pico(value: Decimal | None) -> int | None:
     """USD as whole picodollars; costs have no further decimals (guarantee §6)."""
-    return None if value is None else max(-MOST, min(MOST, int(value / PICO)))
+    return None if value is None else max(-MAX_INT, min(MAX_INT, int(value / PICO)))
 
 
 def whole(value: Any) -> int:
     """A figure as the database can keep it; what an upstream reports beyond that stands in the metadata alone."""
-    return max(-MOST, min(MOST, int(value)))
+    return max(-MAX_INT, min(MAX_INT, int(value)))
 
 
 def usd(value: int | None) -> Decimal | None:

@@ -35,18 +35,17 @@ from gateway.core.types.turn import (
     StoredTurn,
     TurnCommit,
 )
-from gateway.storage.audit_log.append import recorded
-from gateway.storage.claims import beat
+from gateway.storage.audit_events import recorded
+from gateway.storage.claims import beat, holders, take_open, write_open
 from gateway.storage.conversations.delete import delete_conversation
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, insert_if_new
 from gateway.storage.database.migrate import schema_state
-from gateway.storage.large.arriving import ArrivingTexts
+from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
+from gateway.storage.large_documents import ArrivingTexts
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.segments import read_messages, read_said, read_uncovered
-from gateway.storage.open_call_rows import holders, take_open, write_open
-from gateway.storage.secret import Users, make_secret, read_secret, user_digest
+from gateway.storage.stored_keys import Users, make_secret, read_secret, user_digest
 from gateway.storage.turns.bills import Amend, amend_bill
 from gateway.storage.turns.commit import CommitGroup, record
 from gateway.storage.turns.completions import (

@@ -1,24 +1,29 @@
-"""Keys made at runtime (ADR 28): rows of keyed digests, never a key."""
+"""Keys made at runtime (ADR 28): rows of keyed digests, never a key.
+
+The key of keyed hashes (guarantee §8), and how a user stands in bills and reports (guarantee §13.6).
+"""
 
 import hmac
 import re
 import secrets
+import secrets as random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import sqlalchemy as sa
 from pydantic import ValidationError
 
-from gateway.core.config.auth_settings import KeyFields
+from gateway.core.config.setting_sections import KeyFields
 from gateway.core.errors import StorageUnavailable
 from gateway.core.ids import new_id
 from gateway.core.names import has_nul
 from gateway.core.ports import Clock
 from gateway.core.types.keys import KEY_PREFIX, KeyPage, StoredKey, policy_of
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database import schema
 from gateway.storage.database.schema import api_keys, ui_sessions
+from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
 from gateway.storage.reports.key_use import KeyUse, read_key_use
 from gateway.storage.rows import utc
 
@@ -282,3 +287,46 @@ def _utc(value: datetime | None) -> datetime | None:
 def _end_sessions(connection: sa.Connection, key_id: str, now: datetime) -> None:
     update = ui_sessions.update().where(ui_sessions.c.key_id == key_id, ui_sessions.c.revoked_at.is_(None))
     connection.execute(update.values(revoked_at=now))
+
+
+SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
+USER_CHARS = 256
+"""Of a user's name, which its client chooses."""
+Users = Literal["plain", "hashed", "off"]
+
+
+def read_secret(connection: sa.Connection) -> bytes | None:
+    """The key of keyed hashes; None in a storage that was not asked for it yet."""
+    value = connection.execute(_SECRET).scalar()
+    return None if value is None else bytes(value)
+
+
+def make_secret(connection: sa.Connection) -> bytes:
+    """Whoever makes it first, all use it."""
+    new = insert_if_new(connection, schema.secrets).values(name=SECRET, value=random.token_bytes(32))
+    connection.execute(new)
+    return bytes(connection.execute(_SECRET).scalar_one())
+
+
+def storable(text: str) -> str:
+    """A text as a column takes it: no database takes half a sign, and PostgreSQL no NUL. JSON escapes both."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+
+
+def user_name(text: str) -> str:
+    """A user's name as the ledger has it, and not endless."""
+    return storable(text[:USER_CHARS])
+
+
+def user_digest(secret: bytes, name: str) -> str:
+    """`user_` and 40 hex digits: what stands for a user where the name is not to."""
+    return "user_" + hmac.digest(secret, b"user\0" + user_name(name).encode(), "sha256").hex()[:40]
+
+
+def names_of_user(connection: sa.Connection, name: str) -> tuple[str, ...]:
+    """What may stand for a user in bills: the name that requests give, then its digest."""
+    secret, plain = read_secret(connection), user_name(name)
+    return (plain, user_digest(secret, name)) if secret is not None else (plain,)
+
+
+_SECRET = sa.select(schema.secrets.c.value).where(schema.secrets.c.name == SECRET)

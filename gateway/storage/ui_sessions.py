@@ -8,9 +8,9 @@ import sqlalchemy as sa
 
 from gateway.core.ports import Clock
 from gateway.core.types.audit_log import AuditActor
-from gateway.storage.audit_log.append import recorded
+from gateway.storage.audit_events import recorded
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 
 TOKEN_BYTES = 32

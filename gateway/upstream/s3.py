@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 
 import httpx
 
-from gateway.core.config.documents_settings import S3Settings
+from gateway.core.config.setting_sections import S3Settings
 from gateway.core.errors import StorageUnavailable
 
 PART = 8 * 2**20

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gateway.core.ports import Upstream
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.upstreams import UpstreamRequest
 
 
 async def _same(answer: JsonAnswer) -> JsonAnswer:

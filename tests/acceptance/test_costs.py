@@ -22,7 +22,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.types.turn import LedgerEntry, TurnCommit
 from gateway.storage.database import schema
-from gateway.storage.database.engine import open_transactions
+from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns.bills import FIGURES
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION

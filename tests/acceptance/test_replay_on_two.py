@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from gateway.core.config.settings import StorageSettings
 from gateway.storage.database import schema
-from gateway.storage.database.engine import open_transactions
+from gateway.storage.database.sqlite import open_transactions
 from tests.integration.context.test_past_turns import refused
 from tests.support.answers import assistant, exact, user
 from tests.support.factory import GatewayFactory

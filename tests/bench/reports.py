@@ -22,15 +22,15 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from gateway.core.config.settings import StorageSettings
-from gateway.core.types.costs import CostQuery
+from gateway.core.types.bill import CostQuery
 from gateway.core.types.report_lists import ConversationChoice, ListPart, RequestChoice
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.reports.conversations import list_conversations
-from gateway.storage.reports.cost_reports import CostReports
+from gateway.storage.reports.costs import CostReports
 from gateway.storage.reports.request_list import list_requests
-from gateway.storage.turns.older_bills import count_older
+from gateway.storage.turns.bills import count_older
 from gateway.storage.turns.roll_ups import SUMS, WHO, sums_of
 from tests.support.services import own_postgres
 

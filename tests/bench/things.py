@@ -22,14 +22,14 @@ import sqlalchemy as sa
 
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
-from gateway.core.types.entities import MemoryEntity
+from gateway.core.types.memory import MemoryEntity
 from gateway.pipeline.features.entity_memory.aliases import noted
 from gateway.pipeline.features.entity_memory.naming import named_by, phrases_of, ranked, search_of
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
+from gateway.storage.entities.entity_rows import insert_things, thing_row
 from gateway.storage.entities.entity_store import EntityStore
-from gateway.storage.entities.write_entities import insert_things, thing_row
 from gateway.storage.store import ConversationStore
 from tests.support.services import own_postgres
 

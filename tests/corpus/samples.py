@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway.core.types.document_kinds import KINDS
+from gateway.core.types.files import KINDS
 from tests.corpus.facts import Fact
 
 FILES = Path(__file__).parent / "files"

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
 from tests.conftest import Kinds

@@ -8,9 +8,9 @@ import httpx
 from gateway.core.config.settings import Settings
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.types.chat import ModelDeployment, RequestCaller
-from gateway.core.types.upstream import UpstreamRequest
-from gateway.upstream.litellm.library import LitellmLibrary
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.litellm.provider import LitellmUpstream
+from gateway.upstream.litellm.wire import LitellmLibrary
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.router import ConfiguredRouter
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core.errors import UpstreamInvalidResponse
 from gateway.core.types.chat import ModelDeployment
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai import answers
 from gateway.upstream.openai.chat_calls import HttpUpstream

@@ -22,7 +22,7 @@ from gateway.core.errors import (
 )
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, NativeRequest, RequestCaller
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.chat_calls import HttpUpstream

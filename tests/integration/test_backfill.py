@@ -10,8 +10,8 @@ from gateway.core.ids import new_id
 from gateway.core.types.chain import START, ChainDigest
 from gateway.core.types.conversation import new_message
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.lookup.digests import backfill_digests
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.lookup.locate import backfill_digests
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 from tests.unit.making import assistant, tool, user

@@ -10,16 +10,16 @@ import pytest
 
 from gateway.billing.cost import ledger_figures
 from gateway.billing.quota.gate import account_of
-from gateway.core.config.allowances import Period
+from gateway.core.config.setting_sections import Period
 from gateway.core.config.settings import StorageSettings
 from gateway.core.ids import new_id
-from gateway.core.types.allowed import LEASE_SECONDS, LimitHolder, SpendingAccount
 from gateway.core.types.bill import CallCost
+from gateway.core.types.keys import LEASE_SECONDS, LimitHolder, SpendingAccount
 from gateway.core.types.turn import TurnCommit
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.quota.budget_rows import SqlBudgets
-from gateway.storage.secret import Users
 from gateway.storage.store import ConversationStore
+from gateway.storage.stored_keys import Users
 from tests.integration.commits import NOW, bill
 from tests.support.hand_clock import DayClock
 

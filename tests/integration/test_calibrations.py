@@ -7,10 +7,10 @@ import pytest
 import sqlalchemy as sa
 
 from gateway.core.ports import CalibrationStore
-from gateway.core.types.calibration import ModelCalibration
+from gateway.core.types.upstreams import ModelCalibration
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from tests.support.calibrations import MemoryCalibrations
 
 NOW = datetime(2026, 11, 22, 8, 30, 0, 123456, tzinfo=UTC)

@@ -10,7 +10,7 @@ from gateway.core.ids import new_id
 from gateway.core.types.turn import RequestClaim, RequestIdentity, StoredTurn, TurnCommit
 from gateway.storage.claims import ClaimStore
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill, turn
 from tests.support.hand_clock import DayClock

@@ -14,16 +14,15 @@ import sqlalchemy as sa
 
 from gateway.billing.cost import ledger_figures
 from gateway.core.scheduler import Scheduler
-from gateway.core.types.bill import CallCost
-from gateway.core.types.costs import FIGURES, CostQuery, CostSums
+from gateway.core.types.bill import COSTS_FIGURES, CallCost, CostQuery, CostSums
 from gateway.core.types.turn import TurnCommit
 from gateway.operations.audit import CheckedSums, checked_sums
 from gateway.operations.storage_upkeep import schedule_older_bills
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.reports.cost_reports import CostReports
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.reports.costs import CostReports
 from gateway.storage.store import ConversationStore
-from gateway.storage.turns.older_bills import count_older
+from gateway.storage.turns.bills import count_older
 from gateway.storage.turns.roll_ups import sums_of
 from tests.integration.commits import bill
 from tests.support.random_bills import random_entry
@@ -167,4 +166,4 @@ async def test_s13_1_what_is_in_no_sums_yet_is_told_and_added(
 
 async def test_s13_1_nothing_is_compared_where_nothing_was_asked() -> None:
     assert not list(CheckedSums().lines())
-    assert set(FIGURES) == set(sums_of(dict.fromkeys(schema.ledger.c.keys(), 0)))
+    assert set(COSTS_FIGURES) == set(sums_of(dict.fromkeys(schema.ledger.c.keys(), 0)))

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn

@@ -18,7 +18,7 @@ from gateway.core.types.turn import LedgerQuery, TurnCommit
 from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, USAGE, bill, contents, document, message, turn

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from gateway.core.types.conversation import ConversationRef, EarlierMessages
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import message, turn

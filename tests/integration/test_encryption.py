@@ -17,11 +17,18 @@ from gateway.core.types.turn import CompletionQuery
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate, require_current
-from gateway.storage.encryption.noted_keys import note_key, noted_keys, require_keys
-from gateway.storage.encryption.rewrite import contents, find_others, forget_before, seal_all
-from gateway.storage.encryption.vault import OF_COLUMN, PREFIX, key_id
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
+from gateway.storage.encryption.columns import OF_COLUMN, PREFIX, key_id
+from gateway.storage.encryption.rewrite import (
+    contents,
+    find_others,
+    forget_before,
+    note_key,
+    noted_keys,
+    require_keys,
+    seal_all,
+)
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import message, turn
 

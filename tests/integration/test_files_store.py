@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 
 from gateway.core.clock import SystemClock
-from gateway.core.config.documents_settings import FileSettings, S3Settings
+from gateway.core.config.setting_sections import FileSettings, S3Settings
 from gateway.core.config.settings import CacheSettings
 from gateway.core.errors import (
     ContentUnreadable,
@@ -23,7 +23,7 @@ from gateway.core.errors import (
     RequestTooLarge,
     StorageUnavailable,
 )
-from gateway.core.ports.documents import ContentStore
+from gateway.core.ports import ContentStore
 from gateway.core.types.audit_log import AuditActor
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import FileQuery
@@ -34,11 +34,9 @@ from gateway.documents.files.resealing import seal_contents
 from gateway.documents.files.sealed import object_name, opened, sealed
 from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.encryption.vault import KeyVault
-from gateway.storage.files.database_contents import DatabaseContents
-from gateway.storage.files.file_rows import FileRows
-from gateway.storage.files.under_keys import kinds_elsewhere
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.encryption.columns import KeyVault
+from gateway.storage.stored_files import DatabaseContents, FileRows, kinds_elsewhere
 from tests.support.hand_clock import DayClock
 
 NAMES = iter(range(1000))

@@ -11,8 +11,8 @@ from gateway.core.types.frames import FrozenDecision, NewFrame, PromptFrame
 from gateway.core.types.turn import TurnCommit
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
-from gateway.storage.conversations.transfer import ConversationTransfer
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.conversations.transfers import ConversationTransfer
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, turn
 from tests.integration.exports import bare, time, user_message

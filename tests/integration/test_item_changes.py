@@ -19,8 +19,8 @@ from gateway.storage import rows
 from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
-from gateway.storage.lookup.digests import backfill_digests
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
+from gateway.storage.lookup.locate import backfill_digests
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, message, turn
 

@@ -9,9 +9,9 @@ import pytest
 import sqlalchemy as sa
 
 from gateway.core.clock import SystemClock
-from gateway.core.config.auth_settings import KeyFields
+from gateway.core.config.setting_sections import KeyFields
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from gateway.storage.stored_keys import KeyQuery, KeyStore, is_well_formed
 

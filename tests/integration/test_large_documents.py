@@ -13,11 +13,10 @@ from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.large import LargeIndex
 from gateway.pipeline.indexing import DocumentIndexing
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.encryption.rewrite import find_others, seal_all
-from gateway.storage.large.arriving import KEPT, ArrivingTexts
-from gateway.storage.large.large_documents import HELD, TRIES, LargeDocuments
+from gateway.storage.large_documents import HELD, KEPT, TRIES, ArrivingTexts, LargeDocuments
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 

@@ -17,7 +17,7 @@ from gateway.core.types.bill import CallCost
 from gateway.core.types.turn import LARGEST_KEPT, LedgerQuery, LedgerRow, TurnCommit
 from gateway.storage import ledger
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.ledger import ledger_pages, open_ledger
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill

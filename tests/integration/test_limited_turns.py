@@ -14,15 +14,14 @@ from typing import Any
 import pytest
 
 from gateway.api.request.validation import RequestArrival, parse_chat_request
-from gateway.core.config.allowances import RateLimits, SpendBudget
-from gateway.core.config.routing_settings import RoutingSettings
+from gateway.core.config.setting_sections import RateLimits, RoutingSettings, SpendBudget
 from gateway.core.config.settings import Settings, StorageSettings
 from gateway.core.errors import BudgetExceeded, GatewayError, UpstreamRefused
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.keys import KeyPolicy
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.limited import LimitedPipeline, open_limited
 from gateway.pipeline.stages import not_paused
 from gateway.storage.quota.local import LocalRates

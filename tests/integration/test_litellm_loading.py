@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import respx
 
-from gateway.upstream.litellm import library
 from gateway.upstream.litellm import warm_up_call as rehearsal
-from gateway.upstream.litellm.library import LitellmLibrary
+from gateway.upstream.litellm import wire
 from gateway.upstream.litellm.warm_up_call import rehearse
+from gateway.upstream.litellm.wire import LitellmLibrary
 from tests.integration.litellm_calls import LIBRARY
 
 
@@ -40,11 +40,11 @@ async def test_what_could_not_be_loaded_is_tried_again_by_the_next_request(monke
         return "litellm"
 
     monkeypatch.setattr(LitellmLibrary, "_load", load)
-    library = LitellmLibrary()
+    wire = LitellmLibrary()
     with pytest.raises(ImportError):
-        await library.get()
-    assert await library.get() == "litellm"
-    assert await library.get() == "litellm"
+        await wire.get()
+    assert await wire.get() == "litellm"
+    assert await wire.get() == "litellm"
     assert len(tries) == 2
 
 
@@ -62,5 +62,5 @@ async def test_modules_that_others_import_meanwhile_are_no_trouble(monkeypatch: 
     vars(fetching)["safe_get"] = print
     monkeypatch.setattr(sys, "modules", {Importing("litellm.fetching"): fetching, **sys.modules})
     monkeypatch.setattr(importlib, "import_module", lambda _: None)
-    library._forbid_fetching()
+    wire._forbid_fetching()
     assert vars(fetching)["safe_get"] is not print

@@ -13,8 +13,8 @@ from gateway.core.types.chat import NativeRequest
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.openai.chat_calls import HttpUpstream
 from gateway.upstream.responses.adapter import ResponsesUpstream
+from gateway.upstream.routing.catalogue import ProtocolUpstream
 from gateway.upstream.routing.freeform_upstream import FreeformUpstream
-from gateway.upstream.routing.providers import ProtocolUpstream
 from tests.support.answers import Json, user
 from tests.support.factory import SMALL_MODEL_INFO, sqlite_url
 from tests.support.in_process import InProcess

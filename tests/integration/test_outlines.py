@@ -12,9 +12,9 @@ from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import TurnCommit
 from gateway.inspection.explained_request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, explained_request
 from gateway.inspection.reader import ExplanationReader
-from gateway.storage.conversations.outline_reader import OutlineReader, beginning
-from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.large.large_documents import LargeDocuments
+from gateway.storage.conversations.reading import OutlineReader, beginning
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.large_documents import LargeDocuments
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, document, message, turn
 

@@ -3,13 +3,13 @@
 from gateway.core.clock import SystemClock
 from gateway.core.ids import artifact_id, new_id
 from gateway.core.types.conversation import new_message
-from gateway.core.types.entities import ThingQuery
+from gateway.core.types.memory import ThingQuery
 from gateway.core.types.records import NewConversation
 from gateway.pipeline.features.entity_memory.aliases import noted
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
-from gateway.storage.conversations.texts import PastTexts
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.conversations.reading import PastTexts
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.entities.entity_store import EntityStore
 from tests.unit.making import assistant, user
 

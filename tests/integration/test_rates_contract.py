@@ -12,9 +12,9 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import LimitsUnavailable
 from gateway.core.ids import new_id
 from gateway.core.ports import RateStore
-from gateway.core.types.allowed import RateWindow
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
+from gateway.core.types.keys import RateWindow
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.quota import library_rates
 from gateway.storage.quota.library_rates import TableRates, ValkeyRates
 from gateway.storage.quota.local import LocalRates, open_rates

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from gateway.core.clock import SystemClock
-from gateway.core.config.documents_settings import FileSettings
+from gateway.core.config.setting_sections import FileSettings
 from gateway.core.config.settings import CacheSettings
 from gateway.core.errors import FileNotFound
 from gateway.core.types.chat import RequestCaller
@@ -17,9 +17,8 @@ from gateway.documents.files.background_reading import ReadingFiles
 from gateway.documents.files.file_service import CallersFiles, FileService, UploadFields
 from gateway.documents.process import DocumentReader, Progress
 from gateway.storage.cache.memory_cache import open_cache
-from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.files.database_contents import DatabaseContents
-from gateway.storage.files.file_rows import FileRows
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.stored_files import DatabaseContents, FileRows
 from tests.support.documents import docx
 
 

@@ -8,11 +8,11 @@ import sqlalchemy as sa
 from gateway.core.clock import SystemClock
 from gateway.core.errors import ConversationNotFound, ReplayNotFound, ReplayRunning
 from gateway.core.types.conversation import BranchPoint, ConversationRef
-from gateway.core.types.replays import ReplayChanges, ReplayRun
-from gateway.storage.conversations.path import PastTurns
+from gateway.core.types.past_turns import ReplayChanges, ReplayRun
+from gateway.storage.conversations.reading import PastTurns
 from gateway.storage.conversations.replay_store import HELD_FOR, ReplayStore
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 

@@ -24,8 +24,8 @@ from gateway.core.types.report_lists import (
     RequestQuery,
 )
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.reports import found_requests
 from gateway.storage.reports.conversations import list_conversations, read_conversation
 from gateway.storage.reports.request_list import list_requests, read_arrivals, read_named, read_request, tenant_of

@@ -15,7 +15,7 @@ from gateway.core.types.conversation import ConversationRef
 from gateway.operations.purge import schedule_sweeps, sweep, sweep_seconds
 from gateway.storage.conversations import delete as module
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, turn

@@ -18,15 +18,15 @@ from gateway.core.types.records import NewConversation
 from gateway.core.types.turn import LedgerQuery, TurnCommit
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
-from gateway.storage.conversations.transfer import ConversationTransfer
+from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.ledger import ledger_pages
-from gateway.storage.reports.compared import compare_sums
+from gateway.storage.reports.costs import compare_sums
 from gateway.storage.store import ConversationStore
-from gateway.storage.turns.older_bills import add_older, count_older
+from gateway.storage.turns.bills import add_older, count_older
 from gateway.storage.turns.roll_ups import SUMS
 from tests.integration.commits import message, turn
 

@@ -17,11 +17,10 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageReadOnly, StorageUnavailable
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import OpenCallRow
-from gateway.storage.database.engine import open_transactions
+from gateway.storage.claims import write_open
 from gateway.storage.database.migrate import migrate
-from gateway.storage.database.sqlite import WAIT_SECONDS
+from gateway.storage.database.sqlite import WAIT_SECONDS, open_transactions
 from gateway.storage.database.transactions import Work
-from gateway.storage.open_call_rows import write_open
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, listed, turn
 

@@ -12,7 +12,7 @@ from gateway.core.types.conversation import ConversationRef, EarlierMessages, To
 from gateway.core.types.turn import TurnCommit
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill, contents, document, in_force, listed, message, turn
 

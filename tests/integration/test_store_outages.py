@@ -14,8 +14,8 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.types.conversation import ConversationRef
-from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, listed, turn
 from tests.support.process import free_port

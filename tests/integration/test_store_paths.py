@@ -20,8 +20,8 @@ from gateway.core.types.conversation import (
 from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.lookup.pins import INSTRUCTIONS
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.lookup.segments import INSTRUCTIONS
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, contents, in_force, listed, message, turn
 

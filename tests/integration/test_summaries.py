@@ -10,9 +10,8 @@ import pytest
 
 from gateway.billing.metadata import amended
 from gateway.core.ids import new_id
-from gateway.core.types.bill import CallCost
+from gateway.core.types.bill import BranchCosts, CallCost
 from gateway.core.types.conversation import ConversationRef, StoredConversation
-from gateway.core.types.economy import BranchCosts
 from gateway.core.types.memory import NewSegment, SummarySegment, UncoveredPath
 from gateway.core.types.turn import LedgerEntry, TurnCommit
 from gateway.storage.store import ConversationStore

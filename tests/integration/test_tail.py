@@ -14,8 +14,8 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.types.report_lists import RequestChoice
 from gateway.core.types.turn import TurnCommit
 from gateway.operations.tail import REACH, LedgerTail
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.ledger import open_ledger
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill

@@ -9,13 +9,13 @@ import sqlalchemy as sa
 from gateway.core import jsons
 from gateway.core.clock import SystemClock
 from gateway.core.errors import ConversationNotFound, MemoryNotFound
-from gateway.core.types.entities import MemoryEntity, NotedThings, ThingNote, ThingQuery, user_place
+from gateway.core.types.memory import MemoryEntity, NotedThings, ThingNote, ThingQuery, user_place
 from gateway.pipeline.features.entity_memory.aliases import noted
 from gateway.pipeline.features.entity_memory.naming import named_by, phrases_of, search_of
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.entities.entity_rows import insert_things, thing_row
 from gateway.storage.entities.entity_store import OF_EACH, EntityStore, lookup_query
-from gateway.storage.entities.write_entities import insert_things, thing_row
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, turn

@@ -15,11 +15,11 @@ from gateway.core.types.records import NewConversation
 from gateway.core.types.turn import TurnCommit
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
-from gateway.storage.conversations.transfer import ConversationTransfer
+from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns import steps
 from tests.integration.commits import NOW, contents, message, turn
@@ -69,7 +69,7 @@ def conversation(tenant: str) -> str:
 def still_beside_older(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database on which the version before may run."""
     monkeypatch.setattr("gateway.storage.turns.write_turn.results_apart", lambda _: False)
-    monkeypatch.setattr("gateway.storage.conversations.import_rows.results_apart", lambda _: False)
+    monkeypatch.setattr("gateway.storage.conversations.transfers.results_apart", lambda _: False)
 
 
 async def test_a_step_is_one_row_with_call_arguments_result_times_order_and_answer(

@@ -13,19 +13,21 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.types.audit_log import AuditActor, ChainAnchor, NewEvent, TrailQuery
-from gateway.storage.audit_log.append import EVENTS, AuditLog, recorder
-from gateway.storage.audit_log.read_audit_log import (
+from gateway.storage.audit_events import (
     CHANGED,
+    EVENTS,
     MISSING,
     NOT_THE_SAME,
     PAGE,
     UNLINKED,
+    AuditLog,
     all_events,
     read_events,
+    recorder,
     verify,
 )
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 
@@ -214,7 +216,7 @@ async def test_what_a_query_names(own: DatabaseTransactions) -> None:
 async def test_an_export_and_a_check_go_page_by_page(
     own: DatabaseTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.storage.audit_log.read_audit_log.PAGE", 2)
+    monkeypatch.setattr("gateway.storage.audit_events.PAGE", 2)
     await five_events(own)
     pages = [page async for page in all_events(own, TrailQuery())]
     assert [len(page) for page in pages] == [2, 2, 1]
@@ -232,8 +234,8 @@ async def test_what_cannot_be_recorded_where_nobody_has_a_key_is_told_in_the_log
 async def test_a_row_between_two_of_one_chain_is_unlinked(own: DatabaseTransactions) -> None:
     """By somebody who has the secret, but is not careful."""
     await five_events(own)
-    from gateway.storage.audit_log.append import digest_of
-    from gateway.storage.secret import read_secret
+    from gateway.storage.audit_events import digest_of
+    from gateway.storage.stored_keys import read_secret
 
     secret = await own.run(read_secret) or b""
     found, _ = await own.run(lambda c: read_events(c, TrailQuery()))

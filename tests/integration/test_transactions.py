@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.types.conversation import ConversationRef
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.postgres import ATTEMPTS, PostgresTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, turn
 from tests.support.postgres import Postgres

@@ -17,11 +17,11 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import TurnCommit
-from gateway.storage.conversations import import_rows
-from gateway.storage.conversations.transfer import ConversationTransfer
+from gateway.storage.conversations import transfers
+from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, turn
 from tests.integration.exports import Json, bare, documents, user_message, without_ids
@@ -153,15 +153,15 @@ async def test_what_cannot_be_written_leaves_nothing(
 ) -> None:
     """All of it, or nothing."""
     raw = jsons.dumps(bare([user_message(0, None), user_message(1, 0)]))
-    monkeypatch.setattr(import_rows, "BATCH", 1)
-    rows_of = import_rows.rows_of
+    monkeypatch.setattr(transfers, "BATCH", 1)
+    rows_of = transfers.rows_of
 
     def spoilt(*given: Any) -> Any:
         found = rows_of(*given)
         found.messages[1]["id"] = found.messages[0]["id"]
         return found
 
-    monkeypatch.setattr("gateway.storage.conversations.transfer.rows_of", spoilt)
+    monkeypatch.setattr("gateway.storage.conversations.transfers.rows_of", spoilt)
     with pytest.raises(sa.exc.IntegrityError):
         await imported(transfer, tenant, raw)
     assert await rows(transactions, schema.conversations, tenant=tenant) == []

@@ -10,17 +10,17 @@ import sqlalchemy as sa
 from gateway.billing.cost import ledger_figures
 from gateway.core.clock import SystemClock
 from gateway.core.types.conversation import ConversationRef
-from gateway.core.types.entities import NotedThings
+from gateway.core.types.memory import NotedThings
 from gateway.core.types.turn import LedgerQuery, TurnCommit
 from gateway.pipeline.features.entity_memory.aliases import noted
-from gateway.storage import user_purge as module
+from gateway.storage.conversations import purge_user as module
+from gateway.storage.conversations.purge_user import PurgedUser, UserPurge
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.entities.entity_store import EntityStore
 from gateway.storage.ledger import ledger_pages
-from gateway.storage.secret import user_digest
 from gateway.storage.store import ConversationStore
-from gateway.storage.user_purge import PurgedUser, UserPurge
+from gateway.storage.stored_keys import user_digest
 from tests.integration.commits import NOW, bill, contents, document, turn
 from tests.integration.test_deletion import WORD, Keeping, full_turn, rows
 from tests.integration.traces import traces

@@ -22,9 +22,9 @@ from gateway.core.types.turn import LedgerQuery
 from gateway.operations.check import check, migrate_now
 from gateway.storage.database import migrate as migration
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions
 from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import migrate, migrations_folder, revision_of, schema_state
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, message, turn

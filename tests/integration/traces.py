@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 
 
 async def traces(transactions: DatabaseTransactions, word: str) -> list[str]:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ContextLengthExceeded, UpstreamRefused
-from gateway.core.formats.anthropic.message_completion import message_of
-from gateway.core.formats.anthropic.message_request import messages_request
+from gateway.core.formats.anthropic.serializer import message_of, messages_request
 from gateway.core.ids import new_id
 from gateway.core.types.chat import ModelDeployment, ModelFacts, NativeRequest, RequestCaller
 from gateway.pipeline import payload as body

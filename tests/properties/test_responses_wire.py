@@ -11,11 +11,10 @@ from pydantic import TypeAdapter
 
 from gateway.core.formats.responses.request_parser import read_request
 from gateway.core.formats.responses.response_chunks import ResponseChunks
-from gateway.core.formats.responses.response_completion import completion_of
+from gateway.core.formats.responses.response_completion import ENCRYPTED, completion_of, echo
+from gateway.core.formats.responses.response_completion import response_of as worded
 from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.formats.responses.response_request import input_items, response_request
-from gateway.core.formats.responses.serializer import ENCRYPTED, echo
-from gateway.core.formats.responses.serializer import response_of as worded
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.types.chain import message_digest
 from tests.support.mock_responses import (

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gateway.core.types.calibration import ModelCalibration
+from gateway.core.types.upstreams import ModelCalibration
 
 
 class MemoryCalibrations:

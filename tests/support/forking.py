@@ -23,7 +23,7 @@ from typing import Any
 
 from gateway.context.tokens.counter import TiktokenCounter
 from gateway.core.types.chat import ModelFacts
-from gateway.upstream.litellm.library import OFFLINE, READ_ONLY
+from gateway.upstream.litellm.wire import OFFLINE, READ_ONLY
 from gateway.upstream.routing.catalogue import ModelCatalogue
 
 IMPORTED = (

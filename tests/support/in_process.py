@@ -33,9 +33,8 @@ from gateway.core.types.chat import (
     RequestCaller,
     StoredFile,
 )
-from gateway.core.types.routing import NO_HINT, RouteHint, RoutingCandidates
 from gateway.core.types.turn import TurnCommit
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.upstreams import NO_HINT, RouteHint, RoutingCandidates, UpstreamRequest
 from gateway.documents.file_reader import FileReader
 from gateway.pipeline.features import citations, echoes, pdf_pages
 from gateway.pipeline.features.agents import AgentSections
@@ -51,8 +50,8 @@ from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.retrieval.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.frame_cache import FrameCache
 from gateway.storage.cache.memory_cache import MemoryCache
-from gateway.storage.database.engine import open_transactions
 from gateway.storage.database.migrate import migrate
+from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.entities.entity_store import EntityStore
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore

@@ -9,7 +9,7 @@ from openai import OpenAI
 
 from gateway.core.config.settings import StorageSettings
 from gateway.core.types.memory import SummarySegment
-from gateway.storage.database.engine import open_transactions
+from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.lookup.segments import all_segments, segment_of
 from tests.support.answers import Json, conversation_of, exact, http, user
 from tests.support.command import gateway_command

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.storage import ledger
-from gateway.storage.database import engine
-from gateway.storage.encryption.vault import KeyVault
+from gateway.storage.database import sqlite
+from gateway.storage.encryption.columns import KeyVault
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _under_a_key() -> Iterator[None]:
     vault = KeyVault(b"k" * 32)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (engine, ledger):
+        for module in (sqlite, ledger):
             patch.setattr(module, "open_vault", lambda _: vault)
         yield

@@ -15,8 +15,8 @@ import yaml
 
 from gateway import __version__
 from gateway.api.operations import render
-from gateway.core.config.documents_settings import FileSettings
 from gateway.core.config.loading import environment_names, load_settings
+from gateway.core.config.setting_sections import FileSettings
 from gateway.core.config.settings import ServerSettings
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from tests.support.container import DEPLOY, Dockerfile, interpolated

@@ -6,8 +6,15 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.formats.compaction_items import MAX_CHARS, CompactionMark, extract_of, opened
-from gateway.core.sealing import MAX_BYTES, seal, unsealed
+from gateway.core.formats.compaction_items import (
+    MAX_BYTES,
+    MAX_CHARS,
+    CompactionMark,
+    extract_of,
+    opened,
+    seal,
+    unsealed,
+)
 from gateway.core.types.chain import content_text
 
 KEY, OTHER = b"k" * 32, b"o" * 32

@@ -12,13 +12,12 @@ from gateway.api.auth import KeyAuthenticator
 from gateway.api.fields import invalid
 from gateway.api.pagination import Query, limit_of, newest_first, parameters
 from gateway.api.server.fast_router import Receive, Scope, Send, send_start
-from gateway.core.config.auth_settings import ADMIN
+from gateway.core.config.setting_sections import ADMIN
 from gateway.core.errors import Forbidden
 from gateway.core.types.audit_log import NewEvent, TrailQuery, actor_of
 from gateway.core.types.chat import RequestCaller
-from gateway.storage.audit_log.append import AuditLog
-from gateway.storage.audit_log.read_audit_log import all_events, event_json, event_lines, read_events
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.audit_events import AuditLog, all_events, event_json, event_lines, read_events
+from gateway.storage.database.sqlite import DatabaseTransactions
 
 PATH = "/v1/gateway/trail"
 LINES = {"content-type": "application/x-ndjson", "cache-control": "no-store"}

@@ -24,7 +24,7 @@ from gateway.core.errors import ConversationNotFound, Unauthorized
 from gateway.core.names import has_nul
 from gateway.core.tasks import offload_if
 from gateway.core.types.conversation import INLINE_MESSAGES, ConversationMessage, ConversationRef, StoredConversation
-from gateway.core.types.entities import MemoryEntity, ThingQuery
+from gateway.core.types.memory import MemoryEntity, ThingQuery
 from gateway.core.types.records import ConversationRecord, RecordQuery
 from gateway.core.types.tool_steps import calls_of, text_of, turn_starts
 from gateway.storage.conversations.conversation_records import ConversationRecords

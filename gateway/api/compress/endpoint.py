@@ -16,12 +16,11 @@ from gateway.api.server.receiving import LARGE_BODY, json_body, read_body, until
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest, StorageUnavailable
-from gateway.core.formats.anthropic.alternating_roles import as_turns
 from gateway.core.formats.anthropic.request_parser import read_request
+from gateway.core.formats.anthropic.serializer import as_turns
 from gateway.core.ports import Clock
 from gateway.core.tasks import offload_if
-from gateway.core.types.chat import ChatRequest, RequestCaller
-from gateway.core.types.content_parts import dicts_of
+from gateway.core.types.chat import ChatRequest, RequestCaller, dicts_of
 from gateway.core.types.conversation import ConversationRef
 from gateway.pipeline.limited import LimitedPipeline
 from gateway.pipeline.pipeline import Pipeline

@@ -17,7 +17,7 @@ from gateway.api.pagination import (
 from gateway.api.request.stored_answer import as_completion
 from gateway.core.errors import CompletionNotFound, ConversationNotFound, InvalidRequest, ItemNotFound
 from gateway.core.ids import completion_of
-from gateway.core.types.content_parts import texts_of
+from gateway.core.types.chat import texts_of
 from gateway.core.types.items import BOUND
 from gateway.core.types.turn import CompletionQuery, StoredCompletion
 from gateway.storage.store import ConversationStore

@@ -16,7 +16,7 @@ from gateway.core.names import has_nul
 from gateway.core.types.agents import cut_team_task
 from gateway.core.types.chain import message_digest
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
-from gateway.core.types.entities import MAX_ALIASES, MemoryEntity
+from gateway.core.types.memory import MAX_ALIASES, MemoryEntity
 from gateway.core.types.records import (
     VERSION,
     ImportedAttachment,

@@ -11,7 +11,7 @@ from gateway.api.request.remembered_entities import as_memory, things_in
 from gateway.api.request.validation import CONVERSATION_ID
 from gateway.core.errors import MemoryNotFound, Unauthorized
 from gateway.core.names import has_nul
-from gateway.core.types.entities import MemoryEntity, ThingQuery
+from gateway.core.types.memory import MemoryEntity, ThingQuery
 from gateway.pipeline.features.entity_memory import ranked, search_of
 from gateway.storage.entities.entity_store import EntityStore
 

@@ -45,15 +45,23 @@ from gateway.core.ids import new_id
 from gateway.core.ports import Clock
 from gateway.core.types.chat import ChatRequest, RequestCaller, stays
 from gateway.core.types.conversation import BranchPoint
-from gateway.core.types.past_turns import ConversationPath, PastTurn
+from gateway.core.types.past_turns import (
+    ConversationPath,
+    PastTurn,
+    ReplayBegun,
+    ReplayEvent,
+    ReplayRun,
+    ReplayText,
+    ReplayTurnEnd,
+    TurnToReplay,
+)
 from gateway.core.types.records import RequestSpending
-from gateway.core.types.replays import ReplayBegun, ReplayEvent, ReplayRun, ReplayText, ReplayTurnEnd, TurnToReplay
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.rebuilt_turns import in_turns, turns_of
 from gateway.pipeline.pipeline import Pipeline
 from gateway.pipeline.replay import ReplayWork, TurnReplayer
 from gateway.pipeline.replayed_requests import is_made_again, single_request, to_replay
-from gateway.storage.conversations.path import PastTurns
+from gateway.storage.conversations.reading import PastTurns
 from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.store import ConversationStore
 

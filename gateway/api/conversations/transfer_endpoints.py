@@ -10,8 +10,8 @@ from gateway.api.server.fast_router import Receive, Scope, Send, answer_headers,
 from gateway.core.errors import ConversationNotFound
 from gateway.core.types.audit_log import NewEvent, actor_of
 from gateway.core.types.records import ImportedConversation, ImportResult
-from gateway.storage.audit_log.append import AuditLog
-from gateway.storage.conversations.transfer import ConversationTransfer
+from gateway.storage.audit_events import AuditLog
+from gateway.storage.conversations.transfers import ConversationTransfer
 
 
 class ExportedConversation:

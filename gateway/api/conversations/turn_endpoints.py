@@ -18,7 +18,7 @@ from gateway.core.types.past_turns import ConversationPath, PastBill, PastReques
 from gateway.core.types.records import RequestSpending
 from gateway.inspection.as_json import WHY
 from gateway.inspection.rebuilt_turns import in_turns, sent_messages, turns_of
-from gateway.storage.conversations.path import PastTurns
+from gateway.storage.conversations.reading import PastTurns
 from gateway.storage.conversations.replay_store import ReplayStore
 
 MAX_DIGITS = 9

@@ -8,8 +8,7 @@ from pydantic import TypeAdapter
 
 from gateway.api.fields import invalid, read
 from gateway.billing.quota.gate import period_of
-from gateway.core.config.allowances import Period
-from gateway.core.config.auth_settings import KeyFields
+from gateway.core.config.setting_sections import KeyFields, Period
 from gateway.core.errors import REQUIRED, InvalidRequest
 from gateway.core.types.keys import KeyPolicy, StoredKey
 from gateway.storage.reports.key_use import KeyUse

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from gateway.api.fields import RequestFields
 from gateway.api.request.remembered_entities import ThingField
-from gateway.core.types.entities import MAX_NAME_CHARS, MAX_NOTES
+from gateway.core.types.memory import MAX_NAME_CHARS, MAX_NOTES
 
 MAX_QUERY_CHARS = 1_000
 MAX_USER_CHARS = 512

@@ -15,9 +15,9 @@ from gateway.api.server.receiving import header
 from gateway.core.config.exposure import is_loopback
 from gateway.core.config.settings import Settings
 from gateway.core.errors import Forbidden, GatewayError
-from gateway.core.ports.documents import LargeTexts
-from gateway.storage.conversations.texts import PastTexts
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.core.ports import LargeTexts
+from gateway.storage.conversations.reading import PastTexts
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.entities.entity_store import EntityStore
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from gateway.core.errors import ConversationNotFound, NotFound, Unauthorized
 from gateway.core.fair_queue import SharedRoom
 from gateway.core.ids import content_digest
 from gateway.core.names import has_nul
-from gateway.core.types.entities import DISCUSSED, MAX_NAME_CHARS, MemoryEntity, ThingNote, is_line
-from gateway.core.types.past_texts import ArtifactExtract, FoundConversation, FoundPast, PastExcerpt
+from gateway.core.types.memory import DISCUSSED, MAX_NAME_CHARS, MemoryEntity, ThingNote, is_line
+from gateway.core.types.past_turns import ArtifactExtract, FoundConversation, FoundPast, PastExcerpt
 from gateway.pipeline.features.entity_memory import noted
 from gateway.storage.entities.entity_store import EntityStore
 

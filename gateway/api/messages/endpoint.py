@@ -25,10 +25,18 @@ from gateway.api.server.receiving import json_body
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError
-from gateway.core.formats.anthropic.compacting import as_block, block_events, block_of, expanded, find_block
-from gateway.core.formats.anthropic.edits import compacts, edits_of, limit_of, pauses
-from gateway.core.formats.anthropic.error_shape import error_body
-from gateway.core.formats.anthropic.message_events import Events, MessageEvents
+from gateway.core.formats.anthropic.edits import (
+    as_block,
+    block_events,
+    block_of,
+    compacts,
+    edits_of,
+    expanded,
+    find_block,
+    limit_of,
+    pauses,
+)
+from gateway.core.formats.anthropic.message_events import Events, MessageEvents, error_body
 from gateway.core.formats.anthropic.request_parser import MessagesReading, read_request
 from gateway.core.formats.anthropic.serializer import as_message
 from gateway.core.formats.compaction_items import CompactionSealer, opened

@@ -16,13 +16,13 @@ from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.organization.parameters import COMPLETIONS, COSTS, EMBEDDINGS, ReportParameters, ReportRequest, asked
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
-from gateway.core.config.auth_settings import ADMIN
+from gateway.core.config.setting_sections import ADMIN
 from gateway.core.ports import Clock
 from gateway.core.types.audit_log import NewEvent, actor_of
-from gateway.core.types.costs import CostQuery, CostReport, CostRow, CostSums
-from gateway.storage.audit_log.append import AuditLog
-from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.reports.cost_reports import CostReports
+from gateway.core.types.bill import CostQuery, CostReport, CostRow, CostSums
+from gateway.storage.audit_events import AuditLog
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.reports.costs import CostReports
 
 UNPRICED, MISSING = "x-gateway-unpriced-requests", "x-gateway-missing-bills"
 NET_SAVING, UNMETERED = "x-gateway-net-saving-usd", "x-gateway-unmetered-requests"

@@ -15,7 +15,7 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest, ModelNotFound, NotRelayed, UnsupportedMediaType
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ModelDeployment, RequestCaller
-from gateway.core.types.provider_facts import PROTOCOLS
+from gateway.core.types.upstreams import PROTOCOLS
 from gateway.upstream.routing.router import ConfiguredRouter
 
 BEFORE_A_MODEL = ("engines", "deployments")

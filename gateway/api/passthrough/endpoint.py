@@ -26,13 +26,12 @@ from gateway.billing.quota.gate import AdmittedRequest
 from gateway.billing.relayed_usage import ENDPOINTS
 from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError, MethodNotAllowed, NotRelayed, UpstreamError
-from gateway.core.types.allowed import HeldAdmission
 from gateway.core.types.chat import Headers, ModelDeployment
-from gateway.core.types.upstream import CallScope, RelayedCall
+from gateway.core.types.keys import HeldAdmission
+from gateway.core.types.upstreams import CallScope, RelayedCall
 from gateway.pipeline.limited import LimitedPipeline
 from gateway.pipeline.passthrough_bills import MeteredCall, RelayedBills
-from gateway.upstream.openai.body_sampler import READABLE, BodySample, UnpackingSample
-from gateway.upstream.openai.passthrough import PassthroughClient, RawAnswer
+from gateway.upstream.openai.passthrough import READABLE, BodySample, PassthroughClient, RawAnswer, UnpackingSample
 from gateway.upstream.routing.router import ConfiguredRouter
 
 # Which relayed calls are metered, and what is read of them while they pass (guarantee §13.8).

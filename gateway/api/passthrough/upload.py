@@ -10,7 +10,7 @@ from gateway.api.server.admission import BodySlot
 from gateway.api.server.fast_router import ClientDisconnected, Message, Receive, Scope
 from gateway.api.server.receiving import header
 from gateway.core.errors import GatewayError, RequestTimeout, RequestTooLarge
-from gateway.upstream.openai.body_sampler import BodySample
+from gateway.upstream.openai.passthrough import BodySample
 
 
 class RelayedUpload:

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAda
 
 from gateway.api.fields import RequestFields, SessionName, invalid, read
 from gateway.core.types.agents import CHAT, RequestAgent
-from gateway.core.types.economy import EconomyMode
+from gateway.core.types.bill import EconomyMode
 from gateway.core.types.recall import AUTO, Recall
 
 MAX_TOOL_PATTERNS = 100

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from gateway.api.fields import RequestFields, invalid, read
-from gateway.core.types.entities import (
+from gateway.core.types.memory import (
     DISCUSSED,
     MAX_ACTION_CHARS,
     MAX_ALIAS_CHARS,

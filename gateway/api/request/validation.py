@@ -17,13 +17,13 @@ from gateway.api.request.gateway_fields import ContextField, Mode, Planning, Tok
 from gateway.api.request.message_checks import NO_PINS, check_messages, check_tools, without_pins
 from gateway.api.request.remembered_entities import memory_of
 from gateway.conversations.matching import end_user_of
-from gateway.core.config.allowances import NO_DEFAULTS
+from gateway.core.config.setting_sections import NO_DEFAULTS
 from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest
 from gateway.core.types.artifacts import ContextGoal, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ContextOptions, KnownMessages, PlainMessages, RequestCaller, stays
 from gateway.core.types.conversation import UNNAMED, ConversationRef
-from gateway.core.types.entities import EntityMemoryOptions
+from gateway.core.types.memory import EntityMemoryOptions
 
 CONVERSATION_ID = re.compile(r"conv_[\w-]{1,58}\Z")
 NO_CONVERSATION = "conv_"

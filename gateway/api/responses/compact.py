@@ -17,10 +17,9 @@ from gateway.conversations.matching import has_evidence, recognition_keys, sent_
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ConversationNotFound, InvalidRequest, invalid, missing
 from gateway.core.formats.compaction_items import CompactionMark, CompactionSealer, extract_of, opened
-from gateway.core.formats.responses.input import COVERED, CompactedExtract
-from gateway.core.formats.responses.request_parser import ResponsesReading, read_request
+from gateway.core.formats.responses.request_parser import COVERED, CompactedExtract, ResponsesReading, read_request
+from gateway.core.formats.responses.response_completion import begun, echo, ended, usage_of
 from gateway.core.formats.responses.response_events import whole_events
-from gateway.core.formats.responses.serializer import begun, echo, ended, usage_of
 from gateway.core.ids import COMPLETION, RESPONSE, answer_id, new_id
 from gateway.core.ports import Clock
 from gateway.core.types.chain import ChainKeys

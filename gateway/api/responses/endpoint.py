@@ -35,9 +35,16 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import CompletionNotFound, GatewayError, InvalidRequest, ItemNotFound
 from gateway.core.formats.compaction_items import CompactionSealer
 from gateway.core.formats.responses.request_parser import ResponsesReading, read_request
+from gateway.core.formats.responses.response_completion import (
+    as_incomplete,
+    asked_of,
+    echo,
+    echoed_of,
+    failed,
+    input_of,
+    response_of,
+)
 from gateway.core.formats.responses.response_events import ResponseEvents
-from gateway.core.formats.responses.serializer import as_incomplete, echo, failed, response_of
-from gateway.core.formats.responses.stored import asked_of, echoed_of, input_of
 from gateway.core.formats.stream_record import Chunks
 from gateway.core.ids import RESPONSE, answer_id, completion_of
 from gateway.core.types.chat import ChatRequest, ContextOptions, RequestCaller

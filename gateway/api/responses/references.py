@@ -3,8 +3,8 @@
 from typing import Any
 
 from gateway.core.errors import ItemNotFound
-from gateway.core.formats.responses.input import STANDING
-from gateway.core.formats.responses.stored import referred
+from gateway.core.formats.responses.request_parser import STANDING
+from gateway.core.formats.responses.response_completion import referred
 from gateway.core.types.items import message_id_of
 from gateway.storage.store import ConversationStore
 

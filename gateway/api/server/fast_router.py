@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Match
 
 from gateway.core import jsons
 from gateway.core.errors import GatewayError, InternalError, MethodNotAllowed, NotFound, ShuttingDown, UpstreamError
-from gateway.core.formats.anthropic.error_shape import error_body
+from gateway.core.formats.anthropic.message_events import error_body
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics

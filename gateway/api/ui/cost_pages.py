@@ -11,10 +11,10 @@ from gateway.api.fields import invalid
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
 from gateway.api.ui.rendering import money, usd
-from gateway.billing.cost_table import as_csv
-from gateway.core.types.costs import CostQuery, CostReport, CostRow, CostSums
+from gateway.billing.cost import as_csv
+from gateway.core.types.bill import CostQuery, CostReport, CostRow, CostSums
 from gateway.core.types.report_lists import CHAT
-from gateway.storage.reports.cost_reports import CostReports
+from gateway.storage.reports.costs import CostReports
 
 PERIODS = {"7d": 7, "30d": 30, "90d": 90, "365d": 365, "all": 0}
 """Whole days, today's included; 0: all there are."""

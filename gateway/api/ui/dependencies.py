@@ -14,9 +14,9 @@ from gateway.core.config.settings import Settings
 from gateway.core.ports import CacheBackend, Clock, IdentityDocuments
 from gateway.documents.files.file_service import FileService, ServedTenants
 from gateway.pipeline.pipeline import Pipeline
-from gateway.storage.audit_log.append import AuditLog
-from gateway.storage.conversations.path import PastTurns
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.audit_events import AuditLog
+from gateway.storage.conversations.reading import PastTurns
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from gateway.upstream.routing.router import ConfiguredRouter
 

@@ -16,7 +16,7 @@ from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, home, redirect
 from gateway.api.ui.sign_in import SignIn
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.config.auth_settings import ADMIN, LOOKS
+from gateway.core.config.setting_sections import ADMIN, LOOKS
 from gateway.core.errors import Forbidden, GatewayError, InvalidRequest, Unauthorized
 from gateway.core.types.audit_log import UNKNOWN_ACTOR, AuditActor, NewEvent
 from gateway.core.types.keys import KeyPolicy

@@ -28,7 +28,7 @@ from gateway.api.server.fast_router import Receive, Scope
 from gateway.api.server.receiving import header
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.rendering import rendered
-from gateway.core.config.auth_settings import ADMIN, VIEWER
+from gateway.core.config.setting_sections import ADMIN, VIEWER
 from gateway.core.errors import Forbidden, InvalidRequest, UnsupportedMediaType
 from gateway.core.types.audit_log import LOCAL, AuditActor
 from gateway.core.types.chat import RequestCaller

@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 SERVED = (".css", ".js", ".svg")
 UNSEEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters: browsers draw nothing for them, or something of their own."""
-LEAST_SHOWN = Decimal("0.000001")
+MIN_SHOWN = Decimal("0.000001")
 """USD: short money says of less only that it is less."""
 SHORT_DIGITS = 3
 """Digits of short money below a dollar, beside leading zeros."""
@@ -135,8 +135,8 @@ def money(value: Decimal, *, at_least: bool = False) -> str:
     size = abs(value)
     if not size or size >= 1:
         least = Decimal("0.01")
-    elif size < LEAST_SHOWN:
-        return f"{'-' if value < 0 else ''}<${LEAST_SHOWN:f}"
+    elif size < MIN_SHOWN:
+        return f"{'-' if value < 0 else ''}<${MIN_SHOWN:f}"
     else:
         least = Decimal(1).scaleb(size.adjusted() + 1 - SHORT_DIGITS)
     return usd(value.quantize(least, ROUND_FLOOR if at_least else ROUND_HALF_EVEN), at_least=at_least)

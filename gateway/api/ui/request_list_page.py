@@ -17,9 +17,9 @@ from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, redirect
 from gateway.api.ui.rendering import money, number, usd
 from gateway.billing.quota.gate import period_of
-from gateway.core.config.allowances import NO_ALLOWANCE, Period, SpendBudget
+from gateway.core.config.setting_sections import NO_ALLOWANCE, Period, SpendBudget
 from gateway.core.printing import csv_line
-from gateway.core.types.costs import CostQuery, CostRow, CostSums
+from gateway.core.types.bill import CostQuery, CostRow, CostSums
 from gateway.core.types.report_lists import FoundRequest, RequestQuery
 from gateway.inspection.request_search import (
     CSV_FIELDS,
@@ -33,7 +33,7 @@ from gateway.inspection.request_search import (
     request_query,
     request_record,
 )
-from gateway.storage.reports.cost_reports import CostReports
+from gateway.storage.reports.costs import CostReports
 
 ON_A_PAGE = 50
 LIST = f"{PATH}/requests"

@@ -20,9 +20,8 @@ from gateway.core.types.agents import CHAT
 from gateway.core.types.artifacts import ArtifactPlan
 from gateway.core.types.chat import ChatRequest, RequestCaller, WhatIf, stays
 from gateway.core.types.conversation import BranchPoint
-from gateway.core.types.past_turns import PastBill
+from gateway.core.types.past_turns import PastBill, ReplayChanges, ReplayRun
 from gateway.core.types.records import RequestSpending
-from gateway.core.types.replays import ReplayChanges, ReplayRun
 from gateway.core.types.tool_steps import asked, calls_of
 from gateway.inspection.document_parts import document_part, whole_document
 from gateway.inspection.explained_artifacts import EXCLUDED, FULL, ExplainedArtifact
@@ -33,8 +32,8 @@ from gateway.inspection.passages import Span, found_again
 from gateway.inspection.reader import ExplanationReader
 from gateway.pipeline.replayed_requests import single_request
 from gateway.pipeline.stages import not_paused
-from gateway.storage.conversations.outline_reader import OutlineReader
-from gateway.storage.large.large_documents import LargeDocuments
+from gateway.storage.conversations.reading import OutlineReader
+from gateway.storage.large_documents import LargeDocuments
 
 # What pages show of texts that somebody wrote: bounded, with how much more there is (guarantee §13.3).
 

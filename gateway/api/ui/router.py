@@ -34,9 +34,9 @@ from gateway.core.ports import Clock
 from gateway.core.types.audit_log import NewEvent
 from gateway.inspection.explained_conversation import FIRST_SAID
 from gateway.inspection.reader import ExplanationReader, TurnChoice
-from gateway.storage.audit_log.append import AuditLog
-from gateway.storage.conversations.outline_reader import OutlineReader
-from gateway.storage.large.large_documents import LargeDocuments
+from gateway.storage.audit_events import AuditLog
+from gateway.storage.conversations.reading import OutlineReader
+from gateway.storage.large_documents import LargeDocuments
 
 # `/ui/conversations/{id}`: one conversation turn by turn, its windows, its costs, its branches.
 

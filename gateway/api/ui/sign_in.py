@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from gateway.api.tokens import Expected, Issuer, policy_of_claims
-from gateway.core.config.identity_settings import OidcSettings
+from gateway.core.config.setting_sections import OidcSettings
 from gateway.core.errors import Forbidden, IdentityProviderUnavailable
 from gateway.core.ports import Clock, IdentityDocuments
 from gateway.core.types.keys import KeyPolicy

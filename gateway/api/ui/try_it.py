@@ -31,7 +31,7 @@ from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
 from gateway.api.ui.rendering import number, said, usd
 from gateway.core import jsons
-from gateway.core.config.auth_settings import USER
+from gateway.core.config.setting_sections import USER
 from gateway.core.errors import Forbidden, GatewayError
 from gateway.core.types.chat import RequestCaller
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.types.artifacts import Artifact, ArtifactType
-from gateway.core.types.economy import BranchCosts, ResultMarks
+from gateway.core.types.bill import BranchCosts, ResultMarks
 from gateway.core.types.recall import recalls_of
 from gateway.core.types.window import PackedWindow, WindowInputs
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.core import jsons
+from gateway.core.types.bill import SHORT, SentPrompt
 from gateway.core.types.conversation import INSTRUCTION_ROLES
-from gateway.core.types.economy import SHORT, SentPrompt
 from gateway.core.types.items import BREAKPOINT
 
 MAX_MESSAGES = 256

@@ -9,7 +9,7 @@ from itertools import islice
 from gateway.billing.economy.bounces import KEPT_FOR, marks
 from gateway.core import jsons
 from gateway.core.types.artifacts import Artifact, ArtifactType
-from gateway.core.types.economy import BranchCosts, ResultMarks
+from gateway.core.types.bill import BranchCosts, ResultMarks
 from gateway.core.types.window import WindowInputs
 
 EDITED_WITHIN = KEPT_FOR

@@ -8,9 +8,17 @@ from typing import Any
 
 from gateway.billing.cost import EXACT, TokenRates, rounded
 from gateway.billing.economy.rates import CacheRates, cache_rates
-from gateway.core.types.bill import LeftOutTokens
-from gateway.core.types.economy import OBSERVE, BranchCosts, EconomyNote
-from gateway.core.types.usage import READ, WRITTEN, figure, told, written_for_an_hour
+from gateway.core.types.bill import (
+    OBSERVE,
+    READ,
+    WRITTEN,
+    BranchCosts,
+    EconomyNote,
+    LeftOutTokens,
+    figure,
+    told,
+    written_for_an_hour,
+)
 
 MIN_CACHED_TOKENS = 4096
 """Providers cache no shorter prompt (OpenAI from 1,024, others up to this)."""

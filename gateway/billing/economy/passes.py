@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from gateway.billing.economy.rates import CacheRates
-from gateway.core.types.economy import BranchCosts
+from gateway.core.types.bill import BranchCosts
 
 COLD_AGE, PAID_AGE = 3, 10
 """Answers since a result was first forwarded, from which on a pass may clear it. Once 10 answers have followed, each

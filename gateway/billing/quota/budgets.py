@@ -11,7 +11,7 @@ from datetime import date
 from gateway.core.errors import LimitsUnavailable, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import BudgetStore, Clock
-from gateway.core.types.allowed import LEASE_SECONDS, SpendingAccount
+from gateway.core.types.keys import LEASE_SECONDS, SpendingAccount
 
 log = get_logger("gateway.billing.quota")
 TRUSTED_SECONDS = 60.0

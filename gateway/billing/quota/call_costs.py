@@ -8,9 +8,9 @@ from typing import Any
 
 from gateway.billing.cost import estimated_cost
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.types.allowed import HeldAdmission, picousd
+from gateway.core.types.keys import HeldAdmission, picousd
 from gateway.core.types.turn import LedgerEntry
-from gateway.core.types.upstream import OUTPUT_LIMITS
+from gateway.core.types.upstreams import OUTPUT_LIMITS
 
 Dearest = tuple[Decimal | int, Decimal | int]
 TIERS = "_above_"

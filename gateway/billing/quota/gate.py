@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 from gateway.billing.quota.budgets import AccountSpending, BudgetAccounts, NotLeft
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.config.allowances import HolderAllowance, LimitSettings, Period
+from gateway.core.config.setting_sections import HolderAllowance, LimitSettings, Period
 from gateway.core.errors import BudgetExceeded, GatewayError, LimitsUnavailable, RateLimitExceeded, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics
@@ -19,8 +19,15 @@ from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import BudgetStore, Clock, LocalRateStore, RateStore
 from gateway.core.scheduler import Scheduler
 from gateway.core.tasks import BackgroundTasks
-from gateway.core.types.allowed import AdmissionRequest, HolderLimits, LimitHolder, RateWindow, SpendingAccount, picousd
-from gateway.core.types.keys import KeyPolicy
+from gateway.core.types.keys import (
+    AdmissionRequest,
+    HolderLimits,
+    KeyPolicy,
+    LimitHolder,
+    RateWindow,
+    SpendingAccount,
+    picousd,
+)
 
 # What a request is told that may not go on, and what is left of its key's limits (guarantee §12.3, §12.4).
 

@@ -15,8 +15,13 @@ from typing import Any
 from gateway.context.artifacts.in_messages import document_spans
 from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import Artifact, ArtifactPosition, ArtifactType, RequestAttachment
-from gateway.core.types.conversation import ConversationHistory, ConversationMessage, ReasoningStepRecord
-from gateway.core.types.notes import FormNotes, FoundResults
+from gateway.core.types.conversation import (
+    ConversationHistory,
+    ConversationMessage,
+    FormNotes,
+    FoundResults,
+    ReasoningStepRecord,
+)
 from gateway.core.types.places import marker, plain_lines
 from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, text_of, turn_starts
 from gateway.core.types.window import LAST_EARLIER

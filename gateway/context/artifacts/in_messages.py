@@ -1,12 +1,40 @@
-"""Documents inside user messages: where they are, and the user's own words (guarantee §4 I4)."""
+"""Documents inside user messages: where they are, and the user's own words (guarantee §4 I4).
+
+What is pinned of a conversation: messages that stay in every window (guarantee §11.12).
+
+Reads what is attached to a request: files, sent or named by their id, and contents that are HTML or data URLs.
+
+What is left is text. It is read once: the conversation keeps the text.
+"""
 
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from gateway.core import jsons
+from gateway.core.errors import InvalidRequest, NotFound
+from gateway.core.ports import FileStore
+from gateway.core.tasks import offload_if
+from gateway.core.types.artifacts import Artifact, RequestAttachment
+from gateway.core.types.chat import ChatRequest
+from gateway.core.types.conversation import (
+    INSTRUCTION_ROLES,
+    Context,
+    ConversationHistory,
+    ConversationMessage,
+    FormNotes,
+)
+from gateway.core.types.memory import PinnedMessage
+from gateway.core.types.places import MARKER
+from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call, tool_of
+from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
+from gateway.documents.file_reader import FilePlace
+from gateway.documents.process import DocumentReader
+from gateway.documents.recognize import encoded_document, sent_document, stored_document
 
 DOCUMENT_CHARS = 1000
 """A shorter stretch of a text is not treated as a document: labels would take a good part of what that saves."""
@@ -266,3 +294,197 @@ def _question(piece: str, *, first: bool) -> str:
         else:
             break
     return "".join(s for n, s in enumerate(sentences) if n in taken or ASKING.search(s))
+
+
+def with_whole_steps(history: ConversationHistory) -> ConversationHistory:
+    """The conversation in which the results of pinned calls are pinned, too."""
+    if not any(message.pinned for message in history.messages):
+        return history
+    found: list[ConversationMessage] = []
+    is_pinned = False
+    for message in history.messages:
+        if message.role not in RESULT_ROLES:
+            is_pinned = message.pinned
+        found.append(replace(message, pinned=True) if is_pinned and not message.pinned else message)
+    return replace(history, messages=tuple(found))
+
+
+def pinned_messages(
+    history: ConversationHistory,
+    files: Mapping[FilePlace, str],
+    older_files: Mapping[FilePlace, str],
+    restored: Sequence[Artifact] = (),
+) -> tuple[PinnedMessage, ...]:
+    """All that is pinned, the oldest first. System messages are in any window as what they are.
+
+    Args:
+        files: texts of `file` parts that are not forwarded as they are; `older_files` of `history.older_kept`.
+        restored: tool results that cannot be messages of this request.
+    """
+    older: tuple[ConversationMessage, ...] = ()
+    if history.older_kept:
+        older = with_whole_steps(replace(history, messages=history.older_kept)).messages
+    found = (
+        *(replace(each, index=None) for each in _pinned(older, older_files)),
+        *(_as_text(artifact) for artifact in restored if artifact.pinned),
+        *_pinned(history.messages, files),
+    )
+    return tuple(each for each in found if each.body["role"] not in INSTRUCTION_ROLES)
+
+
+def _pinned(messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str]) -> Iterator[PinnedMessage]:
+    if not any(message.pinned for message in messages):
+        return
+    calls: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        body, tool, arguments = message.body, "", ""
+        if message.role in RESULT_ROLES:
+            call = take_call(calls, body)
+            tool, arguments = tool_of(body, call), asked(call)[1]
+        else:
+            calls = calls_of(body)
+        if message.pinned:
+            texts = {part: text for (at, part), text in files.items() if at == index}
+            speaker = message.role if message.role in RESULT_ROLES else message.speaker  # `tool` names it
+            yield PinnedMessage(body, speaker, message.message_id, index, tool, arguments, texts)
+
+
+def _as_text(artifact: Artifact) -> PinnedMessage:
+    name = artifact.call.message_id if artifact.call is not None else None
+    body = {"role": "tool", "content": artifact.content}
+    arguments = artifact.call.arguments if artifact.call is not None else ""
+    return PinnedMessage(body, "tool", name, tool=artifact.title or "", arguments=arguments)
+
+
+def with_in_full(
+    history: ConversationHistory, context: Context, names: AbstractSet[str]
+) -> tuple[ConversationHistory, Context]:
+    """The same with these artifacts pinned, by their content ids, and with each stored message that holds one: that
+    stays, or comes back in the memory message. For a dry run that shows what a past request would have been with them
+    in full (guarantee §13.3)."""
+
+    def marked(artifacts: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
+        return tuple(replace(each, pinned=True) if each.content_id in names else each for each in artifacts)
+
+    placed = marked(context.placed)
+    held = {a.place.message for a in placed if a.pinned and (a.place.message or 0) < history.stored}
+    messages = tuple(
+        replace(message, pinned=True) if index in held else message for index, message in enumerate(history.messages)
+    )
+    return replace(history, messages=messages, notes=FormNotes()), replace(
+        context,
+        conversation_history=messages,
+        placed=placed,
+        restored=marked(context.restored),
+        artifacts=marked(context.artifacts),
+    )
+
+
+INLINE_CHARS = 100_000
+"""A longer content is decoded in a thread."""
+Kept = Callable[[DocumentFile, DocumentOwner], Awaitable[tuple[Reading, str]]]
+"""`FileReader.best`: what a document says, from the cache if it is there."""
+
+
+async def with_contents(request: ChatRequest, files: FileStore, documents: DocumentReader, kept: Kept) -> ChatRequest:
+    """The request with a text as the content of each attachment.
+
+    Args:
+        kept: reads files that are kept here, unless nothing may outlive the request.
+
+    Raises:
+        NotFound: no such file for this client; names its field.
+        InvalidRequest: an attachment is no readable document, or has no text; names its field.
+    """
+    found = []
+    owner = DocumentOwner(request.caller.tenant, keeps=False)
+    for index, attachment in enumerate(request.attachments):
+        where = f"attachments[{index}]"
+        if attachment.file_data is not None:
+            found.append(await _sent(attachment, f"{where}.file_data", documents, owner))
+        elif attachment.content is None:
+            by = "attachment_id" if attachment.attachment_id is not None else "file_id"
+            found.append(await _fetched(attachment, f"{where}.{by}", request, files, documents, kept))
+        else:
+            found.append(await _decoded(attachment, f"{where}.content", documents, owner))
+    return replace(request, attachments=tuple(found))
+
+
+async def _fetched(
+    attachment: RequestAttachment,
+    where: str,
+    request: ChatRequest,
+    files: FileStore,
+    documents: DocumentReader,
+    kept: Kept,
+) -> RequestAttachment:
+    file_id = attachment.attachment_id or attachment.file_id or ""
+    try:
+        file = await files.fetch(file_id, request.caller)
+        name = attachment.filename or file.name
+        document = stored_document(name, file.media_type, file.content, pictures=True)
+    except NotFound as error:
+        raise NotFound(error.message, param=where, code="attachment_not_found") from error
+    except UnreadableDocument as error:
+        raise _unreadable(f"The file {file_id!r} of {where}", error, where) from error
+    owner = DocumentOwner(request.caller.tenant, keeps=file.own and request.store)
+    text = await _text(document, f"The file {file_id!r} of {where}", where, documents, owner, kept)
+    title = attachment.title or attachment.filename or file.name
+    return attachment.model_copy(update={"content": text, "title": title, "file_id": file_id if file.own else None})
+
+
+async def _sent(
+    attachment: RequestAttachment, where: str, documents: DocumentReader, owner: DocumentOwner
+) -> RequestAttachment:
+    """The attachment with the text of the file that was sent with it; its bytes are not kept."""
+    data, name = attachment.file_data or "", attachment.filename or attachment.title or ""
+    try:
+        document = await offload_if(len(data) > INLINE_CHARS, sent_document, data, name)
+    except UnreadableDocument as error:
+        raise _unreadable(where, error, where) from error
+    text = await _text(document, where, where, documents, owner)
+    title = attachment.title or attachment.filename
+    return attachment.model_copy(update={"content": text, "title": title, "file_data": None})
+
+
+async def _decoded(
+    attachment: RequestAttachment, where: str, documents: DocumentReader, owner: DocumentOwner
+) -> RequestAttachment:
+    """The attachment itself, if its content is text as it is."""
+    content = attachment.content or ""
+    hints = (attachment.attachment_type, attachment.title or attachment.filename or "")
+    try:
+        document = await offload_if(len(content) > INLINE_CHARS, encoded_document, content, *hints)
+    except UnreadableDocument as error:
+        raise _unreadable(where, error, where) from error
+    titled = {} if attachment.title or not attachment.filename else {"title": attachment.filename}
+    if document is None:
+        return attachment.model_copy(update=titled) if titled else attachment
+    return attachment.model_copy(update={"content": await _text(document, where, where, documents, owner), **titled})
+
+
+async def _text(
+    document: DocumentFile,
+    what: str,
+    where: str,
+    documents: DocumentReader,
+    owner: DocumentOwner,
+    kept: Kept | None = None,
+) -> str:
+    try:
+        if kept is not None and owner.keeps:
+            reading, _ = await kept(document, owner)
+        else:
+            reading = await documents.read(document, owner.tenant)
+    except UnreadableDocument as error:
+        raise _unreadable(what, error, where) from error
+    if reading.pages and len(reading.empty) == len(reading.pages):
+        raise _unreadable(what, UnreadableDocument("it has no text, but pictures alone"), where)
+    said = MARKER.sub("", reading.text) if reading.pages else reading.text
+    if not said or said.isspace():
+        raise _unreadable(what, UnreadableDocument("it has no text"), where)
+    return reading.told
+
+
+def _unreadable(what: str, error: UnreadableDocument, where: str) -> InvalidRequest:
+    return InvalidRequest(f"{what} cannot be read: {error}.", param=where, code="invalid_value")

@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.context.artifacts.collect import current_turn, extract_artifacts_from_messages, with_documents
 from gateway.core.types.artifacts import NO_DOCUMENTS, Artifact, ArtifactPosition, ToolCall
-from gateway.core.types.content_parts import parts_of
+from gateway.core.types.chat import parts_of
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call, without_calls
 from gateway.documents.file_reader import FilePlace

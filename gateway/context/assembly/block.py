@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, assert_never
 
 from gateway.core.types.artifacts import UNCHANGED, Artifact, ArtifactType, ProcessingStrategy
-from gateway.core.types.entities import MemoryEntity
+from gateway.core.types.memory import MemoryEntity
 from gateway.core.types.places import MARKER, NOTE_END, TextPlaces, after_markers, is_marked, named_pages, notes_of
 from gateway.core.types.tool_steps import text_of
 from gateway.core.types.window import (

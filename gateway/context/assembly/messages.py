@@ -21,7 +21,7 @@ from gateway.context.assembly.block import (
     says_same,
 )
 from gateway.core.types.artifacts import ProcessingStrategy
-from gateway.core.types.content_parts import as_parts, dicts_of, parts_of
+from gateway.core.types.chat import as_parts, dicts_of, parts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.core.types.items import ANTHROPIC_BLOCK, BREAKPOINT
 from gateway.core.types.memory import MemoryMessage, PinnedMessage, SummarySegment

@@ -1,17 +1,31 @@
 """Whether a planner is asked: `should_use_llm_planning()` and the facts that it looks at; then `weighed()`, whether its
-plan can earn its price (guarantee §5, ADR 16)."""
+plan can earn its price (guarantee §5, ADR 16).
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+Planners that answer what nobody can use rest for a while: they are not paid for more of the same (guarantee §5).
+
+Tool loops that were answered, known by their first call. A client that says it again behind a user message that is
+not stored is not recognised from request to request, and a turn asks its planner once all the same (guarantee §5).
+"""
+
+import hmac
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.context.planning.record import WindowContents
+from gateway.core import jsons
 from gateway.core.config.settings import ContextSettings
+from gateway.core.errors import StorageUnavailable
+from gateway.core.ids import content_digest
+from gateway.core.ports import CacheBackend, Clock
+from gateway.core.tasks import Cooldown
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chat import ContextOptions
-from gateway.core.types.tool_steps import turn_starts
+from gateway.core.types.conversation import ConversationHistory
+from gateway.core.types.tool_steps import calls_of, turn_starts
 from gateway.core.types.window import FullPrompt, PackedWindow, WindowInputs
 
 
@@ -248,3 +262,142 @@ class _HistoricalTurns:
             return True
         is_current = self._until is not None and came >= self._until  # with the first step of the turn under way
         return not is_current and (self._since is None or came >= self._since)
+
+
+MAX_UNUSABLE = 3
+"""Unusable answers in a row, after which a planner rests."""
+REST_SECONDS = 600.0
+MAX_NOTICED = 10_000
+"""Of planners that rest, how many are counted."""
+REMEMBERED_SECONDS = 86_400.0
+"""How long unusable answers count towards the next rest."""
+
+
+class PlannerCooldown:
+    """What planners lately answered to each tenant, kept in the cache, so that replicas know it of each other. A cache
+    that is down costs nothing but the rest."""
+
+    def __init__(self, cache: CacheBackend, clock: Clock) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._resting: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        """How many rest now, as far as this process has noticed: by planner and tenant."""
+        now = self._clock.now().timestamp()
+        self._resting = {key: until for key, until in self._resting.items() if until > now}
+        return len(self._resting)
+
+    async def is_resting(self, tenant: str, planner: str) -> bool:
+        """Whether the last answers of that planner to this tenant were unusable, the latest within the last minutes."""
+        cooldown = await self._read(key := _key(tenant, planner))
+        rests = cooldown.remaining(self._clock.now().timestamp()) > 0
+        if rests and (key in self._resting or len(self) < MAX_NOTICED):
+            self._resting[key] = cooldown.until
+        return rests
+
+    async def answered(self, tenant: str, planner: str, *, usable: bool) -> None:
+        """Counts an answer. A usable one ends the count; after a rest, one more unusable answer begins the next."""
+        cooldown, now = await self._read(key := _key(tenant, planner)), self._clock.now().timestamp()
+        if not usable:
+            cooldown.failed(now)
+        elif cooldown.failures:
+            cooldown.answered()
+        else:
+            return
+        await self._cache.set(key, jsons.dumps({"unusable": cooldown.failures, "latest": now}), REMEMBERED_SECONDS)
+
+    async def _read(self, key: str) -> Cooldown:
+        """What the cache holds; nothing if that is rubbish, such as an answer that is yet to come."""
+        cooldown, value = Cooldown(MAX_UNUSABLE, REST_SECONDS), await self._cache.get(key)
+        with suppress(ValueError, TypeError, AttributeError, OverflowError):
+            found = jsons.loads(value) if value is not None else {}
+            cooldown.failures, latest = int(found.get("unusable", 0)), float(found.get("latest", 0))
+            if cooldown.failures >= MAX_UNUSABLE and latest <= self._clock.now().timestamp() + REST_SECONDS:
+                cooldown.until = latest + REST_SECONDS
+        return cooldown
+
+
+def _key(tenant: str, planner: str) -> str:
+    return "planner_rest:" + content_digest(f"{tenant}\0{planner}")
+
+
+LOOP_SECONDS = 3600.0
+"""How long a loop is known after its first step, or after its planner was asked."""
+ASKED, ANSWERED = b"asked", b"answered"
+Body = dict[str, Any]
+
+
+class ToolLoops:
+    """Keyed digests of first calls, in the cache, so that replicas know them of each other. Nobody's words are in it. A
+    cache that is down costs nothing but this knowledge.
+
+    Args:
+        secret: reads the storage's; may raise StorageUnavailable.
+    """
+
+    def __init__(self, cache: CacheBackend, secret: Callable[[], Awaitable[bytes]]) -> None:
+        self._cache, self._secret = cache, secret
+
+    async def seen_in(self, tenant: str, history: ConversationHistory, *, stored: bool) -> ConversationHistory:
+        """The conversation with what is known of its latest tool loop, where that loop is not stored.
+
+        Args:
+            stored: the request leaves stored content. What is not stored is not recognised in any case.
+        """
+        bodies = [message.body for message in history.messages]
+        call, index, current = _latest_loop(bodies, history.stored if stored else 0)
+        if call is None:
+            return history
+        found = await self._cache.get(key) if (key := await self._key(tenant, call)) is not None else None
+        if found is None:
+            return history
+        return replace(history, unrecognised=stored, planned=found == ASKED and index >= current)
+
+    async def note(self, tenant: str, messages: Sequence[Body], answers: Sequence[Body], *, asked: bool) -> None:
+        """Notes the loop of a turn when it begins, and when its planner was asked.
+
+        Args:
+            messages: those of the request, the current turn at their end.
+            answers: what they were answered.
+            asked: a planner was asked for this request.
+        """
+        called = next((calls[0] for answer in answers if (calls := calls_of(answer))), None)
+        if called is None and not asked:
+            return
+        call, index, current = _latest_loop(messages, 0)
+        if call is None or index < current:
+            call = called
+        elif not asked:
+            return
+        if call is not None and (key := await self._key(tenant, call)) is not None:
+            await self._cache.set(key, ASKED if asked else ANSWERED, LOOP_SECONDS)
+
+    async def _key(self, tenant: str, call: Body) -> str | None:
+        try:
+            secret = await self._secret()
+        except StorageUnavailable:
+            return None
+        function = call.get("function") or {}
+        arguments = function.get("arguments")
+        try:  # clients may write them anew
+            arguments = jsons.loads(arguments or "{}")
+        except (jsons.JSONDecodeError, TypeError):
+            pass
+        who = [tenant, call.get("id"), function.get("name"), arguments, call.get("custom")]
+        return "tool_loop:" + hmac.digest(secret, b"loop\0" + jsons.canonical(who), "sha256").hex()
+
+
+def _latest_loop(bodies: Sequence[Body], since: int) -> tuple[Body | None, int, int]:
+    """The first call of the latest turn that has any, the index of its message, and that at which the current turn
+    begins. None if that message is before `since`."""
+    starts = [0, *turn_starts(body["role"] for body in bodies)]
+    end = len(bodies)
+    for start in reversed(starts):
+        if end <= since:
+            break
+        called = ((index, calls[0]) for index in range(start, end) if (calls := calls_of(bodies[index])))
+        if (found := next(called, None)) is not None:
+            return found[1] if found[0] >= since else None, found[0], starts[-1]
+        end = start
+    return None, 0, starts[-1]

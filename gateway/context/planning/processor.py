@@ -8,11 +8,11 @@ from decimal import Decimal
 from typing import Any, Self
 
 from gateway.context.planning.prompt import PlannerTask, plan_schema, planner_messages
-from gateway.context.planning.summaries import ArtifactSummarizer
-from gateway.context.planning.summary_cache import CachedSummary, Make
+from gateway.context.planning.summaries import ArtifactSummarizer, CachedSummary, Make
 from gateway.core import jsons
 from gateway.core.config.settings import ContextSettings
 from gateway.core.ports import InternalModel
+from gateway.core.types.agents import InternalModelFailed, InternalRequest
 from gateway.core.types.artifacts import (
     MAX_QUERIES,
     PLANNED,
@@ -22,7 +22,6 @@ from gateway.core.types.artifacts import (
     ProcessingStrategy,
 )
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.internal import InternalModelFailed, InternalRequest
 
 # Reads a planner's answer: strictly where it keeps the schema, tolerantly where it means well (guarantee §5).
 

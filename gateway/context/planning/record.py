@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import ArtifactUsageRecord, nameless
+from gateway.core.types.conversation import FormNotes
 from gateway.core.types.frames import FrozenDecision
-from gateway.core.types.notes import FormNotes
 from gateway.core.types.window import ArtifactRendering, FullPrompt, PackedWindow, RecalledExcerpts, WindowInputs
 
 RECALLED = "recalled"

@@ -1,38 +1,229 @@
 """Token counts, offline: tiktoken with the vocabularies of litellm's wheel (ADR 3).
 
 A vocabulary is loaded (0.3 s, 76 MB) once the server answers, or at the first count; never at import.
+
+What a picture costs in tokens, by the provider's published formula (guarantee §4 I1).
+
+What a PDF costs that a model reads itself, by its provider's published formula (guarantee §14.1).
+
+| provider | each page costs | published in |
+|---|---|---|
+| OpenAI, and all others | its text, and a picture of it in high detail | "PDF files", "Images and vision" |
+| Anthropic | its text, and a picture of it | "PDF support", "Vision" |
+| Google | 560 tokens, 258 before Gemini 3; the text is free | "Document understanding", "Media resolution" |
+
+No provider says in which size it renders pages: taken is one that all formulas scale down, so that it does not matter.
 """
 
+import base64
+import binascii
 import importlib.util
+import io
 import json
 import os
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from math import ceil
+from math import ceil, isqrt
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway.context.tokens.images import KnownPictures, image_tokens, picture_size
 from gateway.context.tokens.model_margins import ModelMargins
-from gateway.context.tokens.pdf_tokens import KnownPdfs, guessed_tokens, pdf_tokens
 from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.clock import SystemClock
-from gateway.core.formats.hosted import told_blocks
+from gateway.core.formats.tool_calls import told_blocks
 from gateway.core.ids import artifact_id
-from gateway.core.types.calibration import CALL_TOKENS, MESSAGE_TOKENS, ModelCalibration, PromptReport
-from gateway.core.types.chat import ModelFacts
-from gateway.core.types.content_parts import parts_of
+from gateway.core.types.chat import ModelFacts, parts_of
+from gateway.core.types.conversation import MessageParts
 from gateway.core.types.items import ANTHROPIC_BLOCKS, named_file, named_picture, pdf_data
-from gateway.core.types.notes import MessageParts
+from gateway.core.types.upstreams import (
+    CALL_TOKENS,
+    MESSAGE_TOKENS,
+    ModelCalibration,
+    PatchedPictures,
+    PromptReport,
+    ScaledPictures,
+    family_of,
+)
+from gateway.documents.document import PageFacts
 
 if TYPE_CHECKING:
     import tiktoken
 
     from gateway.documents.document import Reading
+
+
+HEADER_BYTES = 96 * 1024
+PIXELS_PER_BYTE = 16
+"""More than pictures of anything have."""
+BYTES_OF_BASE64 = 3
+"""In four characters."""
+TILE, LONG_SIDE, SHORT_SIDE, MAX_TILES = 512, 2048, 768, 8
+PATCH, MAX_PATCHES = 32, 1536
+LOW_DETAIL = "low"
+MAX_REMEMBERED_FILES = 10_000
+Size = tuple[int, int]
+"""Width and height in pixels."""
+
+
+def image_tokens(image: Any, model: str) -> int:
+    """Tokens of an `image_url` part's picture; of one whose size is not known here (an address),
+    the most that the formula can give.
+
+    Args:
+        image: the part's `image_url`, an object with `url` and `detail`, or the address itself.
+        model: the model's name, with or without its provider.
+    """
+    detail = image.get("detail") if isinstance(image, dict) else None
+    url = image.get("url") if isinstance(image, dict) else image
+    return picture_tokens(picture_size(url) if isinstance(url, str) else None, model, detail)
+
+
+class KnownPictures:
+    """Sizes of pictures that are kept here, by the ids that parts name; the oldest are forgotten first."""
+
+    def __init__(self) -> None:
+        self._known: BoundedCache[str, Size] = BoundedCache(MAX_REMEMBERED_FILES)
+
+    def put(self, file_id: str, size: Size) -> None:
+        """Remembers one."""
+        self._known.put(file_id, size)
+
+    def tokens(self, part: dict[str, Any], file_id: str, model: str) -> int:
+        """Tokens of an `input_image` part; the most that the formula can give where its size is not known."""
+        return picture_tokens(self._known.peek(file_id), model, part.get("detail"))
+
+
+def picture_tokens(size: Size | None, model: str, detail: Any = None) -> int:
+    """Tokens of a picture of this size, `None` where nobody knows it."""
+    costs = family_of(model).pictures
+    if isinstance(costs, ScaledPictures):
+        return _scaled(size, costs)
+    if isinstance(costs, PatchedPictures):
+        return ceil(_patches(size) * costs.factor)
+    return costs.base if detail == LOW_DETAIL else costs.base + costs.tile * _tiles(size)
+
+
+def picture_size(url: str) -> Size | None:
+    """Width and height of a data URL's picture, from its header alone; of one that cannot be read, which no provider
+    can show its model, a square that so many bytes could hold."""
+    header, comma, _ = url[:200].partition(",")
+    if not header.startswith("data:") or not comma or "base64" not in header:
+        return None
+    start = len(header) + 1
+    import imagesize
+
+    try:
+        raw = base64.b64decode(url[start : start + HEADER_BYTES // 3 * 4])
+        width, height = imagesize.get(io.BytesIO(raw))
+    except (binascii.Error, ValueError, OSError, KeyError, IndexError, OverflowError):
+        width = height = -1
+    if width <= 0 or height <= 0:
+        width = height = max(1, isqrt((len(url) - start) * BYTES_OF_BASE64 // 4 * PIXELS_PER_BYTE))
+    return int(width), int(height)
+
+
+def _tiles(size: Size | None) -> int:
+    if size is None:
+        return MAX_TILES
+    width, height = _within(size, LONG_SIDE)
+    if min(width, height) > SHORT_SIDE:
+        scale = SHORT_SIDE / min(width, height)
+        width, height = width * scale, height * scale
+    return ceil(width / TILE) * ceil(height / TILE)
+
+
+def _patches(size: Size | None) -> int:
+    if size is None:
+        return MAX_PATCHES
+    return min(MAX_PATCHES, ceil(size[0] / PATCH) * ceil(size[1] / PATCH))
+
+
+def _scaled(size: Size | None, costs: ScaledPictures) -> int:
+    if size is None:
+        return costs.most
+    width, height = _within(size, costs.long_side)
+    return min(costs.most, ceil(width * height / costs.pixels_per_token))
+
+
+def _within(size: Size, side: int) -> tuple[float, float]:
+    scale = min(1.0, side / max(size))
+    return size[0] * scale, size[1] * scale
+
+
+RENDERED = 2200
+"""Pixels of a page's longer side."""
+MARKED = re.compile(r"^\[page \d+\]\n?", re.MULTILINE)
+GUESSED_BYTES = 40_000
+"""Bytes of base64 for a page, where nobody has read the PDF."""
+GUESSED_TEXT = 500
+"""Tokens of the text of a page then."""
+LETTER_PAGE = PageFacts(612.0, 792.0, has_picture=False)
+
+
+class PdfTokens(NamedTuple):
+    """Tokens of a PDF: those of its texts, which vary with the model's tokenizer, and those of its pictures."""
+
+    texts: int
+    pictures: int
+
+
+def pdf_tokens(pages: Sequence[PageFacts], text: str, model: str, count: Callable[[str], int]) -> PdfTokens:
+    """What a PDF of these pages costs.
+
+    Args:
+        text: of all pages, with their marks.
+        model: its name, with or without its provider.
+        count: tokens of a text.
+    """
+    page_tokens = family_of(model).page
+    if page_tokens is not None:
+        return PdfTokens(0, page_tokens * len(pages))
+    pictures = sum(picture_tokens(_pixels(page), model) for page in pages)
+    return PdfTokens(count(MARKED.sub("", text)), pictures)
+
+
+def guessed_tokens(data: str, model: str) -> int:
+    """About what a PDF costs that nobody could read."""
+    pages = ceil(len(data) / GUESSED_BYTES)
+    one = pdf_tokens([LETTER_PAGE], "x" * GUESSED_TEXT, model, len)
+    return pages * sum(one)
+
+
+def _pixels(page: PageFacts) -> tuple[int, int]:
+    width, height = max(1.0, page.width), max(1.0, page.height)
+    scale = RENDERED / max(width, height)
+    return max(1, round(width * scale)), max(1, round(height * scale))
+
+
+class KnownPdfs:
+    """Costs of the PDFs that were read, by content, model and vocabulary, and the ids of what they say, which are those
+    of the same PDFs attached; the oldest are forgotten first."""
+
+    def __init__(self) -> None:
+        self._known: BoundedCache[tuple[Any, ...], PdfTokens] = BoundedCache(MAX_REMEMBERED_FILES)
+        self._said: BoundedCache[tuple[int, int], str] = BoundedCache(MAX_REMEMBERED_FILES)
+
+    def get(self, data: str, model: str, encoding: str) -> PdfTokens | None:
+        """What a PDF costs with this data; None if it was not read."""
+        return self._known.peek(_key(data, model, encoding))
+
+    def put(self, data: str, model: str, encoding: str, tokens: PdfTokens, content_id: str) -> None:
+        """Remembers both."""
+        self._known.put(_key(data, model, encoding), tokens)
+        self._said.put((len(data), hash(data)), content_id)
+
+    def content_id(self, data: str) -> str | None:
+        """The id of what a PDF says with this data; None if it was not read."""
+        return self._said.peek((len(data), hash(data)))
+
+
+def _key(data: str, model: str, encoding: str) -> tuple[Any, ...]:
+    return len(data), hash(data), model, encoding
 
 
 # Tokens of texts that are too long to be encoded for a figure alone: by samples, with the model's encoding (ADR 3).

@@ -12,8 +12,8 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import CalibrationStore, Clock
-from gateway.core.types.calibration import MAX_SMALL, ModelCalibration, PromptReport, calibrated, is_small, merged
 from gateway.core.types.chat import ModelFacts
+from gateway.core.types.upstreams import MAX_SMALL, ModelCalibration, PromptReport, calibrated, is_small, merged
 
 WRITE_SECONDS = 20.0
 """Between writes of what was learned."""

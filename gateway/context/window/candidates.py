@@ -8,9 +8,8 @@ from typing import Any
 
 from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import Artifact, ArtifactType
-from gateway.core.types.content_parts import parts_of
-from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.notes import NotedForms
+from gateway.core.types.chat import parts_of
+from gateway.core.types.conversation import ConversationMessage, NotedForms
 from gateway.core.types.relevance import RankedPassage, Relevance, RelevanceQuery, SearchedSource
 from gateway.core.types.tool_steps import calls_of, turn_starts
 from gateway.core.types.window import WindowInputs

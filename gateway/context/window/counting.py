@@ -8,10 +8,9 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.ports import TokenCounter
-from gateway.core.types.content_parts import parts_of
-from gateway.core.types.conversation import INSTRUCTION_ROLES
+from gateway.core.types.chat import parts_of
+from gateway.core.types.conversation import INSTRUCTION_ROLES, FormNotes, MessageParts
 from gateway.core.types.items import named_file, named_picture, pdf_data
-from gateway.core.types.notes import FormNotes, MessageParts
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.core.types.window import MEMORY_INDEX, ForwardedMessages, WindowInputs
 

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gateway.context.window.counting import PromptCounter
-from gateway.context.window.dedupe import once
 from gateway.context.window.fitting import NO_PLAN, FittingSteps, WindowFitter, in_full, without_hopeless
 from gateway.context.window.greedy_fit import SegmentRoom
 from gateway.context.window.packing import WindowPacker
 from gateway.context.window.plan import followed, guarded
 from gateway.context.window.prompt_budget import SelectionLimits
 from gateway.context.window.recalled_extracts import with_recalled
-from gateway.context.window.turns import run_of_turns
+from gateway.context.window.turns import once, run_of_turns
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.window import (
     ArtifactRendering,

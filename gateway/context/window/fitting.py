@@ -9,9 +9,8 @@ from typing import Any, Protocol
 from gateway.context.window import tuning
 from gateway.context.window.candidates import of_each_content
 from gateway.context.window.counting import PromptCounter
-from gateway.context.window.dedupe import once
 from gateway.context.window.prompt_budget import PromptBudget, SelectionLimits
-from gateway.context.window.turns import TurnSpan, run_of_turns, said_before, tool_steps
+from gateway.context.window.turns import TurnSpan, once, run_of_turns, said_before, tool_steps
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.types.artifacts import MAX_QUERIES, Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.core.types.conversation import INSTRUCTION_ROLES

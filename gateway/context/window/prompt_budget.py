@@ -6,7 +6,7 @@ from typing import Any
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded, overflow_text
 from gateway.core.types.chat import ModelFacts
-from gateway.core.types.upstream import OUTPUT_LIMITS
+from gateway.core.types.upstreams import OUTPUT_LIMITS
 
 WHOSE = ("The model's max_input_tokens", "The request's max_input_tokens", "The gateway's context.max_input_tokens")
 """Who limits a prompt beside the window."""

@@ -19,7 +19,7 @@ from gateway.context.window.fitting import WindowFitter, in_full
 from gateway.context.window.greedy_fit import GreedyFit
 from gateway.context.window.prompt_budget import MIN_CACHED
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
-from gateway.core.types.content_parts import as_parts
+from gateway.core.types.chat import as_parts
 from gateway.core.types.places import after_markers
 from gateway.core.types.window import (
     WHOLE,

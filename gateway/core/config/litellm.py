@@ -11,16 +11,24 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from gateway.core.config.auth_settings import ADMIN, USER, ApiKey
 from gateway.core.config.config_file import REFERENCE, ConfigurationError, resolve, section
-from gateway.core.config.litellm_draft import LitellmDraft, UnreadableValue, is_reference
+from gateway.core.config.litellm_advice import (
+    ON_HERE,
+    ROUTER_PARAMETERS,
+    SILENT,
+    LitellmDraft,
+    SettingFate,
+    UnreadableValue,
+    fate_of,
+    is_reference,
+)
+from gateway.core.config.litellm_advice import SECTIONS as LITELLM_SECTIONS
 from gateway.core.config.litellm_limits import READERS as LIMITS
 from gateway.core.config.litellm_limits import finish_limits
-from gateway.core.config.litellm_names import ON_HERE, ROUTER_PARAMETERS, SILENT, SettingFate, fate_of
-from gateway.core.config.litellm_names import SECTIONS as LITELLM_SECTIONS
 from gateway.core.config.litellm_routing import READERS as ROUTING
 from gateway.core.config.litellm_routing import finish_routing
 from gateway.core.config.model_list import STAR
+from gateway.core.config.setting_sections import ADMIN, USER, ApiKey
 from gateway.core.config.settings import SECTIONS
 
 FOR_ALL_MODELS = ("drop_params", "additional_drop_params", "modify_params")

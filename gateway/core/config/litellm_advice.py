@@ -2,9 +2,143 @@
 
 A name may be a pattern. One that means another thing in an entry of `model_list` stands there as `litellm_params.…`,
 in front of the rows that have its name alone.
+
+What LiteLLM's settings say of our sections, before it is put beneath what the file itself says in them.
+
+LiteLLM's names, and what becomes of each: kept, replaced by something else, or not supported (guarantee §9).
+
+A name that is not here is not supported either: LiteLLM's next release must not keep a file from being read.
 """
 
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from gateway.core.config.config_file import REFERENCE, ConfigurationError
+
+MAX_LIMIT = 10**12
+"""Beyond which a number is none that anybody means."""
+NO_NUMBER = "is no number that could be taken over"
+
+
+class UnreadableValue(ValueError):
+    """A value of a setting that has none of the forms it may have. The message never repeats it."""
+
+
+@dataclass(slots=True)
+class LitellmDraft:
+    """Sections of ours, and what they differ in from what was said.
+
+    `spent` holds LiteLLM's settings of budgets by name, until all of them were read. `models` are the entries of
+    `model_list`.
+    """
+
+    models: list[dict[str, Any]]
+    routing: dict[str, Any] = field(default_factory=dict)
+    upstream: dict[str, Any] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
+    spent: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of models that clients ask for, each once."""
+        return list(dict.fromkeys(str(each.get("model_name")) for each in self.models))
+
+    def differs(self, path: str, text: str) -> None:
+        """Notes what a setting does not mean here."""
+        self.warnings.append(f"{path}: {text}")
+
+    def put_in(self, raw: dict[str, Any], origin: str) -> None:
+        """Puts the sections beneath those of the file: what it says in ours counts.
+
+        Raises:
+            ConfigurationError: a section of the file is no mapping.
+        """
+        for name, values in (("routing", self.routing), ("limits", self.limits), ("upstream", self.upstream)):
+            own = raw.get(name) or {}
+            if not isinstance(own, Mapping):
+                raise ConfigurationError(f"{origin}: {name}: must be a mapping")
+            if values:
+                raw[name] = _beneath(dict(own), values, name, self.warnings)
+
+
+def _beneath(own: dict[str, Any], values: Mapping[str, Any], path: str, warnings: list[str]) -> dict[str, Any]:
+    merged = dict(own)
+    for name, value in values.items():
+        if name not in own:
+            merged[name] = value
+        elif isinstance(own[name], dict) and isinstance(value, dict):
+            merged[name] = _beneath(own[name], value, f"{path}.{name}", warnings)
+        elif own[name] != value:
+            warnings.append(f"{path}.{name} is set in this file: it counts, not what LiteLLM's sections say of it")
+    return merged
+
+
+def whole(value: Any, least: int = 0) -> Any:
+    """A whole number, or a reference to one that is not resolved yet.
+
+    Raises:
+        Unreadable: it is none, or less than `least`.
+    """
+    found = number(value)
+    if is_reference(found):
+        return found
+    if found != int(found) or found < least:
+        raise UnreadableValue(NO_NUMBER)
+    return int(found)
+
+
+def number(value: Any) -> Any:
+    """A number of 0 or more, or a reference to one that is not resolved yet.
+
+    Raises:
+        Unreadable: it is none.
+    """
+    if is_reference(value):
+        return value
+    try:
+        found = Decimal(str(value))
+    except InvalidOperation:
+        raise UnreadableValue(NO_NUMBER) from None
+    if isinstance(value, bool) or not found.is_finite() or not 0 <= found < MAX_LIMIT:
+        raise UnreadableValue(NO_NUMBER)
+    return int(found) if found == found.to_integral_value() else float(found)
+
+
+def is_reference(value: Any) -> bool:
+    """Whether a value stands in the environment or in a file, and was not looked up."""
+    return isinstance(value, str) and value.startswith((REFERENCE, "file:///"))
+
+
+def looked_up(value: Any) -> Any:
+    """A value that has to be known to be taken over.
+
+    Raises:
+        Unreadable: it stands in the environment.
+    """
+    if is_reference(value):
+        raise UnreadableValue("stands in the environment: set what it stands for here by hand")
+    return value
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """
+    Raises:
+        Unreadable: it is no mapping.
+    """
+    if not isinstance(looked_up(value), dict):
+        raise UnreadableValue("is no mapping")
+    return {str(name): each for name, each in value.items()}
+
+
+def unused(draft: LitellmDraft, path: str, names: Iterable[str]) -> None:
+    """Notes the parts of a setting that nothing here stands for."""
+    if found := ", ".join(names):
+        draft.differs(path, f"{found} of it: nothing here stands for that")
+
 
 Group = Literal["kept", "replaced", "not supported"]
 
@@ -265,3 +399,79 @@ ADVICE: tuple[tuple[Group, str, str], ...] = (
      "agent_search_* force_timeout use_client litellm_mode allow_cli_sso_verification_uri_complete "
      "fallback_*_check output_vector_size"),
 )  # fmt: skip
+
+
+GROUPS: tuple[Group, ...] = ("kept", "replaced", "not supported")
+
+
+@dataclass(frozen=True, slots=True)
+class SettingFate:
+    """What becomes of a setting of somebody else's, in one line. `path` is where it stands: `section.name`; `origin`
+    whose it is."""
+
+    path: str
+    group: Group
+    text: str
+    origin: str = "LiteLLM"
+
+
+SECTIONS = frozenset(
+    {
+        *("litellm_settings", "router_settings", "general_settings", "environment_variables", "include"),
+        *("credential_list", "callback_settings", "guardrails", "policies", "policy_attachments", "prompts"),
+        *("mcp_servers", "mcp_tools", "mcp_aliases", "mcp_semantic_tool_filter", "vector_store_registry"),
+        *("search_tools", "files_settings", "finetune_settings", "assistant_settings", "batch_settings"),
+        *("agent_list", "agents", "worker_config", "model_group_settings", "litellm_jwtauth", "default_team_settings"),
+        *("pass_through_endpoints", "cache_params", "team_settings", "alerting", "custom_prompt_dict"),
+    }
+)
+"""Top-level names that make a file LiteLLM's. Others are taken for its own where one of these stands beside them."""
+ROUTER_PARAMETERS = frozenset(
+    {
+        *("rpm", "tpm", "weight", "order", "max_retries", "num_retries", "tags", "tag_regex", "model_info"),
+        *("max_budget", "budget_duration", "max_parallel_requests", "max_file_size_mb", "mock_response", "fallbacks"),
+        *("use_in_pass_through", "use_litellm_proxy", "litellm_credential_name", "configurable_clientside_auth_params"),
+        *("default_api_key_tpm_limit", "default_api_key_rpm_limit", "extra_body", "caching", "cache", "callbacks"),
+        *("success_callback", "failure_callback", "context_window_fallback_dict", "retry_policy", "cooldown_time"),
+        *("cache_control_injection_points", "guardrails", "prompt_id", "prompt_variables", "prompt_label"),
+        *("custom_prompt_dict", "initial_prompt_value", "roles", "final_prompt_value", "bos_token", "eos_token"),
+        *("hf_model_name", "ssl_verify", "allowed_model_region", "mock_timeout", "mock_tool_calls", "no-log"),
+        *("litellm_session_id", "litellm_trace_id", "preset_cache_key", "disable_fallbacks", "logging"),
+        *("s3_bucket_name", "s3_region_name", "s3_access_key_id", "s3_secret_access_key", "s3_encryption_key_id"),
+        *("aws_batch_role_arn", "auto_router_config", "auto_router_config_path", "auto_router_default_model"),
+        *("auto_router_embedding_model", "complexity_router_config", "complexity_router_default_model"),
+        *("vector_store_id", "vector_store_ids", "milvus_text_field", "force_timeout", "region_name"),
+        *("itpm", "otpm", "timeout_by_service_tier", "stream_timeout_by_service_tier", "provider_affinity_header"),
+        *("keepalive_seconds", "allow_client_keepalive_override", "use_chat_completions_api", "use_xai_oauth"),
+        *("fireworks_forward_user_id", "auto_router_max_input_chars", "auto_router_routing_compression"),
+        *("auto_router_model_compression", "adaptive_router_default_model", "adaptive_router_config"),
+        *("quality_router_config", "quality_router_default_model", "milvus_db_name", "milvus_partition_names"),
+        *("valkey_host", "valkey_port", "valkey_password", "valkey_ssl", "valkey_text_field"),
+        *(
+            "openai_identity_provider_id",
+            "openai_identity_token_file",
+            "openai_service_account_id",
+        ),
+        "output_vector_size",
+        *("valkey_embedding_field", "allowed_fails", "allowed_fails_policy"),
+    }
+)
+"""`litellm_params` that LiteLLM's router and proxy keep to themselves; they are not sent with requests."""
+ON_HERE = frozenset(
+    {
+        *("ssl_verify", "enable_pre_call_checks", "enable_pre_call_check", "store_prompts_in_spend_logs", "json_logs"),
+        "include_cost_in_streaming_usage",
+    }
+)
+"""What is, or may be, on here although a file has it off."""
+SILENT = frozenset({"model_info", "extra_body", "litellm_credential_name"})
+"""Those of them that mean the same here."""
+
+
+def fate_of(path: str) -> SettingFate:
+    """What becomes of the setting at `path`, by the last of its names, or the last two of them."""
+    *_, part, name = f".{path}".split(".")
+    for group, text, names in ADVICE:
+        if any(fnmatchcase(f"{part}.{name}" if "." in pattern else name, pattern) for pattern in names.split()):
+            return SettingFate(path, group, text)
+    return SettingFate(path, "not supported", "unknown here, and ignored")

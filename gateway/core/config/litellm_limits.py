@@ -5,8 +5,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from gateway.core.config.allowances import Period
-from gateway.core.config.litellm_draft import (
+from gateway.core.config.litellm_advice import (
     LitellmDraft,
     UnreadableValue,
     is_reference,
@@ -16,6 +15,7 @@ from gateway.core.config.litellm_draft import (
     unused,
     whole,
 )
+from gateway.core.config.setting_sections import Period
 
 EXACT: dict[str, Period] = {
     **dict.fromkeys(("1d", "24h", "daily"), "day"),

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
-from gateway.core.config.litellm_draft import LitellmDraft, UnreadableValue, looked_up, mapping, number, unused, whole
-from gateway.core.config.routing_settings import RoutingSettings
+from gateway.core.config.litellm_advice import LitellmDraft, UnreadableValue, looked_up, mapping, number, unused, whole
+from gateway.core.config.setting_sections import RoutingSettings
 
 MAX_RETRIES = 10
 NEVER = 1_000_000

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from gateway.core.config.settings_fields import Price, Seconds, UpstreamTimeouts
+from gateway.core.config.setting_sections import Price, Seconds, UpstreamTimeouts
 from gateway.core.names import is_credential
 
 

@@ -16,25 +16,27 @@ from pydantic import (
     model_validator,
 )
 
-from gateway.core.config.allowances import LimitSettings
-from gateway.core.config.auth_settings import AuthSettings
-from gateway.core.config.documents_settings import DocumentSettings, FileSettings
-from gateway.core.config.guards import GuardEntry, MaskingSettings
-from gateway.core.config.litellm_names import SettingFate
+from gateway.core.config.litellm_advice import SettingFate
 from gateway.core.config.model_list import ModelEntry
-from gateway.core.config.routing_settings import RoutingSettings
-from gateway.core.config.settings_fields import (
+from gateway.core.config.setting_sections import (
+    AuthSettings,
+    DocumentSettings,
+    FileSettings,
+    GuardEntry,
+    LimitSettings,
+    MaskingSettings,
     Origin,
     Price,
     RecallMode,
     RelayPattern,
+    RoutingSettings,
     Seconds,
     SettingsSection,
+    TelemetrySettings,
     ToolPattern,
     UpstreamTimeouts,
 )
-from gateway.core.config.storage_settings import StorageSettings as StorageSettings
-from gateway.core.config.telemetry import TelemetrySettings
+from gateway.core.config.setting_sections import StorageSettings as StorageSettings
 from gateway.core.names import did_you_mean, shown
 
 LOCAL = "local"

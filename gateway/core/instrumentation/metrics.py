@@ -3,18 +3,31 @@
 Plain dicts and lists, written on the event loop's thread alone: counting takes a few microseconds a request and needs
 neither locks nor Prometheus' library, which `api/operations.py` loads with the first `GET /metrics`. No count names a
 tenant.
+
+What is counted as families of samples, under the names that `/metrics` and OTLP both tell (guarantee §9).
+
+Prometheus' library is loaded when it is first asked.
+
+Counts of several workers as one: each writes its own to a file that only they can read, whoever is asked adds up.
 """
 
+import contextlib
+import fcntl
+import os
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
+from gateway.core import jsons
 from gateway.core.clock import SystemClock
 from gateway.core.errors import UpstreamError, UpstreamOverflow, UpstreamRefused
+from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.bill import CallCost, Purpose, usage_of
 from gateway.core.types.turn import LedgerEntry
 
@@ -434,3 +447,293 @@ def _code(error: UpstreamError) -> str:
     if isinstance(error, UpstreamRefused):
         return f"upstream_{error.status}"
     return type(error).code or OTHER
+
+
+def families(counts: MetricCounts) -> Iterable[Any]:
+    """Each metric with its samples, as `prometheus_client` has them."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    yield GaugeMetricFamily("gateway_requests_in_flight", "Requests being answered now.", counts.in_flight)
+    text = "Memory of conversations that are kept in the process."
+    yield GaugeMetricFamily("gateway_kept_conversation_bytes", text, counts.kept_bytes)
+    text = "Requests that began with the bytes of an earlier one."
+    yield CounterMetricFamily("gateway_requests_recognised", text, counts.recognised)
+    yield from _of_memory(counts)
+    labels = ["endpoint", "method", "model", "stream", "status"]
+    yield _counter("gateway_requests", "Requests answered; 499: the client left.", labels, counts.requests)
+    text = "From a request's arrival to the end of its answer."
+    yield _histogram("gateway_request_duration_seconds", text, ["endpoint", "model", "stream"], counts.durations)
+    text = "From a request's arrival to the first chunk of its stream."
+    yield _histogram("gateway_time_to_first_chunk_seconds", text, ["model"], counts.first_chunks)
+    yield _counter("gateway_bills", "Rows of the ledger.", ["model", "status"], counts.bills)
+    text = "Bills without a total: a model that was called for them, internal ones too, has no known price."
+    yield _counter("gateway_unpriced_bills", text, ["model"], counts.unpriced)
+    text = "Tokens by the model asked for, and for what."
+    yield _counter("gateway_tokens", text, ["model", "purpose", "kind"], counts.tokens)
+    text = "USD by the model asked for, and for what; calls without a known price are in none."
+    yield _counter("gateway_cost_usd", text, ["model", "purpose"], counts.costs)
+    text = "USD that requests cost less than without a gateway; less gateway_net_lost_usd it is the net saving."
+    yield _counter("gateway_net_saved_usd", text, ["model"], counts.net_savings)
+    text = "USD that requests cost more than without a gateway: planners, summaries, rewritten prompt caches."
+    yield _counter("gateway_net_lost_usd", text, ["model"], counts.net_losses)
+    text = "Tokens of tool results that were read again within a few steps of being cut."
+    yield _counter("gateway_bounced_tokens", text, ["model"], counts.bounced_tokens)
+    text = "USD of these; bills have it."
+    yield _counter("gateway_bounced_usd", text, ["model"], counts.bounced_costs)
+    text = "Bills of which nobody knows what they would have cost without a gateway."
+    yield _counter("gateway_unmetered_bills", text, ["model"], counts.unmetered)
+    text = "Errors that upstreams gave instead of an answer."
+    yield _counter("gateway_upstream_errors", text, ["model", "code"], counts.upstream_errors)
+    text = "Requests that came to a budget or limit, by whose it is: refused, or with budget_soft warned."
+    yield _counter("gateway_limited", text, ["holder", "limit"], counts.limited)
+    text = "Times that budgets or limits could not be checked."
+    yield CounterMetricFamily("gateway_limits_unavailable", text, counts.limits_down)
+    text = "Further tries before an answer began, by the error before."
+    yield _counter("gateway_upstream_retries", text, ["reason"], counts.retries)
+    text = "Models that were asked instead of another that failed, by kind."
+    yield _counter("gateway_fallbacks", text, ["kind"], counts.other_models)
+    yield from _of_windows(counts)
+    yield from _of_planning(counts)
+    yield from _of_deployments(counts)
+
+
+def _of_memory(counts: MetricCounts) -> Iterable[Any]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    text = "Memory of search indexes, and of the cache's values where there is no Redis."
+    yield _labelled(GaugeMetricFamily("gateway_cache_bytes", text, labels=["cache"]), counts.cache_bytes)
+    text = "What was looked for in what the process and its cache keep: hit or miss."
+    yield _counter("gateway_cache_reads", text, ["cache", "result"], counts.cache_reads)
+    yield GaugeMetricFamily("gateway_turns_running", "Turns under way that will be stored.", counts.turns_running)
+    yield GaugeMetricFamily("gateway_hook_events_waiting", "Events that wait for their hooks.", counts.hooks_waiting)
+    text = "Events that no hook was told of, as too many were waiting."
+    yield CounterMetricFamily("gateway_hook_events_lost", text, counts.hooks_lost)
+    text = "Planners that are not asked for a while, as far as this process has noticed."
+    yield GaugeMetricFamily("gateway_planners_resting", text, counts.planners_resting)
+
+
+def _of_windows(counts: MetricCounts) -> Iterable[Any]:
+    text = "Share of the model's window that prompts took, where it is known."
+    yield _histogram("gateway_context_window_ratio", text, ["model"], counts.window_shares)
+    text = "Messages of conversations that requests did not forward, as they left the window."
+    yield _counter("gateway_messages_excluded", text, ["model"], counts.messages_excluded)
+    text = "Warnings on bills, by kind."
+    yield _counter("gateway_warnings", text, ["kind"], counts.warnings)
+    text = "Requests that did not begin with what the one before in their conversation forwarded."
+    yield _counter("gateway_prompt_cache_breaks", text, ["model", "reason"], counts.prefix_breaks)
+
+
+def _of_planning(counts: MetricCounts) -> Iterable[Any]:
+    text = "Calls of internal models, for what, and what came of them."
+    yield _counter("gateway_internal_calls", text, ["purpose", "outcome"], counts.internal_calls)
+    text = "Bills by why a plan was called for or not, and whether a planner's plan was used."
+    yield _counter("gateway_planning_decisions", text, ["reason", "planned"], counts.decisions)
+    text = "Bills by why there is no plan where one was called for, or not all of it."
+    yield _counter("gateway_planning_fallbacks", text, ["reason"], counts.fallbacks)
+    text = "Summaries that plans asked for: hit (paid for before, or by another request at once) or miss."
+    yield _counter("gateway_summaries", text, ["result"], counts.summaries)
+    text = "What answers named that were asked to cite: found, or dropped as nothing that was sent."
+    yield _counter("gateway_citations", text, ["model", "result"], counts.citations)
+
+
+def _of_deployments(counts: MetricCounts) -> Iterable[Any]:
+    yield _gauge("gateway_deployment_in_flight", "Calls under way.", ["deployment"], counts.deployments_in_flight)
+    text = "1 while a deployment rests since it failed, as far as this process has seen."
+    yield _gauge("gateway_deployment_resting", text, ["deployment"], counts.deployments_resting)
+    text = "Failures that count against a deployment."
+    yield _counter("gateway_deployment_failures", text, ["deployment", "code"], counts.deployment_failures)
+
+
+def _gauge(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return _labelled(GaugeMetricFamily(name, text, labels=labels), values)
+
+
+def _counter(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    return _labelled(CounterMetricFamily(name, text, labels=labels), values)
+
+
+def _labelled(family: Any, values: dict[Any, Any]) -> Any:
+    for key, value in sorted(values.items()):
+        family.add_metric(key, float(value))
+    return family
+
+
+def _histogram(name: str, text: str, labels: list[str], values: dict[Any, BucketHistogram]) -> Any:
+    from prometheus_client.core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(name, text, labels=labels)
+    for key, histogram in sorted(values.items()):
+        counted, buckets = 0, []
+        for bound, count in zip([*map(repr, histogram.bounds), "+Inf"], histogram.counts, strict=True):
+            counted += count
+            buckets.append((bound, float(counted)))
+        family.add_metric(key, buckets, histogram.total)
+    return family
+
+
+SERVED = "served"
+"""The file that says that a worker has accepted connections."""
+DEAD = "dead"
+"""The file of the counts of all workers that have ended: a sum must not become less."""
+log = get_logger("gateway.core.instrumentation.metrics")
+WRITE_SECONDS = 1.0
+"""Between two times that a worker writes its counts: so old may the others' be."""
+
+
+class SharedCounts:
+    """The counts of one of several workers.
+
+    Args:
+        folder: theirs alone.
+        name: of this worker's file.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._last = b""
+        self._writing = Lock()
+
+    def write(self, counts: MetricCounts) -> None:
+        """Lets the others know these counts."""
+        content = _written(counts)
+        with self._writing:
+            if content != self._last:
+                _replace(self._folder, self._name, content)
+                self._last = content
+
+    def serves(self) -> None:
+        """Lets the process that started this worker know that it accepts connections."""
+        with _not_written():
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            (self._folder / SERVED).touch()
+
+    def sum(self, own: MetricCounts) -> MetricCounts:
+        """These counts and those that the others wrote last."""
+        self.write(own)
+        with _locked(self._folder, fcntl.LOCK_SH):
+            others = [path for path in self._folder.glob("*.json") if path.stem != self._name]
+            return added([own, *(found for path in others if (found := _read(path)) is not None)])
+
+    def pids(self) -> list[int]:
+        """The processes that have written counts and are alive."""
+        return [int(path.stem.split("-")[1]) for path in self._folder.glob("*-*.json")] or [os.getpid()]
+
+
+def bury(folder: Path, name: str) -> None:
+    """Adds the counts of a worker that has ended, in the file of that name, to those of the dead. One process does
+    this."""
+    with _not_written(), _locked(folder, fcntl.LOCK_EX):
+        path = folder / f"{name}.json"
+        last = _read(path)
+        if last is None:
+            return
+        for each in OF_THE_MOMENT:
+            setattr(last, each, 0)
+        for each in HELD:
+            getattr(last, each).clear()
+        dead = _read(folder / f"{DEAD}.json")
+        _replace(folder, DEAD, _written(added([last] if dead is None else [dead, last])))
+        path.unlink()
+
+
+def _replace(folder: Path, name: str, content: bytes) -> None:
+    """As a whole: nobody reads half of it."""
+    with _not_written():
+        folder.mkdir(mode=0o700, exist_ok=True)  # somebody may have tidied up
+        new = folder / f"{name}.new"
+        new.write_bytes(content)
+        os.replace(new, folder / f"{name}.json")
+
+
+def has_served(folder: Path) -> bool:
+    """Whether any of the workers has ever accepted connections."""
+    return (folder / SERVED).exists()
+
+
+@contextlib.contextmanager
+def _not_written() -> Iterator[None]:
+    """Counts are not worth a worker: what cannot be written is told, and left."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("counts_not_shared", reason=error.strerror or str(error))
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    """While counts are moved from one file to another, nobody adds up; without the folder there is nothing to add."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        yield
+        return
+    try:
+        fcntl.flock(lock, how)
+        yield
+    finally:
+        os.close(lock)
+
+
+def added(all_counts: Iterable[MetricCounts]) -> MetricCounts:
+    """The sum of counts."""
+    total = MetricCounts()
+    for counts in all_counts:
+        for each in fields(MetricCounts):
+            value = getattr(counts, each.name)
+            if isinstance(value, dict):
+                _add(getattr(total, each.name), value)
+            else:
+                setattr(total, each.name, getattr(total, each.name) + value)
+    return total
+
+
+def _add(total: dict[Any, Any], more: dict[Any, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, BucketHistogram):
+            sums = total.setdefault(key, BucketHistogram(value.bounds))
+            sums.counts = [one + other for one, other in zip(sums.counts, value.counts, strict=True)]
+            sums.total += value.total
+        else:
+            total[key] = total.get(key, 0) + value
+
+
+def _written(counts: MetricCounts) -> bytes:
+    found: dict[str, Any] = {}
+    for each in fields(MetricCounts):
+        value = getattr(counts, each.name)
+        found[each.name] = [[key, _value(one)] for key, one in value.items()] if isinstance(value, dict) else value
+    return jsons.dumps(found)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, BucketHistogram):
+        return {"bounds": value.bounds, "counts": value.counts, "total": value.total}
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def _read(path: Path) -> MetricCounts | None:
+    """The counts in a file; None if it is gone by now."""
+    with contextlib.suppress(FileNotFoundError):
+        counts = MetricCounts()
+        found = jsons.loads(path.read_bytes())
+        for each in fields(MetricCounts):
+            known = getattr(counts, each.name)
+            if isinstance(known, dict):
+                known.update({tuple(key): _read_value(value) for key, value in found[each.name]})
+            else:
+                setattr(counts, each.name, found[each.name])
+        return counts
+    return None
+
+
+def _read_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        made = BucketHistogram(value["bounds"])
+        made.counts, made.total = value["counts"], value["total"]
+        return made
+    return Decimal(value) if isinstance(value, str) else value

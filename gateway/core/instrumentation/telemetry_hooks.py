@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.plugins import load_plugin
-from gateway.core.types.allowed import SpendingAccount
 from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.keys import SpendingAccount
 from gateway.core.types.turn import TurnCommit
 
 log = get_logger("gateway.core.instrumentation.telemetry_hooks")

@@ -1,7 +1,13 @@
-"""Agents that share a conversation: who speaks, and what an agent is given to read (guarantee §11.1 to §11.5)."""
+"""Agents that share a conversation: who speaks, and what an agent is given to read (guarantee §11.1 to §11.5).
 
+Requests to internal models, planner and summarizer, and their answers (guarantee §5).
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+from gateway.core.types.bill import Purpose
 
 CHAT = "chat"
 """The type whose messages stay as they are: nothing is assembled for it."""
@@ -102,3 +108,37 @@ def system_body(given: AssemblerInput) -> str:
     """The instruction and the text of its file with a blank line between them; empty where there is neither."""
     parts = [part.strip() for part in (given.system_instruction, given.instruction_file_text) if part]
     return "\n\n".join(part for part in parts if part)
+
+
+def _is_text(answer: str) -> bool:
+    return bool(answer.strip())
+
+
+class InternalModelFailed(Exception):
+    """An internal model gave no answer that can be used; the message is the `fallback_reason`."""
+
+
+class OverBudget(InternalModelFailed):
+    """The request's budget for internal calls is used up. Nothing is wrong with the model: another request may ask it
+    the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class InternalAnswer:
+    """What an internal model answered. `is_cut`: it broke off before its end, at `max_tokens` or by a filter."""
+
+    text: str
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InternalRequest:
+    """One call of an internal model. `purpose` is `planner` or `summarizer`; `schema` is OpenAI's `json_schema` for
+    answers that have to keep one; `is_useful` says whether an answer can be used, for the metrics."""
+
+    purpose: Purpose
+    messages: list[dict[str, Any]]
+    max_tokens: int
+    timeout_seconds: float
+    schema: dict[str, Any] | None = None
+    is_useful: Callable[[str], bool] = _is_text

@@ -1,11 +1,152 @@
-"""The bill: references and figures only, never content (guarantee §6)."""
+"""The bill: references and figures only, never content (guarantee §6).
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+What a provider's usage says, by a chat's names: which figures can be true, and what was read from a prompt cache or
+written to it, whatever a provider calls that (guarantee §6).
+
+Sums over bills, and what may be asked of them (guarantee §13.1).
+
+What a branch of a conversation has cost, and would have cost without a gateway (guarantee §4 I7).
+"""
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, Self
 
-from gateway.core.types.usage import figure
+from gateway.core import jsons
+
+MAX_TOKENS = 10**12
+"""A reported count above this is not one."""
+PARTS = ("prompt_tokens_details", "input_tokens_details", "completion_tokens_details", "output_tokens_details")
+"""Objects that tell what a figure is made of; those of the prompt first."""
+READ = frozenset(
+    {
+        *("cachedtokens", "cachereadinputtokens", "promptcachehittokens", "cachedinputtokens", "cachereadtokens"),
+        *("cachereadinputtokencount", "cachedcontenttokencount", "cachedprompttokens", "cachedprompttexttokens"),
+        *("numcachedtokens", "inputcachedtokens", "cachehittokens", "inputcachereadtokens"),
+    }
+)
+"""Names for tokens read from a cache, in lower case and without underscores: OpenAI's (Moonshot's, Together's),
+Anthropic's, DeepSeek's, OpenRouter's, Bedrock's, Gemini's, xAI's and those of gateways before them."""
+WRITTEN = frozenset(
+    {
+        *("cachewritetokens", "cachecreationtokens", "cachecreationinputtokens", "cachewriteinputtokens"),
+        *("cachedcreationtokens", "cachedcreationinputtokens", "cachewriteinputtokencount", "cachedwritetokens"),
+        *("promptcachewritetokens", "inputcachewritetokens", "inputcachecreationtokens"),
+    }
+)
+"""The same for tokens written to one."""
+OF_PROMPT = READ | WRITTEN | {"promptcachemisstokens"}
+SPLIT_BY_HOUR = ("cache_creation_token_details", "cache_creation")
+"""Objects that tell how much was written for five minutes, and how much for an hour; in new-api's words, one name."""
+HOUR, HOUR_ALONE = "ephemeral_1h_input_tokens", "claude_cache_creation_1_h_tokens"
+COUNT = re.compile(r"tokens?(_?count)?$|^reasoning$", re.IGNORECASE)
+"""How the names of counts of tokens end."""
+FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+
+def is_figure(value: Any) -> bool:
+    """Whether it is a count of tokens: a whole number, be it written `12.0`, not below 0 and not absurd."""
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return whole and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
+
+
+def figure(usage: Any, name: str) -> int:
+    """A count among these, 0 where there is none."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    if type(value) is int:
+        return value if 0 <= value <= MAX_TOKENS else 0
+    return int(value) if type(value) is float and is_figure(value) else 0
+
+
+def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """The usage without what cannot be true: counts that are negative, absurd, more than the whole that they are a part
+    of, or no number. What counts no tokens stays as it is."""
+    given = {name: int(usage[name]) for name in FIGURES if is_figure(usage.get(name))}
+    sent, answered = given.get("prompt_tokens", MAX_TOKENS), given.get("completion_tokens", MAX_TOKENS)
+    total = given.get("total_tokens", 0)
+    if "total_tokens" in usage and total < sent + answered < MAX_TOKENS:
+        given["total_tokens"] = sent + answered
+    written = max(answered, total - sent)  # some count thoughts beside the answer
+    kept: dict[str, Any] = {}
+    for name, value in usage.items():
+        if name in FIGURES:
+            if name in given or value is None:
+                kept[name] = given.get(name)
+            continue
+        part = name in PARTS
+        is_prompts = name in PARTS[:2] or name in SPLIT_BY_HOUR or _plain(name) in OF_PROMPT
+        most = sent if is_prompts else written if part or "reasoning" in name else MAX_TOKENS
+        if isinstance(value, dict):
+            kept[name] = _within(value, most)
+        elif (value is None or not part) and _may_be(name, value, most):
+            kept[name] = _counted(name, value)
+    read, made = cache_tokens(kept)
+    if read + made > sent:
+        for holder in (kept, *(kept[name] for name in PARTS[:2] if isinstance(kept.get(name), dict))):
+            for name in [name for name in holder if _plain(name) in WRITTEN]:
+                del holder[name]
+    return kept
+
+
+def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
+    """Tokens of a prompt that were read from a provider's cache, and that were written to it."""
+    read = written = 0
+    for holder in (usage.get(PARTS[0]), usage.get(PARTS[1]), usage):
+        for name in holder if isinstance(holder, dict) else ():
+            plain = _plain(name)
+            if not read and plain in READ:
+                read = figure(holder, name)
+            elif not written and plain in WRITTEN:
+                written = figure(holder, name)
+    return read, written
+
+
+def without_cache(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told besides, for an API that has names of its own for `cache_tokens`."""
+    return {name: value for name, value in usage.items() if _plain(name) not in OF_PROMPT}
+
+
+def told(usage: Mapping[str, Any], names: frozenset[str]) -> list[int]:
+    """The counts under these names, those of the details first; empty where a provider has none of the names."""
+    holders = (usage.get(PARTS[0]), usage.get(PARTS[1]), usage)
+    return [figure(each, name) for each in holders if isinstance(each, dict) for name in each if _plain(name) in names]
+
+
+def written_for_an_hour(usage: Mapping[str, Any]) -> int:
+    """Those of the written that are kept for an hour, where that is told."""
+    details = usage.get("prompt_tokens_details")
+    holders = (details, usage) if isinstance(details, dict) else (usage,)
+    split = [figure(holder.get(name), HOUR) for holder in holders for name in SPLIT_BY_HOUR]
+    return next(filter(None, (*split, *(figure(holder, HOUR_ALONE) for holder in holders))), 0)
+
+
+@lru_cache(1024)
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _may_be(name: str, value: Any, most: int) -> bool:
+    return value is None or not COUNT.search(name) or (is_figure(value) and value <= most)
+
+
+def _within(value: dict[str, Any], most: int) -> dict[str, Any]:
+    found = {}
+    for name, each in value.items():
+        if isinstance(each, dict):
+            found[name] = _within(each, most)
+        elif _may_be(name, each, most):
+            found[name] = _counted(name, each)
+    return found
+
+
+def _counted(name: str, value: Any) -> Any:
+    """A count as the whole number that it is."""
+    return int(value) if type(value) is float and COUNT.search(name) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,3 +433,354 @@ class ResponseMetadata:
     economics: dict[str, Any] | None = None
     """What the client's own request would have cost beside what was billed, in USD as texts; on the bill only where
     that says something: where something may leave for economy or was left out, or an internal model was asked."""
+
+
+TIMES = frozenset(("day", "hour", "minute"))
+"""Groups by when requests came, in UTC."""
+GROUPS = ("day", "model", "key", "project", "tenant", "user", "agent", "endpoint", "conversation")
+"""What a person may ask for. `key` is the id of a key, never the key; `endpoint` is None for chat completions."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostSums:
+    """Figures of any number of bills, by the rules by which an audit adds them up.
+
+    Tokens are those of primary models. Money is in whole picodollars here, and in USD by the properties. `cost_picousd`
+    holds the calls that have a price: with `unpriced` requests it is the least that they cost.
+    """
+
+    requests: int = 0
+    partial: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_picousd: int = 0
+    priced: int = 0
+    """Requests with a call whose price is known."""
+    unpriced: int = 0
+    """Requests with a call whose price is not."""
+    planning_cost_picousd: int = 0
+    planning_unpriced: int = 0
+    """Calls of internal models without a price."""
+    estimated: int = 0
+    saved_picousd: int = 0
+    metered: int = 0
+    """Requests of which it is known what they would have cost without a gateway."""
+    direct_cost_picousd: int = 0
+    """What these would have cost."""
+    net_saving_picousd: int = 0
+    """How much less was billed for them, below 0 where it was more."""
+    held_out_requests: int = 0
+    """Of conversations that go direct while others are economised (`context.economy_holdout`)."""
+    held_out_cost_picousd: int = 0
+    economised_requests: int = 0
+    """Of these others."""
+    economised_cost_picousd: int = 0
+    bounced_tokens: int = 0
+    """Of results that were read again soon after they had been cut."""
+    bounced_cost_picousd: int = 0
+    """What these cost, a part of `cost`."""
+
+    def __add__(self, other: "CostSums") -> "CostSums":
+        return CostSums(*(getattr(self, name) + getattr(other, name) for name in COSTS_FIGURES))
+
+    @property
+    def cost(self) -> Decimal:
+        """USD, planning included."""
+        return self.cost_picousd * PICO
+
+    @property
+    def planning(self) -> Decimal:
+        """USD of planners and summarizers, a part of `cost`."""
+        return self.planning_cost_picousd * PICO
+
+    @property
+    def known_cost(self) -> Decimal | None:
+        """`cost`, or None where none of the requests has a price."""
+        return None if self.unpriced and not self.priced else self.cost
+
+    @property
+    def known_planning(self) -> Decimal | None:
+        """`planning`, or None where calls of internal models have no price and none has one."""
+        return None if self.planning_unpriced and not self.planning_cost_picousd else self.planning
+
+    @property
+    def saved(self) -> Decimal:
+        """USD that the bills say leaving out has saved, without what that cost: an estimate."""
+        return self.saved_picousd * PICO
+
+    @property
+    def bounced(self) -> Decimal:
+        """USD of what was read again soon after it had been cut, a part of `cost`."""
+        return self.bounced_cost_picousd * PICO
+
+    @property
+    def unmetered(self) -> int:
+        """Requests that are in no net saving."""
+        return self.requests - self.metered
+
+    @property
+    def net_saving(self) -> Decimal | None:
+        """USD less than without a gateway, below 0 where it was more; None where that is known of no request."""
+        return self.net_saving_picousd * PICO if self.metered else None
+
+    @property
+    def direct(self) -> Decimal | None:
+        """USD that the metered requests would have cost without a gateway; None where there is none."""
+        return self.direct_cost_picousd * PICO if self.metered else None
+
+    @property
+    def held_out_step(self) -> Decimal | None:
+        """USD that a request of a conversation that goes direct cost on average; None where there is none."""
+        return _average(self.held_out_cost_picousd, self.held_out_requests)
+
+    @property
+    def economised_step(self) -> Decimal | None:
+        """The same of those that are compared with them."""
+        return _average(self.economised_cost_picousd, self.economised_requests)
+
+
+def _average(picousd: int, requests: int) -> Decimal | None:
+    return picousd // requests * PICO if requests else None
+
+
+COSTS_FIGURES = tuple(field.name for field in fields(CostSums))
+
+
+@dataclass(frozen=True, slots=True)
+class CostQuery:
+    """Which bills, and by what to add them up.
+
+    Bills of requests that came from `since` on and before `until`, both in UTC. `tenant` None is all tenants. Of the
+    filters each that names anything must hold; `project` is that of the key, or its tenant where the key has none.
+    """
+
+    by: tuple[str, ...] = ()
+    """Of `GROUPS` or `TIMES`, or `project_id`: the key's project, or its tenant."""
+    since: datetime | None = None
+    until: datetime | None = None
+    tenant: str | None = None
+    models: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+    conversation: str | None = None
+    endpoints: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CostRow:
+    """The sums of a group, by its name for each member of `CostQuery.by`: None where bills name nothing there."""
+
+    names: tuple[str | None, ...]
+    sums: CostSums
+
+
+@dataclass(frozen=True, slots=True)
+class CostReport:
+    """What adding up has found, of one state of the storage."""
+
+    rows: tuple[CostRow, ...]
+    missing: int = 0
+    """Bills that an older version wrote and that are in no sums yet; at most `MAX_COUNTED`."""
+    by: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> CostSums:
+        """All groups together."""
+        return _all(self.rows)
+
+    def at_most(self, limit: int) -> tuple[tuple[CostRow, ...], CostSums, int]:
+        """So many groups, the latest where they are told apart by time and else the dearest; the sums of the others,
+        and how many these are."""
+        kept, others = self.rows[:limit], self.rows[limit:]
+        if not TIMES.isdisjoint(self.by):
+            kept, others = self.rows[-limit:], self.rows[:-limit]
+        return kept, _all(others), len(others)
+
+
+MAX_COUNTED = 10_000
+"""Bills that are in no sums yet are counted up to this number."""
+
+
+def _all(rows: Iterable[CostRow]) -> CostSums:
+    return sum((row.sums for row in rows), CostSums())
+
+
+def joined(rows: Iterable[tuple[tuple[str | None, ...], Mapping[str, int]]]) -> tuple[CostRow, ...]:
+    """Rows of the same names as one; groups of which nothing is left go."""
+    found: dict[tuple[str | None, ...], CostSums] = {}
+    for names, figures in rows:
+        more = CostSums(**figures)
+        found[names] = found[names] + more if names in found else more
+    return tuple(CostRow(names, found[names]) for names in found if found[names] != CostSums())
+
+
+def in_order(rows: Iterable[CostRow], by: tuple[str, ...]) -> tuple[CostRow, ...]:
+    """By time first where that is a group, then the dearest first, then by name."""
+    times = [place for place, group in enumerate(by) if group in TIMES]
+
+    def key(row: CostRow) -> tuple[list[str], int, int, tuple[str, ...]]:
+        when = [row.names[place] or "" for place in times]
+        return when, -row.sums.cost_picousd, -row.sums.requests, tuple(name or "" for name in row.names)
+
+    return tuple(sorted(rows, key=key))
+
+
+EconomyMode = Literal["auto", "observe", "off"]
+OFF, OBSERVE, AUTO = "off", "observe", "auto"
+PassKind = Literal["cold", "paid"]
+COLD: PassKind = "cold"
+"""A pass that is free, as the provider's prompt cache has surely expired."""
+PAID: PassKind = "paid"
+"""A pass that the branch's savings pay for."""
+SHORT = 2
+"""Bytes of the digest of a message, with all before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentPrompt:
+    """What a request forwarded, as digests.
+
+    Attributes:
+        route: where it went.
+        tools, system: digests, in hex.
+        first: the number of messages before those that have a digest of their own.
+        messages: `SHORT` bytes for each of the latest messages, of it and all before it.
+        at: when, in seconds since 1970; `lifetime`: seconds that the provider keeps it unused.
+        kept: tokens of it that the provider has in its cache.
+    """
+
+    route: str
+    tools: str
+    system: str
+    first: int
+    messages: bytes
+    at: int = 0
+    lifetime: int = 0
+    kept: int = 0
+
+    def as_list(self) -> list[Any]:
+        """As it is stored."""
+        digests = b64encode(self.messages).decode()
+        return [self.route, self.tools, self.system, self.first, digests, self.at, self.lifetime, self.kept]
+
+    @classmethod
+    def of_list(cls, told: Sequence[Any]) -> Self:
+        """As it was stored.
+
+        Raises:
+            ValueError, TypeError: it is none.
+        """
+        route, tools, system, first, digests, at, lifetime, kept = told
+        sent = b64decode(digests, validate=True)
+        return cls(str(route), str(tools), str(system), int(first), sent, int(at), int(lifetime), int(kept))
+
+    @property
+    def count(self) -> int:
+        """Messages that were forwarded."""
+        return self.first + len(self.messages) // SHORT
+
+    def digest_after(self, count: int) -> bytes | None:
+        """The digest of the first `count` messages; None where it is not known."""
+        at = (count - 1 - self.first) * SHORT
+        return self.messages[at : at + SHORT] if 0 <= at < len(self.messages) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultMarks:
+    """Tool results of one request, as digests of their texts and of their calls, `SIZE` bytes each, in one piece.
+    `age`: the answers since."""
+
+    age: int
+    digests: bytes
+    SIZE: ClassVar = 6
+
+    @classmethod
+    def together(cls, found: Iterable[Self]) -> frozenset[bytes]:
+        """All of them."""
+        return frozenset(
+            each.digests[at : at + cls.SIZE] for each in found for at in range(0, len(each.digests), cls.SIZE)
+        )
+
+    @classmethod
+    def grown(cls, before: Iterable[Self], new: Sequence[bytes], within: int) -> tuple[Self, ...]:
+        """Behind one more answer: those of the last `within` answers, and the new."""
+        older = (cls(each.age + 1, each.digests) for each in before if each.age < within)
+        return (*older, *([cls(0, b"".join(new))] if new else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class BranchCosts:
+    """Running sums up to an answer, in USD, kept with it: no request walks its history for them.
+
+    Attributes:
+        model: the model that answered, by the name that was asked for.
+        prompt_tokens: of its request, as its client made it.
+        left_tokens: how many of these were not forwarded.
+        direct: what the client's own requests would have cost.
+        billed: what was billed.
+        clearable: tokens that a pass would have cleared, where none was made (`observe`).
+        sent: what its latest request forwarded, where the provider tells what it reads from its cache.
+        cut: tool results that left the window lately, or became labels; `bounced`: those that were read again.
+    """
+
+    model: str
+    prompt_tokens: int
+    left_tokens: int
+    direct: Decimal
+    billed: Decimal
+    clearable: int = 0
+    sent: SentPrompt | None = None
+    cut: tuple[ResultMarks, ...] = ()
+    bounced: tuple[ResultMarks, ...] = ()
+
+    def as_text(self) -> str:
+        """As it is stored: money as whole picodollars."""
+        money = [int(self.direct / PICO), int(self.billed / PICO)]
+        more: list[Any] = [self.sent.as_list()] if self.sent is not None else []
+        if self.cut or self.bounced:
+            marks = (
+                [[each.age, b64encode(each.digests).decode()] for each in found] for found in (self.cut, self.bounced)
+            )
+            more = [*(more or [None]), *marks]
+        return jsons.dumps_text([self.model, self.prompt_tokens, self.left_tokens, *money, self.clearable, *more])
+
+    @classmethod
+    def of_text(cls, text: str) -> Self | None:
+        """As it was stored; None where another version wrote something else."""
+        try:
+            model, prompt, left, direct, billed, clearable, *more = jsons.loads(text)
+            money = int(direct) * PICO, int(billed) * PICO
+            known = SentPrompt.of_list(more[0]) if more and more[0] is not None else None
+            cut, bounced = (
+                tuple(ResultMarks(int(age), b64decode(digests, validate=True)) for age, digests in found)
+                for found in (more[1:3] if len(more) > 2 else ((), ()))
+            )
+            return cls(str(model), int(prompt), int(left), *money, int(clearable), known, cut, bounced)
+        except (ValueError, TypeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class EconomyNote:
+    """What economy made of one request.
+
+    Attributes:
+        mode: as the request has it, `auto` or `observe`.
+        is_cold: the provider's cache of its prefix had surely expired.
+        passed: which pass was made; None: none.
+        cleared: tokens that it took out of the prompt.
+        shaped: tokens by which new results are shorter than they came (guarantee §4 I8).
+        clearable: with `observe`, tokens that passes would have taken out until now.
+    """
+
+    mode: str
+    is_cold: bool = False
+    passed: PassKind | None = None
+    cleared: int = 0
+    clearable: int = 0
+    shaped: int = 0

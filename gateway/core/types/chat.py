@@ -1,6 +1,12 @@
-"""One exchange with a model: what is asked, of whom, and what came back."""
+"""One exchange with a model: what is asked, of whom, and what came back.
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+A message's content: a text, or a list of parts, some of which have texts.
+
+What holds in every form of content stands here, for readers that need no more than that; those that tell kinds of
+parts apart, or refuse what is none, do so themselves.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -11,14 +17,12 @@ from typing import Any, Literal, Protocol
 from gateway.core.errors import ModelNotAllowed
 from gateway.core.names import shown
 from gateway.core.types.agents import RequestAgent
-from gateway.core.types.allowed import HeldAdmission
 from gateway.core.types.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
+from gateway.core.types.bill import OFF
 from gateway.core.types.chain import ChainDigest
 from gateway.core.types.conversation import UNNAMED, ConversationRef
-from gateway.core.types.economy import OFF
-from gateway.core.types.entities import EntityMemoryOptions
-from gateway.core.types.keys import KeyPolicy, named_besides
-from gateway.core.types.memory import EXTRACTS
+from gateway.core.types.keys import HeldAdmission, KeyPolicy, named_besides
+from gateway.core.types.memory import EXTRACTS, EntityMemoryOptions
 from gateway.core.types.recall import Recall
 from gateway.core.types.turn import RequestClaim
 
@@ -406,3 +410,45 @@ StreamOpener = AbstractAsyncContextManager[ChunkStream]
 
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case, values as they came."""
+
+
+def parts_of(content: object) -> Sequence[Any]:
+    """Returns the parts of a content; none of a text, and of what is no content. They are not copied."""
+    return content if isinstance(content, list) else ()
+
+
+def dicts_of(content: object) -> Iterator[dict[str, Any]]:
+    """Yields the parts of a content that are objects."""
+    return (part for part in parts_of(content) if isinstance(part, dict))
+
+
+def as_parts(content: Any) -> list[Any]:
+    """Returns a content as parts: a text as the one part that says the same."""
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def texts_of(content: object, kind: str | None = None) -> Iterator[str]:
+    """Yields the texts of a content: itself, or those of its parts.
+
+    Args:
+        kind: of which type parts must be; None: whatever has a text.
+    """
+    if isinstance(content, str):
+        yield content
+        return
+    for part in parts_of(content):
+        if isinstance(part, dict) and (kind is None or part.get("type") == kind):
+            text = part.get("text")
+            if isinstance(text, str):
+                yield text
+
+
+def map_parts(message: dict[str, Any], change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    """Returns the message with each part of its content that is an object as `change` makes it; the same message where
+    it changes none."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    parts = [change(part) if isinstance(part, dict) else part for part in content]
+    is_same = all(new is old for new, old in zip(parts, content, strict=True))
+    return message if is_same else {**message, "content": parts}

@@ -1,4 +1,7 @@
-"""Files that clients upload, as steps know them (guarantee §14.5)."""
+"""Files that clients upload, as steps know them (guarantee §14.5).
+
+The kinds of documents: how each is known, and which module reads it (guarantee §14.2).
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -86,3 +89,100 @@ class KeptBytes:
 
     tenant: int
     key: int
+
+
+PROSE = "txt md markdown mdx rst adoc asciidoc org textile tex bib sty log diff patch"
+DATA = """csv tsv json jsonl ndjson json5 jsonc geojson yaml yml toml ini cfg conf env sql properties lock ics vcf proto
+    graphql gql gitignore gitattributes gitmodules dockerignore editorconfig npmrc nvmrc htaccess"""
+CODE = """py pyi pyx js mjs cjs ts mts jsx tsx java kt kts c h cc cpp cxx hpp hh hxx cs go mod rs rb erb php swift m mm
+    scala sbt groovy gradle clj cljs edn r lua pl pm css scss sass less sh bash zsh fish bat cmd ps1 psm1 dart ex exs
+    erl hrl elm hs lhs ml mli fs fsx vb vbs pas asm f f90 f95 for jl nim zig sv vhd vhdl sol cu cl glsl wgsl tf hcl
+    tfvars nix bzl cmake mk ninja dockerfile vue svelte astro ejs pug hbs j2 jinja tmpl thrift tcl awk sed vim el lisp
+    scm rkt d cob cbl abap apex"""
+TEXT_ENDINGS = tuple(f".{ending}" for ending in f"{PROSE} {DATA} {CODE}".split())
+TEXT_SUBTYPES = "json yaml x-yaml x-ndjson jsonl toml sql javascript x-sh csv"
+TEXT_TYPES = frozenset(f"application/{subtype}" for subtype in TEXT_SUBTYPES.split())
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentKind:
+    """How one kind of document is known and read.
+
+    `reader` is the module whose `read(raw, options)` gives a `Reading` and raises `UnreadableDocument`; it is imported
+    when it is first needed. `starts`: how its bytes begin, where they are no text. `apart`: it is read in a process of
+    its own with limits of memory and time (`documents/process.py`), since a valid file may be made to take all of both.
+    """
+
+    reader: str
+    endings: tuple[str, ...]
+    media_types: frozenset[str]
+    starts: bytes = b""
+    apart: bool = True
+
+
+OLE = b"\xd0\xcf\x11\xe0"
+"""How files of Microsoft's older programs begin."""
+OPEN = "openxmlformats-officedocument"
+DOCUMENTS = f"{OPEN}.wordprocessingml.document {OPEN}.wordprocessingml.template ms-word.document.macroenabled.12"
+SHEETS = f"""{OPEN}.spreadsheetml.sheet {OPEN}.spreadsheetml.template ms-excel.sheet.macroenabled.12
+    ms-excel.sheet.binary.macroenabled.12"""
+SLIDES = f"""{OPEN}.presentationml.presentation {OPEN}.presentationml.slideshow {OPEN}.presentationml.template
+    ms-powerpoint.presentation.macroenabled.12 ms-powerpoint.slideshow.macroenabled.12"""
+
+
+def _office(reader: str, endings: str, media_types: str) -> DocumentKind:
+    """A kind that is a ZIP of XML. Its media types stand without `application/vnd.`."""
+    types = frozenset(f"application/vnd.{each}" for each in media_types.split())
+    return DocumentKind(reader, tuple(f".{ending}" for ending in endings.split()), types, b"PK")
+
+
+TAR_TYPES = "application/x-tar application/gzip application/x-gzip application/x-bzip2 application/x-xz"
+XML_TYPES = "application/xml text/xml application/rss+xml application/atom+xml"
+
+
+def _kind(reader: str, endings: str, media_types: str, starts: bytes = b"") -> DocumentKind:
+    """A kind that is read apart."""
+    return DocumentKind(reader, tuple(f".{each}" for each in endings.split()), frozenset(media_types.split()), starts)
+
+
+KINDS = {
+    "pdf": DocumentKind("pdf", (".pdf",), frozenset({"application/pdf"}), b"%PDF"),
+    "html": DocumentKind(
+        "html", (".html", ".htm", ".xhtml"), frozenset({"text/html", "application/xhtml+xml"}), apart=False
+    ),
+    # Office formats.
+    "docx": _office("docx", "docx docm dotx dotm", DOCUMENTS),
+    "xlsx": _office("xlsx", "xlsx xlsm xltx xltm xlsb", SHEETS),
+    "pptx": _office("pptx", "pptx pptm ppsx ppsm potx potm", SLIDES),
+    "ods": _office("xlsx", "ods ots", "oasis.opendocument.spreadsheet"),
+    "odp": _office("odt", "odp otp", "oasis.opendocument.presentation"),
+    "odt": _office("odt", "odt ott", "oasis.opendocument.text"),
+    "epub": DocumentKind("epub", (".epub",), frozenset({"application/epub+zip"}), b"PK"),
+    "rtf": DocumentKind("rtf", (".rtf",), frozenset({"application/rtf", "text/rtf", "text/richtext"}), b"{\\rtf"),
+    # No media type: browsers send `application/vnd.ms-excel` for CSV. Without a name its bytes tell.
+    "xls": DocumentKind("xlsx", (".xls", ".xlt"), frozenset(), OLE),
+    "doc": DocumentKind("legacy", (".doc", ".dot"), frozenset({"application/msword"}), OLE),
+    "ppt": DocumentKind("legacy", (".ppt", ".pps", ".pot"), frozenset({"application/vnd.ms-powerpoint"}), OLE),
+    "protected": DocumentKind("legacy", (), frozenset(), OLE),
+    # Mails, archives, data.
+    "mail": _kind("mail", "eml", "message/rfc822"),
+    "msg": _kind("msg", "msg", "application/vnd.ms-outlook", OLE),
+    "zip": _kind("archive_zip", "zip", "application/zip application/x-zip-compressed", b"PK"),
+    "tar": _kind("archive_tar", "tar tgz tbz2 txz gz bz2 xz", TAR_TYPES),
+    "notebook": _kind("ipynb", "ipynb", "application/x-ipynb+json"),
+    "parquet": _kind("parquet", "parquet", "application/vnd.apache.parquet", b"PAR1"),
+    "sqlite": _kind("sqlite", "sqlite sqlite3 db db3", "application/vnd.sqlite3 application/x-sqlite3", b"SQLite"),
+    "subtitles": DocumentKind(
+        "subtitles", (".srt", ".vtt"), frozenset({"text/vtt", "application/x-subrip"}), apart=False
+    ),
+    # Attached pictures of text; no name or media type leads there, since parts with pictures go up as they came.
+    "image": DocumentKind("picture", (), frozenset()),
+    "xml": _kind("xml", "xml xsd xsl xslt rss atom wsdl plist kml gpx", XML_TYPES),
+    "text": DocumentKind("plain", TEXT_ENDINGS, TEXT_TYPES, apart=False),
+}
+"""The first kind that a name or a media type belongs to counts."""
+
+
+def document_digest(kind: str, sha256: str) -> str:
+    """Names what is read of a content as one kind; the cache's groups and conversations have it."""
+    return f"{kind}:{sha256}"

@@ -13,8 +13,8 @@ from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import PICO, CallCost
 from gateway.core.types.chain import START, ChainDigest, ChainKey
 from gateway.core.types.conversation import BranchPoint, ConversationMessage
-from gateway.core.types.entities import NotedThings
 from gateway.core.types.frames import NewFrame
+from gateway.core.types.memory import NotedThings
 
 ClaimState = Literal["running", "done"]
 

@@ -1,4 +1,8 @@
-"""What may be forwarded, and what was selected for the window, before it is worded."""
+"""What may be forwarded, and what was selected for the window, before it is worded.
+
+Documents that came more than once: as files of messages, attached, as PDFs that a model reads itself (guarantee
+§14.6).
+"""
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
@@ -7,12 +11,59 @@ from itertools import chain
 from typing import Any, Self
 
 from gateway.core.types.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
-from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.entities import MemoryEntity
+from gateway.core.types.conversation import ConversationMessage, RecalledNotes
 from gateway.core.types.frames import PromptFrame
-from gateway.core.types.memory import MemoryMessage, PinnedMessage, SummarySegment
-from gateway.core.types.notes import RecalledNotes
-from gateway.core.types.repeats import NO_REPEATS, RepeatedDocuments
+from gateway.core.types.memory import MemoryEntity, MemoryMessage, PinnedMessage, SummarySegment
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedDocument:
+    """One document that came more than once.
+
+    Attributes:
+        files: those of messages that are shown as text, oldest first.
+        attached: the attachment that it is, too; None where it is none.
+        natives: indexes of the messages in which it goes up as the PDF that it is.
+        is_kept: it is a file of a pinned message, too, that can only stand in the memory message.
+    """
+
+    content_id: str
+    files: tuple[Artifact, ...]
+    attached: Artifact | None = None
+    natives: tuple[int, ...] = ()
+    is_kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedDocuments:
+    """The repeated documents of a request, and how earlier requests forwarded their files, by message and part.
+
+    Attributes:
+        as_text: files of which the forwarded message has the text, or a part of it.
+        as_same: files of which it says that the same document stands elsewhere.
+    """
+
+    documents: tuple[RepeatedDocument, ...] = ()
+    as_text: frozenset[tuple[int, int]] = frozenset()
+    as_same: frozenset[tuple[int, int]] = frozenset()
+
+    def said_same(self, artifact: Artifact) -> bool:
+        """Whether that was said of this file."""
+        place = artifact.place
+        return place.message is not None and place.part is not None and (place.message, place.part) in self.as_same
+
+    def was_text(self, artifact: Artifact) -> bool:
+        """Whether its text was forwarded."""
+        place = artifact.place
+        return place.message is not None and place.part is not None and (place.message, place.part) in self.as_text
+
+    def natives_of(self, content_id: str) -> tuple[int, ...]:
+        """The messages in which it goes up as the PDF that it is."""
+        return next((each.natives for each in self.documents if each.content_id == content_id), ())
+
+
+NO_REPEATS = RepeatedDocuments()
+
 
 SYSTEM_INDEX = -1
 """Index of leading system messages, which are not in `WindowInputs.messages`."""

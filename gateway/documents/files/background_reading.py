@@ -15,13 +15,12 @@ from gateway.core.fair_queue import ByTurns
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.artifacts import cache_group
-from gateway.core.types.document_kinds import document_digest
-from gateway.core.types.files import FAILED, PROCESSED, UPLOADED, FileRecord
+from gateway.core.types.files import FAILED, PROCESSED, UPLOADED, FileRecord, document_digest
 from gateway.documents.document import DocumentFile, UnreadableDocument
 from gateway.documents.file_reader import FileReader
 from gateway.documents.files.file_service import FileService
 from gateway.documents.recognize import stored_document
-from gateway.storage.files.file_rows import FileRows
+from gateway.storage.stored_files import FileRows
 
 log = get_logger("gateway.documents.files.background_reading")
 WAITING = 1000

@@ -9,14 +9,12 @@ from typing import Any
 
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ModelNotFound, StorageUnavailable
-from gateway.core.ports import Clock
-from gateway.core.ports.documents import ContentStore
+from gateway.core.ports import Clock, ContentStore
 from gateway.core.types.chat import ModelDeployment, RequestCaller
 from gateway.documents.files.file_service import Added, FileService, added_unread
-from gateway.storage.database.engine import DatabaseTransactions, sqlite_file
-from gateway.storage.encryption.vault import open_vault
-from gateway.storage.files.database_contents import DatabaseContents
-from gateway.storage.files.file_rows import FileRows
+from gateway.storage.database.sqlite import DatabaseTransactions, sqlite_file
+from gateway.storage.encryption.columns import open_vault
+from gateway.storage.stored_files import DatabaseContents, FileRows
 from gateway.upstream.routing.router import ConfiguredRouter
 
 # Contents of files in a folder (adapter of `core.ports.documents.ContentStore`): one for each tenant, for owners alone.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from gateway.core.config.documents_settings import FileSettings
+from gateway.core.config.setting_sections import FileSettings
 from gateway.core.errors import (
     FileNotFound,
     FilesQuotaExceeded,
@@ -21,8 +21,7 @@ from gateway.core.fair_queue import SharedRoom
 from gateway.core.ids import FILE, new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.names import has_nul
-from gateway.core.ports import Clock
-from gateway.core.ports.documents import ContentStore, FileStore
+from gateway.core.ports import Clock, ContentStore, FileStore
 from gateway.core.types.audit_log import AuditActor
 from gateway.core.types.chat import RequestCaller, StoredFile
 from gateway.core.types.files import (
@@ -40,8 +39,8 @@ from gateway.documents.files.sealed import PIECE, object_name, opened, sealed, s
 from gateway.documents.process import BytesAtOnce
 from gateway.documents.recognize import may_be_document
 from gateway.storage.database.transactions import CommitUnknown
-from gateway.storage.encryption.vault import KeyVault
-from gateway.storage.files.file_rows import FileRows
+from gateway.storage.encryption.columns import KeyVault
+from gateway.storage.stored_files import FileRows
 
 ORPHAN_SECONDS, SLOWEST = 6 * 3600, 5_000
 """A content that no file has was left behind if it is older than so many seconds, and than the largest file takes at so

@@ -10,12 +10,12 @@ from contextlib import aclosing
 
 from gateway.core.errors import ContentUnreadable, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports.documents import ContentStore
+from gateway.core.ports import ContentStore
 from gateway.core.types.files import SEALED
 from gateway.documents.files.sealed import object_name, opened, sealed
 from gateway.storage.database.transactions import DatabaseTransactions
-from gateway.storage.encryption.vault import KeyVault
-from gateway.storage.files.under_keys import PlacedContent, contents_elsewhere, move_content
+from gateway.storage.encryption.columns import KeyVault
+from gateway.storage.stored_files import PlacedContent, contents_elsewhere, move_content
 
 log = get_logger("gateway.documents.files.resealing")
 

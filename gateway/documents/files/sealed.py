@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from gateway.core.errors import ContentUnreadable
 from gateway.core.ids import new_id
 from gateway.core.types.files import SEALED
-from gateway.storage.encryption.vault import SEALED_MORE, KeyVault
+from gateway.storage.encryption.columns import SEALED_MORE, KeyVault
 
 PIECE = 2**20
 LENGTH = 4

@@ -21,10 +21,9 @@ from gateway.operations.listed import FAINT, ID_STYLE, when_text
 from gateway.operations.screen import CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import run_reading, why_not
 from gateway.storage.cache.memory_cache import open_cache
-from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.migrate import open_current
-from gateway.storage.files.file_rows import FileRows
-from gateway.storage.files.listing import find_held, list_files
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.stored_files import FileRows, find_held, list_files
 from gateway.upstream.http.client import new_client
 from gateway.upstream.http.pool import ConnectionPool
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TextIO
 
 from gateway.api.keys.serializer import as_keys, changed_fields, grace_of, new_fields
-from gateway.core.config.auth_settings import KeyFields
+from gateway.core.config.setting_sections import KeyFields
 from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest, KeyNotFound, StorageUnavailable
 from gateway.core.ports import Clock
@@ -18,7 +18,7 @@ from gateway.operations.keys.options import said, seconds_of
 from gateway.operations.listed import FAINT, ID_STYLE, WHO_STYLE, when_text
 from gateway.operations.screen import CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import why_not
-from gateway.storage.audit_log.append import recorder
+from gateway.storage.audit_events import recorder
 from gateway.storage.database.migrate import open_current
 from gateway.storage.store import ConversationStore
 from gateway.storage.stored_keys import KeyQuery, KeyStore, Record

@@ -12,10 +12,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.core.errors import GatewayError, UpstreamOverflow, UpstreamRefused
-from gateway.core.types.bill import CallCost
+from gateway.core.types.bill import READ, WRITTEN, CallCost, told
 from gateway.core.types.chat import ModelDeployment
 from gateway.core.types.turn import LedgerEntry
-from gateway.core.types.usage import READ, WRITTEN, told
 
 Attributes = dict[str, Any]
 PROVIDERS = {

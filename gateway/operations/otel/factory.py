@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gateway.core.config.config_file import ConfigurationError
-from gateway.core.config.telemetry import TelemetrySettings
+from gateway.core.config.setting_sections import TelemetrySettings
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
 from gateway.core.ports import Spans, Upstream
 from gateway.upstream.http.pool import ConnectionPool

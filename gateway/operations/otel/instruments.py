@@ -11,7 +11,6 @@ from datetime import datetime
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
-from gateway.core.instrumentation.families import families
 from gateway.core.instrumentation.metrics import (
     METHODS,
     SECONDS,
@@ -19,6 +18,7 @@ from gateway.core.instrumentation.metrics import (
     GatewayMetrics,
     MetricCounts,
     endpoint_of,
+    families,
     share_of_window,
 )
 from gateway.core.types.chat import ModelDeployment

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.core import jsons
-from gateway.core.types.content_parts import dicts_of
+from gateway.core.types.chat import dicts_of
 
 Json = dict[str, Any]
 MAX_CHARS = 200_000

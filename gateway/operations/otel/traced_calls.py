@@ -10,7 +10,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 
 from gateway.core.ports import Upstream
 from gateway.core.types.chat import ChunkStream, ModelDeployment, StreamAround
-from gateway.core.types.upstream import RelayedCall, UpstreamRequest
+from gateway.core.types.upstreams import RelayedCall, UpstreamRequest
 from gateway.operations.otel.attributes import OPERATIONS, Attributes, of_request, of_server, provider_of
 from gateway.operations.otel.instruments import OtelInstruments
 from gateway.operations.otel.recorded_content import of_input

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from datetime import datetime
 
-from gateway.core.config.telemetry import TelemetrySettings
+from gateway.core.config.setting_sections import TelemetrySettings
 from gateway.core.instrumentation.logs import get_logger, tell_also
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
 from gateway.core.ports import Spans, Upstream

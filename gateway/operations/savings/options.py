@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import get_args
 
-from gateway.core.types.economy import EconomyMode
+from gateway.core.types.bill import EconomyMode
 
 LIFETIMES = {"5m": 300.0, "1h": 3600.0}
 """How long a provider keeps a prompt that nobody uses, in seconds."""

@@ -12,13 +12,13 @@ from gateway.core.clock import parse_period
 from gateway.core.config.settings import Settings
 from gateway.core.ports import Clock
 from gateway.core.printing import csv_line, usd_text
-from gateway.core.types.costs import TIMES, CostQuery, CostReport, CostRow, CostSums
+from gateway.core.types.bill import TIMES, CostQuery, CostReport, CostRow, CostSums
 from gateway.operations.cost_command import ROWS, group_name, groups_of
 from gateway.operations.listed import COST_STYLE, FAINT, WHO_STYLE
 from gateway.operations.screen import CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import run_reading, tell_missing
-from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.reports.cost_reports import CostReports
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.reports.costs import CostReports
 
 BY = "day,model,key"
 """Roll-ups do not tell conversations apart: who wants these reads the ledger."""

@@ -41,9 +41,9 @@ from gateway.operations.listed import (
 from gateway.operations.listed import request_json as line_json
 from gateway.operations.screen import CommandScreen, Piece, TableColumn, one_line
 from gateway.operations.storage_reader import run_reading, tell_missing
-from gateway.storage.conversations.outline_reader import OutlineReader
-from gateway.storage.database.engine import DatabaseTransactions
-from gateway.storage.large.large_documents import LargeDocuments
+from gateway.storage.conversations.reading import OutlineReader
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.large_documents import LargeDocuments
 from gateway.storage.reports.conversations import list_conversations
 from gateway.storage.reports.request_list import list_requests, read_metadata
 

@@ -7,13 +7,13 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from gateway.core.config.config_file import ConfigurationError
-from gateway.core.config.guards import GuardEntry
-from gateway.core.cooldown import Cooldown
+from gateway.core.config.setting_sections import GuardEntry
 from gateway.core.errors import ContentRefused, GuardUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.plugins import load_plugin
 from gateway.core.ports import Clock
-from gateway.core.types.upstream import CallScope
+from gateway.core.tasks import Cooldown
+from gateway.core.types.upstreams import CallScope
 from gateway.pipeline.guards.api import GROUP, PASS, GuardedCall, Said, Verdict
 
 log = get_logger("gateway.pipeline.guards")

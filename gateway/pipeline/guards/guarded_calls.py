@@ -9,7 +9,7 @@ from gateway.core.errors import ContentRefused, GatewayError, GuardUnavailable, 
 from gateway.core.ports import Embedder, Upstream
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
 from gateway.core.types.relevance import EmbeddingFault, EmbeddingTariff, TextEmbeddings
-from gateway.core.types.upstream import CallScope, UpstreamRequest
+from gateway.core.types.upstreams import CallScope, UpstreamRequest
 from gateway.pipeline.guards.api import GuardedCall, Said
 from gateway.pipeline.guards.guard_chain import GuardChain
 from gateway.pipeline.guards.masking.masker import TenantMasker

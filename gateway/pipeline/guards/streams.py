@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.core.errors import GatewayError
 from gateway.core.types.chat import ChunkStream, StreamAround
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.guards.api import GuardedCall, Said
 from gateway.pipeline.guards.guard_chain import GuardChain
 from gateway.pipeline.guards.masking.placeholders import PlaceholderMap

@@ -12,7 +12,7 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import ContentRefused
 from gateway.core.ports import Clock, Embedder, TokenCounter, Upstream
 from gateway.core.types.chat import Headers, ModelDeployment
-from gateway.core.types.upstream import RelayedCall, UpstreamRequest
+from gateway.core.types.upstreams import RelayedCall, UpstreamRequest
 from gateway.pipeline.guards.guard_chain import open_chain
 from gateway.pipeline.guards.guarded_calls import GuardCheckpoint, GuardedEmbedder, GuardedUpstream
 from gateway.pipeline.guards.masking.masker import TenantMasker

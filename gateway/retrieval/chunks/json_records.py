@@ -108,7 +108,7 @@ TINY_CHARS = 12
 """Elements that are no longer are gathered: numbers, words; `{}`."""
 LONGEST_LINE = 1_000_000
 MANY_MEMBERS = 4
-MOSTLY = 0.5
+MAJORITY = 0.5
 
 
 class _ChunkCut(NamedTuple):
@@ -182,9 +182,9 @@ def _value(
     elif text[item.value] == "[":
         yield _ChunkCut(item.start, heading)
         yield from _elements(text, items, heading, levels - 1)
-    elif longest.end - longest.start > max(MAX_CHARS, MOSTLY * (item.end - item.value)):
+    elif longest.end - longest.start > max(MAX_CHARS, MAJORITY * (item.end - item.value)):
         yield from _wrapper(text, item, items, longest, heading, levels)
-    elif sum(not each.is_flat for each in items) > MOSTLY * len(items) and len(items) >= MANY_MEMBERS:
+    elif sum(not each.is_flat for each in items) > MAJORITY * len(items) and len(items) >= MANY_MEMBERS:
         yield _ChunkCut(item.start, heading)
         yield from _elements(text, items, heading, levels - 1)
     else:

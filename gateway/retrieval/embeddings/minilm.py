@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.core.types.relevance import EmbeddingFault, TextEmbeddings, Vector, packed
-from gateway.core.types.upstream import CallScope
+from gateway.core.types.upstreams import CallScope
 
 NAME = "all-MiniLM-L6-v2-onnx-int8"
 VOCABULARY = Path("embeddings", "data", NAME, "tokenizer.json")

@@ -1,27 +1,38 @@
-"""Vectors of one request's texts: from the cache, or from the model until the deadline; and what is ranked by them."""
+"""Vectors of one request's texts: from the cache, or from the model until the deadline; and what is ranked by them.
+
+Background work for the next question: keeps new vectors, and makes those that are still missing.
+
+Relevance by words and by meaning, where an embedding model is configured.
+"""
 
 import asyncio
+import contextlib
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from gateway.core.errors import GatewayError, UpstreamError
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import CacheBackend, Clock, Embedder
+from gateway.core.types.artifacts import cache_group
 from gateway.core.types.bill import InternalCall
+from gateway.core.types.chat import RequestCaller
 from gateway.core.types.relevance import (
     EmbeddingFault,
     EmbeddingTariff,
     RankedPassage,
+    Relevance,
     RelevanceQuery,
     SearchedSource,
     TextEmbeddings,
     Vector,
     similarities,
 )
-from gateway.core.types.upstream import CallScope
+from gateway.core.types.upstreams import CallScope
 
 MAX_WANTED = 256
 """Vectors that one request asks of the model at most: each costs time or money."""
@@ -285,3 +296,241 @@ def _call(tariff: EmbeddingTariff, usage: dict[str, Any], estimated: bool) -> In
 def _roughly(texts: list[str]) -> int:
     """Tokens at four bytes each, where there is no time to count them."""
     return sum(len(text.encode("utf-8", "replace")) for text in texts) // 4
+
+
+MAX_WAITING = 64
+"""Requests whose texts may wait; beyond that the oldest are dropped: later questions make their vectors."""
+Holds = Callable[[], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingVectors:
+    """Work that a stored request leaves: new vectors to keep, and texts without one. `conversation` is the digest under
+    which texts are grouped that belong to no artifact."""
+
+    caller: RequestCaller
+    conversation: str
+    made: tuple[tuple[WantedVector, Vector], ...] = field(repr=False)
+    missing: tuple[WantedVector, ...] = field(repr=False)
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """Digests of the contents of which something will be kept."""
+        held = (each.held_by or self.conversation for each in (*(each for each, _ in self.made), *self.missing))
+        return tuple(dict.fromkeys(held))
+
+
+class BackgroundEmbedding:
+    """Does the work of one request at a time, and pauses while a request waits for the model."""
+
+    def __init__(self, embedder: Embedder, cache: CacheBackend, ttl: float) -> None:
+        self._embedder = embedder
+        self._cache = cache
+        self._ttl = ttl
+        self._waiting: deque[tuple[PendingVectors, Holds]] = deque(maxlen=MAX_WAITING)
+        self._task: asyncio.Task[None] | None = None
+        self._asked = 0
+        self._free = asyncio.Event()
+        self._free.set()
+
+    @contextlib.contextmanager
+    def priority(self) -> Iterator[None]:
+        """Pauses the work while a request waits for the model."""
+        self._asked += 1
+        self._free.clear()
+        try:
+            yield
+        finally:
+            self._asked -= 1
+            if not self._asked:
+                self._free.set()
+
+    def add(self, pending: PendingVectors, holds: Holds) -> None:
+        """Queues a request's work. `holds` says whether its conversation still exists; else nothing is kept."""
+        self._waiting.append((pending, holds))
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._work())
+
+    async def close(self) -> None:
+        """Drops the work that is left."""
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _work(self) -> None:
+        while self._waiting:
+            pending, holds = self._waiting.popleft()
+            try:
+                await self._keep(pending, list(pending.made), holds)
+                for portion in portions(await self._unknown(pending), self._embedder.at_once):
+                    await self._free.wait()
+                    found = await self._embedder.embed([each.text for each in portion], CallScope(pending.caller))
+                    if not await self._keep(pending, list(zip(portion, found.vectors, strict=True)), holds):
+                        break
+            except Exception as error:  # noqa: BLE001 - a vector that is not kept is made again; other requests must not wait
+                log.warning("vectors_not_kept", reason=type(error).__name__, text=str(error)[:200])
+
+    async def _unknown(self, pending: PendingVectors) -> list[WantedVector]:
+        """The texts for which no other request has made a vector in the meantime."""
+        tenant, name = pending.caller.tenant, self._embedder.name
+        keys = [key_of(tenant, name, each.digest) for each in pending.missing]
+        kept = await self._cache.get_many(keys)
+        return [each for each, vector in zip(pending.missing, kept, strict=True) if vector is None]
+
+    async def _keep(self, pending: PendingVectors, made: list[tuple[WantedVector, Vector]], holds: Holds) -> bool:
+        """Keeps vectors; False if their conversation no longer exists."""
+        if not made:
+            return True
+        if not await holds():
+            return False
+        tenant = pending.caller.tenant
+        for each, vector in made:
+            group = cache_group(tenant, each.held_by or pending.conversation)
+            await self._cache.set(key_of(tenant, self._embedder.name, each.digest), vector, self._ttl, group=group)
+        return True
+
+
+T = TypeVar("T")
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+
+class LoopBridge(Generic[Question, Answer]):
+    """Lets work in a thread ask for something that only the event loop can do: the thread calls `ask` and waits; the
+    task that awaits `run` answers. If that task is cancelled, the thread gets `nothing`."""
+
+    def __init__(self, threads: Executor, answer: Callable[[Question], Awaitable[Answer]], nothing: Answer) -> None:
+        self._threads = threads
+        self._answer = answer
+        self._nothing = nothing
+        self._loop = asyncio.get_running_loop()
+        self._waiting: asyncio.Queue[tuple[Question, Future[Answer]]] = asyncio.Queue()
+        self._closed = False
+
+    def ask(self, question: Question) -> Answer:
+        """The answer; to be called in the thread."""
+        answer: Future[Answer] = Future()
+        self._loop.call_soon_threadsafe(self._put, question, answer)
+        return answer.result()
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Runs `work` in a thread and returns its result."""
+        self._closed = False
+        working = self._loop.run_in_executor(self._threads, work, *arguments)
+        answer: Future[Answer] | None = None
+        try:
+            while True:
+                asked = asyncio.ensure_future(self._waiting.get())
+                either: set[asyncio.Future[Any]] = {working, asked}
+                try:
+                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    asked.cancel()
+                if not asked.done() or asked.cancelled():
+                    return await working
+                question, answer = asked.result()
+                answer.set_result(await self._answer(question))
+                answer = None
+        finally:
+            self._closed = True
+            working.add_done_callback(lambda done: done.cancelled() or done.exception())
+            if answer is not None and not answer.done():
+                answer.set_result(self._nothing)
+            while not self._waiting.empty():
+                self._waiting.get_nowait()[1].set_result(self._nothing)
+
+    def _put(self, question: Question, answer: "Future[Answer]") -> None:
+        if self._closed:
+            answer.set_result(self._nothing)
+        else:
+            self._waiting.put_nowait((question, answer))
+
+
+THREADS = 32
+"""Contexts that are made at once: many, since a thread that waits for vectors takes no processor."""
+
+
+class EmbeddingModel:
+    """An embedding model with its cache and deadline; keeps nothing of a request but its background work."""
+
+    def __init__(self, embedder: Embedder, cache: CacheBackend, clock: Clock, timeout: float, ttl: float) -> None:
+        self._embedder = embedder
+        self._cache = cache
+        self._clock = clock
+        self._timeout = timeout
+        self._afterwards = BackgroundEmbedding(embedder, cache, ttl)
+        self._threads = ThreadPoolExecutor(THREADS, "context")
+
+    @property
+    def is_billed(self) -> bool:
+        """Whether calls of the model cost money."""
+        return self._embedder.tariff() is not None
+
+    def of(self, scope: CallScope) -> "RequestMeaning":
+        """Ranking for one request, whose calls of the model are added to those of `scope`."""
+        search = VectorSearch(self._embedder, self._cache, self._clock, self._timeout, scope)
+        return RequestMeaning(search, self._threads, self._afterwards)
+
+    def later(self, remains: PendingVectors, holds: Holds) -> None:
+        """Queues background work; `holds` says whether the conversation still exists."""
+        self._afterwards.add(remains, holds)
+
+    async def close(self) -> None:
+        """Ends the background work and the threads."""
+        await self._afterwards.close()
+        self._embedder.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class RequestMeaning:
+    """Ranking for one request: a context is made in a thread, which asks for vectors when not all fits."""
+
+    def __init__(self, search: VectorSearch, threads: ThreadPoolExecutor, afterwards: BackgroundEmbedding) -> None:
+        self._search = search
+        self._afterwards = afterwards
+        self._bridge: LoopBridge[list[WantedVector], Known] = LoopBridge(threads, self._find, {})
+        self._missing: dict[str, WantedVector] = {}
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Runs `work`, which may rank by `relevance`, in a thread and returns its result."""
+        return await self._bridge.run(work, *arguments)
+
+    def relevance(self, lexical: Relevance) -> Relevance:
+        """Lexical ranks fused with those by meaning; to be called in the thread."""
+
+        def ranked(query: RelevanceQuery, sources: Sequence[SearchedSource]) -> list[list[RankedPassage]]:
+            found = lexical(query, sources)
+            asked, places = queries(query), wanted(sources, found)
+            if not asked or len(places) < 2:
+                return found
+            known = self._bridge.ask([*asked, *places])
+            self._missing |= {each.digest: each for each in (*asked, *places) if each.digest not in known}
+            if asked[0].digest not in known:
+                return found
+            placed = [each for each in places if each.digest in known]
+            vectors = [known[each.digest] for each in asked if each.digest in known]
+            return fused(found, placed, [known[each.digest] for each in placed], vectors)
+
+        return ranked
+
+    @property
+    def warnings(self) -> list[str]:
+        """What went wrong with the model, for the response metadata."""
+        return list(dict.fromkeys(self._search.warnings))
+
+    def remains(self, conversation_id: str) -> PendingVectors | None:
+        """Background work that a stored request leaves; None if there is none."""
+        search = self._search
+        missing: tuple[WantedVector, ...] = ()
+        # A paid call needs a bill, and this request's is already written.
+        if search.embedder.tariff() is None and FAULT not in search.warnings:
+            missing = tuple(self._missing.values())
+        made = tuple((each, search.known[text]) for text, each in search.made.items())
+        if not made and not missing:
+            return None
+        return PendingVectors(search.scope.caller, digest(f"conversation {conversation_id}"), made, missing)
+
+    async def _find(self, texts: list[WantedVector]) -> Known:
+        with self._afterwards.priority():
+            return await self._search.find(texts)

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.core.types.places import MARKER, SHEET
-from gateway.core.types.regions import RegionPlace, TextRegion
+from gateway.core.types.places import MARKER, SHEET, RegionPlace, TextRegion
 from gateway.retrieval.in_places import is_named
 from gateway.retrieval.named_places import NamedPlaces
 

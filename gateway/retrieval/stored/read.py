@@ -10,11 +10,11 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.core.ports.documents import LargeTexts
+from gateway.core.ports import LargeTexts
 from gateway.core.types.artifacts import LARGE, UNINDEXED, Artifact
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.large import LargeIndex
-from gateway.core.types.regions import REGION_CHARS, RegionPlace, joined
+from gateway.core.types.places import REGION_CHARS, RegionPlace, joined
 from gateway.core.types.tool_steps import text_of, turn_starts
 from gateway.retrieval.named_places import NamedPlaces, named_places
 from gateway.retrieval.question import borrowed_terms

@@ -10,7 +10,7 @@ MAX_BYTES = 256 * 1024
 """Bytes of one frame. A larger one is not kept: its conversation is fitted anew."""
 MAX_FRAMES = 20_000
 """Frames in the process."""
-PREFIX = "frame:"
+FRAME_PREFIX = "frame:"
 
 
 class FrameCache:
@@ -31,7 +31,7 @@ class FrameCache:
         others = keys[: own[0]] if own is not None else keys
         if self._shared is None or not others:
             return own
-        found = await self._shared.get_many([PREFIX + key for key in others])
+        found = await self._shared.get_many([FRAME_PREFIX + key for key in others])
         return next(((n, value) for n, value in enumerate(found) if value and len(value) <= MAX_BYTES), own)
 
     async def keep(self, tenant: str, key: str, value: bytes) -> None:
@@ -46,7 +46,7 @@ class FrameCache:
             with self._counted(max(self._kept, key=lambda each: self._kept[each].weight)) as largest:
                 largest.evict_oldest()
         if self._shared is not None:
-            await self._shared.set(PREFIX + key, value, self.ttl)
+            await self._shared.set(FRAME_PREFIX + key, value, self.ttl)
 
     def _own(self, tenant: str, key: str) -> bytes | None:
         if tenant not in self._kept:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import CacheSettings
 from gateway.core.ports import ClaimingCache, Clock
-from gateway.storage.encryption.vault import KeyVault
+from gateway.storage.encryption.columns import KeyVault
 
 
 def open_cache(settings: CacheSettings, clock: Clock, vault: KeyVault | None = None) -> ClaimingCache:

@@ -8,10 +8,10 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from gateway.core.cooldown import Cooldown
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import Clock
-from gateway.storage.encryption.vault import KeyVault
+from gateway.core.tasks import Cooldown
+from gateway.storage.encryption.columns import KeyVault
 
 PAUSE_SECONDS = 2.0
 AT_ONCE = 64

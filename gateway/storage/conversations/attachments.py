@@ -16,8 +16,7 @@ from gateway.storage.conversations.delete import anonymise_bills, forget_blocks,
 from gateway.storage.conversations.delete_item import delete_plans
 from gateway.storage.conversations.item_store import require_conversation
 from gateway.storage.database import schema
-from gateway.storage.large.large_documents import read_indexes, read_part
-from gateway.storage.large.write_text import delete_unheld, held_by
+from gateway.storage.large_documents import delete_unheld, held_by, read_indexes, read_part
 
 TABLE = schema.attachments
 PART_CHARS = 1_000_000

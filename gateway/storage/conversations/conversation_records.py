@@ -29,19 +29,19 @@ from gateway.core.types.records import (
 )
 from gateway.core.types.turn import LedgerEntry
 from gateway.storage import rows
-from gateway.storage.audit_log.append import recorded
+from gateway.storage.audit_events import recorded
 from gateway.storage.conversations import attachments, delete_item
 from gateway.storage.conversations import item_store as items
 from gateway.storage.conversations.delete import empty_conversation
-from gateway.storage.conversations.totals import read_totals
+from gateway.storage.conversations.reading import read_totals
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.find import turns_before
+from gateway.storage.lookup.locate import MESSAGES, upwards
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.segments import segments_before
-from gateway.storage.lookup.walk import MESSAGES, upwards
-from gateway.storage.secret import storable
+from gateway.storage.stored_keys import storable
 from gateway.storage.turns.completions import behind, having
 from gateway.storage.turns.standing import whole_entries
 

@@ -11,7 +11,7 @@ from gateway.core.types.artifacts import cache_group
 from gateway.core.types.bill import CLIENTS_WORDS, nameless
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import OfRow, sealed, vault_of
-from gateway.storage.large.write_text import delete_unheld, held_by
+from gateway.storage.large_documents import delete_unheld, held_by
 from gateway.storage.turns.roll_ups import rename_users
 
 BATCH = 500

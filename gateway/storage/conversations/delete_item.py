@@ -22,10 +22,10 @@ from gateway.storage.conversations.item_store import (
     require_message,
 )
 from gateway.storage.database import schema
-from gateway.storage.database.engine import insert_if_new
+from gateway.storage.database.sqlite import insert_if_new
 from gateway.storage.encryption.columns import for_row
-from gateway.storage.lookup.digests import backfill_digests
-from gateway.storage.lookup.pins import unpin
+from gateway.storage.lookup.locate import backfill_digests
+from gateway.storage.lookup.segments import unpin
 from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.questions import FORGOTTEN, question_columns
 from gateway.storage.turns.standing import note_deletion

@@ -21,11 +21,21 @@ from gateway.core.types.records import ItemPage, ItemQuery
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.database.engine import insert_if_new
+from gateway.storage.database.sqlite import insert_if_new
 from gateway.storage.encryption.columns import for_row
-from gateway.storage.lookup.digests import INSERT_LINKS, backfill_digests, chain_digest, digest_columns, link_rows
-from gateway.storage.lookup.pins import marked, pin, pinned_ids, unpin
-from gateway.storage.lookup.walk import MESSAGES, fewer_than, messages_of, upwards, whole_messages
+from gateway.storage.lookup.locate import (
+    INSERT_LINKS,
+    MESSAGES,
+    backfill_digests,
+    chain_digest,
+    digest_columns,
+    fewer_than,
+    link_rows,
+    messages_of,
+    upwards,
+    whole_messages,
+)
+from gateway.storage.lookup.segments import marked, pin, pinned_ids, unpin
 from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.questions import question_columns
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows

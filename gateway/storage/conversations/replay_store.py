@@ -10,11 +10,11 @@ from gateway.core import jsons
 from gateway.core.errors import ReplayNotFound, ReplayRunning
 from gateway.core.names import has_nul
 from gateway.core.ports import Clock
-from gateway.core.types.replays import ReplayChanges, ReplayRun
+from gateway.core.types.past_turns import ReplayChanges, ReplayRun
 from gateway.storage import rows
 from gateway.storage.conversations.item_store import require_conversation
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, insert_if_new
+from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
 from gateway.storage.encryption.columns import for_row
 
 TABLE, CONVERSATIONS = schema.replays, schema.conversations

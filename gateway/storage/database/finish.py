@@ -11,10 +11,10 @@ from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage import rows
 from gateway.storage.conversations.item_store import open_step
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, insert_if_new
+from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
 from gateway.storage.encryption.columns import for_row
-from gateway.storage.lookup.walk import MESSAGES, whole_messages
-from gateway.storage.reports.compared import set_right
+from gateway.storage.lookup.locate import MESSAGES, whole_messages
+from gateway.storage.reports.costs import set_right
 from gateway.storage.turns.steps import SINCE, step_rows
 
 BATCH = 200

@@ -18,10 +18,10 @@ import gateway
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageUnavailable
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, open_transactions, parse_url
 from gateway.storage.database.postgres import PostgresTransactions, sqlstate
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions, parse_url
 from gateway.storage.database.transactions import T
-from gateway.storage.encryption.noted_keys import note_key, require_keys
+from gateway.storage.encryption.rewrite import note_key, require_keys
 
 SECRET = re.compile(r"(?<=[?&])(password|passfile|sslpassword)=[^&]*")
 

@@ -18,8 +18,7 @@ from gateway.core.errors import StorageReadOnly, StorageUnavailable
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.storage.database.transactions import CommitUnknown, T, Work, WriteState
-from gateway.storage.encryption.columns import use_vault
-from gateway.storage.encryption.vault import KeyVault
+from gateway.storage.encryption.columns import KeyVault, use_vault
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

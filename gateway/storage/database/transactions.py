@@ -14,8 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.core.errors import StorageReadOnly, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
-from gateway.storage.encryption.columns import SealedText, for_row, vault_of, with_id
-from gateway.storage.encryption.vault import KeyVault
+from gateway.storage.encryption.columns import KeyVault, SealedText, for_row, vault_of, with_id
 
 log = get_logger("gateway.storage")
 T = TypeVar("T")

@@ -2,6 +2,11 @@
 
 In small transactions beside a running server. What is under the current key is passed over, so that it may be cut off
 at any time and goes on where it was.
+
+Which keys the storage's content has been sealed under, as the storage itself notes it (guarantee §12.11).
+
+Each id is noted before anything is sealed under its key, and stays until nothing is under it any more. So a process
+that lacks a key is told at its start, and serves nothing that it cannot read.
 """
 
 import asyncio
@@ -16,19 +21,78 @@ import sqlalchemy as sa
 from gateway.core.errors import ContentUnreadable
 from gateway.storage.database import schema
 from gateway.storage.database.file_tables import file_contents
+from gateway.storage.database.sqlite import insert_if_new
 from gateway.storage.database.transactions import DatabaseTransactions
-from gateway.storage.encryption.columns import SealedText, WithheldText, vault_of
-from gateway.storage.encryption.noted_keys import forget_keys
-from gateway.storage.encryption.vault import HEAD, PREFIX, KeyVault
-from gateway.storage.entities.write_entities import INSERT_ALIASES, alias_rows
-from gateway.storage.files.under_keys import kinds_elsewhere
+from gateway.storage.encryption.columns import HEAD, PREFIX, KeyVault, SealedText, WithheldText, vault_of
+from gateway.storage.entities.entity_rows import INSERT_ALIASES, alias_rows
+from gateway.storage.stored_files import kinds_elsewhere
+
+NOTED = "content-key:"
+SECRETS = schema.secrets
+
+
+async def require_keys(transactions: DatabaseTransactions) -> None:
+    """
+    Raises:
+        ContentUnreadable: content may be under a key that is not configured.
+        StorageUnavailable: the storage cannot be reached.
+    """
+    noted, here = await transactions.run(lambda connection: (noted_keys(connection), _keys(connection)))
+    missing = sorted(noted.difference(here))
+    if missing:
+        names = ", ".join(missing)
+        where = "storage.encryption_key or storage.encryption_keys_before has to name each key"
+        raise ContentUnreadable(f"The storage holds content under keys that are not configured ({names}): {where}.")
+
+
+async def note_key(transactions: DatabaseTransactions) -> None:
+    """Notes the current key, where there is one that is not noted yet.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+
+    def is_new(connection: sa.Connection) -> bool:
+        vault = vault_of(connection.dialect)
+        return vault is not None and vault.current is not None and vault.current not in noted_keys(connection)
+
+    if await transactions.run(is_new):
+        await transactions.run(_note, write=True)
+
+
+def noted_keys(connection: sa.Connection) -> set[str]:
+    """The ids that are noted."""
+    names = connection.execute(sa.select(SECRETS.c.name).where(SECRETS.c.name.startswith(NOTED))).scalars()
+    return {name.removeprefix(NOTED) for name in names}
+
+
+def forget_keys(connection: sa.Connection) -> set[str]:
+    """Takes out the ids of all keys but the current one. Returns them."""
+    vault = vault_of(connection.dialect)
+    gone = {each for each in noted_keys(connection) if vault is None or each != vault.current}
+    connection.execute(SECRETS.delete().where(SECRETS.c.name.in_([f"{NOTED}{each}" for each in gone])))
+    return gone
+
+
+def _keys(connection: sa.Connection) -> tuple[str, ...]:
+    vault = vault_of(connection.dialect)
+    return () if vault is None else vault.key_ids
+
+
+def _note(connection: sa.Connection) -> None:
+    vault = vault_of(connection.dialect)
+    if vault is not None:
+        new = insert_if_new(connection, SECRETS).values(name=f"{NOTED}{vault.current}", value=b"")
+        connection.execute(new)
+
 
 LOOKED_AT = 500
 """Rows of which one transaction reads how their values begin."""
 REWRITTEN = 50
 """Rows that one transaction seals: writers wait for no more than that."""
 PAUSE_SECONDS = 0.01
-THINGS, ALIASES = schema.things, schema.thing_aliases
+THINGS = schema.things
+ALIASES = schema.thing_aliases
 Key = tuple[Any, ...]
 
 

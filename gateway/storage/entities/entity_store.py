@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from gateway.core import jsons
 from gateway.core.ports import Clock
 from gateway.core.types.audit_log import AuditActor
-from gateway.core.types.entities import (
+from gateway.core.types.memory import (
     MAX_RECALLED,
     MemoryEntity,
     NotedThings,
@@ -20,13 +20,13 @@ from gateway.core.types.entities import (
     ThingQuery,
     user_place,
 )
-from gateway.storage.audit_log.append import recorded
+from gateway.storage.audit_events import recorded
 from gateway.storage.conversations.item_store import require_conversation
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption.columns import vault_of
-from gateway.storage.entities import entity_records as records
-from gateway.storage.entities.write_entities import thing_of, write_things
+from gateway.storage.entities import entity_rows
+from gateway.storage.entities.entity_rows import thing_of, write_things
 from gateway.storage.lookup.path_cache import PathCache
 
 # Finds things by the words of a question: each run of its words is looked up in an index, and leads to the latest few
@@ -178,7 +178,7 @@ class EntityStore:
         def work(connection: sa.Connection) -> ThingPage:
             if conversation_id is not None:
                 require_conversation(connection, tenant, conversation_id)
-            return records.read_page(connection, tenant, query, now)
+            return entity_rows.read_page(connection, tenant, query, now)
 
         return await self._transactions.run(work)
 
@@ -189,7 +189,7 @@ class EntityStore:
         def work(connection: sa.Connection) -> MemoryEntity:
             if conversation_id is not None:
                 require_conversation(connection, tenant, conversation_id)
-            return records.read_one(connection, tenant, memory_id, now, conversation_id, param="memory_id")
+            return entity_rows.read_one(connection, tenant, memory_id, now, conversation_id, param="memory_id")
 
         return await self._transactions.run(work)
 
@@ -197,7 +197,7 @@ class EntityStore:
         """A thing as the conversations have it that are about it: a row for each; `query.after` is one of them."""
         now = self._clock.now()
         return await self._transactions.run(
-            lambda connection: records.read_conversations(connection, tenant, kind, thing_id, query, now)
+            lambda connection: entity_rows.read_conversations(connection, tenant, kind, thing_id, query, now)
         )
 
     async def note(
@@ -217,7 +217,7 @@ class EntityStore:
             if conversation_id is not None:
                 require_conversation(connection, tenant, conversation_id, lock=True)
             ids = write_things(connection, tenant, NotedThings(notes, places, days), now)
-            return tuple(records.read_one(connection, tenant, each, now, param="memory_id") for each in ids)
+            return tuple(entity_rows.read_one(connection, tenant, each, now, param="memory_id") for each in ids)
 
         return await self._transactions.run(work, write=True)
 
@@ -231,7 +231,7 @@ class EntityStore:
         def work(connection: sa.Connection) -> None:
             if conversation_id is not None:
                 require_conversation(connection, tenant, conversation_id)
-            records.delete_one(connection, tenant, memory_id, now, conversation_id)
+            entity_rows.delete_one(connection, tenant, memory_id, now, conversation_id)
             recorded(connection, by, now, "memory.deleted", memory_id, tenant, conversation=conversation_id)
 
         await self._transactions.run(work, write=True)

@@ -19,22 +19,29 @@ from gateway.core.types.conversation import (
     ConversationMessage,
     ConversationRef,
     EarlierMessages,
+    FormNotes,
     HistoryLookup,
+    RecalledNotes,
     ResumePoint,
     StoredConversation,
 )
 from gateway.core.types.frames import PromptFrame
-from gateway.core.types.notes import FormNotes, RecalledNotes
 from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts
 from gateway.core.types.turn import ASKED, is_own
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.lookup.frame_rows import read_frame
-from gateway.storage.lookup.locate import CHAIN_COLUMNS, locate, resume_behind
+from gateway.storage.lookup.locate import (
+    CHAIN_COLUMNS,
+    MESSAGES,
+    Condition,
+    locate,
+    messages_of,
+    resume_behind,
+    upwards,
+)
 from gateway.storage.lookup.path_cache import PathCache, instant, newer_rows, results_in, row_bytes, steps_of
-from gateway.storage.lookup.pins import with_kept
-from gateway.storage.lookup.segments import read_segments
-from gateway.storage.lookup.walk import MESSAGES, Condition, messages_of, upwards
+from gateway.storage.lookup.segments import read_segments, with_kept
 from gateway.storage.rows import message_of
 
 # The messages before a window, in which what a question needs is looked for. Those that were read lately are kept in
@@ -120,7 +127,7 @@ def _size(row: Any) -> int:
 
 # Recognises the stored conversation that a chain of messages belongs to, by keyed digests (guarantee §3.2, ADR 8).
 
-MOST = 1000
+MAX_CHAINS = 1000
 """Chains that say the same, of which one is chosen. Among more, a new conversation starts."""
 
 
@@ -164,7 +171,7 @@ def chosen(matches: Sequence[ChainMatch], sent: bytes) -> str | None:
     """
     if len({match.conversation_id for match in matches}) == 1:
         return matches[0].conversation_id or None
-    if len(matches) > MOST:
+    if len(matches) > MAX_CHAINS:
         return None
     ends = [match for match in matches if match.at_head or not match.living]
     if sent:
@@ -186,7 +193,7 @@ def _matches(connection: sa.Connection, query: sa.Select[ChainMatch], tenant: st
 
 
 def _query(*conditions: sa.ColumnElement[bool]) -> sa.Select[ChainMatch]:
-    """Chains by their digest, and whether their conversations end with them; more than `MOST` are not needed."""
+    """Chains by their digest, and whether their conversations end with them; more than `MAX_CHAINS` are not needed."""
     chains, conversations, head = schema.chains, schema.conversations, schema.messages
     joined = chains.outerjoin(conversations, conversations.c.id == chains.c.conversation_id)
     joined = joined.outerjoin(head, head.c.id == conversations.c.head_id)
@@ -194,7 +201,7 @@ def _query(*conditions: sa.ColumnElement[bool]) -> sa.Select[ChainMatch]:
     living, at_head = conversations.c.id.is_not(None), head.c.request_id == chains.c.request_id
     query = sa.select(*columns, living.label("living"), at_head.label("at_head")).select_from(joined)
     known = (chains.c.digest == sa.bindparam("digest"), chains.c.tenant == sa.bindparam("tenant"))
-    return query.where(*known, *conditions).limit(MOST + 1)
+    return query.where(*known, *conditions).limit(MAX_CHAINS + 1)
 
 
 _BY_WORDS = _query()

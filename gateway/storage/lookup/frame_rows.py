@@ -14,7 +14,7 @@ from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.frames import NewFrame, PromptFrame, body_of, frame_of
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
-from gateway.storage.lookup.walk import MESSAGES, upwards
+from gateway.storage.lookup.locate import MESSAGES, upwards
 
 FEW_READ, MAX_READ = 8, 200
 """Rows that are read, the latest first, to find the full frame: a few, and if it is not among them the most that can

@@ -1,14 +1,24 @@
-"""Finds where a resend continues a stored conversation, by index, however long that is (ADR 8)."""
+"""Finds where a resend continues a stored conversation, by index, however long that is (ADR 8).
 
-from collections.abc import Iterator, Sequence
+Walks from a stored message towards the first of its chain, in one recursive query.
+
+Chain digests of stored messages and their links (ADR 8), for messages that were imported or follow a deleted one.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from gateway.core.types.chain import (
+    START,
+    AnswerRun,
+    ChainDigest,
     call_ids,
     extended,
+    following,
     is_continued,
     is_step,
     joined,
@@ -17,8 +27,167 @@ from gateway.core.types.chain import (
 from gateway.core.types.conversation import INSTRUCTION_ROLES, NOWHERE, HistoryLookup, ResumePoint
 from gateway.core.types.items import BETWEEN
 from gateway.storage.database import schema
-from gateway.storage.lookup.digests import chain_digest
-from gateway.storage.lookup.walk import fewer_than, upwards
+from gateway.storage.database.transactions import RowInsert
+from gateway.storage.encryption.columns import SealedText
+from gateway.storage.rows import body_of
+
+MESSAGES = schema.messages
+STEPS = schema.reasoning_events
+Condition = sa.ColumnElement[bool]
+BODY = SealedText("messages.body", source=MESSAGES.c.id)
+"""Of a message, wherever it stands."""
+
+
+def upwards(
+    *columns: sa.ColumnElement[Any],
+    first: Condition | None = None,
+    onwards: Callable[[sa.CTE], Condition] | None = None,
+    weighed: bool = False,
+) -> sa.CTE:
+    """The chain that ends with the message `:from`, as a table of its messages' `id`, `parent_id` and `depth`.
+
+    Args:
+        columns: further columns of `messages`.
+        first: a condition on the message `:from`; without it the chain is empty.
+        onwards: the condition to go on to the next message, of the chain so far and `messages`.
+        weighed: a column `total`, the sum of the weights up to and with each message.
+    """
+    weight = sa.cast(MESSAGES.c.weight, sa.BigInteger).label("total")
+    own = (MESSAGES.c.id, MESSAGES.c.parent_id, *columns)
+    begin = sa.select(*own, sa.literal(1).label("depth"), *([weight] if weighed else []))
+    begin = begin.where(MESSAGES.c.id == sa.bindparam("from", type_=sa.String))
+    chain = (begin if first is None else begin.where(first)).cte("chain", recursive=True)
+    total = [chain.c.total + MESSAGES.c.weight] if weighed else []
+    step = sa.select(*own, chain.c.depth + 1, *total).where(MESSAGES.c.id == chain.c.parent_id)
+    return chain.union_all(step if onwards is None else step.where(onwards(chain)))
+
+
+def fewer_than(chain: sa.CTE) -> Condition:
+    """Goes on to at most `:count` messages."""
+    return chain.c.depth < sa.bindparam("count", type_=sa.Integer)
+
+
+def body_of_message() -> sa.Label[str]:
+    """The body of a message wherever it stands: a tool's result is read from its step. NULL where that is gone."""
+    of_it = (STEPS.c.conversation_id == MESSAGES.c.conversation_id, STEPS.c.message_id == MESSAGES.c.id)
+    result = sa.select(STEPS.c.result).where(*of_it).scalar_subquery()
+    found = sa.case((MESSAGES.c.body != "", MESSAGES.c.body), else_=result)
+    return sa.type_coerce(found, BODY).label("body")
+
+
+def whole_messages() -> sa.Select[Any]:
+    """All that is stored of messages."""
+    columns = [column for column in MESSAGES.c if column.name not in ("body", "reasoning_events")]
+    return sa.select(*columns, body_of_message())
+
+
+def messages_of(chain: sa.CTE) -> sa.Select[Any]:
+    """The whole rows of a chain, the latest first. Bodies are read only once small columns have said which."""
+    return whole_messages().join(chain, chain.c.id == MESSAGES.c.id).order_by(chain.c.depth)
+
+
+BATCH = 500
+INSERT_LINKS = RowInsert(
+    schema.message_links,
+    "ON CONFLICT (conversation_id, digest) DO UPDATE SET message_id = excluded.message_id WHERE "
+    "EXISTS (SELECT 1 FROM messages WHERE id = excluded.message_id AND path_digest = excluded.digest) OR NOT "
+    "EXISTS (SELECT 1 FROM messages WHERE id = message_links.message_id AND path_digest = message_links.digest)",
+)
+"""Of two chains that say the same the latest is continued, but a chain that is stored just so before one that says the
+same with tool steps between."""
+
+
+class ChainEnd(NamedTuple):
+    """A chain up to one message: its digest, the answers that stand next to each other at its end, its length."""
+
+    digest: ChainDigest = START
+    run: AnswerRun | None = None
+    length: int = 0
+
+    def followed_by(self, body: dict[str, Any], *, status: str, reworded: bool) -> "ChainEnd":
+        """The chain after one more message."""
+        digest, run = following(self.digest, self.run, body, status=status, reworded=reworded)
+        return ChainEnd(digest, run, self.length + 1)
+
+
+def chain_digest(row: Any) -> ChainDigest:
+    """The digest of the chain that ends with a message, from its row."""
+    return ChainDigest(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
+
+
+def digest_columns(digest: ChainDigest) -> dict[str, Any]:
+    """The same as values of the row."""
+    return {"path_digest": digest.path, "said_digest": digest.said, "plain": digest.plain}
+
+
+def link_rows(conversation_id: str, message_id: str, before: ChainDigest, after: ChainDigest) -> list[dict[str, Any]]:
+    """Links to a message from those digests that it changed: the chain that an unchanged one names ends earlier."""
+    digests = {after.path: after.path != before.path, after.said: after.said != before.said}
+    named = {"conversation_id": conversation_id, "message_id": message_id}
+    return [{**named, "digest": digest} for digest, changed in digests.items() if changed]
+
+
+def backfill_digests(connection: sa.Connection, conversation_id: str) -> None:
+    """Gives each message that has none its digests, links and sequence number. Failed turns are in no chain.
+
+    Reads the small columns of all messages of the conversation, and the bodies of those without digests.
+    """
+    table = schema.messages
+    columns = (table.c.id, table.c.parent_id, table.c.role, table.c.path_digest, table.c.said_digest, table.c.plain)
+    where = sa.and_(table.c.conversation_id == conversation_id, table.c.status != "failed")
+    children: dict[str | None, list[Any]] = defaultdict(list)
+    for row in connection.execute(sa.select(*columns).where(where).order_by(table.c.created_at, table.c.id)):
+        children[row.parent_id].append(row)
+    ordered = list(_parents_first(children))
+    ends: dict[str | None, ChainEnd] = {None: ChainEnd()}
+    for start in range(0, len(ordered), BATCH):
+        batch = ordered[start : start + BATCH]
+        read = [row.id for row in batch if row.path_digest is None or _goes_on(row, children)]
+        bodies = {row.id: row for row in connection.execute(_BODIES, {"ids": read})} if read else {}
+        values: list[dict[str, Any]] = []
+        links: list[dict[str, Any]] = []
+        for row in batch:
+            before, found = ends[row.parent_id], bodies.get(row.id)
+            end = ChainEnd(length=before.length + 1)
+            if found is not None:
+                body, reworded = body_of(found), found.rendered is not None
+                end = before.followed_by(body, status=found.status, reworded=reworded)
+            if row.path_digest is None:
+                values.append({"message": row.id, "sequence_number": before.length, **digest_columns(end.digest)})
+                links += link_rows(conversation_id, row.id, before.digest, end.digest)
+            else:
+                end = end._replace(digest=chain_digest(row))
+            ends[row.id] = end
+        if values:
+            connection.execute(_UPDATE, values)
+            INSERT_LINKS(connection, links)
+
+
+def _parents_first(children: dict[str | None, list[Any]]) -> Iterator[Any]:
+    level = children.get(None, [])
+    while level:
+        yield from level
+        level = [child for row in level for child in children.get(row.id, ())]
+
+
+def _goes_on(row: Any, children: dict[str | None, list[Any]]) -> bool:
+    """Whether an answer is followed by another: the digest after both depends on its words."""
+    return row.role == "assistant" and any(child.role == "assistant" for child in children.get(row.id, ()))
+
+
+_BODIES = sa.select(
+    schema.messages.c.id,
+    body_of_message(),
+    schema.messages.c.status,
+    schema.messages.c.rendered,
+    schema.messages.c.role,
+).where(schema.messages.c.id.in_(sa.bindparam("ids", expanding=True)))
+_UPDATE = (
+    schema.messages.update()
+    .where(schema.messages.c.id == sa.bindparam("message"))
+    .values({name: sa.bindparam(name) for name in ("path_digest", "said_digest", "plain", "sequence_number")})
+)
+
 
 CHAIN_COLUMNS = (
     schema.messages.c.id.label("message_id"),
@@ -33,7 +202,7 @@ LIKELY = 8
 """Messages from the end that are tried first: a resend mostly differs near its end."""
 CHUNK = 200
 """Rows that one query reads upwards."""
-STEPS = 1000
+LOCATE_STEPS = 1000
 """Messages of one turn among which a step that its client still sends is searched."""
 
 
@@ -289,7 +458,7 @@ def _steps_query() -> sa.Select[tuple[Any, ...]]:
     where = (
         table.c.conversation_id == sa.bindparam("conversation", type_=sa.String),
         table.c.sequence_number > from_there,
-        table.c.sequence_number <= from_there + STEPS,
+        table.c.sequence_number <= from_there + LOCATE_STEPS,
         table.c.said_digest == sa.bindparam("said", type_=sa.LargeBinary),
         table.c.digest.in_(sa.bindparam("digests", expanding=True)),
     )

@@ -12,11 +12,10 @@ import sqlalchemy as sa
 from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.ports import Clock
-from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.notes import FormNotes
+from gateway.core.types.conversation import ConversationMessage, FormNotes
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage.database import schema
-from gateway.storage.lookup.walk import MESSAGES, messages_of, upwards
+from gateway.storage.lookup.locate import MESSAGES, messages_of, upwards
 from gateway.storage.rows import message_of
 
 EARLIER = "/earlier"

@@ -8,11 +8,11 @@ import sqlalchemy as sa
 
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.ports import Clock
-from gateway.core.types.allowed import LEASE_SECONDS, AccountLease, SpendingAccount
+from gateway.core.types.keys import LEASE_SECONDS, AccountLease, SpendingAccount
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, insert_for
-from gateway.storage.rows import MOST
-from gateway.storage.secret import Users, user_digest, user_name
+from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
+from gateway.storage.rows import MAX_INT
+from gateway.storage.stored_keys import Users, user_digest, user_name
 
 PAST_SECONDS = 30.0
 """For how long the sum of past days is kept. A bill is of the day on which its request came, so that yesterday's sum
@@ -63,7 +63,7 @@ class SqlBudgets:
             others = _others(connection, account, self._process, now)
             found = granted(budget, spent, others, held, more)
             if found.granted:
-                _write(connection, {**mine, "amount_picousd": min(found.granted, MOST), "expires_at": _until(now)})
+                _write(connection, {**mine, "amount_picousd": min(found.granted, MAX_INT), "expires_at": _until(now)})
             else:
                 connection.execute(LEASES.delete().where(*_where(mine)))
             return found, remember

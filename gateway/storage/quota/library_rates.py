@@ -17,10 +17,10 @@ from limits.aio.storage import RedisStorage, SlidingWindowCounterSupport, Storag
 from redis.exceptions import RedisError
 
 from gateway.core.errors import LimitsUnavailable
-from gateway.core.types.allowed import RateWindow
+from gateway.core.types.keys import RateWindow
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions, insert_for
-from gateway.storage.rows import MOST
+from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
+from gateway.storage.rows import MAX_INT
 
 # Where the library `limits` counts without Valkey: in a table that replicas share, which it has no storage for.
 
@@ -97,7 +97,7 @@ class TableWindows(_MinuteWindows):
                 return False
             insert = insert_for(connection.dialect, COUNTERS)
             insert = insert.values(key=now, amount=amount, expires_at=60.0 * (window + 2))
-            total = sa.case((COUNTERS.c.amount > MOST - max(amount, 0), MOST), else_=COUNTERS.c.amount + amount)
+            total = sa.case((COUNTERS.c.amount > MAX_INT - max(amount, 0), MAX_INT), else_=COUNTERS.c.amount + amount)
             connection.execute(insert.on_conflict_do_update(index_elements=[COUNTERS.c.key], set_={"amount": total}))
             return True
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 
 from gateway.core.ports import RateStore
-from gateway.core.types.allowed import RateWindow
-from gateway.storage.database.engine import DatabaseTransactions
+from gateway.core.types.keys import RateWindow
+from gateway.storage.database.sqlite import DatabaseTransactions
 
 MINUTE = 60
 MAX_KEYS = 100_000

@@ -11,7 +11,7 @@ from gateway.core.types.report_lists import ConversationChoice, ConversationLine
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.reports.list_parts import in_part, read_order
-from gateway.storage.secret import storable
+from gateway.storage.stored_keys import storable
 from gateway.storage.turns.questions import folded
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
 

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons
-from gateway.core.types.content_parts import texts_of
+from gateway.core.types.chat import texts_of
 from gateway.core.types.report_lists import (
     CHAT,
     OK,
@@ -29,7 +29,7 @@ from gateway.storage.database import schema
 from gateway.storage.encryption.columns import sealing
 from gateway.storage.reports.request_list import COLUMNS, TABLE, line_of, tenant_of
 from gateway.storage.rows import pico
-from gateway.storage.secret import names_of_user, storable
+from gateway.storage.stored_keys import names_of_user, storable
 from gateway.storage.turns.questions import folded, question_columns
 
 MESSAGES, SESSIONS, DAYS = schema.messages, schema.sessions, schema.usage_days

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core.types.report_lists import ListPart
-from gateway.storage.secret import storable
+from gateway.storage.stored_keys import storable
 from gateway.storage.turns.completions import behind
 
 Place = tuple[sa.Column[Any], sa.Column[Any]]

@@ -9,7 +9,7 @@ from gateway.core.types.report_lists import CHAT, ListPage, ListPart, ListPositi
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.reports.list_parts import in_part, read_order
-from gateway.storage.secret import storable
+from gateway.storage.stored_keys import storable
 
 TABLE, CONVERSATIONS, DAYS = schema.ledger, schema.conversations, schema.usage_days
 PLACE = (TABLE.c.created_at, TABLE.c.request_id)

@@ -6,14 +6,14 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from gateway.core.types.calibration import ModelCalibration
+from gateway.core.types.upstreams import ModelCalibration
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.database import schema
-from gateway.storage.database.engine import DatabaseTransactions
 from gateway.storage.database.file_tables import files
 from gateway.storage.database.migrate import schema_state
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.rows import utc
-from gateway.storage.turns.older_bills import count_older
+from gateway.storage.turns.bills import count_older
 
 KINDS = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
 VERSIONS = {"sqlite": "SELECT sqlite_version()", "postgresql": "SHOW server_version"}

@@ -10,12 +10,12 @@ from sqlalchemy.exc import IntegrityError
 from gateway.core.errors import StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.turn import OpenCallRow, TurnCommit
+from gateway.storage.claims import write_open
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import CommitUnknown, DatabaseTransactions
-from gateway.storage.open_call_rows import write_open
 from gateway.storage.turns.write_turn import left_behind, write_turns
 
-MOST = 200
+MAX_SHARED = 200
 """Commits that share one transaction."""
 ATTEMPTS = 3
 """Transactions after a lost COMMIT that ask whether it went through, before the storage counts as unavailable."""
@@ -111,7 +111,7 @@ class CommitGroup:
         try:
             await asyncio.sleep(0)  # whoever is about to commit in this very turn of the loop comes along
             while self._waiting:
-                batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+                batch, self._waiting = self._waiting[:MAX_SHARED], self._waiting[MAX_SHARED:]
                 await self._write_together(batch)
         finally:
             self._writer = None

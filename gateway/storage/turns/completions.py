@@ -13,7 +13,7 @@ from gateway.core.types.turn import ASKED, CITED, CompletionPage, CompletionQuer
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import for_row, vault_of
-from gateway.storage.lookup.walk import MESSAGES, messages_of, upwards
+from gateway.storage.lookup.locate import MESSAGES, messages_of, upwards
 from gateway.storage.turns.bills import calls_of
 from gateway.storage.turns.standing import whole_entries
 

@@ -17,8 +17,7 @@ from gateway.core.types.turn import LedgerEntry, StoredTurn
 from gateway.storage.database import schema
 from gateway.storage.database.file_tables import files
 from gateway.storage.database.transactions import RowRead
-from gateway.storage.lookup.digests import chain_digest, digest_columns, link_rows
-from gateway.storage.lookup.walk import MESSAGES, upwards, whole_messages
+from gateway.storage.lookup.locate import MESSAGES, chain_digest, digest_columns, link_rows, upwards, whole_messages
 from gateway.storage.rows import message_of
 
 REDUCIBLE_BYTES = 8000

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gateway.core.types.content_parts import texts_of
-from gateway.storage.secret import storable
+from gateway.core.types.chat import texts_of
+from gateway.storage.stored_keys import storable
 
 LENGTH = 200
 """Characters that are kept of it."""

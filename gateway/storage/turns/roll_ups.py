@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from gateway.core import jsons
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
-from gateway.storage.rows import MOST, utc
+from gateway.storage.rows import MAX_INT, utc
 
 SHARDS = 16
 """Rows among which processes divide what they add to one sum, so that they do not wait for each other."""
@@ -48,8 +48,8 @@ def _plus(column: str) -> str:
     """Both together, within what a column holds: a hostile upstream may report any number of tokens. An older version
     leaves newer columns empty."""
     old, new = f"COALESCE(usage_days.{column}, 0)", f"excluded.{column}"
-    over, under = f"{new} > 0 AND {old} > {MOST} - {new}", f"{new} < 0 AND {old} < -{MOST} - {new}"
-    return f"{column} = CASE WHEN {over} THEN {MOST} WHEN {under} THEN -{MOST} ELSE {old} + {new} END"
+    over, under = f"{new} > 0 AND {old} > {MAX_INT} - {new}", f"{new} < 0 AND {old} < -{MAX_INT} - {new}"
+    return f"{column} = CASE WHEN {over} THEN {MAX_INT} WHEN {under} THEN -{MAX_INT} ELSE {old} + {new} END"
 
 
 ADD_DAYS = RowInsert(schema.usage_days, f"ON CONFLICT (day, digest) DO UPDATE SET {', '.join(map(_plus, SUMS))}")
@@ -180,7 +180,7 @@ def _add(connection: sa.Connection, conversation_id: str, more: Row) -> None:
 
 
 def _bounded(value: int) -> int:
-    return max(-MOST, min(MOST, value))
+    return max(-MAX_INT, min(MAX_INT, value))
 
 
 @lru_cache(DIGESTS)

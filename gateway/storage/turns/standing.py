@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons
-from gateway.core.types.omitted_records import (
+from gateway.core.types.records import (
     UNLISTED,
     MessageRecord,
     as_numbered_then,
@@ -22,7 +22,7 @@ from gateway.core.types.turn import LedgerEntry
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import OfRow, sealed, vault_of
-from gateway.storage.lookup.walk import MESSAGES, body_of_message, upwards
+from gateway.storage.lookup.locate import MESSAGES, body_of_message, upwards
 
 BATCH = 500
 """Bodies that one statement reads; of a result no more is kept than its id and size."""

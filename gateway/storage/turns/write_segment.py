@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from gateway.core.types.memory import NewSegment
 from gateway.storage.database import schema
-from gateway.storage.database.engine import insert_if_new
+from gateway.storage.database.sqlite import insert_if_new
 from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.segments import Segments, all_segments, end_before
 from gateway.storage.rows import utc

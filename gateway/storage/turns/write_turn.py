@@ -12,20 +12,20 @@ from gateway.core.ids import content_digest
 from gateway.core.types.artifacts import LARGE, cache_group
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.core.types.turn import LedgerEntry, StoredTurn, TurnCommit
-from gateway.storage.claims import settle_claims
+from gateway.storage.claims import close_open, settle_claims
 from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert, RowRead, RowUpdate
 from gateway.storage.encryption.columns import for_row
-from gateway.storage.entities.write_entities import write_things
-from gateway.storage.large.write_text import delete_unheld, write_text
-from gateway.storage.lookup.digests import INSERT_LINKS
+from gateway.storage.entities.entity_rows import write_things
+from gateway.storage.large_documents import delete_unheld, write_text
 from gateway.storage.lookup.frame_rows import write_frame
-from gateway.storage.lookup.pins import pin
-from gateway.storage.open_call_rows import close_open
+from gateway.storage.lookup.locate import INSERT_LINKS
+from gateway.storage.lookup.segments import pin
 from gateway.storage.rows import utc
-from gateway.storage.turns.bills import Row, write_bills
+from gateway.storage.turns.bills import write_bills
 from gateway.storage.turns.message_rows import (
+    Row,
     attach_point,
     message_rows,
     without_deleted_files,

@@ -11,17 +11,16 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.errors import UpstreamError, UpstreamInvalidResponse
-from gateway.core.formats.anthropic.message_chunks import MessageChunks, events_of
-from gateway.core.formats.anthropic.message_completion import completion_of, fault_status, is_message
-from gateway.core.formats.anthropic.message_request import messages_request
+from gateway.core.formats.anthropic.message_events import MessageChunks, events_of
+from gateway.core.formats.anthropic.serializer import completion_of, fault_status, is_message, messages_request
 from gateway.core.ports import Clock
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http.connection import UpstreamConnection
 from gateway.upstream.openai.answers import HttpChunkStream, event_object
 from gateway.upstream.openai.chat_calls import HttpUpstream
+from gateway.upstream.openai.error_bodies import refusal, relayed_headers
 from gateway.upstream.openai.mending import whole_mended
-from gateway.upstream.openai.provider_faults import refusal, relayed_headers
 
 Json = dict[str, Any]
 MESSAGES = "messages"

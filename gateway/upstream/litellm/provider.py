@@ -23,16 +23,14 @@ from gateway.core.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.core.formats.anthropic.message_completion import arguments_of
+from gateway.core.formats.anthropic.serializer import arguments_of
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http.client import origin_of
 from gateway.upstream.http.connection_faults import TOO_LONG, ConnectionOrigin, translation
-from gateway.upstream.litellm.library import NO_FETCH, LitellmLibrary
-from gateway.upstream.litellm.wire import GatewayTransport, deadline, provider_of
-from gateway.upstream.openai.error_bodies import limit_alone, reported_tokens
+from gateway.upstream.litellm.wire import NO_FETCH, GatewayTransport, LitellmLibrary, deadline, provider_of
+from gateway.upstream.openai.error_bodies import limit_alone, refusal, relayed_headers, reported_tokens
 from gateway.upstream.openai.mending import StreamMender, whole_mended
-from gateway.upstream.openai.provider_faults import refusal, relayed_headers
 from gateway.upstream.routing.deployments import REQUEST_FIELDS
 
 # litellm's exceptions as the gateway's errors (guarantee §7).

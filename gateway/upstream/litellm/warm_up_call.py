@@ -7,9 +7,9 @@ import httpx
 
 from gateway.core.errors import GatewayError
 from gateway.core.types.chat import ModelDeployment
-from gateway.core.types.upstream import UpstreamRequest
-from gateway.upstream.litellm.library import LitellmLibrary
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.litellm.provider import LitellmUpstream
+from gateway.upstream.litellm.wire import LitellmLibrary
 
 ROUTE = "anthropic/claude-rehearsal"
 """litellm sends this provider's calls with the client that it is given and asks nobody else anything; what it loads is

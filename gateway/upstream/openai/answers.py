@@ -14,9 +14,10 @@ from gateway.core.errors import (
 )
 from gateway.core.formats.stream_record import END_SECONDS, MAX_ANSWER_CHARS, StreamRecord, next_batch
 from gateway.core.types.chat import SIGNS, ModelDeployment
-from gateway.upstream.http.compression import InflatedBody, Replayed, decompressed
+from gateway.upstream.http.client import InflatedBody, Replayed, decompressed
 from gateway.upstream.http.connection import END, UpstreamConnection
 from gateway.upstream.http.connection_faults import FAULTS, TOO_LONG, translated, translation
+from gateway.upstream.openai.error_bodies import BYTE_ORDER_MARK, ErrorData, EventParser, refusal, relayed_headers
 from gateway.upstream.openai.mending import (
     StreamMender,
     check_choices,
@@ -26,8 +27,6 @@ from gateway.upstream.openai.mending import (
     thinks_in_parts,
     whole_mended,
 )
-from gateway.upstream.openai.provider_faults import refusal, relayed_headers
-from gateway.upstream.openai.sse import BYTE_ORDER_MARK, ErrorData, EventParser
 
 MAX_STREAM_BYTES = 256 * 2**20
 """Of a streamed answer, whose text is kept until it is stored: what frames it takes several times as much."""

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.errors import UpstreamError, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http.client import Answering, address, request_head
 from gateway.upstream.http.connection import UpstreamConnection
 from gateway.upstream.http.connection_faults import FAULTS, ConnectionOrigin, translation
@@ -23,9 +23,8 @@ from gateway.upstream.openai.answers import (
     relayable_headers,
     whole_within,
 )
+from gateway.upstream.openai.error_bodies import BYTE_ORDER_MARK, MAX_ERROR_BYTES, refusal, relayed_headers
 from gateway.upstream.openai.mending import thinks_in_parts, whole_mended, with_thoughts_as_parts
-from gateway.upstream.openai.provider_faults import MAX_ERROR_BYTES, refusal, relayed_headers
-from gateway.upstream.openai.sse import BYTE_ORDER_MARK
 
 CHAT = "chat/completions"
 MISTRAL = "mistral"

@@ -8,11 +8,9 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.errors import UpstreamError, UpstreamInvalidResponse
 from gateway.core.formats.tool_calls import CallIds, CallPieces, whole_calls, written
-from gateway.core.types.chat import ModelDeployment
-from gateway.core.types.content_parts import as_parts
-from gateway.core.types.usage import sound
-from gateway.upstream.openai.error_bodies import status_of
-from gateway.upstream.openai.provider_faults import refusal
+from gateway.core.types.bill import sound
+from gateway.core.types.chat import ModelDeployment, as_parts
+from gateway.upstream.openai.error_bodies import refusal, status_of
 
 Json = dict[str, Any]
 GIVEN_UP = ("abort", "cancelled", "canceled", "malformed_function_call")

@@ -1,19 +1,34 @@
-"""A provider's other endpoints, passed on byte by byte (guarantee §1)."""
+"""A provider's other endpoints, passed on byte by byte (guarantee §1).
+
+What is kept of a body that only flows by, so that a few of its members can be read afterwards (guarantee §13.8).
+
+A short body is kept whole; of a longer one its beginning and its end, by reference as they passed. Where a member
+stands is reckoned by counting brackets from the nearer end: what lies between need not be known.
+
+What the bodies of a relayed call tell of it: who asks which model for what, and what it took (guarantee §13.8).
+"""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+import re
+import zlib
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import httpx
 
+from gateway.core import jsons
 from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.core.types.chat import Headers, ModelDeployment
-from gateway.core.types.upstream import RelayedCall
+from gateway.core.types.upstreams import RelayedCall
 from gateway.upstream.http.client import LENGTH, Answering, address, request_head
 from gateway.upstream.http.connection import END, UpstreamConnection
 from gateway.upstream.http.connection_faults import translated
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.openai.provider_faults import MAX_ERROR_BYTES, check_refusal, without_insane_waits
+from gateway.upstream.openai.error_bodies import MAX_ERROR_BYTES, check_refusal, without_insane_waits
 
 CHUNKED = (b"transfer-encoding", b"chunked")
 BODILESS = ("GET", "HEAD", "OPTIONS", "DELETE")
@@ -171,3 +186,339 @@ def _fields(deployment: ModelDeployment, call: RelayedCall, host: bytes) -> Head
     if call.body is not None:
         return [*fields, CHUNKED]
     return fields if call.method in BODILESS else [*fields, (LENGTH, b"0")]
+
+
+END_BYTES = 2**16
+"""What is kept of each end of a long body."""
+WHOLE_BYTES = 2**17
+"""What is kept whole, and the most that is kept before a body is shortened to its ends."""
+PIECE_BYTES = 2**18
+MAX_DECODED = 2**28
+"""Bytes of an unpacked body that are looked through; a larger one is not read."""
+READABLE = ("identity", "gzip", "x-gzip", "deflate")
+"""Encodings that can be read."""
+TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+"""A string, which may be cut off, or a bracket."""
+COLON = re.compile(rb"\s*:\s*")
+STEP = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
+
+
+class BodySample:
+    """Both ends of a body, of `end` bytes at least, or all of it while it is not longer than `whole` bytes."""
+
+    __slots__ = ("_end", "_gone", "_head", "_held", "_pieces", "_whole")
+
+    def __init__(self, whole: int = WHOLE_BYTES, end: int = END_BYTES) -> None:
+        self._whole = whole
+        self._end = end
+        self._head: bytes | None = None
+        self._pieces: deque[bytes] = deque()
+        self._held = self._gone = 0
+
+    def add(self, piece: bytes) -> None:
+        """The next piece has passed."""
+        self._pieces.append(piece)
+        self._held += len(piece)
+        if self._held > self._whole:
+            self._shorten()
+
+    @property
+    def size(self) -> int:
+        """Bytes that have passed."""
+        return self._gone + self._held
+
+    @property
+    def whole(self) -> bytes | None:
+        """All of it; None if it was too long."""
+        return b"".join(self._pieces) if self._head is None else None
+
+    @property
+    def head(self) -> bytes:
+        """Its beginning, or all of it."""
+        return b"".join(self._pieces) if self._head is None else self._head
+
+    @property
+    def tail(self) -> bytes:
+        """Its end, or all of it."""
+        return b"".join(self._pieces)
+
+    def _shorten(self) -> None:
+        """Lets go of what stands in neither end."""
+        pieces, held = self._pieces, self._held
+        if self._head is None:
+            self._head = b"".join(pieces)[: self._end]
+        while (rest := held - len(pieces[0])) >= self._end:
+            pieces.popleft()
+            held = rest
+        if held > self._whole:  # one piece that is long by itself
+            pieces[0] = pieces[0][held - self._end :]
+            held = self._end
+        self._gone += self._held - held
+        self._held = held
+
+
+class UnpackingSample:
+    """A glimpse of a body that may be compressed."""
+
+    def __init__(self, encoding: str, whole: int = WHOLE_BYTES) -> None:
+        self.glimpse = BodySample(whole)
+        self.readable = encoding in READABLE
+        """Whether the glimpse shows what the body says."""
+        packed = self.readable and encoding != "identity"
+        self._unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32) if packed else None
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether taking a piece in costs time."""
+        return self._unpacker is not None and self.readable
+
+    def add(self, piece: bytes) -> None:
+        """The next piece has passed."""
+        if not self.readable:
+            return
+        if self._unpacker is None:
+            self.glimpse.add(piece)
+            return
+        try:
+            while piece and self.readable:
+                self.glimpse.add(self._unpacker.decompress(piece, PIECE_BYTES))
+                piece = self._unpacker.unconsumed_tail
+                self.readable = self.glimpse.size <= MAX_DECODED
+        except zlib.error:
+            self.readable = False
+
+
+class SampledMembers:
+    """The members of the JSON object that a body is, so far as its glimpse shows them."""
+
+    def __init__(self, glimpse: BodySample) -> None:
+        self._glimpse = glimpse
+        whole = glimpse.whole
+        value = _parsed(whole) if whole is not None else None
+        self.all: dict[str, Any] | None = value if isinstance(value, dict) else None
+        """All of them, of a short body that is whole."""
+
+    def get(self, name: str) -> Any:
+        """A string, a number or an object; None where it cannot be found, or stands in the middle of a long body."""
+        if self.all is not None:
+            return self.all.get(name)
+        found = from_end(self._glimpse.tail.rstrip(), name, (1,))
+        return found if found is not None else from_start(self._glimpse.head, name)
+
+
+def from_end(text: bytes, name: str, depths: tuple[int, ...]) -> Any:
+    """The last member of that name so deep in a JSON object, of which the end is given; None if there is none.
+
+    A quoted name that no backslash precedes and a colon follows is a key, wherever the text begins: in a string its
+    quotes would be escaped.
+    """
+    key = b'"%s"' % name.encode()
+    start = text.find(key, 1)  # an object's key is not its first byte
+    while start > 0 and text[start - 1 : start] == b"\\":
+        start = text.find(key, start + 1)
+    if start < 0:
+        return None
+    depth, found = 0, []
+    for token in TOKEN.finditer(text, start):
+        said = token.group()
+        if said == key and (colon := COLON.match(text, token.end())):
+            found.append((depth, colon.end()))
+        depth += STEP.get(said, 0)
+    for at, value in reversed(found):
+        if at - depth in depths and (read := _value(text, value)) is not None:
+            return read
+    return None
+
+
+def from_start(text: bytes, name: str) -> Any:
+    """The member of that name of a JSON object, of which the beginning is given; None if there is none."""
+    key, depth = b'"%s"' % name.encode(), 0
+    for token in TOKEN.finditer(text):
+        said = token.group()
+        if depth == 1 and said == key and (colon := COLON.match(text, token.end())):
+            return _value(text, colon.end())
+        depth += STEP.get(said, 0)
+    return None
+
+
+def _value(text: bytes, start: int) -> Any:
+    """The value that begins there; None if it is null, or does not end in the text."""
+    first = text[start : start + 1]
+    if first in STEP:
+        depth = 0
+        for token in TOKEN.finditer(text, start):
+            depth += STEP.get(token.group(), 0)
+            if depth == 0:
+                return _parsed(text[start : token.end()])
+        return None
+    string = TOKEN.match(text, start) if first == b'"' else None
+    return _parsed(string.group() if string else re.split(rb"[,}\]\s]", text[start : start + 64], maxsplit=1)[0])
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return jsons.loads_exact(text)
+    except jsons.JSONDecodeError:
+        return None
+
+
+def last_events(glimpse: BodySample) -> Iterator[bytes]:
+    """The data of a stream's events, from the last one backwards as far as they are kept; the first of them may lack
+    its beginning."""
+    text = glimpse.tail
+    if b"\r" in text:
+        text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    end = len(text)
+    while end >= 0:
+        start = text.rfind(b"\n", 0, end)
+        line, end = text[start + 1 : end], start
+        if line.startswith(b"data:"):
+            yield line[5:].strip()
+        elif line and not line.startswith((b":", b"event:", b"id:", b"retry:")):
+            yield line  # what is left of a long one
+
+
+LAST_EVENT = b"[DONE]"
+OF_AN_EVENT = (1, 2)
+"""How deep `usage` stands in an event: by itself, or in its `response`."""
+FIELD = re.compile(
+    rb'content-disposition:[^\r\n]{0,200}\bname="?(model|user|n)"?(?=[;\r\n])[^\r\n]{0,200}\r\n'
+    rb"(?:[^\r\n]{1,200}\r\n){0,8}\r\n([^\r\n]{1,512})\r\n",
+    re.IGNORECASE,
+)
+"""A field of a form that has one short line."""
+FIELDS = ("model", "user", "safety_identifier", "n")
+"""What is looked for in a request that is too long to be kept."""
+NAMED = ("id", "model", "service_tier")
+"""What an answer says of itself."""
+NAME_CHARS = 256
+ENDS = (".completed", ".incomplete", ".failed", ".done")
+"""How the type of an event ends that may be the last one of its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassthroughRequest:
+    """A request: the members or fields that could be read; `is_whole`: these are all that it has."""
+
+    fields: dict[str, Any]
+    is_whole: bool
+
+    @property
+    def model(self) -> str | None:
+        """The model that it names."""
+        name = self.fields.get("model")
+        return name if isinstance(name, str) and name else None
+
+
+@dataclass(frozen=True, slots=True)
+class PassthroughUsage:
+    """An answer: its usage, None where it does not say; `named`: what it says of `NAMED`; `is_ended`: its last event
+    came, whatever its connection did then; `is_pending`: the model goes on behind it."""
+
+    usage: dict[str, Any] | None = None
+    _: KW_ONLY
+    named: Mapping[str, str] = field(default_factory=dict)
+    is_ended: bool = False
+    is_pending: bool = False
+
+
+def asked(glimpse: BodySample, *, form: bool) -> PassthroughRequest:
+    """What a request says; `form`: it is a multipart form, of which files are no fields."""
+    if form:
+        found = [*FIELD.finditer(glimpse.head), *FIELD.finditer(glimpse.tail)]
+        named = {match.group(1).decode().lower(): match.group(2).decode("utf-8", "replace") for match in found}
+        return PassthroughRequest(named, is_whole=False)
+    members = SampledMembers(glimpse)
+    if members.all is not None:
+        return PassthroughRequest(members.all, is_whole=True)
+    return PassthroughRequest({name: members.get(name) for name in FIELDS}, is_whole=False)
+
+
+def told(glimpse: BodySample, *, stream: bool) -> PassthroughUsage:
+    """What an answer says, from its end if it is a stream."""
+    if stream:
+        return _of_events(glimpse)
+    members = SampledMembers(glimpse)
+    usage, status = members.get("usage"), members.get("status")
+    named = _named(members.get)
+    pending = status in ("queued", "in_progress")
+    return PassthroughUsage(usage if isinstance(usage, dict) else None, named=named, is_pending=pending)
+
+
+def texts(glimpse: BodySample, *, stream: bool) -> tuple[list[str], float] | None:
+    """The texts that an answer brought, and how many times as many there are: of a long stream its end stands for all.
+    None where they cannot be read."""
+    if not stream:
+        found = SampledMembers(glimpse).all
+        return (list(_said(found)), 1.0) if found is not None else None
+    values = [value for event in last_events(glimpse) if (value := _object(event)) is not None]
+    said = [text for value in reversed(values) for text in _said(value)]
+    return said, max(1.0, glimpse.size / max(1, len(glimpse.tail)))
+
+
+def _of_events(glimpse: BodySample) -> PassthroughUsage:
+    ended, first = False, True
+    for event in last_events(glimpse):
+        if event == LAST_EVENT:
+            ended, first = True, False
+            continue
+        found = _told_by(event) if b'"usage"' in event else None
+        ended = ended or (first and found is not None and found.is_ended)
+        if found is not None:
+            return replace(found, is_ended=ended)
+        first = False
+    return PassthroughUsage(is_ended=ended)
+
+
+def _told_by(event: bytes) -> PassthroughUsage | None:
+    """What an event says that has a usage; it may lack its beginning."""
+    value = _object(event)
+    get: Callable[[str], Any]
+    if value is None:
+        depth = next((each for each in OF_AN_EVENT if isinstance(from_end(event, "usage", (each,)), dict)), 0)
+        get, kind = partial(_last_member, event, (depth,)), from_end(event, "type", (1,))
+    else:
+        inner = value.get("response")
+        holder = value if isinstance(value.get("usage"), dict) or not isinstance(inner, dict) else inner
+        get, kind = holder.get, value.get("type")
+    usage = get("usage")
+    if not isinstance(usage, dict):
+        return None
+    return PassthroughUsage(usage, named=_named(get), is_ended=str(kind).endswith(ENDS))
+
+
+def _last_member(event: bytes, depths: tuple[int, ...], name: str) -> Any:
+    return from_end(event, name, depths)
+
+
+def _named(get: Callable[[str], Any]) -> dict[str, str]:
+    found = {name: get(name) for name in NAMED}
+    return {name: value[:NAME_CHARS] for name, value in found.items() if isinstance(value, str) and value}
+
+
+def _object(event: bytes) -> dict[str, Any] | None:
+    try:
+        value = jsons.loads(event)
+    except jsons.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _said(value: dict[str, Any]) -> Iterator[str]:
+    """The texts of an answer, or of an event of one: of completions and of responses."""
+    for choice in _objects(value.get("choices")):
+        yield from _strings(choice.get("text"))
+    if str(value.get("type")).endswith(".delta"):
+        yield from _strings(value.get("delta"))
+    for item in _objects(value.get("output")):
+        yield from _strings(item.get("arguments"), item.get("input"))
+        for part in (*_objects(item.get("content")), *_objects(item.get("summary"))):
+            yield from _strings(part.get("text"), part.get("refusal"))
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _strings(*values: Any) -> list[str]:
+    return [value for value in values if isinstance(value, str) and value]

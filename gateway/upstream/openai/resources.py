@@ -11,7 +11,7 @@ from gateway.core import jsons
 from gateway.core.errors import GatewayError, ModelNotFound, NotFound, UpstreamInvalidResponse
 from gateway.core.types.chat import ModelDeployment, RequestCaller, StoredFile
 from gateway.upstream.http.client import get
-from gateway.upstream.openai.provider_faults import refusal
+from gateway.upstream.openai.error_bodies import refusal
 from gateway.upstream.routing.router import ANTHROPICS, ConfiguredRouter
 
 MODELS_SECONDS = 30.0

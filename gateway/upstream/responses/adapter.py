@@ -15,13 +15,12 @@ from gateway.core.formats.responses.response_chunks import ENDS, ResponseChunks
 from gateway.core.formats.responses.response_completion import Failure, completion_of, failure_of, failure_of_event
 from gateway.core.formats.responses.response_request import SEALED, response_request, unnamed
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http.connection import UpstreamConnection
 from gateway.upstream.openai.answers import HttpChunkStream, event_object
 from gateway.upstream.openai.chat_calls import HttpUpstream
-from gateway.upstream.openai.error_bodies import error_object, status_of
+from gateway.upstream.openai.error_bodies import error_object, refusal, relayed_headers, status_of
 from gateway.upstream.openai.mending import whole_mended
-from gateway.upstream.openai.provider_faults import refusal, relayed_headers
 
 Json = dict[str, Any]
 RESPONSES = "responses"

@@ -1,14 +1,25 @@
-"""An entry of `model_list` as the deployment that calls go to."""
+"""An entry of `model_list` as the deployment that calls go to.
 
+Entries of `model_list` that have one name, as a group of deployments (guarantee §12.5).
+
+In which order the deployments of a group are tried: a pure function of facts (guarantee §12.5).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Literal
 from urllib.parse import quote
 
-from gateway.core.config.litellm_names import ROUTER_PARAMETERS
+from gateway.core.bounded_cache import BoundedCache
+from gateway.core.config.litellm_advice import ROUTER_PARAMETERS
 from gateway.core.config.model_list import ModelEntry
-from gateway.core.config.settings_fields import UpstreamTimeouts
+from gateway.core.config.setting_sections import UpstreamTimeouts
+from gateway.core.ids import content_digest
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.routing.providers import AZURE, THROUGH_LITELLM, origin_of
+from gateway.upstream.routing.catalogue import AZURE, THROUGH_LITELLM, named_base, origin_of, unsupported
 
 RESPONSES: Literal["responses"] = "responses"
 AZURE_API_VERSION = "2025-02-01-preview"
@@ -116,3 +127,207 @@ def _azure(base: str, name: str, version: str | None, token: str | None) -> dict
     if "/openai/deployments/" not in base:
         base = f"{base.removesuffix('/openai')}/openai/deployments/{quote(name, safe='')}"
     return {"api_base": base, "query": f"?api-version={version or AZURE_API_VERSION}", **key}
+
+
+MAX_REMEMBERED = 1000
+"""Models that are remembered: names come from clients where there are patterns."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """An entry in its group. `id` names it on all replicas alike, whatever else stands in `model_list`; an entry that
+    stands there again under another name has the same, so that its health and its limits are one."""
+
+    id: str
+    entry: ModelEntry
+
+
+Group = tuple[GroupMember, ...]
+"""In the order of `model_list`; without those that cannot be served, where any can be."""
+
+
+class ModelGroups:
+    """The groups of a configuration, by the names of models and by patterns (`*`, `openai/*`: LiteLLM's wildcards)."""
+
+    def __init__(self, entries: Sequence[ModelEntry]) -> None:
+        found: dict[str, list[GroupMember]] = {}
+        members = list(_members(entries))
+        for member in members:
+            found.setdefault(member.entry.model_name, []).append(member)
+        groups = {name: _told_apart(_served(members)) for name, members in found.items()}
+        apart = {id(each.entry): each for group in groups.values() for each in group}
+        self.members = tuple(apart.get(id(each.entry), each) for each in members)
+        """All entries in their order, also those that cannot be served."""
+        self._by_name = {name: group for name, group in groups.items() if "*" not in name}
+        self._by_pattern = [group for name, group in groups.items() if "*" in name]
+        self._starred: BoundedCache[str, Group] = BoundedCache(MAX_REMEMBERED)
+
+    @property
+    def names(self) -> list[str]:
+        """Configured model names, in their order; patterns are none."""
+        return list(self._by_name)
+
+    def find(self, model: str) -> Group:
+        """The group of that name, else the first whose pattern matches, with what the star matched in place of the star
+        in the served models; empty if there is none."""
+        group = self._by_name.get(model) or self._starred.peek(model)
+        if group is not None:
+            return group
+        for pattern in self._by_pattern:
+            star = pattern[0].entry.star(model)
+            if star is not None:
+                group = tuple(GroupMember(each.id, _starred(each.entry, star)) for each in pattern)
+                return self._starred.put(model, group)
+        return ()
+
+
+def _starred(entry: ModelEntry, star: str) -> ModelEntry:
+    served = entry.litellm_params.model.replace("*", star)
+    return entry.model_copy(update={"litellm_params": entry.litellm_params.model_copy(update={"model": served})})
+
+
+def _served(members: list[GroupMember]) -> list[GroupMember]:
+    """Those that can be served; the first alone where none can, which says why."""
+    return [each for each in members if unsupported(each.entry) is None] or members[:1]
+
+
+def _members(entries: Iterable[ModelEntry]) -> Iterable[GroupMember]:
+    """Entries with their ids: LiteLLM's `model_info.id`, else the served model and its host, numbered where other
+    parameters (keys, regions) tell them apart."""
+    known: dict[str, str] = {}
+    taken: Counter[str] = Counter()
+    for entry in entries:
+        given = (entry.model_info.model_extra or {}).get("id")
+        if isinstance(given, str) and given:
+            yield GroupMember(given, entry)
+            continue
+        what = _identity(entry)
+        if what not in known:
+            name = _place(entry)
+            taken[name] += 1
+            known[what] = name if taken[name] == 1 else f"{name}#{taken[name]}"
+        yield GroupMember(known[what], entry)
+
+
+def _told_apart(members: list[GroupMember]) -> Group:
+    """Two of one group are two, also where nothing tells them apart."""
+    ids: set[str] = set()
+    found = []
+    for member in members:
+        name, number = member.id, 2
+        while name in ids:
+            name, number = f"{member.id}/{number}", number + 1
+        ids.add(name)
+        found.append(GroupMember(name, member.entry))
+    return tuple(found)
+
+
+def _place(entry: ModelEntry) -> str:
+    host = named_base(entry).partition("://")[2].partition("/")[0].rpartition("@")[2]
+    return f"{entry.litellm_params.model}@{host}" if host else entry.litellm_params.model
+
+
+def _identity(entry: ModelEntry) -> str:
+    """A digest of what calls of an entry are made with."""
+    params = entry.litellm_params
+    said = {name: value for name, value in params.model_dump().items() if name not in ROUTER_PARAMETERS}
+    said["api_key"] = params.api_key.get_secret_value() if params.api_key else None
+    return content_digest(repr(sorted(said.items())))
+
+
+Strategy = Literal["weighted", "latency", "least_busy"]
+Draw = Callable[[str], float]
+"""A number within (0, 1) for the id of a deployment: by chance, or always the same for a conversation."""
+AS_QUICK = 1.1
+"""Deployments are as quick as the quickest up to this many times its latency: differences below are chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentRank:
+    """How a deployment stands. `order` is infinite where none is configured; `weight`, `rpm` and `tpm` are LiteLLM's, 0
+    where they are not configured; `rest` are the seconds that it still rests, `latency` those until its answers begin,
+    None: not known of late."""
+
+    id: str
+    order: float = math.inf
+    weight: float = 0.0
+    rpm: float = 0.0
+    tpm: float = 0.0
+    rest: float = 0.0
+    full: bool = False
+    in_flight: int = 0
+    latency: float | None = None
+
+    @property
+    def tier(self) -> int:
+        """0: may be asked; 1: at one of its limits; 2: rests."""
+        return 2 if self.rest > 0 else int(self.full)
+
+
+def ranked(
+    states: Sequence[DeploymentRank], strategy: Strategy, draw: Draw, placed: str | None = None
+) -> list[DeploymentRank]:
+    """Best first: those that may be asked before those that may not, then the lowest `order`, then by the strategy.
+    Of those that rest, whose rest is over first.
+
+    Args:
+        placed: where the conversation was before; it goes first among those that are as good by health and order.
+    """
+    found: list[DeploymentRank] = []
+    for (tier, _), group in groupby(sorted(states, key=_rank), key=_rank):
+        equals = list(group)
+        if tier == 2:
+            found += sorted(equals, key=lambda state: state.rest)
+            continue
+        best = [*_by_strategy(equals, strategy, draw)]
+        best.sort(key=lambda state: state.id != placed)
+        found += best
+    return found
+
+
+def _rank(state: DeploymentRank) -> tuple[int, float]:
+    return state.tier, state.order
+
+
+def _by_strategy(states: list[DeploymentRank], strategy: Strategy, draw: Draw) -> Iterator[DeploymentRank]:
+    if len(states) == 1:
+        yield from states
+        return
+    weights = weights_of(states)
+    scores = {state.id: score(weight, draw(state.id)) for state, weight in zip(states, weights, strict=True)}
+    if strategy == "least_busy":
+        yield from sorted(states, key=lambda state: (state.in_flight, scores[state.id]))
+    elif strategy == "latency":
+        slowness = _slowness(states)
+        yield from sorted(states, key=lambda state: (slowness[state.id], scores[state.id]))
+    else:
+        yield from sorted(states, key=lambda state: scores[state.id])
+
+
+def weights_of(states: Sequence[DeploymentRank]) -> list[float]:
+    """As LiteLLM's simple shuffle: by the first of `weight`, `rpm` and `tpm` that any of them has; those without it are
+    asked where nothing else is left. Equal where none has any."""
+    for weights in ([s.weight for s in states], [s.rpm for s in states], [s.tpm for s in states]):
+        if any(weights):
+            return weights
+    return [1.0] * len(states)
+
+
+def score(weight: float, drawn: float) -> tuple[bool, float]:
+    """By which a deployment is the least of all as often as its weight is of the sum of weights (weighted rendezvous
+    hashing). Another deployment changes nothing of it: where one leaves, only what was its own goes elsewhere."""
+    return weight <= 0, -math.log(drawn) / (weight if weight > 0 else 1.0)
+
+
+def _slowness(states: Sequence[DeploymentRank]) -> dict[str, float]:
+    """0 for one that nobody has asked of late, so that somebody does; then 1 for the quickest and those as quick; then
+    the others by how slow they are. One that is being asked for the first time counts as quick."""
+    known = [state.latency for state in states if state.latency is not None]
+    best = min(known, default=0.0)
+
+    def of(state: DeploymentRank) -> float:
+        if state.latency is None:
+            return 1.0 if state.in_flight else 0.0
+        return 1.0 if state.latency <= best * AS_QUICK else 2.0 + state.latency
+
+    return {state.id: of(state) for state in states}

@@ -4,10 +4,10 @@ from collections.abc import Collection
 from typing import Literal
 
 from gateway.core import jsons
-from gateway.core.config.routing_settings import RoutingSettings
+from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.errors import ContextLengthExceeded, GatewayError, UpstreamOverflow, UpstreamRefused
 from gateway.upstream.openai.error_bodies import error_object
-from gateway.upstream.routing.retries import helps
+from gateway.upstream.routing.health import helps
 
 Kind = Literal["general", "context_window", "content_policy"]
 POLICY_CODES = {

@@ -5,7 +5,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from gateway.core.formats.freeform import (
+from gateway.core.formats.tool_calls import (
     FreeformChunks,
     Names,
     names_of,
@@ -15,9 +15,8 @@ from gateway.core.formats.freeform import (
 )
 from gateway.core.ports import Upstream
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, StreamAround, StreamOpener
-from gateway.core.types.items import CUSTOM
-from gateway.core.types.typed_tools import TYPED
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.items import CUSTOM, TYPED
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.routing.deployments import RESPONSES
 from gateway.upstream.routing.protocols import takes_freeform
 

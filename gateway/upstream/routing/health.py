@@ -3,24 +3,73 @@
 A breaker for each: failures make it rest, ever longer while it goes on failing; when a rest is over one request tries
 it, and the others go elsewhere until that one has an answer. Replicas learn by themselves: what one cannot reach may
 well be there for the others. It is asked and told on the event loop alone.
+
+What an error says of the deployment that gave it (guarantee §12.8).
+
+Whether another try of a failed call is worthwhile (guarantee §12.6). Pure, but for the budget, which counts.
 """
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Literal
 
-from gateway.core.config.routing_settings import RoutingSettings
-from gateway.core.cooldown import Cooldown
-from gateway.core.errors import UpstreamRefused
+from gateway.core.config.setting_sections import RoutingSettings
+from gateway.core.errors import (
+    GatewayError,
+    UpstreamAuth,
+    UpstreamError,
+    UpstreamOverflow,
+    UpstreamRefused,
+)
 from gateway.core.instrumentation import logs
 from gateway.core.ports import Clock
+from gateway.core.tasks import Cooldown
 from gateway.core.types.chat import ModelDeployment
-from gateway.core.types.routing import RoutingAttempt
-from gateway.upstream.routing.choice import DeploymentRank
-from gateway.upstream.routing.deployment_faults import DeploymentFault, fault_of
-from gateway.upstream.routing.groups import GroupMember
+from gateway.core.types.upstreams import RoutingAttempt
+from gateway.upstream.openai.error_bodies import waited_for
+from gateway.upstream.routing.deployments import DeploymentRank, GroupMember
+
+NO_CREDIT = (401, 402, 403)
+"""Statuses by which an account may not ask, or not any more."""
+SPENT = "insufficient_quota"
+"""OpenAI's code for a 429 that stays one until somebody pays."""
+FAILING = (408, 500, 502, 503, 504, 529)
+"""Other statuses from 500 on are about what was asked (501: no such endpoint)."""
+RATE_LIMITED = 429
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentFault:
+    """Counts against a deployment. `at_once`: one is enough, no other request will fare better. `wait`: for how many
+    seconds it wants to be left alone, if it says so."""
+
+    code: str
+    at_once: bool = False
+    wait: float | None = None
+
+
+def fault_of(error: BaseException, deployment: ModelDeployment, now: datetime) -> DeploymentFault | None:
+    """What counts against the deployment; None for what is wrong with the request, with the client's own key, or with
+    nothing at all (a client that left)."""
+    if not isinstance(error, UpstreamError):
+        return None
+    if isinstance(error, UpstreamAuth):
+        return DeploymentFault("upstream_auth", at_once=True)
+    if not isinstance(error, UpstreamRefused):
+        return DeploymentFault(type(error).code or "upstream_error")
+    code, wait = f"upstream_{error.status}", waited_for(error.headers, now)
+    if error.status in FAILING:
+        return DeploymentFault(code, wait=wait)
+    if not deployment.operator_key:  # the account is the client's
+        return None
+    if error.status in NO_CREDIT or (error.status == RATE_LIMITED and error.code == SPENT):
+        return DeploymentFault(code, at_once=True)
+    return DeploymentFault(code, wait=wait) if error.status == RATE_LIMITED else None
+
 
 MINUTE = 60.0
 """Seconds."""
@@ -221,3 +270,123 @@ class WatchedAttempt:
             log.info("deployment_answers_again", deployment=self.deployment.id)
             self.watch.resting_since = None
             self.watch.failed.clear()
+
+
+Where = Literal["anywhere", "elsewhere", "nowhere"]
+MAX_DOUBLINGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTry:
+    """A try that failed, and what is known of the next.
+
+    Attributes:
+        tries: made so far, this one included.
+        here: of these, those at the deployment that would be asked next.
+        begun: something of the answer has gone to the client.
+        rests: the next deployment failed too often of late.
+        has_room: the budget of retries has room for one more.
+        left: seconds that the client still waits; None if it does not say.
+    """
+
+    error: GatewayError
+    tries: int
+    here: int
+    begun: bool = False
+    rests: bool = False
+    has_room: bool = True
+    left: float | None = None
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the next try draws on the budget: it asks who has failed already. The first at another deployment
+        that is well hammers nobody."""
+        return self.here > 0 or self.rests
+
+
+@dataclass(frozen=True, slots=True)
+class RetryDecision:
+    """Whether to try again, after so many seconds, and why or why not."""
+
+    again: bool
+    wait: float
+    reason: str
+
+
+def decide(failed: FailedTry, settings: RoutingSettings, random: Callable[[], float], now: datetime) -> RetryDecision:
+    """Decides on the next try.
+
+    Args:
+        random: between 0 and 1; the wait has full jitter.
+    """
+    where = helps(failed.error, settings.retry_statuses)
+    if failed.begun:
+        return _no("begun")
+    if where == "nowhere":
+        return _no("final")
+    most = settings.retries
+    if (failed.here and (most is None or where == "elsewhere")) or (most is not None and failed.tries > most):
+        return _no("tries")
+    if failed.is_drawn and not failed.has_room:
+        return _no("budget")
+    wait = _wait(failed, settings, random, now)
+    if wait is None:
+        return _no("retry_after")
+    if failed.left is not None and wait >= failed.left:
+        return _no("deadline")
+    return RetryDecision(True, wait, "elsewhere" if not failed.here else "again")
+
+
+def helps(error: GatewayError, statuses: tuple[int, ...]) -> Where:
+    """Where another try may end otherwise: at no deployment, if the request itself is at fault; at another, if it is
+    this deployment's key or quota; else anywhere."""
+    if not isinstance(error, UpstreamError) or isinstance(error, UpstreamOverflow):
+        return "nowhere"
+    if isinstance(error, UpstreamAuth):
+        return "elsewhere"
+    if not isinstance(error, UpstreamRefused):
+        return "anywhere"
+    if error.status not in statuses:
+        return "nowhere"
+    return "elsewhere" if error.code == SPENT else "anywhere"
+
+
+def _wait(failed: FailedTry, settings: RoutingSettings, random: Callable[[], float], now: datetime) -> float | None:
+    """Seconds before the next try; None if the upstream wants more than the longest wait."""
+    if not failed.here:
+        return 0.0
+    ceiling = min(settings.backoff_max, settings.backoff * 2.0 ** min(failed.here - 1, MAX_DOUBLINGS))
+    wait = random() * ceiling
+    named = waited_for(failed.error.headers, now)
+    if named is None:
+        return wait
+    return None if named > settings.backoff_max else max(named, wait)
+
+
+def _no(reason: str) -> RetryDecision:
+    return RetryDecision(False, 0.0, reason)
+
+
+class RetryBudget:
+    """How many tries may be under way at once that ask who has failed already: a share of the requests under way, and
+    some in any case, as Envoy's budget has it. An upstream that is down is not hammered by those who wait for it.
+
+    It is a process's own."""
+
+    def __init__(self, share: float, minimum: int) -> None:
+        self._share = share
+        self._minimum = minimum
+        self.retrying = 0
+
+    def has_room(self, under_way: int) -> bool:
+        """Whether one more try may begin, while so many requests are under way."""
+        return self.retrying < max(self._minimum, int(self._share * under_way))
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """While such a try waits, and while it runs."""
+        self.retrying += 1
+        try:
+            yield
+        finally:
+            self.retrying -= 1

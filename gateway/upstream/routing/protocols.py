@@ -8,8 +8,8 @@ from gateway.core import jsons
 from gateway.core.errors import InvalidRequest, UpstreamRefused
 from gateway.core.ports import Clock
 from gateway.core.types.chat import ModelDeployment, NativeRequest
+from gateway.upstream.routing.catalogue import AZURE, OPENAI_BASES
 from gateway.upstream.routing.deployments import RESPONSES, by_responses
-from gateway.upstream.routing.providers import AZURE, OPENAI_BASES
 
 ANTHROPIC_BASE = "https://api.anthropic.com"
 BEARERS = ("sk-ant-oat",)

@@ -14,26 +14,35 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError, ModelNotFound, Unauthorized
 from gateway.core.ports import Clock
 from gateway.core.types.chat import ANTHROPICS_KEY, ModelDeployment, ModelFacts, RequestCaller
-from gateway.core.types.provider_facts import PROTOCOLS
-from gateway.core.types.routing import NO_HINT, RouteHint, RoutingAttempt, RoutingCandidates
-from gateway.upstream.openai.descriptions import tokens
-from gateway.upstream.openai.model_info import DiscoveredModels, completed, is_direct, lacks
-from gateway.upstream.routing.catalogue import ModelCatalogue
-from gateway.upstream.routing.choice import DeploymentRank, Draw, Strategy, ranked
-from gateway.upstream.routing.deployments import RESPONSES, DeploymentAccess, by_responses, deployment_of
-from gateway.upstream.routing.groups import MAX_REMEMBERED, Group, GroupMember, ModelGroups
-from gateway.upstream.routing.health import HealthWatch
-from gateway.upstream.routing.protocols import ANTHROPIC_BASE
-from gateway.upstream.routing.providers import (
+from gateway.core.types.upstreams import NO_HINT, PROTOCOLS, RouteHint, RoutingAttempt, RoutingCandidates
+from gateway.upstream.openai.model_info import DiscoveredModels, completed, is_direct, lacks, tokens
+from gateway.upstream.routing.catalogue import (
     AZURE,
     OPENAI_BASES,
     OPENAI_COMPATIBLE,
     THROUGH_LITELLM,
+    ModelCatalogue,
     named_base,
     origin_of,
     provider_of,
     unsupported,
 )
+from gateway.upstream.routing.deployments import (
+    MAX_REMEMBERED,
+    RESPONSES,
+    DeploymentAccess,
+    DeploymentRank,
+    Draw,
+    Group,
+    GroupMember,
+    ModelGroups,
+    Strategy,
+    by_responses,
+    deployment_of,
+    ranked,
+)
+from gateway.upstream.routing.health import HealthWatch
+from gateway.upstream.routing.protocols import ANTHROPIC_BASE
 
 # A conversation stays at one deployment, so that the provider's prompt cache is of use (guarantee §12.5).
 #
@@ -85,7 +94,7 @@ class ConversationPlacements:
         self._kept.put(name, deployment)
 
 
-# The deployments that one request may be asked at (`RoutingCandidates` of `core/types/routing.py`; guarantee §12.5).
+# The deployments that one request may be asked at (`RoutingCandidates` of `core/types/upstreams.py`; guarantee §12.5).
 
 
 class SingleDeployment:

@@ -17,7 +17,7 @@ from gateway.billing.cost import ledger_figures
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.types.turn import LedgerEntry, TurnCommit
-from gateway.storage.database.engine import open_transactions
+from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.store import ConversationStore
 from tests.support.answers import exact, http, usage_of, user
 from tests.support.factory import ClientFactory, GatewayFactory

@@ -12,7 +12,7 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.types.turn import LedgerEntry
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.database.engine import open_transactions
+from gateway.storage.database.sqlite import open_transactions
 from tests.support.answers import Json, http, user
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory

@@ -14,7 +14,7 @@ from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
 
-from gateway.core.config.auth_settings import AuthSettings
+from gateway.core.config.setting_sections import AuthSettings
 from gateway.core.config.settings import Settings
 from gateway.operations.checked_upstreams import check_issuers
 from tests.support.answers import Json, http, user

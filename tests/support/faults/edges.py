@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import httpx
 
-from gateway.core.formats.anthropic.error_shape import TYPES
+from gateway.core.formats.anthropic.message_events import TYPES
 from tests.support.answers import exact
 from tests.support.messages import EVENT, MESSAGE, events_of
 from tests.support.sse import without_comments

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.runtime_keys import KNOWN_SECONDS, MAX_UNKNOWN, UNKNOWN_SECONDS, RuntimeKeys
-from gateway.core.config.auth_settings import KeyFields
+from gateway.core.config.setting_sections import KeyFields
 from gateway.core.config.settings import Settings
 from gateway.core.errors import Forbidden, ModelNotAllowed, StorageUnavailable, Unauthorized
 from gateway.core.types.keys import StoredKey, policy_of

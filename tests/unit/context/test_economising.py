@@ -10,9 +10,9 @@ import pytest
 
 from gateway.context.report import BuiltContext
 from gateway.context.window.prompt_budget import PromptBudget
+from gateway.core.types.bill import BranchCosts
 from gateway.core.types.chat import ContextOptions, ModelFacts
 from gateway.core.types.conversation import ConversationHistory
-from gateway.core.types.economy import BranchCosts
 from tests.support.documents import prose
 from tests.unit.making import FACTS, NOW, OPTIONS, assistant, chat, context_manager, history, stored, tool, user
 

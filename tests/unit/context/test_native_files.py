@@ -2,8 +2,8 @@
 
 import hashlib
 
-from gateway.context.native_files import NativeFiles, NativePdfs
 from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.whole_files import NativeFiles, NativePdfs
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings
 from gateway.core.types.chat import ModelFacts, RequestCaller, StoredFile

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.past_turns import ConversationPath, PathMessage
-from gateway.core.types.replays import ReplayChanges, ReplayedResult
+from gateway.core.types.past_turns import ConversationPath, PathMessage, ReplayChanges, ReplayedResult
 from gateway.inspection.rebuilt_turns import in_turns, turns_of
 from gateway.pipeline.replayed_requests import answered_calls, single_request, to_replay
 

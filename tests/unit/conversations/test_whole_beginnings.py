@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.conversations.rebuild import _in_turns
 from gateway.conversations.tool_pairs import forwardable, regrouped, whole_until
-from gateway.core.types.conversation import ConversationMessage, StoredConversation
-from gateway.core.types.notes import FormNotes
+from gateway.core.types.conversation import ConversationMessage, FormNotes, StoredConversation
 
 Json = dict[str, Any]
 

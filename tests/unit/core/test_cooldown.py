@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gateway.core.cooldown import Cooldown
+from gateway.core.tasks import Cooldown
 
 ATTEMPT = object()
 FAIL, ANSWER, LATE, TRY, GIVE_UP = "fails", "answers", "answers what began before", "is tried", "is given up"

@@ -10,10 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.config.auth_settings import ApiKey
 from gateway.core.config.config_file import REFERENCE
 from gateway.core.config.litellm import move_in
 from gateway.core.config.loading import ConfigurationError, load_settings
+from gateway.core.config.setting_sections import ApiKey
 from gateway.core.config.settings import Settings
 from gateway.operations.from_litellm import ConvertedConfig, convert, write
 from tests.support.litellm_examples import ENVIRONMENT, EXAMPLES

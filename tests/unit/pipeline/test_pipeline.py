@@ -16,8 +16,7 @@ import pytest
 
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.core.clock import SystemClock
-from gateway.core.config.guards import GuardEntry
-from gateway.core.config.routing_settings import RoutingSettings
+from gateway.core.config.setting_sections import GuardEntry, RoutingSettings
 from gateway.core.config.settings import Settings, StorageSettings
 from gateway.core.errors import (
     ContentRefused,
@@ -33,7 +32,7 @@ from gateway.core.ids import new_id
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.recall import NAME
 from gateway.core.types.turn import LedgerEntry, OpenCallRow, TurnCommit
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.guards.api import GuardedCall, Said, Verdict
 from gateway.pipeline.guards.guard_chain import GuardChain, RunningGuard
 from gateway.pipeline.guards.guarded_calls import GuardCheckpoint, GuardedUpstream

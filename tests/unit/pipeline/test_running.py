@@ -11,7 +11,7 @@ from gateway.context.window.prompt_budget import PromptBudget
 from gateway.conversations.matching import sent_chain
 from gateway.conversations.rebuild import new_history
 from gateway.core.clock import SystemClock
-from gateway.core.config.routing_settings import RoutingSettings
+from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts
 from gateway.core.types.conversation import ConversationRef
 from gateway.pipeline.running import RunningTurns

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core.clock import SystemClock
-from gateway.core.config.routing_settings import RoutingSettings
+from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamTimeout, UpstreamUnreachable
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.types.bill import CallCost
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.hooks import NO_FEATURES
 from gateway.pipeline.pipeline import Pipeline
 from gateway.pipeline.sending import ModelRoutes, UpstreamSender

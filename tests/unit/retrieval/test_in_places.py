@@ -5,8 +5,8 @@ import pytest
 from gateway.core.types.places import marker, sheet_marker
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 from gateway.retrieval.named_places import named_places
+from gateway.retrieval.question import LARGE_CHARS, search_by_regions
 from gateway.retrieval.rank import relevance
-from gateway.retrieval.region_search import LARGE_CHARS, search_by_regions
 from tests.support.growth import is_linear
 
 FILLER = "The committee met and talked about several matters of the budget at some length. "

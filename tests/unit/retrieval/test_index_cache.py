@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.core.types.artifacts import cache_group
-from gateway.core.types.notes import NotedForms
+from gateway.core.types.conversation import NotedForms
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
 from gateway.retrieval import corpus
 from gateway.retrieval.corpus import ContentIndex

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 from gateway.retrieval.index_cache import ContentIndexes, PassageFinder
-from gateway.retrieval.region_search import LARGE_CHARS, SEARCHED_CHARS
+from gateway.retrieval.question import LARGE_CHARS, SEARCHED_CHARS
 from tests.unit.retrieval.test_index_cache import Clock
 
 WORDS = ["harbour", "engine", "window", "letter", "stone", "river", "market", "candle", "bridge", "paper", "garden"]

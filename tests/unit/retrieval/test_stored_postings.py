@@ -5,8 +5,7 @@ import zlib
 
 import pytest
 
-from gateway.core.types.places import GAP, TextPlaces
-from gateway.core.types.regions import REGION_CHARS, RegionPlace, joined, region_spans, regions_of
+from gateway.core.types.places import GAP, REGION_CHARS, RegionPlace, TextPlaces, joined, region_spans, regions_of
 from gateway.retrieval.named_places import named_places
 from gateway.retrieval.stored.placed import regions_named
 from gateway.retrieval.stored.postings import SEGMENT_REGIONS, PostingBucket, bucket_of, segment

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.storage.database.engine import parse_url
+from gateway.storage.database.sqlite import parse_url
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import base64
 import pytest
 from pydantic import ValidationError
 
-from gateway.core.config.storage_settings import StorageSettings, key_bytes
+from gateway.core.config.setting_sections import StorageSettings, key_bytes
 from gateway.core.errors import ContentUnreadable
-from gateway.storage.encryption.vault import PREFIX, KeyVault, open_vault
+from gateway.storage.encryption.columns import PREFIX, KeyVault, open_vault
 
 KEY, OTHER = bytes(range(32)), b"o" * 32
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.core import jsons
-from gateway.upstream.openai.descriptions import (
+from gateway.upstream.openai.model_info import (
     NOTHING,
     ModelDescription,
     described,

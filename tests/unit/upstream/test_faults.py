@@ -19,7 +19,7 @@ from gateway.core.errors import (
 )
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.http.connection_faults import NotHttp, translated
-from gateway.upstream.openai.provider_faults import refusal, relayed_headers
+from gateway.upstream.openai.error_bodies import refusal, relayed_headers
 from tests.support.faults.overflows import OVERFLOWS
 
 OWN = ModelDeployment("m", "m", "openai/m", "http://x/v1", "sk-secret", operator_key=True)

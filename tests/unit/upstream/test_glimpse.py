@@ -11,15 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.upstream.openai.body_sampler import (
+from gateway.upstream.openai.passthrough import (
     BodySample,
     SampledMembers,
     UnpackingSample,
+    asked,
     from_end,
     from_start,
     last_events,
+    texts,
+    told,
 )
-from gateway.upstream.openai.passthrough_usage import asked, texts, told
 
 TEXT = st.text(st.sampled_from('usage"\\{}[]:, ä\n'), max_size=30) | st.just("usage") | st.just('"usage":{"a":1}')
 LEAF = st.none() | st.booleans() | st.integers(-5, 10**12) | TEXT

@@ -12,9 +12,8 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import ModelNotFound
 from gateway.core.types.chat import ModelDeployment, NativeRequest, RequestCaller
 from gateway.core.types.keys import KeyPolicy
-from gateway.upstream.routing.catalogue import ModelCatalogue
+from gateway.upstream.routing.catalogue import ModelCatalogue, split_provider, unsupported
 from gateway.upstream.routing.protocols import KnownProtocols
-from gateway.upstream.routing.providers import split_provider, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter
 
 CLIENT = RequestCaller("tenant", "sk-client")

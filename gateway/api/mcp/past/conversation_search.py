@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from gateway.context.artifacts.collect import documents_in_messages, extract_artifacts_from_messages, without_repeats
 from gateway.context.assembly.block import extract_text
 from gateway.core.errors import NotFound
-from gateway.core.ports.documents import LargeTexts
+from gateway.core.ports import LargeTexts
 from gateway.core.types.artifacts import LARGE, UNINDEXED, Artifact, ArtifactType, ProcessingStrategy
-from gateway.core.types.entities import MemoryEntity
-from gateway.core.types.past_texts import ArtifactExtract, ConversationTexts, FoundConversation, FoundPast, PastExcerpt
+from gateway.core.types.memory import MemoryEntity
+from gateway.core.types.past_turns import ArtifactExtract, ConversationTexts, FoundConversation, FoundPast, PastExcerpt
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 from gateway.core.types.report_lists import ConversationLine
 from gateway.core.types.tool_steps import RESULT_ROLES, text_of
@@ -18,7 +18,7 @@ from gateway.core.types.window import ArtifactRendering
 from gateway.pipeline.features.entity_memory import ranked, search_of
 from gateway.retrieval.index_cache import PassageFinder
 from gateway.storage.conversations.attachments import content_id_of
-from gateway.storage.conversations.texts import PastTexts
+from gateway.storage.conversations.reading import PastTexts
 from gateway.storage.entities.entity_store import EntityStore
 
 # Ranks what was read of conversations by a query: one corpus of what was said, of tool results and of documents.

@@ -13,12 +13,12 @@ from gateway.api.server.receiving import header
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, redirect
 from gateway.core import jsons
-from gateway.core.config.auth_settings import USER
+from gateway.core.config.setting_sections import USER
 from gateway.core.errors import Forbidden, GatewayError
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import PURPOSES, UPLOADED, HeldFile
 from gateway.documents.files.file_service import UploadFields
-from gateway.storage.files.listing import find_held, list_files
+from gateway.storage.stored_files import find_held, list_files
 
 FILES = f"{PATH}/admin/files"
 ON_A_PAGE = 50

@@ -11,11 +11,9 @@ from gateway.api.fields import invalid, missing
 from gateway.api.keys.endpoint import KeyRequest
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, redirect
-from gateway.core.config.allowances import ContextDefaults
-from gateway.core.config.auth_settings import ADMIN, USER, VIEWER
-from gateway.core.config.settings_fields import words
+from gateway.core.config.setting_sections import ADMIN, USER, VIEWER, ContextDefaults, words
 from gateway.core.errors import Forbidden, InvalidRequest
-from gateway.storage.audit_log.append import recorder
+from gateway.storage.audit_events import recorder
 
 # What is entered of a key, as the body of the API's requests. The API's own checks say what is wrong with it.
 

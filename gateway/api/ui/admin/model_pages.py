@@ -10,11 +10,11 @@ from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute
 from gateway.core.config.model_list import ModelEntry
 from gateway.core.types.chat import ModelFacts
 from gateway.inspection.settings_in_force import DEFAULT, address, settings_in_force, without_secrets
-from gateway.storage.encryption.noted_keys import noted_keys
-from gateway.storage.encryption.vault import open_vault
+from gateway.storage.encryption.columns import open_vault
+from gateway.storage.encryption.rewrite import noted_keys
 from gateway.storage.reports.storage_health import read_kept
+from gateway.upstream.routing.catalogue import unsupported
 from gateway.upstream.routing.health import DeploymentWatch
-from gateway.upstream.routing.providers import unsupported
 
 MILLION = 1_000_000
 KINDS = {

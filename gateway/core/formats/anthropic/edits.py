@@ -1,13 +1,24 @@
 """`context_management.edits`: what a client wants cleared, as far as the gateway's own window does it (guarantee §10).
 
 Above the tokens that an edit names, the window makes room as it always does: tool results are reduced, old ones first.
+
+Tool uses and thoughts that a client's edits name, taken out of what goes up (guarantee §10.15).
+
+Compaction blocks of the gateway's: made in front of an answer, and taken back in place of all before them.
+
+One holds in `content` an extract of what was said, for whoever reads it, and sealed in `encrypted_content` what it
+stands for: a place in a stored conversation, or that extract. A block of another maker is left as it is.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from gateway.core import jsons
 from gateway.core.errors import invalid
+from gateway.core.formats.compaction_items import CompactionMark, CompactionSealer, as_message, is_compacted
+from gateway.core.types.chat import parts_of
+from gateway.core.types.conversation import INSTRUCTION_ROLES
+from gateway.core.types.items import ANTHROPIC_BLOCKS
 from gateway.core.types.tool_steps import turn_starts
 
 Json = dict[str, Any]
@@ -146,3 +157,191 @@ def _is_tool(record: Json) -> bool:
 
 def _is_positive(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+THOUGHTS = ("thinking_blocks", "reasoning_content")
+
+
+class ToolUsePlace(NamedTuple):
+    """A tool use: the indexes of the message with the call and of its result, the call's number, and its tool."""
+
+    message: int
+    call: int
+    result: int
+    tool: str
+
+
+def edited(messages: list[Json], edits: Sequence[Json], tokens: int | None) -> tuple[list[Json], list[Json]]:
+    """The messages as edits leave them, and what was cleared, as Anthropic reports it.
+
+    Args:
+        tokens: what the prompt takes before; None where nobody counted it.
+    """
+    told: list[Json] = []
+    turns = thinking_turns(list(edits))
+    if turns is not None:
+        kept = without_old_thoughts(messages, turns)
+        changed = [(old, new) for old, new in zip(messages, kept, strict=True) if old is not new and old != new]
+        if changed:
+            chars = sum(len(str(old.get(name) or "")) for old, _ in changed for name in THOUGHTS)
+            figures = {"cleared_thinking_turns": len(changed), "cleared_input_tokens": chars // CHARS_PER_TOKEN}
+            told.append({"type": CLEAR_THINKING, **figures})
+        messages = kept
+    for edit in edits:
+        if is_exact(edit):
+            messages, cleared = _without_uses(messages, edit, tokens)
+            told += cleared
+    return messages, told
+
+
+def _without_uses(messages: list[Json], edit: Json, tokens: int | None) -> tuple[list[Json], list[Json]]:
+    uses = _uses(messages)
+    trigger = edit.get("trigger") or {}
+    limit = trigger.get("value") or TRIGGERS[CLEAR_TOOLS]
+    if (len(uses) if trigger.get("type") == "tool_uses" else tokens or 0) <= limit:
+        return messages, []
+    keep = (edit.get("keep") or {}).get("value", KEEP)
+    excluded, inputs = edit.get("exclude_tools") or (), edit.get("clear_tool_inputs") or ()
+    found, chars, count = list(messages), 0, 0
+    for use in uses[: len(uses) - keep]:
+        if use.tool in excluded:
+            continue
+        before = len(str(found[use.result])) + len(str(found[use.message]))
+        if len(str(found[use.result].get("content"))) > len(CLEARED):
+            found[use.result] = {**found[use.result], "content": CLEARED}
+        if inputs is True or (isinstance(inputs, list) and use.tool in inputs):
+            found[use.message] = _without_input(found[use.message], use.call)
+        saved = before - len(str(found[use.result])) - len(str(found[use.message]))
+        chars, count = chars + max(saved, 0), count + (saved > 0)
+    least = (edit.get("clear_at_least") or {}).get("value", 0)
+    if not count or chars // CHARS_PER_TOKEN < least:
+        return messages, []
+    figures = {"cleared_tool_uses": count, "cleared_input_tokens": chars // CHARS_PER_TOKEN}
+    return found, [{"type": CLEAR_TOOLS, **figures}]
+
+
+def _uses(messages: Sequence[Json]) -> list[ToolUsePlace]:
+    """The tool uses that have a result, oldest first."""
+    found: list[ToolUsePlace] = []
+    open_calls: dict[str, tuple[int, int, str]] = {}
+    for index, message in enumerate(messages):
+        role = message.get("role")
+        if role == "assistant":
+            calls = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
+            open_calls = {
+                str(call.get("id")): (index, number, str((call.get("function") or {}).get("name")))
+                for number, call in enumerate(calls)
+            }
+        elif role == "tool":
+            call = open_calls.pop(str(message.get("tool_call_id")), None)
+            if call is not None:
+                found.append(ToolUsePlace(call[0], call[1], index, call[2]))
+        elif role not in INSTRUCTION_ROLES:
+            open_calls = {}
+    return found
+
+
+def _without_input(message: Json, number: int) -> Json:
+    calls = list(message["tool_calls"])
+    call = calls[number]
+    calls[number] = {**call, "function": {**(call.get("function") or {}), "arguments": "{}"}}
+    found = {**message, "tool_calls": calls}
+    native = message.get(ANTHROPIC_BLOCKS)
+    if isinstance(native, list):
+        found[ANTHROPIC_BLOCKS] = [
+            {**block, "input": {}} if isinstance(block, dict) and block.get("id") == call.get("id") else block
+            for block in native
+        ]
+    return found
+
+
+BLOCK = "compaction"
+COVERED = object()
+"""Stands for a message that a compaction block stands for."""
+NOTHING = "(Nothing was said before.)"
+
+
+class FoundCompaction(NamedTuple):
+    """The last compaction block of a request: its message, its place in that, and what is sealed in it."""
+
+    message: int
+    block: int
+    sealed: str
+
+
+def find_block(body: Mapping[str, Any]) -> FoundCompaction | None:
+    """The last compaction block that may be the gateway's own; None where there is none."""
+    given = body.get("messages")
+    messages: list[Any] = given if isinstance(given, list) else []
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if not isinstance(message, dict) or message.get("role") != "assistant":
+            continue
+        content = parts_of(message.get("content"))
+        for at in range(len(content) - 1, -1, -1):
+            block = content[at]
+            if (
+                isinstance(block, dict)
+                and block.get("type") == BLOCK
+                and isinstance(block.get("encrypted_content"), str)
+            ):
+                return FoundCompaction(index, at, block["encrypted_content"])
+    return None
+
+
+def expanded(body: Json, found: FoundCompaction, compacted: CompactionMark) -> Json:
+    """The request with what its block stands for in the place of that and of all before it."""
+    messages = body["messages"]
+    before = [each if _is_systems(each) else COVERED for each in messages[: found.message]]
+    here = messages[found.message]
+    rest = here["content"][found.block + 1 :]
+    told: list[Any] = [as_message(compacted.extract)] if compacted.extract else []
+    told += [compacted.question] if compacted.question is not None else []
+    if told and before:  # in the place of messages that they stand for, so that all others keep their numbers
+        before[-1] = CompactedMessages(told) if before[-1] is COVERED else before[-1]
+        told = [] if isinstance(before[-1], CompactedMessages) else told
+    answer: Any = {**here, "content": rest} if rest else COVERED
+    if told:
+        answer = CompactedMessages([*told], answer)
+    return {**body, "messages": [*before, answer, *messages[found.message + 1 :]]}
+
+
+class CompactedMessages(NamedTuple):
+    """Stands for chat messages, and for a message of Anthropic's behind them."""
+
+    messages: list[Json]
+    then: Any = COVERED
+
+
+def block_of(sealer: CompactionSealer, completion: Mapping[str, Any]) -> Json | None:
+    """The block in front of an answer, of a completion or its first chunk, where room was made for it."""
+    if not is_compacted(completion):
+        return None
+    return as_block(sealer, sealer.made_for(str(completion["id"])))
+
+
+def as_block(sealer: CompactionSealer, compacted: CompactionMark) -> Json:
+    """What stands for all before it, as a block."""
+    content = compacted.extract or sealer.extract() or NOTHING
+    return {"type": BLOCK, "content": content, "encrypted_content": compacted.sealed(sealer.tenant, sealer.secret)}
+
+
+def block_events(block: Json, index: int) -> list[Json]:
+    """A block as its events."""
+    delta = {"type": "compaction_delta", "content": block["content"], "encrypted_content": block["encrypted_content"]}
+    return [
+        {"type": "content_block_start", "index": index, "content_block": {"type": BLOCK, "content": None}},
+        {"type": "content_block_delta", "index": index, "delta": delta},
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def with_iterations(usage: Json) -> Json:
+    """Usage with its parts: the compaction, for which no model was called, and the answer."""
+    names = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    made = {"type": BLOCK, **dict.fromkeys(names, 0)}
+    return {**usage, "iterations": [made, {"type": "message", **{name: usage.get(name) or 0 for name in names}}]}
+
+
+def _is_systems(message: Any) -> bool:
+    return isinstance(message, dict) and message.get("role") in INSTRUCTION_ROLES

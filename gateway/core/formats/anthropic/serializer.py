@@ -1,17 +1,218 @@
-"""A completion as a message of Anthropic's (ADR 27)."""
+"""A completion as a message of Anthropic's (ADR 27).
 
-from collections.abc import Sequence
+A message of Anthropic's as a completion of the inner form (ADR 27).
+
+Chat messages as Anthropic's: roles that take turns, results right behind their calls, thoughts first (ADR 27).
+
+A chat of the inner form as a request of Anthropic's Messages (ADR 27).
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.core import jsons
-from gateway.core.formats.anthropic.compacting import with_iterations
-from gateway.core.formats.anthropic.edits import applied
-from gateway.core.formats.anthropic.message_completion import arguments_of
-from gateway.core.types.content_parts import dicts_of
-from gateway.core.types.items import ANTHROPIC_BLOCKS
-from gateway.core.types.usage import cache_tokens
+from gateway.core.errors import InvalidRequest
+from gateway.core.formats.anthropic.edits import applied, with_iterations
+from gateway.core.formats.anthropic.request_parser import BETA
+from gateway.core.formats.tool_calls import CallIds
+from gateway.core.types.bill import cache_tokens
+from gateway.core.types.chat import dicts_of
+from gateway.core.types.conversation import INSTRUCTION_ROLES
+from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, named_picture
 
 Json = dict[str, Any]
+FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+    "error": "error",
+}
+OF_A_MESSAGE = ("id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage")
+"""Fields that a completion says in its own words. All others stand on it under the same name."""
+NATIVE_STOP = "native_stop"
+"""The field of a choice with what else the end of a stream says in Anthropic's own words."""
+STOPPED = ("stop_reason", "stop_sequence", "stop_details")
+"""What a choice says in Anthropic's own words, beside its `finish_reason`."""
+ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
+FIELDS = {
+    "thinking": {"type", "thinking", "signature"},
+    "redacted_thinking": {"type", "data"},
+    "text": {"type", "text"},
+    "tool_use": {"type", "id", "name", "input"},
+}
+"""What a chat has a place for; of anything else the blocks are kept as they came."""
+COUNTED = ("input_tokens", "output_tokens", "output_tokens_details", "service_tier")
+"""Fields of usage that a completion has by other names."""
+FAULTS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""The status that an error has, by its type, where it comes in a stream."""
+
+
+def is_message(value: Any) -> bool:
+    """Whether that is a message whose blocks can be read."""
+    blocks = value.get("content") if isinstance(value, dict) else None
+    return isinstance(blocks, list) and all(isinstance(b, dict) and isinstance(b.get("type"), str) for b in blocks)
+
+
+def completion_of(message: Json, created: int) -> Json:
+    """A whole answer.
+
+    Args:
+        created: when it was made, in seconds since 1970, which Anthropic does not say.
+    """
+    ids = CallIds()
+    blocks = [sound_block(block, ids) for block in message["content"]]
+    choice = {"index": 0, "message": message_of(blocks), **ended(message)}
+    found = {
+        "id": str(message.get("id")),
+        "object": "chat.completion",
+        "created": created,
+        "model": message.get("model"),
+        "choices": [choice],
+        "usage": usage_of(message.get("usage")),
+    }
+    return {**found, **envelope_of(message)}
+
+
+def envelope_of(message: Json) -> Json:
+    """What an answer says beside its content."""
+    found = {name: value for name, value in message.items() if name not in OF_A_MESSAGE and value is not None}
+    tier = object_of(message.get("usage")).get("service_tier")
+    return {**found, "service_tier": tier} if isinstance(tier, str) else found
+
+
+def ended(message: Json) -> Json:
+    """Why an answer ended, in a chat's words and in Anthropic's."""
+    reason = message.get("stop_reason")
+    told = {name: message[name] for name in STOPPED if message.get(name) is not None}
+    return {"finish_reason": FINISH.get(str(reason), "stop"), **told}
+
+
+def message_of(blocks: list[Json]) -> Json:
+    """The blocks of an answer as an assistant's message."""
+    texts = [str(block.get("text") or "") for block in blocks if block["type"] == "text"]
+    thoughts = [block for block in blocks if ORDER.get(block["type"]) == 0]
+    calls = [call_of(block) for block in blocks if block["type"] == "tool_use"]
+    message: Json = {"role": "assistant", "content": "".join(texts) if texts or not calls else None}
+    if cited := annotations_of(blocks):
+        message["annotations"] = cited
+    if calls:
+        message["tool_calls"] = calls
+        message["content"] = message["content"] or None
+    if thoughts:
+        message["thinking_blocks"] = thoughts
+        said = "".join(str(block.get("thinking") or "") for block in thoughts)
+        if said:
+            message["reasoning_content"] = said
+    if not is_plain(blocks):
+        message[ANTHROPIC_BLOCKS] = blocks
+    return message
+
+
+def annotations_of(blocks: list[Json]) -> list[Json]:
+    """The citations of an answer's texts as a chat has them: those of pages, and of files that have an id. Others name
+    a place in a document of the request, for which a chat has no words."""
+    found: list[Json] = []
+    start = 0
+    for block in blocks:
+        if block["type"] != "text":
+            continue
+        end = start + len(str(block.get("text") or ""))
+        for cited in map(object_of, block.get("citations") or ()):
+            if isinstance(cited.get("url"), str):
+                place = {"url": cited["url"], "title": cited.get("title") or "", "start_index": start, "end_index": end}
+                found.append({"type": "url_citation", "url_citation": place})
+            elif isinstance(cited.get("file_id"), str):
+                file = {"file_id": cited["file_id"], "filename": cited.get("document_title") or "", "index": end}
+                found.append({"type": "file_citation", **file})
+        start = end
+    return found
+
+
+def is_plain(blocks: list[Json]) -> bool:
+    """Whether thoughts, one text and calls, in that order, are all that the blocks say."""
+    places = [ORDER.get(block["type"], -1) for block in blocks]
+    if -1 in places or places != sorted(places) or places.count(ORDER["text"]) > 1:
+        return False
+    return all({k for k, v in block.items() if v is not None} <= FIELDS[block["type"]] for block in blocks)
+
+
+def sound_block(block: Json, ids: CallIds) -> Json:
+    """A block; that of a call has an id of its own, a name, and an object of arguments (guarantee §1.9)."""
+    if block["type"] != "tool_use":
+        return block
+    said = {"id": ids.distinct(block.get("id")), "name": block.get("name"), "input": block.get("input")}
+    said["name"] = said["name"] if isinstance(said["name"], str) else ""
+    if not isinstance(said["input"], dict):
+        said["input"] = arguments_of(said["input"])
+    return {**block, **said}
+
+
+def call_of(block: Json) -> Json:
+    """A call of a tool that the client runs."""
+    function = {"name": block["name"], "arguments": jsons.dumps_text(block["input"])}
+    return {"id": block["id"], "type": "function", "function": function}
+
+
+def arguments_of(text: Any) -> Json:
+    """A call's arguments as an object. What is none stands in it as it came, so that nothing is lost."""
+    if text is None or (isinstance(text, str) and not text.strip()):
+        return {}
+    try:
+        found = jsons.loads_answer(text.encode("utf-8", "surrogatepass")) if isinstance(text, str) else text
+    except jsons.JSONDecodeError:
+        found = text
+    return dict(jsons.with_whole_characters(found) if isinstance(found, dict) else {"arguments": text})
+
+
+def usage_of(usage: Any) -> Json | None:
+    """Usage by a chat's names, with LiteLLM's for what was read from the cache and written to it. None where there is
+    none."""
+    if not isinstance(usage, dict):
+        return None
+    read, written = _count(usage.get("cache_read_input_tokens")), _count(usage.get("cache_creation_input_tokens"))
+    prompt = _count(usage.get("input_tokens")) + read + written
+    answer = _count(usage.get("output_tokens"))
+    found: Json = {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
+    found["prompt_tokens_details"] = {"cached_tokens": read, "cache_creation_tokens": written}
+    found |= {"cache_read_input_tokens": read, "cache_creation_input_tokens": written}
+    thought = object_of(usage.get("output_tokens_details")).get("thinking_tokens")
+    if _count(thought):
+        found["completion_tokens_details"] = {"reasoning_tokens": thought}
+    return {**{k: v for k, v in usage.items() if k not in COUNTED and v is not None}, **found}
+
+
+def fault_status(event: Json) -> int:
+    """The status of an error that came with none of its own."""
+    return FAULTS.get(str(object_of(event.get("error")).get("type")), 502)
+
+
+def object_of(value: Any) -> Json:
+    """The object that a value is, else one that says nothing."""
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0
+
+
 STOP_REASONS = {
     "stop": "end_turn",
     "length": "max_tokens",
@@ -186,12 +387,12 @@ def as_usage(usage: Any, tier: Any = None) -> Json:
     usage = usage if isinstance(usage, dict) else {}
     read, made = cache_tokens(usage)
     found: Json = {
-        "input_tokens": max(0, _count(usage.get("prompt_tokens")) - read - made),
+        "input_tokens": max(0, _serializer_count(usage.get("prompt_tokens")) - read - made),
         "cache_creation_input_tokens": made,
         "cache_read_input_tokens": read,
-        "output_tokens": _count(usage.get("completion_tokens")),
+        "output_tokens": _serializer_count(usage.get("completion_tokens")),
     }
-    thought = _count(an_object(usage.get("completion_tokens_details")).get("reasoning_tokens"))
+    thought = _serializer_count(an_object(usage.get("completion_tokens_details")).get("reasoning_tokens"))
     if thought:
         found["output_tokens_details"] = {"thinking_tokens": thought}
     if tier in TIERS:
@@ -210,5 +411,325 @@ def blocks_in(value: Any) -> list[Json]:
     return [each for each in value if isinstance(an_object(each).get("type"), str)] if isinstance(value, list) else []
 
 
-def _count(value: Any) -> int:
+def _serializer_count(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+Block = dict[str, Any]
+DATA = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
+NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
+"""What Anthropic takes in no id of a call."""
+THOUGHTS = ("thinking", "redacted_thinking")
+KEPT = (BREAKPOINT, "citations", "context")
+"""What else is said of a picture or a document."""
+UNTITLED = ("document.pdf", "document.txt", "document")
+
+
+def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
+    """The system's blocks, and the messages. Instructions before the first message of a user or model are the system's;
+    others stay where they are.
+
+    Raises:
+        InvalidRequest: a message holds what no model of Anthropic's takes.
+    """
+    system: list[Block] = []
+    turns: list[Json] = []
+    ids = _CallIds()
+    for message in messages:
+        role = message.get("role")
+        if role in INSTRUCTION_ROLES and not turns:
+            system += _with_breakpoint(_said(message.get("content")), message)
+            continue
+        if role == "assistant":
+            blocks = _answer(message, ids)
+        elif role in ("tool", "function"):
+            blocks = [_result(message, ids)]
+        else:
+            blocks = _with_breakpoint(_said(message.get("content")), message)
+        speaker = "assistant" if role == "assistant" else "system" if role in INSTRUCTION_ROLES else "user"
+        if not blocks and role == "assistant":
+            continue
+        if turns and turns[-1]["role"] == speaker:
+            turns[-1]["content"] += blocks
+        else:
+            turns.append({"role": speaker, "content": blocks})
+    return [block for block in system if not _is_blank(block)], [_without_blanks(turn) for turn in turns]
+
+
+class _CallIds:
+    """Ids of calls as Anthropic takes them: of few characters, and each for one call of all. A result belongs to the
+    last call that had its id."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._by_id: dict[str, str] = {}
+
+    def of_call(self, call_id: str) -> str:
+        stem = NO_ID.sub("_", call_id) or "call"
+        name, number = stem, 1
+        while name in self._used:
+            number += 1
+            name = f"{stem}_{number}"
+        self._used.add(name)
+        self._by_id[call_id] = name
+        return name
+
+    def of_result(self, call_id: str) -> str:
+        return self._by_id.get(call_id, NO_ID.sub("_", call_id))
+
+
+def _answer(message: Json, ids: _CallIds) -> list[Block]:
+    """An assistant's message: all of its blocks as they came, where they are kept, or thoughts, text and calls."""
+    calls = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
+    named = {str(call.get("id")) for call in calls}
+    kept = message.get(ANTHROPIC_BLOCKS)
+    if isinstance(kept, list) and kept:
+        return [_as_it_came(block, ids) for block in kept if _still_said(block, named, message)]
+    blocks = [b for b in message.get("thinking_blocks") or () if isinstance(b, dict) and _is_signed(b)]
+    blocks += [block for block in _said(message.get("content")) if not _is_blank(block)]
+    if isinstance(message.get("refusal"), str) and message["refusal"]:
+        blocks.append({"type": "text", "text": message["refusal"]})
+    blocks += [_call(call, ids) for call in calls]
+    if isinstance(message.get("function_call"), dict):
+        function = message["function_call"]
+        blocks.append(_call({"id": str(function.get("name")), "function": function}, ids))
+    return _with_breakpoint(blocks, message)
+
+
+def _still_said(block: Any, named: set[str], message: Json) -> bool:
+    """Whether a block is still part of the message: calls may have been taken out of it, and thoughts."""
+    if not isinstance(block, dict):
+        return False
+    if block.get("type") == "tool_use":
+        return str(block.get("id")) in named
+    return block.get("type") not in THOUGHTS or bool(message.get("thinking_blocks"))
+
+
+def _as_it_came(block: Block, ids: _CallIds) -> Block:
+    if block.get("type") != "tool_use":
+        return block
+    name = ids.of_call(str(block.get("id")))
+    return block if name == block.get("id") else {**block, "id": name}
+
+
+def _is_signed(block: Block) -> bool:
+    """Thoughts that nobody signed, Anthropic does not take."""
+    return bool(block.get("signature")) if block.get("type") == "thinking" else block.get("type") in THOUGHTS
+
+
+def _call(call: Json, ids: _CallIds) -> Block:
+    custom, function = call.get("custom"), call.get("function") or {}
+    if isinstance(custom, dict):  # which goes up as a function, and is read here for what thoughts are bound to
+        name, given = custom.get("name"), {"input": custom.get("input") or ""}
+    else:
+        name, given = function.get("name"), arguments_of(function.get("arguments"))
+    made = {"type": "tool_use", "id": ids.of_call(str(call.get("id"))), "name": name, "input": given}
+    return {**made, BREAKPOINT: call[BREAKPOINT]} if call.get(BREAKPOINT) else made
+
+
+def _result(message: Json, ids: _CallIds) -> Block:
+    content = message.get("content")
+    call_id = str(message.get("tool_call_id") or message.get("name"))
+    block: Block = {"type": "tool_result", "tool_use_id": ids.of_result(call_id)}
+    mark = message.get(BREAKPOINT)
+    if isinstance(content, str):
+        block["content"] = content
+    else:
+        parts = [part for part in _said(content) if not _is_blank(part)]
+        mark = next((part[BREAKPOINT] for part in reversed(parts) if part.get(BREAKPOINT)), mark)
+        block["content"] = [{k: v for k, v in part.items() if k != BREAKPOINT} for part in parts]
+    if message.get("is_error"):
+        block["is_error"] = True
+    return {**block, BREAKPOINT: mark} if mark else block
+
+
+def _said(content: Any) -> list[Block]:
+    """A content as blocks."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for part in content or () for block in _part(part)]
+
+
+def _part(part: Any) -> Iterator[Block]:
+    if not isinstance(part, dict):
+        yield {"type": "text", "text": str(part)}
+        return
+    kind = part.get("type")
+    kept = {name: part[name] for name in KEPT if part.get(name) is not None}
+    if kind == "image_url":
+        image = part["image_url"] if isinstance(part.get("image_url"), dict) else {"url": part.get("image_url")}
+        yield {"type": "image", "source": _source(str(image.get("url") or "")), **kept}
+    elif kind == "input_image" and named_picture(part) is not None:
+        yield {"type": "image", "source": {"type": "file", "file_id": part["file_id"]}, **kept}
+    elif kind == "file" and isinstance(part.get("file"), dict):
+        yield {**_document(part["file"]), **(part.get(ANTHROPIC_BLOCK) or {}), **kept}
+    elif kind == "refusal":
+        yield {"type": "text", "text": str(part.get("refusal") or "")}
+    elif kind == "input_audio":
+        raise InvalidRequest("This model takes no sound.", param="messages", code="unsupported_parameter")
+    elif kind == ANTHROPIC_BLOCK:
+        yield from _block_as_it_came(part)
+    elif kind == "text" and isinstance(part.get(ANTHROPIC_BLOCK), dict):  # a document that is shown whole
+        yield from _part({**part[ANTHROPIC_BLOCK], **{name: part[name] for name in (BREAKPOINT,) if part.get(name)}})
+    else:
+        yield part
+
+
+def _block_as_it_came(part: Json) -> Iterator[Block]:
+    """A block that a chat has no words for, with the mark that its part may have."""
+    block = part.get(ANTHROPIC_BLOCK)
+    if isinstance(block, dict):
+        yield {**block, BREAKPOINT: part[BREAKPOINT]} if part.get(BREAKPOINT) else block
+
+
+def _source(url: str) -> Json:
+    head = DATA.match(url[:200])
+    if head is None:
+        return {"type": "url", "url": url}
+    return {"type": "base64", "media_type": head.group(1) or "image/png", "data": url[head.end() :]}
+
+
+def _document(file: Json) -> Block:
+    """A file as a document. What is text goes up as text."""
+    title = file.get("filename")
+    named = {"title": title} if isinstance(title, str) and title and title not in UNTITLED else {}
+    if isinstance(file.get("file_id"), str):
+        return {"type": "document", "source": {"type": "file", "file_id": file["file_id"]}, **named}
+    source = _source(str(file.get("file_data") or ""))
+    if source["type"] == "base64" and source["media_type"].lower().startswith("text/"):
+        source = {"type": "text", "media_type": "text/plain", "data": _decoded(source["data"])}
+    return {"type": "document", "source": source, **named}
+
+
+def _decoded(data: str) -> str:
+    try:
+        return base64.b64decode(data).decode("utf-8", "replace")
+    except binascii.Error:
+        return data
+
+
+def _with_breakpoint(blocks: list[Block], message: Json) -> list[Block]:
+    """A mark on the message as one on its last block."""
+    if not message.get(BREAKPOINT) or not blocks:
+        return blocks
+    return [*blocks[:-1], {**blocks[-1], BREAKPOINT: message[BREAKPOINT]}]
+
+
+def _is_blank(block: Block) -> bool:
+    """Anthropic refuses a text of nothing."""
+    return block.get("type") == "text" and not str(block.get("text") or "").strip()
+
+
+def _without_blanks(turn: Json) -> Json:
+    """What is nothing but blank stays: its sender is to hear that it cannot be sent."""
+    kept = [block for block in turn["content"] if not _is_blank(block)]
+    return {**turn, "content": kept} if kept else turn
+
+
+DEFAULT_MAX_TOKENS = 4096
+"""Anthropic wants a limit; this is what every model of its can write."""
+SAME = ("model", "temperature", "top_p", "top_k", "thinking", "stream")
+TRANSLATED = frozenset(
+    {
+        *(*SAME, "messages", "max_tokens", "max_completion_tokens", "stop", "tools", "functions"),
+        *("tool_choice", "function_call", "parallel_tool_calls", "response_format", "reasoning_effort"),
+        *("service_tier", "user"),
+    }
+)
+LEFT_OUT = frozenset(
+    {
+        *("n", "seed", "logprobs", "top_logprobs", "logit_bias", "presence_penalty", "frequency_penalty", "audio"),
+        *("stream_options", "store", "metadata", "modalities", "prediction", "prompt_cache_key", "verbosity"),
+        *("prompt_cache_retention", "safety_identifier", "web_search_options"),
+    }
+)
+"""What a chat may say and Anthropic has no words for."""
+CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+MESSAGE_REQUEST_TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
+BUDGETS = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096}
+"""Tokens to think with, as LiteLLM has them for each effort."""
+
+
+def messages_request(body: Mapping[str, Any], native: Mapping[str, Any] | None = None) -> tuple[Json, list[str]]:
+    """The request's body, and the names for its header `anthropic-beta`.
+
+    What the client said in Anthropic's own words (`native`) goes up as it came.
+
+    Raises:
+        InvalidRequest: a message holds what no model of Anthropic's takes.
+    """
+    own: Json = dict(native or {})
+    betas = own.pop(BETA, None) or []
+    found: Json = {name: body[name] for name in SAME if body.get(name) is not None}
+    found["max_tokens"] = body.get("max_completion_tokens") or body.get("max_tokens") or DEFAULT_MAX_TOKENS
+    system, found["messages"] = as_turns(body.get("messages") or ())
+    if system:
+        found["system"] = system
+    if stop := body.get("stop"):
+        found["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    if body.get("service_tier") in MESSAGE_REQUEST_TIERS:
+        found["service_tier"] = MESSAGE_REQUEST_TIERS[body["service_tier"]]
+    if isinstance(body.get("user"), str):
+        found["metadata"] = {"user_id": body["user"]}
+    _with_tools(found, body, own.pop("tools", None))
+    _with_format(found, body, own)
+    _with_effort(found, body, own)
+    others = {k: v for k, v in body.items() if k not in TRANSLATED and k not in LEFT_OUT and v is not None}
+    return {**found, **others, **own}, [name for name in betas if isinstance(name, str)]
+
+
+def _with_tools(found: Json, body: Mapping[str, Any], native: Any) -> None:
+    """Tools as the client sent them stand first; those that it did not send, such as the gateway's own, behind them."""
+    tools = [tool for tool in native if isinstance(tool, dict)] if isinstance(native, list) else []
+    known = {tool.get("name") for tool in tools}
+    tools += [tool for tool in map(_tool, body.get("tools") or ()) if tool["name"] not in known]
+    tools += [tool for f in body.get("functions") or () if (tool := _tool({"function": f}))["name"] not in known]
+    if not tools:
+        return
+    found["tools"] = tools
+    asked = body.get("tool_choice")
+    if asked is None:
+        asked = body.get("function_call")
+    choice: Json | None = None
+    if isinstance(asked, str) and asked in CHOICES:
+        choice = {"type": CHOICES[asked]}
+    elif isinstance(asked, dict):
+        named = asked.get("function") or asked
+        choice = {"type": "tool", "name": named.get("name")}
+    parallel = body.get("parallel_tool_calls")
+    if isinstance(parallel, bool) and (choice or {}).get("type") != "none":
+        choice = {**(choice or {"type": "auto"}), "disable_parallel_tool_use": not parallel}
+    if choice is not None:
+        found["tool_choice"] = choice
+
+
+def _tool(tool: Json) -> Json:
+    """A chat's function. Others are functions by now (guarantee §1.11)."""
+    function = tool.get("function") or {}
+    schema = function.get("parameters") or {"type": "object", "properties": {}}
+    made = {"name": function.get("name"), "description": function.get("description"), "input_schema": schema}
+    made |= {"strict": function.get("strict"), "cache_control": tool.get("cache_control")}
+    return {name: value for name, value in made.items() if value is not None}
+
+
+def _with_format(found: Json, body: Mapping[str, Any], native: Json) -> None:
+    """Structured output, unless the client asked for it in Anthropic's own words."""
+    asked = body.get("response_format")
+    config = native.get("output_config")
+    if not isinstance(asked, dict) or asked.get("type") != "json_schema" or native.get("output_format"):
+        return
+    if isinstance(config, dict) and config.get("format"):
+        return
+    schema = (asked.get("json_schema") or {}).get("schema")
+    if isinstance(schema, dict):
+        kept = config if isinstance(config, dict) else {}
+        native["output_config"] = {**kept, "format": {"type": "json_schema", "schema": schema}}
+
+
+def _with_effort(found: Json, body: Mapping[str, Any], native: Json) -> None:
+    """How much the operator wants a model to think, where the client says nothing of it."""
+    budget = BUDGETS.get(str(body.get("reasoning_effort")))
+    if budget is None or "thinking" in found or "thinking" in native or "output_config" in native:
+        return
+    if found["max_tokens"] > budget:
+        found["thinking"] = {"type": "enabled", "budget_tokens": budget}

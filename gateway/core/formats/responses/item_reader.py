@@ -6,8 +6,7 @@ from typing import Any
 
 from gateway.core.errors import invalid, missing
 from gateway.core.formats.responses.namespaces import NAMESPACE, joined
-from gateway.core.types.items import is_own_call
-from gateway.core.types.typed_tools import (
+from gateway.core.types.items import (
     LOCAL_SHELL,
     OUTPUT,
     PATCH,
@@ -15,6 +14,7 @@ from gateway.core.types.typed_tools import (
     TYPED,
     TYPED_CALLS,
     arguments_of,
+    is_own_call,
     result_text,
 )
 

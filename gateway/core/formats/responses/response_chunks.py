@@ -14,8 +14,7 @@ from gateway.core.formats.responses.response_completion import (
     objects,
     order_of,
 )
-from gateway.core.types.items import BETWEEN, ITEM_ORDER, OWN_CALLS
-from gateway.core.types.typed_tools import TYPED_CALLS
+from gateway.core.types.items import BETWEEN, ITEM_ORDER, OWN_CALLS, TYPED_CALLS
 
 Json = dict[str, Any]
 ENDS = ("response.completed", "response.incomplete", "response.cancelled")

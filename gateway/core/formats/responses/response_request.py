@@ -3,18 +3,24 @@
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from gateway.core.types.items import CUSTOM, FUNCTION, call_kind, input_parts, is_own_call, ordered, output_parts
-from gateway.core.types.tool_steps import text_of
-from gateway.core.types.typed_tools import (
+from gateway.core.types.items import (
+    CUSTOM,
+    FUNCTION,
     LOCAL_SHELL,
     OUTPUT,
     SHELL,
     TYPED,
     TYPED_CALLS,
+    call_kind,
+    input_parts,
+    is_own_call,
+    ordered,
+    output_parts,
     result_item,
     typed_item,
     typed_kind,
 )
+from gateway.core.types.tool_steps import text_of
 
 Json = dict[str, Any]
 SEALED = "reasoning.encrypted_content"

@@ -10,8 +10,7 @@ from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import offload_if
-from gateway.core.types.economy import BranchCosts, SentPrompt
-from gateway.core.types.usage import READ, WRITTEN, cache_tokens, figure, told
+from gateway.core.types.bill import READ, WRITTEN, BranchCosts, SentPrompt, cache_tokens, figure, told
 from gateway.pipeline.hooks import RequestFeature
 from gateway.pipeline.stages import PreparedRequest, SettledRequest
 

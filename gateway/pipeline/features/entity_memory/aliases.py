@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from gateway.core.types.entities import KEY_WORDS, MAX_ALIASES, MAX_KEY_CHARS, ThingNote, as_line
+from gateway.core.types.memory import KEY_WORDS, MAX_ALIASES, MAX_KEY_CHARS, ThingNote, as_line
 
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
 FILE = "file"

@@ -14,7 +14,7 @@ from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import INLINE_MESSAGES, ConversationHistory, ConversationMessage
-from gateway.core.types.entities import (
+from gateway.core.types.memory import (
     CREATED,
     DELETED,
     DISCUSSED,

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from gateway.core.types.entities import MAX_RECALLED, MemoryEntity, SearchPhrases
+from gateway.core.types.memory import MAX_RECALLED, MemoryEntity, SearchPhrases
 from gateway.pipeline.features.entity_memory.aliases import COMMON, question_words, runs_of
 
 Span = tuple[int, int]

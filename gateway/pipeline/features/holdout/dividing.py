@@ -5,9 +5,9 @@ import hashlib
 from dataclasses import replace
 
 from gateway.core.bounded_cache import BoundedCache
+from gateway.core.types.bill import AUTO, OBSERVE
 from gateway.core.types.chain import chain_digests
 from gateway.core.types.conversation import INSTRUCTION_ROLES
-from gateway.core.types.economy import AUTO, OBSERVE
 from gateway.pipeline.hooks import RequestFeature
 from gateway.pipeline.stages import PreparedRequest
 from gateway.storage.store import ConversationStore

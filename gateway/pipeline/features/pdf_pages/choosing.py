@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.context.build import RequestRanking, WindowProposal
-from gateway.context.native_files import NativeFiles
+from gateway.context.whole_files import NativeFiles
 from gateway.context.window.candidates import candidates, of_each_content
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.items import named_file, pdf_data

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.context.native_files import NativeFiles
+from gateway.context.whole_files import NativeFiles
 from gateway.core.errors import Overloaded, StorageUnavailable
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact

@@ -14,9 +14,9 @@ from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.ports import ClaimingCache
 from gateway.core.tasks import BackgroundTasks
+from gateway.core.types.agents import InternalModelFailed
 from gateway.core.types.bill import CallCost, InternalCall
 from gateway.core.types.chat import ChatRequest, KnownMessages, ModelDeployment
-from gateway.core.types.internal import InternalModelFailed
 from gateway.core.types.memory import EXTRACTS, NewSegment, OldMessage, SummarySegment, UncoveredPath
 from gateway.core.types.tool_steps import turn_starts
 from gateway.core.types.turn import LedgerEntry

@@ -3,22 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.context.internal_models.call_budget import CallBudget
-from gateway.context.internal_models.internal_calls import InternalModels, OpenBill
+from gateway.context.internal_calls import CallBudget, InternalModels, OpenBill
 from gateway.context.planning.processor import ModelConfig
-from gateway.context.planning.summaries import ArtifactSummarizer
-from gateway.context.planning.summary_cache import SummaryCache
+from gateway.context.planning.summaries import ArtifactSummarizer, SummaryCache
 from gateway.context.window.candidates import OMITTED, words_of
 from gateway.core.config.settings import ContextSettings
 from gateway.core.ids import artifact_id
 from gateway.core.ports import Clock
+from gateway.core.types.agents import InternalModelFailed
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.bill import InternalCall
 from gateway.core.types.chat import ChatRequest, ModelDeployment
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.internal import InternalModelFailed
 from gateway.core.types.tool_steps import RESULT_ROLES
-from gateway.core.types.upstream import CallScope
+from gateway.core.types.upstreams import CallScope
 
 PROMPT_VERSION = 2
 """Stored with each summary: raised whenever the prompt changes."""

@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.core import jsons
-from gateway.core.config.guards import MaskingSettings
+from gateway.core.config.setting_sections import MaskingSettings
 from gateway.core.errors import ContentRefused
 from gateway.core.ports import TokenCounter
 from gateway.core.tasks import offload_if
 from gateway.core.types.items import ANTHROPIC_BLOCKS, SIGNED
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.guards.masking.finding import RuleFinder
 from gateway.pipeline.guards.masking.placeholders import PlaceholderMap
 from gateway.pipeline.guards.masking.rules import rules_of

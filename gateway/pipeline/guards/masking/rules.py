@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.core.config.config_file import ConfigurationError
-from gateway.core.config.guards import MaskingSettings
+from gateway.core.config.setting_sections import MaskingSettings
 
 # Whether what looks like a number of a card, an account or an address is one.
 

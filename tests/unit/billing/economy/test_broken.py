@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.billing.economy.broken import MAX_MESSAGES, broke_at, fell_short, sent_prompt
-from gateway.core.types.economy import SentPrompt
+from gateway.core.types.bill import SentPrompt
 from tests.support.answers import Json, user
 
 TOOLS = [{"type": "function", "function": {"name": "read"}}]

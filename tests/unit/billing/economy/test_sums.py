@@ -7,8 +7,7 @@ import pytest
 
 from gateway.billing.economy.meter import metered
 from gateway.billing.economy.rates import CacheRates, cache_rates
-from gateway.core.types.bill import LeftOutTokens
-from gateway.core.types.economy import BranchCosts, EconomyNote, ResultMarks, SentPrompt
+from gateway.core.types.bill import BranchCosts, EconomyNote, LeftOutTokens, ResultMarks, SentPrompt
 
 READ, WRITE, PLAIN = Decimal("0.0000003"), Decimal("0.00000375"), Decimal("0.000003")
 PRICES = {

@@ -8,10 +8,9 @@ import pytest
 
 from gateway.billing.quota.call_costs import most_output
 from gateway.billing.quota.gate import account_of, applying, has_own, period_of
-from gateway.core.config.allowances import LimitSettings, Period, RateLimits, SpendBudget
-from gateway.core.types.allowed import AdmissionRequest, LimitHolder, picousd
+from gateway.core.config.setting_sections import LimitSettings, Period, RateLimits, SpendBudget
 from gateway.core.types.chat import RequestCaller
-from gateway.core.types.keys import KeyPolicy
+from gateway.core.types.keys import AdmissionRequest, KeyPolicy, LimitHolder, picousd
 from gateway.pipeline.limited import LimitedPipeline
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)  # a Saturday

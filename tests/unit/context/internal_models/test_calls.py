@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from gateway.billing.cost import price_internal
-from gateway.context.internal_models.call_budget import CallBudget
-from gateway.context.internal_models.internal_calls import (
+from gateway.context.internal_calls import (
     COUNTED_CHARS,
     THINKING_TOKENS,
     BilledModel,
+    CallBudget,
     InternalModels,
     OpenBill,
     UnknownModelBreaker,
@@ -25,10 +25,10 @@ from gateway.context.tokens.counter import CounterRegistry
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamUnreachable
 from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.types.agents import InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, ModelFacts, RequestCaller, StreamOpener
-from gateway.core.types.internal import InternalModelFailed, InternalRequest, OverBudget
-from gateway.core.types.upstream import CallScope, UpstreamRequest
-from gateway.upstream.openai import provider_faults as faults
+from gateway.core.types.upstreams import CallScope, UpstreamRequest
+from gateway.upstream.openai import error_bodies as faults
 from gateway.upstream.routing.router import ConfiguredRouter
 
 PRIMARY = ModelDeployment("gpt-4o", "gpt-4o", "openai/gpt-4o", "http://127.0.0.1:9/v1", "sk", operator_key=False)

@@ -10,14 +10,19 @@ import pytest
 
 from gateway.context.planning.processor import ArtifactProcessor
 from gateway.context.planning.prompt import PlannerTask
-from gateway.context.planning.summaries import PIECE_CHARS_PER_TOKEN, PROMPT_TOKENS, SUMMARY_TOKENS, ArtifactSummarizer
-from gateway.context.planning.summary_cache import SummaryCache
+from gateway.context.planning.summaries import (
+    PIECE_CHARS_PER_TOKEN,
+    PROMPT_TOKENS,
+    SUMMARY_TOKENS,
+    ArtifactSummarizer,
+    SummaryCache,
+)
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import ContextSettings
 from gateway.core.ids import artifact_id
+from gateway.core.types.agents import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ContextGoal
 from gateway.core.types.artifacts import ProcessingStrategy as Strategy
-from gateway.core.types.internal import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
 from gateway.storage.cache.memory_cache import MemoryCache
 
 SECONDS = 30.0

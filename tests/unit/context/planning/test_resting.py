@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gateway.context.planning.planner_cooldown import REST_SECONDS, PlannerCooldown
+from gateway.context.planning.decision import REST_SECONDS, PlannerCooldown
 from gateway.core.config.settings import CacheSettings
 from gateway.storage.cache.memory_cache import open_cache
 

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from gateway.context.planning.summary_cache import CLAIM_SECONDS, CachedSummary, SummaryCache, SummaryKey
+from gateway.context.planning.summaries import CLAIM_SECONDS, CachedSummary, SummaryCache, SummaryKey
 from gateway.core.clock import SystemClock
 from gateway.core.ports import Clock
+from gateway.core.types.agents import OverBudget
 from gateway.core.types.artifacts import cache_group
-from gateway.core.types.internal import OverBudget
 from gateway.storage.cache.memory_cache import MemoryCache
 from tests.support.hand_clock import HandClock
 
@@ -229,7 +229,7 @@ async def test_s5_when_the_payers_process_ends_another_pays_soon() -> None:
 
 @pytest.mark.long
 async def test_s5_a_slow_payer_keeps_its_claim(backend: MemoryCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.context.planning.summary_cache.CLAIM_SECONDS", 0.3)
+    monkeypatch.setattr("gateway.context.planning.summaries.CLAIM_SECONDS", 0.3)
     here, there = (SummaryCache(backend, SystemClock(), 60.0, 30.0) for _ in range(2))
     payer = Payer()
     payer.go.clear()

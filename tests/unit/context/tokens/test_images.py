@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from gateway.context.tokens.images import image_tokens
+from gateway.context.tokens.counter import image_tokens
 
 
 def png(width: int, height: int) -> str:

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.tokens.pdf_tokens import pdf_tokens
+from gateway.context.tokens.counter import CounterRegistry, pdf_tokens
 from gateway.core.types.chat import ModelFacts
 from gateway.documents.document import PageFacts, Reading
 from tests.support.documents import file_part, tokens

@@ -14,7 +14,7 @@ from gateway.context.window.candidates import (
     TranscriptMessage,
     kept_words,
 )
-from gateway.core.types.notes import NotedForms
+from gateway.core.types.conversation import NotedForms
 from gateway.core.types.relevance import RankedPassage
 
 INSTRUCTIONS = (

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gateway.context.window.candidates import transcript
 from gateway.core.types.artifacts import Artifact, ArtifactPosition, ArtifactType
-from gateway.core.types.notes import RecalledNotes
+from gateway.core.types.conversation import RecalledNotes
 from gateway.core.types.window import LAST_EARLIER, WindowInputs
 from tests.unit.making import assistant, stored, user
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.config.classic_names import NAMES
-from gateway.core.config.loading import ConfigurationError, environment_names, load_settings
+from gateway.core.config.loading import NAMES, ConfigurationError, environment_names, load_settings
 from gateway.core.config.settings import Settings
 
 CLASSIC = {

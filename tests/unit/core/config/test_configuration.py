@@ -10,8 +10,8 @@ import yaml
 from pydantic import ValidationError
 
 from gateway.core.config.loading import ConfigurationError, environment_names, load_settings
+from gateway.core.config.setting_sections import words
 from gateway.core.config.settings import SECTIONS, Settings
-from gateway.core.config.settings_fields import words
 
 KEY = {"key": "12345678", "tenant": "a"}
 TIMEOUT = "model_list[0].litellm_params.timeout"

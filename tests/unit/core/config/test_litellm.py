@@ -10,8 +10,7 @@ from gateway.core.config.loading import ConfigurationError, load_settings
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ModelNotFound
 from gateway.core.types.chat import RequestCaller
-from gateway.upstream.routing.catalogue import ModelCatalogue
-from gateway.upstream.routing.providers import unsupported
+from gateway.upstream.routing.catalogue import ModelCatalogue, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter
 from tests.unit.core.config.test_configuration import MODEL, load, refused
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.config.litellm_advice import ADVICE
+from gateway.core.config.litellm_advice import ADVICE, ROUTER_PARAMETERS, SECTIONS, fate_of
 from gateway.core.config.litellm_limits import READERS as LIMITS
-from gateway.core.config.litellm_names import ROUTER_PARAMETERS, SECTIONS, fate_of
 from gateway.core.config.litellm_routing import READERS as ROUTING
 
 PAGE = (Path(__file__).parents[4] / "docs/litellm.md").read_text()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.core.config.allowances import HolderAllowance
 from gateway.core.config.litellm_routing import NEVER
+from gateway.core.config.setting_sections import HolderAllowance
 from gateway.core.config.settings import Settings
 from gateway.core.types.chat import RequestCaller
 from gateway.upstream.routing.catalogue import ModelCatalogue

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.config.loading import ConfigurationError, load_settings
-from gateway.core.config.telemetry import TelemetrySettings
+from gateway.core.config.setting_sections import TelemetrySettings
 
 BASE = "http://127.0.0.1:4318"
 

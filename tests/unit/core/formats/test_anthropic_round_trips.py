@@ -9,12 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import UpstreamInvalidResponse
-from gateway.core.formats.anthropic.alternating_roles import as_turns
-from gateway.core.formats.anthropic.message_chunks import MessageChunks
-from gateway.core.formats.anthropic.message_completion import completion_of, message_of
-from gateway.core.formats.anthropic.message_events import MessageEvents
-from gateway.core.formats.anthropic.message_reader import assistant_message
-from gateway.core.formats.anthropic.serializer import as_message, canonical_calls, content_blocks
+from gateway.core.formats.anthropic.message_events import MessageChunks, MessageEvents
+from gateway.core.formats.anthropic.request_parser import assistant_message
+from gateway.core.formats.anthropic.serializer import (
+    as_message,
+    as_turns,
+    canonical_calls,
+    completion_of,
+    content_blocks,
+    message_of,
+)
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.upstream.openai.mending import check_choices
 from tests.support.messages import EVENT, MESSAGE, put_together

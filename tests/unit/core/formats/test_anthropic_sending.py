@@ -8,11 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import InvalidRequest
-from gateway.core.formats.anthropic.alternating_roles import as_turns
-from gateway.core.formats.anthropic.message_chunks import MessageChunks
-from gateway.core.formats.anthropic.message_completion import completion_of, fault_status, is_message, message_of
-from gateway.core.formats.anthropic.message_reader import MessageReader
-from gateway.core.formats.anthropic.message_request import messages_request
+from gateway.core.formats.anthropic.message_events import MessageChunks
+from gateway.core.formats.anthropic.request_parser import MessageReader
+from gateway.core.formats.anthropic.serializer import (
+    as_turns,
+    completion_of,
+    fault_status,
+    is_message,
+    message_of,
+    messages_request,
+)
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import items_of

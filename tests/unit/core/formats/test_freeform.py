@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.formats.freeform import FreeformChunks, input_of, names_of, with_freeform, without_freeform
 from gateway.core.formats.stream_record import StreamRecord
-from gateway.core.types.typed_tools import TYPED, arguments_of, typed_item
+from gateway.core.formats.tool_calls import FreeformChunks, input_of, names_of, with_freeform, without_freeform
+from gateway.core.types.items import TYPED, arguments_of, typed_item
 
 Json = dict[str, Any]
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)

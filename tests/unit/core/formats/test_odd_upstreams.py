@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import UpstreamRefused
-from gateway.core.formats.anthropic.error_shape import error_body
+from gateway.core.formats.anthropic.message_events import error_body
 from gateway.core.formats.anthropic.serializer import as_message
-from gateway.core.formats.responses.response_completion import message_of
+from gateway.core.formats.responses.response_completion import echo, message_of, response_of
 from gateway.core.formats.responses.response_events import ResponseEvents
-from gateway.core.formats.responses.serializer import echo, response_of
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import items_of
 from tests.support.messages import MESSAGE

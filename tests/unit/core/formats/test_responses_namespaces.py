@@ -7,8 +7,8 @@ import pytest
 from gateway.core.errors import InvalidRequest
 from gateway.core.formats.responses.namespaces import MAX_NAME, joined
 from gateway.core.formats.responses.request_parser import read_request
+from gateway.core.formats.responses.response_completion import response_of
 from gateway.core.formats.responses.response_events import ResponseEvents
-from gateway.core.formats.responses.serializer import response_of
 
 CLOSE = {"type": "function", "name": "close", "parameters": {"type": "object"}, "strict": False}
 PATCH = {"type": "custom", "name": "patch"}

@@ -6,8 +6,7 @@ import pytest
 
 from gateway.api.fields import renamed
 from gateway.core.errors import InvalidRequest
-from gateway.core.formats.responses.input import CompactedExtract
-from gateway.core.formats.responses.request_parser import ResponsesReading, read_request
+from gateway.core.formats.responses.request_parser import CompactedExtract, ResponsesReading, read_request
 from gateway.upstream.routing.protocols import needs_no_pictures
 
 Json = dict[str, Any]

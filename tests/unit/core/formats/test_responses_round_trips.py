@@ -7,12 +7,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.formats.responses.request_parser import read_request
+from gateway.core.formats.responses.response_completion import echo, response_of
 from gateway.core.formats.responses.response_events import ResponseEvents
-from gateway.core.formats.responses.serializer import echo, response_of
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.items import call_kinds, items_of
-from gateway.core.types.typed_tools import TYPED, TYPED_CALLS, arguments_of, result_item, result_text
+from gateway.core.types.items import TYPED, TYPED_CALLS, arguments_of, call_kinds, items_of, result_item, result_text
 from tests.support.strict_responses import check_event, check_response
 
 Json = dict[str, Any]

@@ -15,11 +15,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from gateway.core.clock import SystemClock
-from gateway.core.config.telemetry import TelemetrySettings
+from gateway.core.config.setting_sections import TelemetrySettings
 from gateway.core.types.bill import CallCost
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
 from gateway.core.types.turn import LedgerEntry
-from gateway.core.types.upstream import UpstreamRequest
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.operations.otel import spans as otel_spans
 from gateway.operations.otel import traced_calls as otel_calls
 from gateway.operations.otel.factory import NoTelemetry, open_telemetry

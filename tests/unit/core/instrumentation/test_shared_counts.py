@@ -1,12 +1,11 @@
-"""`core/instrumentation/shared_counts.py`: what several workers count, as one (guarantee §9.7)."""
+"""`core/instrumentation/metrics.py`: what several workers count, as one (guarantee §9.7)."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 
-from gateway.core.instrumentation.metrics import SHARES, BucketHistogram, MetricCounts
-from gateway.core.instrumentation.shared_counts import SharedCounts, bury
+from gateway.core.instrumentation.metrics import SHARES, BucketHistogram, MetricCounts, SharedCounts, bury
 
 
 def counts(requests: int, in_flight: int = 0) -> MetricCounts:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.types.calibration import ModelCalibration, PromptReport, calibrated, is_small, merged
+from gateway.core.types.upstreams import ModelCalibration, PromptReport, calibrated, is_small, merged
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)

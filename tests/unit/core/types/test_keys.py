@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.core.config.auth_settings import KeyFields
+from gateway.core.config.setting_sections import KeyFields
 from gateway.core.types.keys import policy_of
 
 

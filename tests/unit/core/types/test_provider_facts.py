@@ -1,11 +1,11 @@
-"""What is known of providers (`core/types/provider_facts.py`)."""
+"""What is known of providers (`core/types/upstreams.py`)."""
 
 from typing import get_args, get_type_hints
 
 import pytest
 
 from gateway.core.types.chat import ModelDeployment
-from gateway.core.types.provider_facts import (
+from gateway.core.types.upstreams import (
     CLAUDE,
     OPENAIS_PICTURES,
     PROTOCOLS,

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.core.types.places import TextPlaces, marker, sheet_marker
-from gateway.core.types.regions import joined, place_and_line, regions_of
+from gateway.core.types.places import TextPlaces, joined, marker, place_and_line, regions_of, sheet_marker
 from gateway.pipeline.features.citations.answer_citations import (
     MAX_CITATIONS,
     PASSAGE_CHARS,

@@ -1,7 +1,7 @@
 """§14.13: pages of PDFs that go up as those pages alone."""
 
-from gateway.context.native_files import NativeFiles
 from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.whole_files import NativeFiles
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings
 from gateway.core.types.artifacts import Artifact, ArtifactType

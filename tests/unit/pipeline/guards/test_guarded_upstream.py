@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateway.core.config.guards import GuardEntry, MaskingSettings
+from gateway.core.config.setting_sections import GuardEntry, MaskingSettings
 from gateway.core.errors import ContentRefused
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, RequestCaller
-from gateway.core.types.upstream import CallScope, UpstreamRequest
+from gateway.core.types.upstreams import CallScope, UpstreamRequest
 from gateway.pipeline.guards.api import GuardedCall, Said, Verdict
 from gateway.pipeline.guards.guard_chain import GuardChain, RunningGuard
 from gateway.pipeline.guards.guarded_calls import GuardCheckpoint, GuardedEmbedder, GuardedUpstream

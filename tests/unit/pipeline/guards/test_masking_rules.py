@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.config.config_file import ConfigurationError
-from gateway.core.config.guards import RULES, MaskingSettings
+from gateway.core.config.setting_sections import RULES, MaskingSettings
 from gateway.pipeline.guards.masking.finding import RuleFinder
 from gateway.pipeline.guards.masking.placeholders import PLACEHOLDER, PlaceholderMap
 from gateway.pipeline.guards.masking.rules import BUILT_IN, IBAN_LENGTHS, iban_length, rules_of

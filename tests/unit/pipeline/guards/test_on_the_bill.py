@@ -11,9 +11,9 @@ from gateway.billing.ledger_verification import repriced
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import ModelMargins
 from gateway.core import jsons
-from gateway.core.config.guards import MaskingSettings
+from gateway.core.config.setting_sections import MaskingSettings
 from gateway.core.types.chat import ModelFacts
-from gateway.core.types.upstream import CallScope
+from gateway.core.types.upstreams import CallScope
 from gateway.pipeline.guards.masking.masker import BodyMasker, TenantMasker
 from tests.support.hand_clock import HandClock
 from tests.unit.pipeline.guards.values import SECRET, VALUES

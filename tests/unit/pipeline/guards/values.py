@@ -1,6 +1,6 @@
 """Values that rules find, by the kind of their placeholders."""
 
-from gateway.core.config.guards import MaskingSettings
+from gateway.core.config.setting_sections import MaskingSettings
 from gateway.pipeline.guards.masking.finding import RuleFinder
 from gateway.pipeline.guards.masking.placeholders import PlaceholderMap
 from gateway.pipeline.guards.masking.rules import rules_of

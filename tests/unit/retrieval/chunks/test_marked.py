@@ -9,8 +9,8 @@ from gateway.core.types.places import BEGINS, KINDS, MARKER, after_markers, mark
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
 from gateway.retrieval.chunks.chunk import MAX_CHARS, TextChunk
 from gateway.retrieval.chunks.split import fields_of, passages
+from gateway.retrieval.question import LARGE_CHARS, search_by_regions
 from gateway.retrieval.rank import relevance
-from gateway.retrieval.region_search import LARGE_CHARS, search_by_regions
 from tests.support.growth import is_linear
 from tests.support.marks import few_or_many
 from tests.unit.retrieval.chunks.test_passages import covers

@@ -7,7 +7,7 @@ from decimal import Decimal
 import numpy
 
 from gateway.core.types.relevance import EmbeddingTariff, TextEmbeddings, packed
-from gateway.core.types.upstream import CallScope
+from gateway.core.types.upstreams import CallScope
 from gateway.retrieval.embeddings.search import WantedVector, digest
 from tests.support.hand_clock import HandClock
 

@@ -4,8 +4,7 @@ import asyncio
 
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.chat import RequestCaller
-from gateway.retrieval.embeddings.background_embedding import BackgroundEmbedding, PendingVectors
-from gateway.retrieval.embeddings.search import key_of
+from gateway.retrieval.embeddings.search import BackgroundEmbedding, PendingVectors, key_of
 from gateway.storage.cache.memory_cache import MemoryCache
 from tests.support.hand_clock import HandClock
 from tests.unit.retrieval.embeddings.fakes import Scripted, texts

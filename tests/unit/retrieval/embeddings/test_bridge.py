@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gateway.retrieval.embeddings.meaning import LoopBridge
+from gateway.retrieval.embeddings.search import LoopBridge
 
 THREADS = ThreadPoolExecutor(2)
 

@@ -10,7 +10,7 @@ from gateway.core.config.loading import ConfigurationError
 from gateway.core.config.settings import ContextSettings, Settings
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.relevance import similarities
-from gateway.core.types.upstream import CallScope
+from gateway.core.types.upstreams import CallScope
 from gateway.operations.warm_up import open_embedder
 from gateway.retrieval.embeddings.minilm import MiniLM
 

@@ -12,7 +12,7 @@ from gateway.core.errors import (
     UpstreamUnreachable,
 )
 from gateway.core.types.chat import RequestCaller
-from gateway.core.types.upstream import CallScope
+from gateway.core.types.upstreams import CallScope
 from gateway.retrieval.embeddings.search import MAX_WANTED, VectorSearch, WantedVector, key_of, portions
 from gateway.storage.cache.memory_cache import MemoryCache
 from tests.support.hand_clock import HandClock

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.upstream.routing.choice import DeploymentRank, ranked, weights_of
+from gateway.upstream.routing.deployments import DeploymentRank, ranked, weights_of
 from gateway.upstream.routing.router import draws_by_chance, draws_of
 
 A, B, C = (DeploymentRank(name) for name in "abc")

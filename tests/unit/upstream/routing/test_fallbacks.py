@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.config.routing_settings import RoutingSettings
+from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.errors import (
     ContextLengthExceeded,
     GatewayError,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.config.model_list import ModelEntry
-from gateway.core.config.routing_settings import RoutingSettings
+from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.errors import (
     ContextLengthExceeded,
     InternalError,
@@ -20,9 +20,8 @@ from gateway.core.errors import (
     UpstreamUnreachable,
 )
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.routing.deployment_faults import DeploymentFault, fault_of
-from gateway.upstream.routing.groups import GroupMember
-from gateway.upstream.routing.health import DeploymentWatch, HealthWatch, SlidingMinute
+from gateway.upstream.routing.deployments import GroupMember
+from gateway.upstream.routing.health import DeploymentFault, DeploymentWatch, HealthWatch, SlidingMinute, fault_of
 from tests.support.hand_clock import HandClock
 
 ONE = ModelDeployment("m", "m", "openai/m", "http://one/v1", "sk", operator_key=True, id="one")

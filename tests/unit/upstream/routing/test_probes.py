@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from gateway.core.config.routing_settings import RoutingSettings
+from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.errors import UpstreamUnreachable
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.openai.resources import ProbeResult

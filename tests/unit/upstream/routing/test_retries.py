@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.config.routing_settings import RoutingSettings
+from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.errors import (
     ContextLengthExceeded,
     GatewayError,
@@ -22,7 +22,7 @@ from gateway.core.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.upstream.routing.retries import FailedTry, RetryBudget, decide, helps
+from gateway.upstream.routing.health import FailedTry, RetryBudget, decide, helps
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
 SETTINGS = RoutingSettings()

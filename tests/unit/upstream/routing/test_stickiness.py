@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gateway.core.types.chat import ModelFacts, RequestCaller
 from gateway.core.types.conversation import ConversationRef
-from gateway.core.types.routing import RouteHint, hint_of
-from gateway.upstream.routing.choice import DeploymentRank, ranked
+from gateway.core.types.upstreams import RouteHint, hint_of
+from gateway.upstream.routing.deployments import DeploymentRank, ranked
 from gateway.upstream.routing.router import MAX_PLACED, PLACED_SECONDS, ConversationPlacements, draws_of, sticks
 from tests.support.hand_clock import HandClock
 from tests.unit.making import chat

@@ -22,8 +22,8 @@ from gateway.api.mcp.past.conversation_search import (
 from gateway.core.errors import NotFound
 from gateway.core.ids import artifact_id
 from gateway.core.types.conversation import new_message
-from gateway.core.types.entities import MemoryEntity
-from gateway.core.types.past_texts import ConversationTexts
+from gateway.core.types.memory import MemoryEntity
+from gateway.core.types.past_turns import ConversationTexts
 from gateway.core.types.report_lists import NO_SUMS, ConversationLine
 from tests.unit.making import NOW, assistant, tool, user
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.types.entities import (
+from gateway.core.types.memory import (
     KEY_WORDS,
     MAX_ALIASES,
     MAX_KEY_CHARS,

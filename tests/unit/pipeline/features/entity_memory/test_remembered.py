@@ -11,7 +11,7 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, new_message
-from gateway.core.types.entities import MemoryEntity, SearchPhrases
+from gateway.core.types.memory import MemoryEntity, SearchPhrases
 from gateway.pipeline.features.entity_memory.aliases import aliases_of
 from gateway.pipeline.features.entity_memory.feature import with_things
 

@@ -1,0 +1,448 @@
+"""What the internal models of one request may use at most: tokens, money, time (guarantee §5).
+
+Calls of planner and summarizer: limited in tokens, money and time, and billed (guarantee §5, §6).
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+from gateway.billing.cost import price_internal
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.window.counting import REPLY_TOKENS
+from gateway.core.bounded_cache import BoundedCache
+from gateway.core.config.settings import ContextSettings
+from gateway.core.errors import GatewayError, UpstreamAnswerTooLong, UpstreamError, UpstreamRefused
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.ports import Clock, Spans, TokenCounter, Upstream
+from gateway.core.tasks import Cooldown
+from gateway.core.types.agents import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
+from gateway.core.types.bill import InternalCall, Purpose, is_figure
+from gateway.core.types.chat import ModelDeployment, ModelFacts, texts_of
+from gateway.core.types.upstreams import OUTPUT_LIMITS, CallScope, UpstreamRequest
+from gateway.upstream.openai.error_bodies import error_object
+from gateway.upstream.routing.router import ConfiguredRouter
+
+
+@dataclass(slots=True)
+class CallBudget:
+    """A budget that is never exceeded: each call is reserved at its worst (its whole prompt, and the longest answer
+    that it may give) until it is known what it used.
+
+    A model of unknown price is not called where money is limited: nobody could say that it keeps the limit.
+    """
+
+    max_tokens: int | None
+    max_cost: Decimal | None
+    """In USD."""
+    max_seconds: float
+    clock: Clock
+    _until: float = 0.0
+    _used_tokens: int = 0
+    _used_cost: Decimal = field(default=Decimal(0))
+
+    @classmethod
+    def of(cls, settings: ContextSettings, clock: Clock) -> "CallBudget":
+        """As configured."""
+        return cls(settings.planning_max_tokens, settings.planning_max_cost, settings.planning_max_seconds, clock)
+
+    def begin(self) -> None:
+        """Starts the time."""
+        self._until = self.clock.monotonic() + self.max_seconds
+
+    @property
+    def seconds(self) -> float:
+        """What is left of the time; not below 0."""
+        return max(0.0, self._until - self.clock.monotonic())
+
+    def check(self, calls: Sequence[InternalCall]) -> None:
+        """Returns if all of these calls may be made; reserves nothing.
+
+        Raises:
+            OverBudget: they are more than is left; the message is the `fallback_reason`.
+        """
+        tokens, costs = sum(map(_tokens, calls)), [price_internal(call).total for call in calls]
+        purpose = calls[0].purpose
+        if not self.seconds:
+            raise OverBudget(f"{purpose}_over_time_ceiling")
+        if self.max_tokens is not None and self._used_tokens + tokens > self.max_tokens:
+            raise OverBudget(f"{purpose}_over_token_ceiling")
+        if self.max_cost is None:
+            return
+        if None in costs:
+            raise OverBudget(f"{purpose}_price_unknown")
+        if self._used_cost + sum(cost or 0 for cost in costs) > self.max_cost:
+            raise OverBudget(f"{purpose}_over_cost_ceiling")
+
+    def reserve(self, worst: InternalCall) -> None:
+        """Sets aside what a call can use at most; raises as `check` does."""
+        self.check([worst])
+        self._used_tokens += _tokens(worst)
+        self._used_cost += price_internal(worst).total or 0
+
+    def settle(self, worst: InternalCall, call: InternalCall) -> None:
+        """Replaces what was reserved by what the call used."""
+        self._used_tokens += _tokens(call) - _tokens(worst)
+        self._used_cost += (price_internal(call).total or 0) - (price_internal(worst).total or 0)
+
+
+def _tokens(call: InternalCall) -> int:
+    return int(call.usage.get("prompt_tokens", 0)) + int(call.usage.get("completion_tokens", 0))
+
+
+# The body of a call of an internal model, and the text of its answer, in the formats that providers know.
+
+FORMAT_REFUSALS = (400, 404, 415, 422, 501)
+"""Statuses with which servers refuse a `response_format`."""
+COMPLETION_LIMITED = ("o1", "o3", "o4", "gpt-5")
+"""OpenAI's reasoning models know `max_completion_tokens` only, and no temperature but their own."""
+THINKING_TOKENS = 3000
+"""What these may think, which is part of what they may answer: several times a plan or a summary."""
+CUT_OFF = ("length", "content_filter")
+"""Values of `finish_reason` of an answer that was not ended by the model."""
+
+
+def body_of(
+    deployment: ModelDeployment, ask: InternalRequest, response_format: dict[str, Any] | None
+) -> dict[str, Any]:
+    """The body of a call, with the parameters that the operator configured for the model."""
+    body: dict[str, Any] = {"model": deployment.provider_model, "messages": ask.messages}
+    if _thinks(deployment):
+        body["max_completion_tokens"] = max_answer_tokens(deployment, ask)
+    else:
+        body |= {"max_tokens": max_answer_tokens(deployment, ask), "temperature": 0}
+    if response_format is not None:
+        body["response_format"] = response_format
+    configured = {k: v for k, v in deployment.parameters.items() if k not in OUTPUT_LIMITS}
+    return {**configured, **body}
+
+
+def max_answer_tokens(deployment: ModelDeployment, ask: InternalRequest) -> int:
+    """The longest answer, with what the model may think for it."""
+    return ask.max_tokens + (THINKING_TOKENS if _thinks(deployment) else 0)
+
+
+def _thinks(deployment: ModelDeployment) -> bool:
+    return deployment.provider_model.rpartition("/")[2].startswith(COMPLETION_LIMITED)
+
+
+def formats_of(schema: dict[str, Any] | None) -> list[dict[str, Any] | None]:
+    """The values of `response_format` to try, in this order: the strict schema, any JSON, text."""
+    if schema is None:
+        return [None]
+    return [{"type": "json_schema", "json_schema": schema}, {"type": "json_object"}, None]
+
+
+def refuses_format(refusal: UpstreamRefused) -> bool:
+    """Whether it is the format that was refused, so that a simpler one may do."""
+    if refusal.status not in FORMAT_REFUSALS:
+        return False
+    said = str(refusal.original).lower()
+    return any(word in said for word in ("response_format", "json_schema", "json_object", "schema"))
+
+
+def text_of(body: dict[str, Any] | None) -> str:
+    """The first choice's text, of all its text parts; empty if there is none. Half of a surrogate pair, with which no
+    text can be kept or sent, becomes a question mark."""
+    message = _first_choice(body).get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    return "".join(texts_of(content, "text")).encode(errors="replace").decode()
+
+
+def is_cut(body: dict[str, Any] | None) -> bool:
+    """Whether the answer broke off before its end."""
+    return _first_choice(body).get("finish_reason") in CUT_OFF
+
+
+def _first_choice(body: dict[str, Any] | None) -> dict[str, Any]:
+    choices = (body or {}).get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return first if isinstance(first, dict) else {}
+
+
+# A circuit breaker for internal models that their upstream does not know (guarantee §5).
+
+OPEN_SECONDS = 60.0
+"""How long an unknown model is not asked for. A minute later it may be known: it was being loaded, or renamed."""
+MAX_REMEMBERED = 1000
+"""Models; names may come from clients."""
+UNKNOWN_CODES = ("model_not_found", "DeploymentNotFound")
+log = get_logger("gateway.context.planning")
+
+
+class UnknownModelBreaker:
+    """Models that an upstream said it does not know, for one process. The log names each once, until it has answered
+    again."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._cooldowns: BoundedCache[str, Cooldown] = BoundedCache(MAX_REMEMBERED)
+
+    def is_open(self, deployment: ModelDeployment) -> bool:
+        """Whether the model is not to be asked now."""
+        cooldown = self._cooldowns.peek(_key(deployment))
+        return cooldown is not None and cooldown.remaining(self._clock.monotonic()) > 0
+
+    def refused(self, deployment: ModelDeployment, refusal: UpstreamRefused) -> None:
+        """Opens the breaker if the refusal says that there is no such model."""
+        if not is_unknown(deployment, refusal):
+            return
+        key = _key(deployment)
+        cooldown = self._cooldowns.get(key)
+        if cooldown is None:
+            log.warning("internal_model_unknown", model=deployment.route, seconds=OPEN_SECONDS)
+            cooldown = self._cooldowns.put(key, Cooldown(1, OPEN_SECONDS))
+        cooldown.failed(self._clock.monotonic())
+
+    def answered(self, deployment: ModelDeployment) -> None:
+        """Closes the breaker."""
+        self._cooldowns.pop(_key(deployment))
+
+
+def model_at(deployment: ModelDeployment) -> str:
+    """Names a model and its address: what it can do is the same for everybody."""
+    return f"{deployment.api_base} {deployment.provider_model}"
+
+
+def _key(deployment: ModelDeployment) -> str:
+    """Model, address and account: a client's own account may lack a model that others have."""
+    model = model_at(deployment)
+    if deployment.operator_key:
+        return model
+    return f"{model} {hash((deployment.api_key, *sorted(deployment.headers.items())))}"
+
+
+def is_unknown(deployment: ModelDeployment, refusal: UpstreamRefused) -> bool:
+    """Whether a refusal says that there is no such model: by its code, or by a 404 whose own words name the model. Any
+    other 404, such as the page of a proxy that is being restarted, is a call that failed."""
+    if not isinstance(refusal.original, dict | list):
+        return False
+    if str(error_object(refusal.original).get("code")) in UNKNOWN_CODES:
+        return True
+    named = rf"(?<![\w.-]){re.escape(deployment.provider_model)}(?![\w-])"
+    return refusal.status == 404 and re.search(named, refusal.message, re.IGNORECASE) is not None
+
+
+COUNTED_CHARS = 200_000
+"""Of a longer answer whose tokens nobody reported, the rest is taken to be like its beginning."""
+MAX_ANSWER_BYTES = 2**20
+"""A plan or a summary is some kilobytes: more is no answer, and would keep memory from those who ask."""
+Begin = Callable[[InternalCall], Awaitable[None]]
+CountOutcome = Callable[[Purpose, str], None]
+"""Called once per call with its outcome: `ok`, `cut`, `rubbish`, `cancelled`, else as `fallback_reason` says."""
+
+
+class InternalModels:
+    """The internal models of a process; holds nothing of any request."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        router: ConfiguredRouter,
+        counters: CounterRegistry,
+        clock: Clock,
+        count_outcome: CountOutcome,
+        spans: Spans = nullcontext,
+    ) -> None:
+        self._upstream = upstream
+        self._router = router
+        self._counters = counters
+        self.count_outcome = count_outcome
+        self._formats: dict[str, int] = {}
+        self._breaker = UnknownModelBreaker(clock)
+        self._spans = spans
+
+    def served(self, name: str, primary: ModelDeployment, bill: "OpenBill", *, chosen: bool) -> "BilledModel | None":
+        """The model, if it may be asked (guarantee §5: in `model_list`, or at the primary's own upstream with the same
+        key) and its upstream has not just said that it does not know it."""
+        deployment = self._router.internal(name, chosen, primary, bill.scope.caller)
+        if deployment is None or self._breaker.is_open(deployment):
+            return None
+        deployment = replace(deployment, max_answer_bytes=MAX_ANSWER_BYTES)
+        return BilledModel(self, deployment, self._router.facts(name, deployment), bill)
+
+    async def complete(self, deployment: ModelDeployment, ask: InternalRequest, scope: CallScope) -> dict[str, Any]:
+        """The answer's body, in the strictest format that the upstream takes; which that is, is remembered.
+
+        Raises:
+            UpstreamError: as drawn in `errors`.
+        """
+        model = model_at(deployment)
+        formats = formats_of(ask.schema)
+        first = min(self._formats.get(model, 0), len(formats) - 1)
+        for number in range(first, len(formats)):
+            try:
+                body = body_of(deployment, ask, formats[number])
+                with self._spans(ask.purpose):
+                    request = UpstreamRequest(body, scope=scope.made_for(ask.purpose))
+                    answer = await self._upstream.complete(deployment, request)
+            except UpstreamRefused as refusal:
+                last = number + 1 == len(formats)
+                if last or not refuses_format(refusal):
+                    self._breaker.refused(deployment, refusal)
+                    raise
+                continue
+            self._breaker.answered(deployment)
+            if number and len(self._formats) < MAX_REMEMBERED:
+                self._formats[model] = number
+            return answer.body
+        raise AssertionError("unreachable: the last format is returned or raised")
+
+    def counter(self, facts: ModelFacts) -> TokenCounter:
+        """Counts the tokens of a model."""
+        return self._counters.counter(facts)
+
+
+@dataclass(slots=True)
+class OpenBill:
+    """The calls of one request so far, and what they may use at most."""
+
+    scope: CallScope
+    """Who asks, and where the calls are noted."""
+    budget: CallBudget
+    begin: Begin | None = None
+    """Awaited before each, with the call as its prompt alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class BilledModel:
+    """One internal model of one request (an `InternalModel`). Each call is on the bill, also one that failed."""
+
+    models: InternalModels = field(repr=False)
+    deployment: ModelDeployment
+    facts: ModelFacts
+    bill: OpenBill
+
+    @property
+    def name(self) -> str:
+        return self.deployment.route
+
+    @property
+    def max_input_tokens(self) -> int | None:
+        return self.facts.max_input_tokens
+
+    @property
+    def max_output_tokens(self) -> int | None:
+        return self.facts.max_output_tokens
+
+    def price(self, ask: InternalRequest) -> Decimal | None:
+        """What the call costs in USD if its answer takes all of `max_tokens`; None for an unknown price."""
+        usage = _usage(self._prompt_tokens(ask), ask.max_tokens)
+        return price_internal(self.call(ask.purpose, usage, estimated=True)).total
+
+    async def ask(self, ask: InternalRequest) -> InternalAnswer:
+        """The text of its answer.
+
+        Raises:
+            InternalModelFailed: there is none, or not in time; the message is the `fallback_reason`.
+        """
+        outcome = "cancelled"
+        try:
+            answer = await self._ask(ask)
+            useful = "cut" if answer.is_cut else "ok"
+            outcome = useful if ask.is_useful(answer.text) else "rubbish"
+            return answer
+        except InternalModelFailed as failed:
+            outcome = str(failed).removeprefix(f"{ask.purpose}_")
+            raise
+        finally:
+            self.models.count_outcome(ask.purpose, outcome)
+
+    async def allow(self, asks: Sequence[InternalRequest]) -> None:
+        """Returns if the budget has room for all these prompts.
+
+        Raises:
+            OverBudget: it has not; no call is made in vain.
+        """
+        least = await asyncio.to_thread(self.least, asks)
+        try:
+            self.bill.budget.check(least)
+        except OverBudget as over:
+            self.models.count_outcome(asks[0].purpose, str(over).removeprefix(f"{asks[0].purpose}_"))
+            raise
+
+    async def _ask(self, ask: InternalRequest) -> InternalAnswer:
+        # Counting may have a vocabulary to load: streams of other requests must not wait for that.
+        most = await asyncio.to_thread(self.most, ask)
+        self.bill.budget.reserve(most)
+        left = self.bill.budget.seconds
+        body: dict[str, Any] | None = None
+        charged = True
+        try:
+            if self.bill.begin is not None:
+                await self.bill.begin(self.call(ask.purpose, _usage(most.usage["prompt_tokens"], 0), estimated=True))
+            async with asyncio.timeout(min(ask.timeout_seconds, left)):
+                body = await self.models.complete(self.deployment, ask, self.bill.scope)
+        except TimeoutError:
+            if left < ask.timeout_seconds:
+                raise OverBudget(f"{ask.purpose}_over_time_ceiling") from None
+            raise InternalModelFailed(f"{ask.purpose}_timeout") from None
+        except UpstreamError as error:
+            charged = error.may_be_charged
+            raise InternalModelFailed(f"{ask.purpose}_{_reason(self.deployment, error)}") from error
+        except GatewayError as error:
+            charged = False
+            raise InternalModelFailed(f"{ask.purpose}_unavailable") from error
+        finally:
+            await asyncio.shield(asyncio.ensure_future(self._book(ask, most, body, charged)))
+        return InternalAnswer(text_of(body), is_cut(body))
+
+    def call(self, purpose: Purpose, usage: dict[str, Any], *, estimated: bool) -> InternalCall:
+        """A call of this model with that usage."""
+        return InternalCall(purpose, self.deployment.route, usage, self.facts.prices, estimated)
+
+    def used(self, ask: InternalRequest, body: dict[str, Any] | None, *, charged: bool) -> InternalCall:
+        """What a call used: as reported, else what was sent and what came, counted here; nothing if it is not
+        charged."""
+        usage = (body or {}).get("usage")
+        reported = usage if isinstance(usage, dict) else {}
+        prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
+        if is_figure(prompt) and prompt and is_figure(completion) and (completion or not text_of(body)):
+            return self.call(ask.purpose, reported, estimated=False)
+        if not charged:
+            return self.call(ask.purpose, {"prompt_tokens": 0, "completion_tokens": 0}, estimated=False)
+        return self.call(ask.purpose, _usage(self._prompt_tokens(ask), self._answer_tokens(body)), estimated=True)
+
+    def most(self, ask: InternalRequest) -> InternalCall:
+        """What a call can use at most: its prompt and its longest answer."""
+        usage = _usage(self._prompt_tokens(ask), max_answer_tokens(self.deployment, ask))
+        return self.call(ask.purpose, usage, estimated=True)
+
+    def least(self, asks: Sequence[InternalRequest]) -> list[InternalCall]:
+        """What calls use in any case: their prompts."""
+        return [self.call(ask.purpose, _usage(self._prompt_tokens(ask), 0), estimated=True) for ask in asks]
+
+    def _prompt_tokens(self, ask: InternalRequest) -> int:
+        counter = self.models.counter(self.facts)
+        return REPLY_TOKENS + sum(counter.message(message) for message in ask.messages)
+
+    def _answer_tokens(self, body: dict[str, Any] | None) -> int:
+        text = text_of(body)
+        if not text:
+            return 0
+        counted = self.models.counter(self.facts).text(text[:COUNTED_CHARS])
+        return counted * len(text) // min(len(text), COUNTED_CHARS)
+
+    async def _book(self, ask: InternalRequest, most: InternalCall, body: dict[str, Any] | None, charged: bool) -> None:
+        call = await asyncio.to_thread(self.used, ask, body, charged=charged)
+        self.bill.scope.calls.append(call)
+        self.bill.budget.settle(most, call)
+
+
+def _reason(deployment: ModelDeployment, error: UpstreamError) -> str:
+    if isinstance(error, UpstreamAnswerTooLong):
+        return "answer_too_long"
+    if isinstance(error, UpstreamRefused):
+        if is_unknown(deployment, error):
+            return "unknown_model"
+        if error.status < 500:
+            return "over_quota" if error.status == 429 else "refused"
+    return {"upstream_timeout": "timeout", "upstream_unreachable": "unreachable"}.get(error.code or "", "failed")
+
+
+def _usage(prompt: int, completion: int) -> dict[str, int]:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

@@ -1,0 +1,729 @@
+"""What settings are made of: sections, words, prices, durations.
+
+Who looks at what goes to models and comes from them, and what is masked in it (guarantee §12.9, §12.10).
+
+Which of several deployments is asked, what is tried again, and who answers instead (guarantee §12.5 to §12.8).
+
+Where conversations and bills are kept, and under which keys.
+
+How documents are read, and where files are kept that clients upload (guarantee §14).
+
+Settings of OpenTelemetry: where traces and metrics go, and how much of them (guarantee §13.5).
+
+Who vouches for people and programs besides keys: issuers of signed tokens, and what their claims mean here
+(guarantee §12.17, §12.18).
+
+What a key, a user, a model or a project may spend and ask (guarantee §12).
+
+Keys that clients may use, whose they are, and what they may look at (guarantee §8, §13.2).
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from urllib.parse import unquote, urlsplit
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+
+from gateway.core.names import did_you_mean
+
+
+def _exact_decimal(value: Any) -> Any:
+    """A price as it is written: 2.5e-06 means exactly that, not the nearest double."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic turns ValueError into its report
+    return Decimal(str(value)) if isinstance(value, float | int) else value
+
+
+def words(annotation: Any) -> tuple[str, ...]:
+    """The words that a setting may be, where they are enumerated."""
+    if get_origin(annotation) is Literal:
+        return tuple(word for word in get_args(annotation) if isinstance(word, str))
+    return tuple(word for each in get_args(annotation) for word in words(each))
+
+
+def _as_word(value: Any, allowed: tuple[str, ...]) -> Any:
+    """The word that was written. YAML 1.1 reads some bare words as booleans, `off` among them; case does not matter."""
+    if isinstance(value, bool):
+        meant = [word for word in allowed if yaml.safe_load(word) is value]
+        return meant[0] if len(meant) == 1 else value
+    if isinstance(value, str) and value not in allowed:
+        near = value.strip().lower()
+        return near if near in allowed else value
+    return value
+
+
+SEGMENT = r"(?!\.{1,2}(?:/|$))(?:[\w.:~-]+|\*)"
+RELAY_PATTERN = rf"(?:(?:GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) +)?/?(?:v1/)?{SEGMENT}(?:/{SEGMENT})*"
+
+
+def _relay_pattern(text: str) -> str:
+    if not re.fullmatch(RELAY_PATTERN, text, re.ASCII):
+        raise ValueError("must read 'path' or 'METHOD path', as in 'POST /v1/batches' or 'batches/*'")
+    return text
+
+
+ORIGIN = r"\*|https?://(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
+
+
+def _origin(text: str) -> str:
+    if not re.fullmatch(ORIGIN, text, re.ASCII):
+        raise ValueError("must read 'https://HOST', with a port where it has one and nothing behind, or '*'")
+    return text.lower()
+
+
+Origin = Annotated[str, AfterValidator(_origin)]
+RelayPattern = Annotated[str, AfterValidator(_relay_pattern)]
+ToolPattern = Annotated[str, Field(min_length=1, max_length=200)]
+Price = Annotated[Decimal, BeforeValidator(_exact_decimal), Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class SettingsSection(BaseModel):
+    """Frozen; a name that it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _enumerated_are_words(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        allowed = {name: words(each.annotation) for name, each in cls.model_fields.items() if name in values}
+        return {**values, **{name: _as_word(values[name], each) for name, each in allowed.items() if each}}
+
+
+class UpstreamTimeouts(SettingsSection):
+    """How long upstream may take, per model if set there."""
+
+    connect: Seconds = Field(10.0, description="Seconds for a connection.")
+    first_byte: Seconds = Field(600.0, description="Seconds until the answer begins.")
+    idle: Seconds = Field(120.0, description="Seconds between two chunks of an answer.")
+
+
+def _as_bool(value: Any) -> Any:
+    """The environment says truth in letters."""
+    return {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower(), value)
+
+
+RecallMode = Annotated[Literal["auto", True, False], BeforeValidator(_as_bool)]
+"""Whether a model has the tool `recall`; `auto`: once something is left out."""
+
+
+RULES = (*("private_key", "url", "password", "token", "jwt", "key", "email", "iban", "card", "ssn", "phone", "ip"),)
+"""The rules that are built in, in the order in which they look."""
+
+
+def _rule(name: str) -> str:
+    if name not in RULES:
+        raise ValueError(f"there is no such rule.{did_you_mean(name, RULES)}")
+    return name
+
+
+RuleName = Annotated[str, AfterValidator(_rule)]
+
+
+class GuardEntry(BaseModel):
+    """A guard, by the name of its entry point; what else stands here is for the guard itself."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+
+    name: str = Field(min_length=1, max_length=64, description="Its entry point in the group `gateway.guards`.")
+    on_failure: Literal["open", "closed"] = Field(
+        "closed", description="Whether requests pass (`open`) while it fails, is late or rests; else they get a 503."
+    )
+    timeout: Seconds = Field(2.0, description="Seconds that it may take each time.")
+    hold: int = Field(
+        200, ge=1, le=100_000, description="Characters of a streamed answer that it is shown at once, at the most."
+    )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the entry says to the guard itself."""
+        return dict(self.model_extra or {})
+
+
+class MaskRule(SettingsSection):
+    """A rule of the operator's own."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9]{0,15}$")] = Field(
+        description="What its placeholders are called: capitals and digits."
+    )
+    pattern: str = Field(min_length=1, max_length=1000, description="What is masked, in RE2's syntax.")
+
+
+class MaskingSettings(SettingsSection):
+    """Secrets and personal data, replaced before anything goes to a model and put back in its answer."""
+
+    enabled: bool = Field(False, description="Whether anything is masked.")
+    rules: tuple[RuleName, ...] = Field(RULES, description="The rules that are used of those that are built in.")
+    custom: tuple[MaskRule, ...] = Field((), description="Further rules, each with `name` and `pattern`.")
+    on_unreadable: Literal["pass", "refuse"] = Field(
+        "pass", description="What becomes of images, sounds and files, in which nothing can be masked."
+    )
+
+
+def _as_tuple(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+Models = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+"""Names of models, in the order in which they are asked; one may stand alone."""
+
+
+class RoutingSettings(SettingsSection):
+    """How calls reach the deployments of a model, and other models where it fails."""
+
+    strategy: Literal["weighted", "latency", "least_busy"] = Field(
+        "weighted",
+        description="Which of the healthy deployments of lowest `order` is asked: by `weight`, the quickest to begin "
+        "its answers, or the one with the fewest requests.",
+    )
+    sticky: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="Keep a conversation at one deployment; `auto`: where the provider caches prompts.",
+    )
+    retries: int | None = Field(
+        None,
+        ge=0,
+        le=10,
+        description="Times that a failed call is tried again before the answer begins; null: once at each other "
+        "deployment of the model.",
+    )
+    retry_statuses: tuple[int, ...] = Field(
+        (408, 429, 500, 502, 503, 504, 529), description="Answers of an upstream after which another try may help."
+    )
+    retry_share: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="Share of the requests under way that may be at another try of a deployment that has failed.",
+    )
+    retry_minimum: int = Field(3, ge=0, description="Tries that are allowed at once, however few requests there are.")
+    backoff: Seconds = Field(0.5, description="Seconds before the second try of one deployment; they double.")
+    backoff_max: Seconds = Field(8.0, description="Most seconds between two tries, a `Retry-After` included.")
+    allowed_fails: int = Field(3, ge=1, description="Failures within a minute after which a deployment rests.")
+    cooldown: Seconds = Field(5.0, description="Seconds that it rests; they double while it goes on failing.")
+    cooldown_max: Seconds = Field(120.0, description="Most seconds that it rests.")
+    probe: Seconds | None = Field(
+        None,
+        description="Seconds between two questions (`GET /models`) whether a resting deployment is well again.",
+    )
+    fallbacks: dict[str, Models] = Field({}, description="Models that answer where all deployments of one fail.")
+    context_window_fallbacks: dict[str, Models] = Field(
+        {}, description="Models that answer where a prompt cannot be made to fit one."
+    )
+    content_policy_fallbacks: dict[str, Models] = Field(
+        {}, description="Models that answer where a provider refuses the content."
+    )
+    default_fallbacks: Models = Field((), description="Models that answer where one without `fallbacks` fails.")
+    max_fallbacks: int = Field(5, ge=0, description="Most other models that one request tries.")
+
+
+KEY_BYTES = 32
+NO_KEY = f"must be {KEY_BYTES} random bytes in base64 or as {2 * KEY_BYTES} hex digits: `openssl rand -base64 32`"
+
+
+class StorageSettings(SettingsSection):
+    """Where conversations and bills are kept."""
+
+    url: str = Field(
+        "sqlite:///context-gateway.db",
+        description="SQLite file or `postgresql+asyncpg://` URL (`DATABASE_URL`).",
+    )
+    pool_size: int = Field(10, ge=1, le=500, description="Most connections to PostgreSQL.")
+    timeout: Seconds = Field(5.0, description="Seconds to wait for a connection or a lock before a 503.")
+    auto_migrate: bool = Field(True, description="Bring the schema up to date at start.")
+    migration_timeout: Seconds = Field(
+        600.0, description="Seconds that a migration waits for another process's, or for tables in use."
+    )
+    encryption_key: SecretStr | None = Field(
+        None,
+        description="Key under which stored content is encrypted: 32 random bytes in base64 or hex; null: none is.",
+    )
+    encryption_keys_before: tuple[SecretStr, ...] = Field(
+        (), description="Further keys that stored content may be under: it is read with them, never written."
+    )
+
+    @field_validator("encryption_key")
+    @classmethod
+    def _is_a_key(cls, key: SecretStr | None) -> SecretStr | None:
+        if not key:
+            return None
+        key_bytes(key)
+        return key
+
+    @field_validator("encryption_keys_before")
+    @classmethod
+    def _are_keys(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        for key in keys:
+            key_bytes(key)
+        return keys
+
+
+def key_bytes(key: SecretStr) -> bytes:
+    """The bytes of an encryption key.
+
+    Raises:
+        ValueError: it is not `KEY_BYTES` long.
+    """
+    text = key.get_secret_value().strip()
+    if re.fullmatch(r"[0-9A-Fa-f]{64}", text):
+        return bytes.fromhex(text)
+    plain = text.replace("-", "+").replace("_", "/").rstrip("=")
+    try:
+        found = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except ValueError:  # no base64
+        raise ValueError(NO_KEY) from None
+    if len(found) != KEY_BYTES:
+        raise ValueError(NO_KEY)
+    return found
+
+
+class DocumentSettings(SettingsSection):
+    """How documents are read (guarantee §14.2 to §14.4)."""
+
+    ocr: Literal["auto", "off"] = Field(
+        "auto", description="Recognize the text of scanned pages where `tesseract` is installed; or `off`."
+    )
+    ocr_languages: str = Field(
+        "eng",
+        min_length=3,
+        max_length=200,
+        pattern=r"^[A-Za-z_]+(\+[A-Za-z_]+)*$",
+        description="Languages that `tesseract` looks for, such as `eng+deu`; those not installed are left out.",
+    )
+    seconds: Seconds = Field(60.0, description="Seconds that reading one document may take.")
+    memory_bytes: int = Field(2**30, ge=2**28, description="Memory that reading one document may take.")
+    native_pages: int = Field(
+        8,
+        ge=0,
+        le=100,
+        description="Pages at most that a question brings as PDF pages, where the whole PDF does not fit; 0: none.",
+    )
+    index_chars: int = Field(
+        4_000_000,
+        ge=100_000,
+        description="Characters from which an attached document is indexed in the storage, in the background.",
+    )
+
+
+class S3Settings(SettingsSection):
+    """A bucket for `files.store: s3`; without keys those of the environment or the machine's role count."""
+
+    bucket: str = Field("", description="Name of the bucket.")
+    prefix: str = Field("", max_length=512, description="What the names of all objects begin with.")
+    endpoint: str | None = Field(None, description="URL of an S3-compatible service; Amazon's own without one.")
+    region: str = Field("us-east-1", description="Region that signatures name.")
+    access_key: SecretStr | None = Field(None, description="Access key id.")
+    secret_key: SecretStr | None = Field(None, description="Secret access key.")
+
+
+NO_BUCKET = S3Settings()
+
+
+class FileSettings(SettingsSection):
+    """Files that clients upload to `/v1/files` (guarantee §14.5)."""
+
+    serve: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="`auto`: served here for clients with a key of the gateway's, and where there is no default "
+        "upstream; `on`: for all; `off`: for none.",
+    )
+    store: Literal["auto", "database", "disk", "s3"] = Field(
+        "auto", description="Where contents are kept; `auto`: a folder beside SQLite's file, else the database."
+    )
+    path: str | None = Field(None, description="Folder of `disk`; without one, `files` beside SQLite's file.")
+    max_bytes: int = Field(512 * 2**20, gt=0, description="Larger uploads get a 413.")
+    quota_bytes: int | None = Field(None, gt=0, description="Bytes that one tenant may keep; a key may have its own.")
+    expires_after: Seconds | None = Field(None, description="Seconds that files are kept which say nothing of it.")
+    s3: S3Settings = Field(NO_BUCKET, description="The bucket of `s3`.")
+
+    @model_validator(mode="after")
+    def _has_a_place(self) -> "FileSettings":
+        if self.store == "s3" and not self.s3.bucket:
+            raise ValueError("files.s3.bucket: files.store is s3, so a bucket must be named")
+        return self
+
+
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
+
+
+def _collector(text: str) -> str:
+    """
+    Raises:
+        ValueError: it is no address.
+    """
+    parts = urlsplit(text.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must read 'http://HOST:PORT' or 'https://HOST', with a path where the collector has one")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError("takes no credentials and no query; telemetry.headers carry a key")
+    return text.strip().rstrip("/")
+
+
+def _headers(value: Any) -> Any:
+    """A mapping as it is; a text as `OTEL_EXPORTER_OTLP_HEADERS` has it: `name=value,name=value`, percent-encoded."""
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+    if not isinstance(value, str):
+        return value
+    found = {}
+    for pair in filter(None, map(str.strip, value.split(","))):
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise ValueError("must read 'name=value', several with commas between")
+        found[unquote(name.strip())] = unquote(text.strip())
+    return found
+
+
+def _header_names(headers: dict[str, SecretStr] | None) -> dict[str, SecretStr] | None:
+    for name, value in (headers or {}).items():
+        text = value.get_secret_value()
+        if not HEADER_NAME.fullmatch(name) or not text.isascii() or not text.isprintable():
+            raise ValueError("holds a name or a value that no HTTP header may have")
+    return headers
+
+
+Collector = Annotated[str, AfterValidator(_collector)]
+SecretHeaders = Annotated[dict[str, SecretStr] | None, BeforeValidator(_headers), AfterValidator(_header_names)]
+
+
+class TelemetrySettings(SettingsSection):
+    """Traces and metrics by OTLP; nothing is exported, or loaded for it, while no endpoint is named."""
+
+    otlp_endpoint: Collector | None = Field(
+        None, description="Base address of an OTLP receiver over HTTP; `/v1/traces` and `/v1/metrics` are added."
+    )
+    headers: SecretHeaders = Field(None, description="Headers of every export, such as a key; names and values.")
+    service_name: str = Field("context-gateway", min_length=1, description="The resource's `service.name`.")
+    traces: bool = Field(True, description="Export traces.")
+    metrics: bool = Field(True, description="Export metrics.")
+    sample_ratio: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Share of requests that are traced, where the caller has not decided; null: as "
+        "`OTEL_TRACES_SAMPLER` says, else all.",
+    )
+    content: bool = Field(False, description="Put what users and models wrote on the spans of model calls, too.")
+    metric_interval: Seconds = Field(60.0, description="Seconds between two exports of metrics.")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is exported."""
+        return self.otlp_endpoint is not None and (self.traces or self.metrics)
+
+    @property
+    def header_fields(self) -> Mapping[str, str]:
+        """The headers as they are sent."""
+        return {name: value.get_secret_value() for name, value in (self.headers or {}).items()}
+
+
+Role = Literal["user", "viewer", "admin"]
+LABEL = r"^[^\x00-\x1f\x7f]+$"
+NAME = r"^[\w.:@-]+$"
+MAX_NAME = 128
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
+"""Signatures by a private key alone: with `none`, or a shared secret (HS256), whoever has the public key could sign."""
+CALLBACK_PATH = "/ui/login/callback"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def _secure(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname
+    except ValueError:
+        host = None
+    if not host or parts.fragment or parts.username is not None or not text.isascii():
+        raise ValueError("must be an address, https://HOST with a path where it has one")
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
+        raise ValueError("must begin with https://; http:// is for this machine alone")
+    return text
+
+
+def _callback(text: str) -> str:
+    if urlsplit(_secure(text)).path != CALLBACK_PATH or "?" in text:
+        raise ValueError(f"must be the page's own address with the path {CALLBACK_PATH}")
+    return text
+
+
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+SecureUrl = Annotated[str, AfterValidator(_secure)]
+Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_listed)]
+Roles = Annotated[tuple[Role, ...], BeforeValidator(_listed)]
+ClaimName = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class ClaimNames(SettingsSection):
+    """Which claim of a token says what. A name is looked up as it stands, else as a path (`realm_access.roles`)."""
+
+    tenant: ClaimName | None = Field(None, description="Whose data it is.")
+    project: ClaimName | None = Field(None, description="What it is for; costs are told by it.")
+    roles: ClaimName | None = Field(None, description="Roles or groups: a list, or words with blanks between.")
+    user: ClaimName = Field("sub", description="Who is named as the `user` of requests.")
+    name: ClaimName = Field("name", description="What people call them.")
+    models: ClaimName | None = Field(None, description="Models that may be asked; a token without them may ask none.")
+
+
+class IssuerSettings(SettingsSection):
+    """An issuer of signed tokens, and what they are worth here."""
+
+    issuer: SecureUrl = Field(description="Who issues the tokens, exactly as their claim `iss` names it.")
+    algorithms: tuple[Algorithm, ...] = Field(("RS256", "ES256"), min_length=1, description="Signatures accepted.")
+    leeway: float = Field(30.0, ge=0, le=300, description="Seconds that the clocks may differ.")
+    claims: ClaimNames = Field(ClaimNames(), description="Which claim says what.")
+    tenant: str | None = Field(
+        None, min_length=1, max_length=MAX_NAME, pattern=NAME, description="Tenant where no claim names one."
+    )
+    roles: dict[str, Roles] = Field(
+        {}, description="Our roles by the values of the roles' claim; without any, the values are our roles themselves."
+    )
+    default_roles: Roles | None = Field(None, description="Roles where the claim gives none.")
+
+    @model_validator(mode="after")
+    def _has_a_tenant(self) -> Self:
+        if self.tenant is None and self.claims.tenant is None:
+            raise ValueError("must name a tenant, or claims.tenant")
+        if self.roles and self.claims.roles is None:
+            raise ValueError("roles: needs claims.roles, the claim that they are values of")
+        return self
+
+
+class JwtSettings(IssuerSettings):
+    """Bearer tokens that somebody else signs, in the place of keys (guarantee §12.17)."""
+
+    audience: Texts = Field(min_length=1, description="Whom a token must be meant for: one of these in its `aud`.")
+    jwks_url: SecureUrl | None = Field(None, description="Where the issuer's public keys are; else it is asked.")
+    jwks_file: str | None = Field(None, min_length=1, description="A file that holds them, in the place of an address.")
+
+    @model_validator(mode="after")
+    def _keys_in_one_place(self) -> Self:
+        if self.jwks_url is not None and self.jwks_file is not None:
+            raise ValueError("jwks_url and jwks_file cannot both be set")
+        return self
+
+
+class OidcSettings(IssuerSettings):
+    """The login at the page by an identity provider (guarantee §12.18)."""
+
+    client_id: str = Field(min_length=1, description="What the provider knows the gateway as.")
+    client_secret: SecretStr | None = Field(None, description="Its secret there; a public client has none.")
+    redirect_url: Annotated[str, AfterValidator(_callback)] = Field(
+        description=f"The page's address for browsers with the path `{CALLBACK_PATH}`, as the provider knows it."
+    )
+    scopes: Texts = Field(("openid", "profile", "email"), description="What is asked of the provider.")
+    userinfo: bool = Field(False, description="Ask its userinfo endpoint for claims that the id token lacks.")
+    label: str = Field(
+        "single sign-on", min_length=1, max_length=64, pattern=LABEL, description="What the page calls it."
+    )
+
+    @model_validator(mode="after")
+    def _somebody_may_look(self) -> Self:
+        if "openid" not in self.scopes:
+            raise ValueError("scopes: must contain openid")
+        if self.claims.roles is None and not self.default_roles:
+            raise ValueError("must name claims.roles, or default_roles: else nobody could look")
+        return self
+
+
+Period = Literal["day", "week", "month", "total"]
+"""Days are those of UTC; a week begins on Monday, a month on its first day; `total` never ends."""
+
+
+MAX_LIMIT = 10**12
+"""More than anybody asks for, and what every place that counts can hold."""
+
+
+class SpendBudget(SettingsSection):
+    """A sum that may be spent in a period."""
+
+    usd: Annotated[Price, Field(le=9_000_000)] = Field(description="USD that may be spent in the period.")
+    period: Period = Field("month", description="How long it lasts, in days of UTC.")
+    hard: bool = Field(True, description="Whether requests beyond it are refused; else they carry a warning.")
+
+
+class RateLimits(SettingsSection):
+    """How much may be asked; what is not set is not limited."""
+
+    rpm: int | None = Field(None, gt=0, le=MAX_LIMIT, description="Requests within any minute.")
+    tpm: int | None = Field(None, gt=0, le=MAX_LIMIT, description="Tokens, of prompts and answers, within any minute.")
+    concurrent: int | None = Field(None, gt=0, le=MAX_LIMIT, description="Requests at once.")
+
+    @property
+    def is_set(self) -> bool:
+        """Whether anything is limited."""
+        return bool(self.rpm or self.tpm or self.concurrent)
+
+
+NO_LIMITS = RateLimits()
+
+
+class HolderAllowance(SettingsSection):
+    """Budgets and limits of one holder."""
+
+    budgets: tuple[SpendBudget, ...] = Field((), description="Sums that may be spent.")
+    limits: RateLimits = Field(NO_LIMITS, description="How much may be asked.")
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it allows anything less than all."""
+        return bool(self.budgets) or self.limits.is_set
+
+
+NO_ALLOWANCE = HolderAllowance()
+
+
+class LimitSettings(SettingsSection):
+    """Budgets and limits beside those of keys (guarantee §12.3)."""
+
+    all: HolderAllowance = Field(NO_ALLOWANCE, description="Of everything that is asked here, together.")
+    keys: HolderAllowance = Field(NO_ALLOWANCE, description="Of each key that has none of its own.")
+    each_user: HolderAllowance = Field(
+        NO_ALLOWANCE, description="Of each `user` of a tenant that `users` does not name."
+    )
+    users: dict[str, HolderAllowance] = Field({}, description="Of some users, by the `user` field of requests.")
+    models: dict[str, HolderAllowance] = Field({}, description="Of some models, by the names that clients ask for.")
+    projects: dict[str, HolderAllowance] = Field({}, description="Of some projects of keys.")
+    when_down: Literal["open", "closed"] = Field(
+        "open",
+        description="While nobody can tell what is left: requests are answered (`open`) or get a 503 (`closed`).",
+    )
+
+    @property
+    def is_set(self) -> bool:
+        """Whether anything here limits anything."""
+        named = (*self.users.values(), *self.models.values(), *self.projects.values())
+        return any(each.is_set for each in (self.all, self.keys, self.each_user, *named))
+
+
+def _with_zone(at: datetime) -> datetime:
+    try:
+        return at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    except OverflowError:
+        raise ValueError("must be a time before the year 10000") from None
+
+
+Expiry = Annotated[datetime, AfterValidator(_with_zone)]
+"""When something ends; without a zone it is UTC."""
+
+
+class ContextDefaults(SettingsSection):
+    """What holds for requests with a key that do not say otherwise (guarantee §2)."""
+
+    mode: Literal["auto", "simple", "off"] | None = None
+    planning: Literal["auto", "always", "never"] | None = None
+    max_input_tokens: int | None = Field(None, gt=0)
+    memory: Literal["extracts", "summary", "both"] | None = None
+    recall: RecallMode | None = None
+    economy: Literal["auto", "observe", "off"] | None = None
+    cite: bool | None = None
+
+
+NO_DEFAULTS = ContextDefaults()
+
+
+USER: Literal["user"] = "user"
+VIEWER: Literal["viewer"] = "viewer"
+ADMIN: Literal["admin"] = "admin"
+"""Roles of a key: it may ask models and change what is stored; it may look at its tenant on the page `/ui`; it may look
+at all tenants there and in `/v1/organization/`."""
+LOOKS = frozenset((VIEWER, ADMIN))
+"""Either of these roles opens the page."""
+
+
+ModelPattern = Annotated[str, Field(min_length=1, max_length=256, pattern=LABEL)]
+
+
+class KeyFields(SettingsSection):
+    """What may be said of a key, in the configuration and when one is made (guarantee §12.1)."""
+
+    name: str | None = Field(None, min_length=1, max_length=MAX_NAME, pattern=LABEL, description="What people call it.")
+    owner: str | None = Field(None, min_length=1, max_length=256, pattern=LABEL, description="Who answers for it.")
+    tenant: str = Field(min_length=1, max_length=MAX_NAME, pattern=NAME)
+    project: str | None = Field(
+        None, min_length=1, max_length=MAX_NAME, pattern=NAME, description="What it is for; costs are told by it."
+    )
+    roles: tuple[Role, ...] = Field((USER,), description="What it may do.")
+    models: tuple[ModelPattern, ...] = Field(
+        (), description="Names of models that it may ask, `*` for any run of characters."
+    )
+    expires_at: Expiry | None = Field(None, description="From when on it is refused.")
+    budgets: tuple[SpendBudget, ...] = Field((), description="What may be spent with it.")
+    limits: RateLimits = Field(NO_LIMITS, description="How much may be asked with it.")
+    context: ContextDefaults = Field(NO_DEFAULTS, description="Defaults of `context` for its requests.")
+    retention_days: float | None = Field(
+        None,
+        gt=0,
+        le=36_500,
+        description="Conversations made with it that nothing was added to for so long are deleted.",
+    )
+
+    file_bytes: int | None = Field(None, gt=0, description="Bytes of files that may be kept with it.")
+
+    @field_validator("roles")
+    @classmethod
+    def _each_once(cls, roles: tuple[Role, ...]) -> tuple[Role, ...]:
+        if not roles:
+            raise ValueError("must name at least one of user, viewer, admin")  # a key without any could do nothing
+        return tuple(dict.fromkeys(roles))
+
+
+class ApiKey(KeyFields):
+    """A key that clients may use and whose it is."""
+
+    key: SecretStr = Field(min_length=8)
+
+
+class AuthSettings(SettingsSection):
+    """Who may ask (guarantee §8)."""
+
+    mode: Literal["auto", "keys", "open"] = Field(
+        "auto",
+        description="`keys`: only the gateway's keys are accepted, also without any in `auth.keys`; `open` lets a "
+        "server with an operator's key listen beyond loopback without keys.",
+    )
+    keys: tuple[ApiKey, ...] = Field((), description="Keys accepted; without any, the client's own goes upstream.")
+    jwt: JwtSettings | None = Field(None, description="Whose signed tokens are accepted beside keys.")
+    oidc: OidcSettings | None = Field(None, description="Who vouches for people at the page `/ui` beside keys.")
+
+    @model_validator(mode="after")
+    def _whose_is_plain(self) -> Self:
+        """A key that stands twice says the same of itself each time."""
+        said = {entry.key.get_secret_value(): entry for entry in self.keys}
+        for entry in self.keys:
+            other = said[entry.key.get_secret_value()]
+            # Its name is shown alone; what decides must be plain.
+            if other.tenant != entry.tenant:
+                raise ValueError("keys: one key stands with two tenants")
+            if _what_counts(other) != _what_counts(entry):
+                raise ValueError("keys: one key stands with two projects, or with other roles or limits")
+        return self
+
+    @property
+    def wants_keys(self) -> bool:
+        """Whether requests without a key of ours, or a token of `jwt`, are refused."""
+        return bool(self.keys) or self.mode == "keys" or self.jwt is not None or self.oidc is not None
+
+
+def _what_counts(entry: ApiKey) -> tuple[object, ...]:
+    told = entry.model_dump(exclude={"key", "name", "owner", "roles"})
+    return (told, set(entry.roles))

@@ -1,0 +1,528 @@
+"""Which deployments of a model a request may be asked at, and what becomes of each try (guarantee §12.5, §12.8).
+
+What is known of providers, as data: of the protocols that they are called in, of makers' models, and of who hands
+requests on to others. What an upstream tells of itself is not here, nor what an operator configures.
+
+Where a fact is used: `context/assembly/` (fields, breakpoints, translations), `context/tokens/` (pictures, pages),
+`context/` (files), `pipeline/` and `upstream/routing/`. Which fields of messages are a provider's own is in
+`core/types/items.py`.
+
+What goes to an upstream, and for whom: a request of a model, and a call that is relayed.
+
+By how much a model's own count of tokens differs from the gateway's, learned from upstream's reports (ADR 13).
+"""
+
+import re
+from collections.abc import AsyncIterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache
+from math import ceil
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from gateway.core.errors import GatewayError
+from gateway.core.ids import completion_of, content_digest
+from gateway.core.types.bill import InternalCall
+from gateway.core.types.chain import content_text
+from gateway.core.types.chat import ChatRequest, Headers, ModelDeployment, RequestCaller, as_parts
+
+CACHE_KEY = "prompt_cache_key"
+"""The field by which clients of OpenAI say which requests have a prompt in common. Some give each conversation its
+own, others one to all that they send, which would put all of it at one deployment: it counts beside the words alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteHint:
+    """What a request tells of the conversation that it belongs to, so that it is asked where the one before was.
+
+    `name` is what the client calls the conversation, an id or a session; `behind` the completion that it goes on from;
+    `messages` are those of the request.
+    """
+
+    tenant: str
+    name: str | None = None
+    behind: str | None = None
+    messages: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
+    cache_key: str = ""
+
+    def key(self) -> str | None:
+        """What is the same in all requests of a conversation: its name, else its first user message and cache key. None
+        where nothing tells."""
+        if self.name is not None:
+            return content_digest(f"{self.tenant}\n{self.name}")
+        if self.behind is not None:
+            return None
+        first = next((message for message in self.messages if message.get("role") == "user"), None)
+        if first is None:
+            return None
+        content = first.get("content")
+        text = content_text(content)
+        said = repr(content) if text is None else text.strip()
+        return content_digest(f"{self.tenant}\n{self.cache_key}\n{said}")
+
+
+NO_HINT = RouteHint("")
+
+
+def hint_of(request: ChatRequest) -> RouteHint:
+    """What a request tells of its conversation. It costs nothing: the digest is made where several deployments are."""
+    ref, named = request.conversation, request.forward.get(CACHE_KEY)
+    behind = None if ref.behind is None else completion_of(ref.behind)
+    cache_key = named if isinstance(named, str) else ""
+    return RouteHint(request.caller.tenant, ref.conversation_id or ref.session, behind, request.messages, cache_key)
+
+
+class RoutingAttempt(Protocol):
+    """One try at a deployment, from the moment in which it is asked. Each is ended once; what comes after is ignored.
+
+    A deployment that is not watched (the default upstream, a client's own key) has attempts that do nothing.
+    """
+
+    def answered(self) -> None:
+        """The first byte of an answer that is no error has come: the deployment is well."""
+        ...
+
+    def ended(self, error: BaseException | None = None, tokens: int = 0) -> None:
+        """It is over: with an error, or at the end of the answer. A client that left (`CancelledError`) tells nothing
+        of the deployment. Whether an error counts against it is decided there: faults of a request do not.
+
+        Args:
+            tokens: those that the answer took beside the prompt, for a deployment with a limit of tokens.
+        """
+        ...
+
+
+class RoutingCandidates(Protocol):
+    """The deployments that one request may be asked at, best first."""
+
+    @property
+    def first(self) -> ModelDeployment:
+        """Where it is asked first: facts, budget and context are made for this one."""
+        ...
+
+    @property
+    def several(self) -> bool:
+        """Whether there are others."""
+        ...
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether `first` is asked for want of a better one: all of them rest or are at their limits. A model that may
+        answer instead may be asked without asking here."""
+        ...
+
+    def next(self, after: ModelDeployment, error: GatewayError) -> ModelDeployment | None:
+        """Another that was not asked yet, as things stand now; None if there is none. A resting one is named if
+        nothing else is left: whether to ask it is the caller's to say (`rests`).
+
+        Args:
+            after: the one that was asked last.
+            error: how it failed.
+        """
+        ...
+
+    def rests(self, deployment: ModelDeployment) -> bool:
+        """Whether that one is not to be asked now: it failed too often, or is at its limits."""
+        ...
+
+    def began(self, deployment: ModelDeployment, tokens: int = 0) -> RoutingAttempt:
+        """A try begins there.
+
+        Args:
+            tokens: what the prompt was counted at, for a deployment with a limit of tokens.
+        """
+        ...
+
+    def remember(self, completion_id: str, deployment: ModelDeployment) -> None:
+        """That completion was made there: a request that goes on behind it is asked there as well."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolFacts:
+    """What the providers that are called in a protocol take."""
+
+    is_openais: bool = False
+    """Its endpoint stands beside OpenAI's others."""
+    knows_keys: bool = False
+    """They know `Idempotency-Key`."""
+    as_anthropics: bool = False
+    """Messages for Claude go up translated into Anthropic's."""
+    takes_items: bool = False
+    """They take back what only Responses has (`core.types.items.OF_RESPONSES`)."""
+    takes_blocks: bool = False
+    """They take back Anthropic's blocks as they came."""
+    text_results: bool = False
+    """The result of a tool is a text, and nothing else."""
+    file_results: bool = False
+    """It may hold PDFs."""
+
+
+PROTOCOLS: Mapping[str, ProtocolFacts] = MappingProxyType(
+    {
+        "openai": ProtocolFacts(is_openais=True, knows_keys=True, text_results=True),
+        "responses": ProtocolFacts(is_openais=True, knows_keys=True, takes_items=True, file_results=True),
+        "anthropic": ProtocolFacts(as_anthropics=True, takes_blocks=True, file_results=True),
+        "litellm": ProtocolFacts(as_anthropics=True, text_results=True),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TiledPictures:
+    """A picture costs `base`, and `tile` for each of its tiles of 512 pixels: OpenAI's vision guide. gpt-4o-mini is
+    billed 33 times as much; its window is not taken up by that, so that counting it here would refuse what the model
+    accepts."""
+
+    base: int
+    tile: int
+
+
+@dataclass(frozen=True, slots=True)
+class PatchedPictures:
+    """A picture costs `factor` for each of its patches of 32 pixels: OpenAI's vision guide."""
+
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledPictures:
+    """A picture costs a token for `pixels_per_token` once its longer side is no more than `long_side`, `most` at most:
+    Anthropic's "Vision"."""
+
+    pixels_per_token: int
+    long_side: int
+    most: int
+
+
+PictureCosts = TiledPictures | PatchedPictures | ScaledPictures
+OPENAIS_PICTURES = TiledPictures(85, 170)
+"""Also taken for models of makers that publish no formula."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFamily:
+    """Models of one maker. `names` is looked for in a name in small letters."""
+
+    names: re.Pattern[str]
+    pictures: PictureCosts = OPENAIS_PICTURES
+    page: int | None = None
+    """Tokens of a page of a PDF, its text included; None: its text, and a picture of it."""
+    signs_thoughts: bool = False
+    """Thoughts are signed, and of use to the same maker's models alone, whichever cloud serves them; a request says by
+    `thinking` how much is to be thought."""
+    wants_breakpoints: bool = False
+    """Prompts are cached only up to blocks with `cache_control`."""
+
+
+CLAUDE = ModelFamily(re.compile("claude"), ScaledPictures(750, 1568, 1640), signs_thoughts=True, wants_breakpoints=True)
+OTHERS = ModelFamily(re.compile(""))
+FAMILIES = (
+    CLAUDE,
+    ModelFamily(re.compile(r"^gemini-0*[0-2](?!\d)"), page=258),  # "Document understanding"
+    ModelFamily(re.compile("^gemini"), page=560),  # "Media resolution": medium; the latest where no version is named
+    ModelFamily(re.compile("^(gpt-5-mini|gpt-4\\.1-mini)"), PatchedPictures(1.62)),
+    ModelFamily(re.compile("^(gpt-5-nano|gpt-4\\.1-nano)"), PatchedPictures(2.46)),
+    ModelFamily(re.compile("^o4-mini"), PatchedPictures(1.72)),
+    ModelFamily(re.compile("^gpt-5"), TiledPictures(70, 140)),
+    ModelFamily(re.compile("^o[13]"), TiledPictures(75, 150)),
+    OTHERS,
+)
+"""The first whose names fit counts."""
+
+EFFORT_MODELS = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9])")
+"""Models of OpenAI's that think: they take `max_completion_tokens` alone, and an effort."""
+EFFORT_PROVIDERS = ("openai", "azure")
+EFFORTS = ((4096, "low"), (16384, "medium"))
+"""Up to which tokens of thoughts an effort is meant; more are `high`."""
+EFFORT_LEVELS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+"""What Anthropic's words for an effort are to OpenAI's models."""
+
+LIMITED_ROUTES = ("anthropic/", "vertex_ai/claude", "azure_ai/claude")
+"""Anthropic's own models as litellm names them: they want `max_tokens`."""
+ANSWER_LIMITS = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
+"""Fields that limit their answer. For the last two litellm sets `max_tokens` itself."""
+ROUTERS = ("openrouter/", "litellm_proxy/")
+"""Who hands requests on, in OpenAI's protocol, to others' models, and tells those where to cache."""
+ROUTER_ADDRESS = "openrouter.ai"
+
+
+def family_of(model: str) -> ModelFamily:
+    """The family of a model, by its name with or without its provider."""
+    return family_in(model.rsplit("/", 1)[-1])
+
+
+@lru_cache(1024)
+def family_in(text: str) -> ModelFamily:
+    """The family that a route or an id names, wherever it does."""
+    return next(each for each in FAMILIES if each.names.search(text.lower()))
+
+
+def is_routed(deployment: ModelDeployment) -> bool:
+    """Whether it hands requests on."""
+    return deployment.route.startswith(ROUTERS) or ROUTER_ADDRESS in deployment.api_base
+
+
+OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
+"""The fields with which a request names how long its answer may be."""
+PER_USD = "guard_cost_per_usd"
+"""A price of one, by which a guard's cost in USD is charged as any other call is (`billing.cost`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallScope:
+    """For whom a model is called, what for, and where it is noted (guarantee §12.9). `calls` are those that will be on
+    the bill; `warnings` those of the answer; `reported` is the usage of answers that somebody still looks at."""
+
+    caller: RequestCaller = field(default_factory=lambda: RequestCaller(""))
+    request_id: str | None = None
+    purpose: str = "primary"
+    calls: list[InternalCall] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    reported: list[dict[str, Any]] = field(default_factory=list)
+
+    def made_for(self, purpose: str) -> "CallScope":
+        """The same for a call that is made for something else; it is on the same bill."""
+        return replace(self, purpose=purpose, reported=[])
+
+    def charge(self, guard: str, usd: Decimal) -> None:
+        """Puts what a guard cost on the bill."""
+        usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "units": {"usd": usd}}
+        self.calls.append(InternalCall("guard", f"guard/{guard}", usage, {PER_USD: Decimal(1)}))
+
+    def reports(self, usage: Any) -> None:
+        """Notes the usage of a whole answer, whoever gets that."""
+        if isinstance(usage, dict):
+            self.reported[:] = [usage]
+
+    def warn(self, warning: str) -> None:
+        """Notes a warning once."""
+        if warning not in self.warnings:
+            self.warnings.append(warning)
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRequest:
+    """What a model is asked. `body` is in the words of chat completions; `native` are the fields that the client said
+    in the words of the API that the upstream speaks, None where its own API is another. `headers` are those of the
+    client that go up."""
+
+    body: dict[str, Any]
+    native: dict[str, Any] | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    scope: CallScope = field(default_factory=CallScope, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RelayedCall:
+    """A request as it goes up. `target` is path and query below the upstream's base, percent-encoded as they came.
+
+    A body of bytes can be sent again if no connection came about; one in pieces is sent as it arrives.
+    """
+
+    method: str
+    target: str
+    headers: Headers = field(repr=False)
+    body: bytes | AsyncIterable[bytes] | None = field(repr=False)
+    scope: CallScope = field(default_factory=CallScope, repr=False)
+
+
+MIN_MARGIN, MAX_MARGIN = 0.5, 3.0
+MIN_PLAUSIBLE, MAX_PLAUSIBLE = 0.4, 4.0
+"""A report beyond these times the count is not of that prompt: of several calls, or of a part of it."""
+LARGE, LARGE_SHARE = 4000, 0.25
+"""Tokens, or the share of a small window, from which a prompt teaches: what providers add to each dominates smaller."""
+RAISED, LOWERED = 0.5, 0.05
+"""Of the way to what was reported: quickly up, since an overflow costs a call, slowly down."""
+CALL_TOKENS = 13
+"""What frames a tool call beside its name and arguments, at most: as much as in OpenAI's open models (harmony)."""
+MESSAGE_TOKENS = 4
+"""What frames a message, its role included (OpenAI's cookbook)."""
+SPARE = 1
+"""Tokens of a call's frame that stay counted, whatever was reported."""
+MAX_ADDED = 16
+"""Tokens that an upstream may put around a message beyond those that are known. More is no frame."""
+MAX_TEXT_PER_MESSAGE = 60
+"""Tokens of a message up to which its frame is told apart from another tokenizer's count of its text."""
+SMALL_CHARS, MESSAGE_CHARS = 4000, 3 * MAX_TEXT_PER_MESSAGE
+"""Characters of a small prompt, and of each of its messages on average: about as much text as a frame shows beside."""
+MAX_SMALL = 8
+"""Small prompts of a model that a process counts for nothing but what they teach."""
+CONSISTENT = 8
+"""Reports in a row that have to show that calls take fewer tokens than is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCalibration:
+    """What is known of a model.
+
+    Attributes:
+        margin: the model's tokens for one token as counted.
+        samples: how many reports it was learned from.
+        saved_per_call: tokens that a tool call takes less than it is counted with.
+        calls_seen: calls of the largest prompt that has shown so.
+        streak: the latest reports in a row that show a larger saving, the least of these, and the most calls in one of
+            them.
+        added_per_message: tokens that each message takes more than it is counted with.
+        told_window: that nobody configured, as the upstream told it, by its list or by a refusal.
+        told_until: when it is asked for anew.
+    """
+
+    margin: float
+    samples: int
+    updated_at: datetime
+    saved_per_call: int = 0
+    calls_seen: int = 0
+    streak: tuple[int, int, int] = (0, 0, 0)
+    added_per_message: int = 0
+    told_window: int | None = None
+    told_until: datetime | None = None
+
+    def saved(self, calls: int) -> int:
+        """Tokens to take off for each of so many calls: together no more than was seen in one prompt, since what looked
+        like the frame of calls may have been that of something else."""
+        return self.saved_per_call if calls <= self.calls_seen else self.saved_per_call * self.calls_seen // calls
+
+
+@dataclass(frozen=True, slots=True)
+class PromptReport:
+    """What became of one prompt.
+
+    `counted`: its tokens by the gateway, exactly and without any margin or saving. `reported`: by upstream, cached
+    tokens included. `budget`: those that it was to fit. `window`: the model's. `cached`: whether some came from a cache
+    and may be missing in the sum. `refused`: upstream said that it, or a longer form of it, overflows. `messages`,
+    `calls`: how many it has. `has_tools`: tools or a schema stand beside them.
+    """
+
+    counted: int
+    reported: int
+    budget: int
+    window: int | None = None
+    cached: bool = False
+    refused: bool = False
+    messages: int = 0
+    calls: int = 0
+    has_tools: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was too long, by upstream's word or by its figures."""
+        return self.refused or self.reported > self.budget
+
+    @property
+    def is_of_its_texts(self) -> bool:
+        """Whether upstream reports at least the tokens of its texts: no frame takes fewer than none."""
+        return self.reported >= self.counted - CALL_TOKENS * self.calls - MESSAGE_TOKENS * (self.messages + 1)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the texts of the prompt make up most of it."""
+        return self.counted >= min(LARGE, LARGE_SHARE * (self.window or self.budget))
+
+
+def is_small(messages: Sequence[dict[str, Any]]) -> bool:
+    """Whether a prompt is text alone, and so little of it that what frames its messages shows in a count of it."""
+    room = min(SMALL_CHARS, MESSAGE_CHARS * len(messages))
+    for message in messages:
+        texts = [part.get("text") for part in as_parts(message.get("content"))]
+        said = [text for text in texts if isinstance(text, str)]
+        room -= sum(map(len, said))
+        if message.get("tool_calls") or len(said) < len(texts) or room < 0:
+            return False
+    return bool(messages)
+
+
+def calibrated(
+    known: ModelCalibration, report: PromptReport, now: datetime, *, exact: bool = False
+) -> ModelCalibration:
+    """What is known after one more report.
+
+    Args:
+        known: what was known until now.
+        exact: the model's own tokenizer counted: only an overflow shows that it is another, and its texts take what was
+            counted. What frames tool calls is learned instead.
+    """
+    if report.counted <= 0 or report.reported <= 0:
+        return known
+    added = _added(known, report, exact=exact)
+    margin = _margin(known.margin, report, report.reported - added * report.messages, exact=exact)
+    margin = min(MAX_MARGIN, max(1.0 if exact else MIN_MARGIN, margin))
+    learned = replace(known, margin=margin, added_per_message=added)
+    if exact and report.calls:
+        learned = _of_calls(learned, report)
+    return known if learned == known else replace(learned, samples=known.samples + 1, updated_at=now)
+
+
+def _of_calls(known: ModelCalibration, report: PromptReport) -> ModelCalibration:
+    """What is known of the frame of tool calls. One report takes back what it does not bear out; only several in a row
+    make the count smaller, by the least that any of them shows."""
+    if report.is_over:
+        return replace(known, saved_per_call=0, calls_seen=0, streak=(0, 0, 0))
+    shown = min(CALL_TOKENS, (report.counted - report.reported) // report.calls) - SPARE
+    if shown < known.saved_per_call:
+        return replace(known, saved_per_call=max(0, shown), streak=(0, 0, 0))
+    if report.cached or not report.is_of_its_texts:
+        return known
+    seen = max(known.calls_seen, report.calls) if known.saved_per_call else known.calls_seen
+    if shown <= max(0, known.saved_per_call):
+        return replace(known, calls_seen=seen, streak=(0, 0, 0))
+    number, least, most_calls = known.streak
+    streak = (number + 1, min(least, shown) if number else shown, max(most_calls, report.calls))
+    if streak[0] < CONSISTENT:
+        return replace(known, calls_seen=seen, streak=streak)
+    return replace(known, saved_per_call=streak[1], calls_seen=streak[2], streak=(0, 0, 0))
+
+
+def _added(known: ModelCalibration, report: PromptReport, *, exact: bool) -> int:
+    """Tokens of a message's frame beyond those that are counted. Of short texts, and of those that the model's own
+    tokenizer has counted, they are what is left: up at once, since an overflow costs a call, and slowly down."""
+    before, number = known.added_per_message, report.messages
+    is_told = number > 0 and not (report.refused or report.calls or report.has_tools)
+    if not is_told or not (exact or report.counted <= MAX_TEXT_PER_MESSAGE * number):
+        return before
+    left = report.reported - report.counted * (1.0 if exact else max(1.0, known.margin))
+    shown = max(0, ceil(left / number))
+    if shown > MAX_ADDED or report.reported > MAX_PLAUSIBLE * report.counted:
+        return before
+    if shown >= before:
+        return shown
+    return before if report.cached else before - 1
+
+
+def _margin(margin: float, report: PromptReport, of_texts: int, *, exact: bool) -> float:
+    """
+    Args:
+        of_texts: what was reported, without what is known to be added to messages.
+    """
+    ratio = of_texts / report.counted
+    if report.refused:
+        return max(margin, ratio)
+    if not MIN_PLAUSIBLE <= ratio <= MAX_PLAUSIBLE or not report.is_large:
+        return margin
+    if report.is_over:
+        return max(margin, ratio)
+    if ratio > margin:
+        return margin if exact else margin + RAISED * (ratio - margin)
+    return margin if report.cached else margin - LOWERED * (margin - ratio)
+
+
+def merged(mine: ModelCalibration, base: ModelCalibration | None, stored: ModelCalibration | None) -> ModelCalibration:
+    """What this process learned since it last looked, and what another did in the meantime: the larger margin and the
+    smaller saving, so that nobody forgets an overflow.
+
+    Args:
+        base: what was stored when this process last looked.
+    """
+    if stored is None or stored == base:
+        return mine
+    lower = min(mine, stored, key=lambda each: (each.saved_per_call, each.calls_seen))
+    return replace(
+        mine,
+        margin=max(mine.margin, stored.margin),
+        samples=max(mine.samples, stored.samples),
+        saved_per_call=lower.saved_per_call,
+        calls_seen=lower.calls_seen,
+        added_per_message=max(mine.added_per_message, stored.added_per_message),
+    )

@@ -1,0 +1,248 @@
+"""Adds events to the trail: numbered without gaps, each with a keyed digest over itself and the one before. What a
+transaction changes is recorded in it: either both stand, or neither.
+
+Reads the trail, and checks that nothing in it was changed, taken out, put in or moved.
+"""
+
+import hmac
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.core.errors import StorageUnavailable
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.ports import Clock
+from gateway.core.types.audit_log import (
+    FIRST_BEFORE,
+    AuditActor,
+    ChainAnchor,
+    ChainVerdict,
+    NewEvent,
+    TrailEvent,
+    TrailQuery,
+)
+from gateway.storage import rows
+from gateway.storage.database import schema
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.stored_keys import make_secret, read_secret, storable
+
+EVENTS = schema.admin_events
+LOCK = 0x7472_6169_6C67_7779  # "trailgwy": any number that no other application on the database uses
+NAME_CHARS, TENANT_CHARS = 256, 128
+PURPOSE = b"admin-trail\0"
+Record = Callable[[sa.Connection, str, str | None, str | None, dict[str, Any]], None]
+"""Records an action on an object of a tenant, with details, in the transaction of the change. It is called last in it:
+who adds to the trail is alone from then on, until the transaction ends."""
+log = get_logger("gateway.storage")
+
+
+def append(connection: sa.Connection, event: NewEvent, at: datetime) -> None:
+    """Adds an event, in the caller's transaction and last in it. On PostgreSQL a lock holds off all others who add, to
+    the end of the transaction; on SQLite there is one writer anyway."""
+    secret = read_secret(connection) or make_secret(connection)
+    if connection.dialect.name == "postgresql":
+        connection.execute(_ALONE)
+    last = connection.execute(_LAST).first()
+    number, before = (last.number + 1, bytes(last.digest)) if last is not None else (1, FIRST_BEFORE)
+    details = json.dumps(event.details, sort_keys=True, separators=(",", ":"))
+    added = TrailEvent(
+        number=number,
+        at=at,
+        actor=event.by.key_id,
+        actor_name=_cut(event.by.name, NAME_CHARS),
+        tenant=_cut(event.tenant, TENANT_CHARS),
+        action=event.action,
+        object_id=None if event.object_id is None else storable(event.object_id),
+        ok=event.ok,
+        details=details,
+        previous_digest=before,
+        digest=b"",
+    )
+    added = replace(added, digest=digest_of(secret, added))
+    columns = {name: getattr(added, name) for name in TrailEvent.__slots__ if name != "object_id"}
+    connection.execute(EVENTS.insert().values(**columns, object=added.object_id))
+
+
+def digest_of(secret: bytes, event: TrailEvent) -> bytes:
+    """The digest that an event must have: over all of it and the digest before."""
+    told = (event.number, event.time, event.actor, event.actor_name, event.tenant, event.action)
+    text = json.dumps([*told, event.object_id, event.ok, event.details], separators=(",", ":"))
+    return hmac.digest(secret, PURPOSE + event.previous_digest + text.encode(), "sha256")
+
+
+def recorded(
+    connection: sa.Connection,
+    by: AuditActor | None,
+    at: datetime,
+    action: str,
+    object_id: str | None,
+    tenant: str | None = None,
+    **details: Any,
+) -> None:
+    """Records what a change did, last in its transaction. `by` None: nobody's deed, as what retention deletes."""
+    if by is not None:
+        append(connection, NewEvent(by, action, object_id, tenant, details), at)
+
+
+def recorder(by: AuditActor, clock: Clock) -> Record:
+    """Records what `by` does in whichever transaction."""
+
+    def record(
+        connection: sa.Connection, action: str, object_id: str | None, tenant: str | None, details: dict[str, Any]
+    ) -> None:
+        append(connection, NewEvent(by, action, object_id, tenant, details), clock.now())
+
+    return record
+
+
+class AuditLog:
+    """Records what was seen, in a transaction of its own."""
+
+    def __init__(self, transactions: DatabaseTransactions, clock: Clock, *, is_strict: bool) -> None:
+        """`is_strict`: what cannot be recorded is not shown. It is so wherever there are keys."""
+        self._transactions = transactions
+        self._clock = clock
+        self._is_strict = is_strict
+
+    async def saw(self, event: NewEvent) -> None:
+        """Records an event before its answer is sent.
+
+        Raises:
+            StorageUnavailable: it could not be recorded, and so must not be shown.
+        """
+        at = self._clock.now()
+        try:
+            await self._transactions.run(lambda connection: append(connection, event, at), write=True)
+        except StorageUnavailable as error:
+            if self._is_strict:
+                raise
+            log.warning("event_not_recorded", action=event.action, reason=error.message)
+        except Exception as fault:
+            if self._is_strict:
+                raise StorageUnavailable("What was asked for cannot be recorded, and so is not shown.") from fault
+            log.fault("event_not_recorded", fault)
+
+
+def _cut(text: str | None, most: int) -> str | None:
+    return None if text is None else storable(text[:most])
+
+
+_ALONE = sa.text(f"SELECT pg_advisory_xact_lock({LOCK})")
+_LAST = sa.select(EVENTS.c.number, EVENTS.c.digest).order_by(EVENTS.c.number.desc()).limit(1)
+
+
+PAGE = 1000
+"""Events that one transaction reads of an export or a check."""
+MISSING = "it is missing"
+CHANGED = "it was changed: its digest is not that of what it says"
+UNLINKED = "the event before it is another than when it was recorded"
+NOT_THE_SAME = "its digest is not the one that was named"
+
+
+def read_events(connection: sa.Connection, query: TrailQuery) -> tuple[list[TrailEvent], bool]:
+    """Events, and whether there are more."""
+    columns, where = EVENTS.c, []
+    if query.after is not None:
+        where.append(columns.number < query.after if query.newest_first else columns.number > query.after)
+    where += [columns.action == query.action] if query.action is not None else []
+    where += [columns.actor == query.actor] if query.actor is not None else []
+    where += [columns.at >= query.since] if query.since is not None else []
+    where += [columns.at < query.until] if query.until is not None else []
+    order = columns.number.desc() if query.newest_first else columns.number
+    found = connection.execute(sa.select(EVENTS).where(*where).order_by(order).limit(query.limit + 1)).all()
+    return [_event(row) for row in found[: query.limit]], len(found) > query.limit
+
+
+async def all_events(transactions: DatabaseTransactions, query: TrailQuery) -> AsyncIterator[list[TrailEvent]]:
+    """All events of a query, a page at a time, each read in a transaction of its own. What is recorded meanwhile comes
+    along."""
+    query = replace(query, limit=PAGE, newest_first=False)
+    has_more = True
+    while has_more:
+        found, has_more = await transactions.run(partial(read_events, query=query))
+        if found:
+            yield found
+            query = replace(query, after=found[-1].number)
+
+
+async def verify(transactions: DatabaseTransactions, begin: ChainAnchor | None = None) -> ChainVerdict:
+    """Checks the chain from its first event on, or from the one that an earlier export or check had: then the events up
+    to that one are known to have been the last at that time, and if they are gone it is found.
+
+    Raises:
+        StorageUnavailable: the storage cannot be read.
+    """
+    secret = await transactions.run(read_secret) or b""
+    last: ChainAnchor | None = None
+    count, number = 0, begin.number if begin is not None else 1
+    query = TrailQuery(after=number - 1)
+    async for page in all_events(transactions, query):
+        for event in page:
+            reason = _fault(secret, event, number, last, begin)
+            if reason is not None:
+                return ChainVerdict(count, last, number, reason)
+            count, number, last = count + 1, number + 1, ChainAnchor(event.number, event.digest)
+    if begin is not None and last is None:
+        return ChainVerdict(0, None, begin.number, MISSING)
+    return ChainVerdict(count, last)
+
+
+def _fault(
+    secret: bytes, event: TrailEvent, number: int, last: ChainAnchor | None, begin: ChainAnchor | None
+) -> str | None:
+    """Why an event cannot be the one of that number, behind `last`; None if it can."""
+    if event.number != number:
+        return MISSING
+    if not hmac.compare_digest(digest_of(secret, event), event.digest):
+        return CHANGED
+    if last is None and begin is not None:
+        return None if hmac.compare_digest(event.digest, begin.digest) else NOT_THE_SAME
+    before = last.digest if last is not None else FIRST_BEFORE
+    return None if hmac.compare_digest(event.previous_digest, before) else UNLINKED
+
+
+def event_json(event: TrailEvent) -> dict[str, Any]:
+    """An event as lists and exports have it; the digests are in hexadecimal digits."""
+    try:
+        details = json.loads(event.details)
+    except ValueError:  # somebody has spoilt the row, which a check finds
+        details = event.details
+    return {
+        "number": event.number,
+        "at": event.time,
+        "actor": event.actor,
+        "actor_name": event.actor_name,
+        "tenant": event.tenant,
+        "action": event.action,
+        "object_id": event.object_id,
+        "ok": event.ok,
+        "details": details,
+        "previous_digest": event.previous_digest.hex(),
+        "digest": event.digest.hex(),
+    }
+
+
+def event_lines(events: Sequence[TrailEvent]) -> bytes:
+    """Lines of JSON, in ASCII."""
+    return "".join(f"{json.dumps(event_json(event))}\n" for event in events).encode()
+
+
+def _event(row: Any) -> TrailEvent:
+    return TrailEvent(
+        number=row.number,
+        at=rows.utc(row.at),
+        actor=row.actor,
+        actor_name=row.actor_name,
+        tenant=row.tenant,
+        action=row.action,
+        object_id=row.object,
+        ok=bool(row.ok),
+        details=row.details,
+        previous_digest=bytes(row.previous_digest),
+        digest=bytes(row.digest),
+    )

@@ -1,0 +1,630 @@
+"""Reads the texts of a tenant's conversations for a search, within a bound (guarantee §10.12).
+
+Small columns say which messages fit; bodies are read of those alone. What is too large by itself is passed over.
+
+What a conversation has taken so far: its turns, their tokens and cost (guarantee §6).
+
+Reads a branch of a conversation with the requests that made it, and what is stored of these.
+
+Reads outlines of conversations, and single requests with all that is stored of them, for pages and commands.
+
+Messages are read without what they say; only those of one page, and of the request that is looked at, are read whole.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.core import jsons
+from gateway.core.errors import ConversationNotFound, NotFound
+from gateway.core.ids import ARTIFACT
+from gateway.core.types.artifacts import Artifact
+from gateway.core.types.bill import OF_MODELS, PICO
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.frames import PromptFrame
+from gateway.core.types.past_turns import (
+    ConversationPath,
+    ConversationTexts,
+    PastBill,
+    PastRequest,
+    PastTurn,
+    PathMessage,
+    TurnDetails,
+)
+from gateway.core.types.records import ConversationTotals, RequestSpending, TurnTotal
+from gateway.core.types.report_lists import (
+    ConversationChoice,
+    ConversationLine,
+    ConversationOutline,
+    KeptSums,
+    ListPart,
+    OutlinedMessage,
+    OutlinedPage,
+    OutlinedReplay,
+)
+from gateway.core.types.tool_steps import in_loop_after
+from gateway.core.types.turn import LedgerEntry, StoredCompletion
+from gateway.storage import rows
+from gateway.storage.database import schema
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.encryption.columns import vault_of
+from gateway.storage.large_documents import read_part
+from gateway.storage.lookup.frame_rows import read_frame_then
+from gateway.storage.lookup.locate import MESSAGES, body_of_message, fewer_than, messages_of, upwards, whole_messages
+from gateway.storage.lookup.segments import all_segments, segment_of
+from gateway.storage.reports.conversations import list_conversations, read_conversation
+from gateway.storage.turns.bills import calls_of
+from gateway.storage.turns.completions import read_completion, read_requests
+
+TABLE = schema.conversations
+DOCUMENTS = schema.attachments
+CACHED = schema.cached_contents
+MAX_MESSAGES = 2_000
+"""The latest messages of a conversation that are looked at."""
+MAX_DOCUMENTS = 200
+"""The latest of its documents."""
+LARGE_CHARS = 16_000
+"""Room that a large document takes, of which what is needed is read afterwards: two regions."""
+BATCH = 500
+
+
+class PastTexts:
+    """Each method is one short transaction, and of one tenant.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
+    """
+
+    def __init__(self, transactions: DatabaseTransactions) -> None:
+        self._transactions = transactions
+
+    async def recent(self, tenant: str, most: int, text: str | None = None) -> tuple[ConversationLine, ...]:
+        """The conversations that were active last; with `text` those whose first question has it."""
+        part = ListPart(ConversationChoice(tenant=tenant, text=text), limit=most)
+        return (await self._transactions.run(lambda connection: list_conversations(connection, part))).found
+
+    async def lines(self, tenant: str, conversation_ids: Sequence[str]) -> tuple[ConversationLine, ...]:
+        """These conversations, as far as they are the tenant's."""
+
+        def work(connection: sa.Connection) -> tuple[ConversationLine, ...]:
+            found = (read_conversation(connection, tenant, each) for each in conversation_ids)
+            return tuple(each for each in found if each is not None)
+
+        return await self._transactions.run(work)
+
+    async def texts(
+        self, tenant: str, conversation_id: str, max_bytes: int, most_messages: int = MAX_MESSAGES
+    ) -> ConversationTexts | None:
+        """The latest of a conversation that together has at most `max_bytes`; None if the tenant has none of that id.
+        Documents come first: they are what a conversation is about."""
+        return await self._transactions.run(
+            lambda connection: read_texts(connection, tenant, conversation_id, max_bytes, most_messages)
+        )
+
+    async def part(self, tenant: str, digest: str, offset: int, limit: int) -> str:
+        """Characters of a large document's text."""
+        return await self._transactions.run(lambda connection: read_part(connection, tenant, digest, offset, limit))
+
+    async def holders(self, tenant: str, artifact_id: str, most: int) -> tuple[str, ...]:
+        """Conversations of the tenant that are known to hold an artifact without reading them: as a document, or since
+        the cache keeps something that was made of it. Those that were active last come first."""
+        return await self._transactions.run(lambda connection: read_holders(connection, tenant, artifact_id, most))
+
+
+def read_texts(
+    connection: sa.Connection, tenant: str, conversation_id: str, max_bytes: int, most_messages: int
+) -> ConversationTexts | None:
+    """What is read of one conversation (`PastTexts.texts`)."""
+    head = sa.select(TABLE.c.head_id, TABLE.c.attachments).where(TABLE.c.id == conversation_id)
+    row = connection.execute(head.where(TABLE.c.tenant == tenant)).first()
+    if row is None:
+        return None
+    documents, room, whole = _documents(connection, conversation_id, max_bytes) if row.attachments else ((), 0, True)
+    room = max_bytes - room
+    chain: Sequence[Any] = ()
+    if row.head_id is not None:
+        chain = connection.execute(_CHAIN, {"from": row.head_id, "count": most_messages}).all()
+    chosen: list[str] = []
+    for each in chain:
+        if each.weight <= room:
+            room -= each.weight
+            chosen.append(each.id)
+    complete = whole and len(chosen) == len(chain) and (not chain or chain[-1].parent_id is None)
+    messages: dict[str, ConversationMessage] = {}
+    for start in range(0, len(chosen), BATCH):
+        found = connection.execute(whole_messages().where(MESSAGES.c.id.in_(chosen[start : start + BATCH])))
+        messages |= {each.id: rows.message_of(each) for each in found}
+    path = tuple(messages[each] for each in reversed(chosen) if each in messages)
+    return ConversationTexts(path, documents, max_bytes - room, complete)
+
+
+def read_holders(connection: sa.Connection, tenant: str, artifact_id: str, most: int) -> tuple[str, ...]:
+    """Which conversations hold an artifact (`PastTexts.holders`)."""
+    begins = artifact_id.removeprefix(ARTIFACT)
+    kept = sa.select(CACHED.c.conversation_id).where(
+        CACHED.c.tenant == tenant, CACHED.c.digest >= begins, CACHED.c.digest < begins + "g"
+    )
+    latest = sa.select(TABLE.c.id).where(TABLE.c.tenant == tenant, TABLE.c.attachments > 0)
+    latest = latest.order_by(TABLE.c.updated_at.desc(), TABLE.c.id.desc()).limit(BATCH)
+    attached = sa.select(DOCUMENTS.c.conversation_id).where(
+        DOCUMENTS.c.conversation_id.in_(latest), DOCUMENTS.c.artifact_id == artifact_id
+    )
+    holds = sa.or_(TABLE.c.id.in_(kept), TABLE.c.id.in_(attached))
+    query = sa.select(TABLE.c.id).where(TABLE.c.tenant == tenant, holds)
+    return tuple(connection.execute(query.order_by(TABLE.c.updated_at.desc()).limit(most)).scalars())
+
+
+def _documents(
+    connection: sa.Connection, conversation_id: str, max_bytes: int
+) -> tuple[tuple[Artifact, ...], int, bool]:
+    """The latest documents that there is room for, in order; their size, and whether they are all. Large ones come
+    without their text."""
+    own = DOCUMENTS.c.conversation_id == conversation_id
+    here = sa.case((DOCUMENTS.c.document.is_not(None), LARGE_CHARS), else_=DOCUMENTS.c.size)
+    sizes = sa.select(DOCUMENTS.c.number, here.label("size")).where(own).order_by(DOCUMENTS.c.number.desc())
+    listed = connection.execute(sizes.limit(MAX_DOCUMENTS + 1)).all()
+    chosen, size = [], 0
+    for each in listed[:MAX_DOCUMENTS]:
+        if size + each.size <= max_bytes:
+            size += each.size
+            chosen.append(each.number)
+    query = sa.select(DOCUMENTS).where(own, DOCUMENTS.c.number.in_(chosen)).order_by(DOCUMENTS.c.number)
+    found = list(map(rows.attachment_of, connection.execute(query).all())) if chosen else []
+    return tuple(found), size, len(chosen) == len(listed)
+
+
+def _chain_query() -> sa.Select[Any]:
+    """Ids and weights of the path to `:from`, the latest first, `:count` at most."""
+    chain = upwards(MESSAGES.c.weight, onwards=fewer_than)
+    return sa.select(chain.c.id, chain.c.parent_id, chain.c.weight).order_by(chain.c.depth)
+
+
+_CHAIN = _chain_query()
+
+
+LISTED = 100
+"""Turns that are listed one by one: the latest."""
+LEDGER = schema.ledger
+CALLS = schema.ledger_calls
+
+
+@dataclass(slots=True)
+class _TurnRequests:
+    """The requests of one turn: its first, and those of its tool loop."""
+
+    spent: RequestSpending
+    requests: list[str]
+    status: str
+    created_at: datetime
+
+
+def read_totals(connection: sa.Connection, tenant: str, conversation_id: str) -> ConversationTotals:
+    """Of a conversation that the tenant has. A request without a stored message (a dry run, one whose turn could not be
+    stored) counts in the sums and makes no turn."""
+    begun_by = _first_requests(connection, conversation_id)
+    total, turns = RequestSpending(), dict[str, _TurnRequests]()
+    by_agent: dict[str | None, RequestSpending] = {}
+    for row in _bills(connection, tenant, conversation_id):
+        spent = _spending(row)
+        total = total.plus(spent)
+        by_agent[row.agent] = by_agent.get(row.agent, RequestSpending()).plus(spent)
+        first = begun_by.get(row.request_id)
+        if first is None:
+            continue
+        turn = turns.setdefault(first, _TurnRequests(RequestSpending(), [], row.status, rows.utc(row.created_at)))
+        turn.spent, turn.status = turn.spent.plus(spent), row.status
+        turn.requests.append(row.request_id)
+    listed = list(enumerate(turns.values(), 1))[-LISTED:]
+    each = (TurnTotal(n, tuple(turn.requests), turn.status, turn.created_at, turn.spent) for n, turn in listed)
+    return ConversationTotals(len(turns), total, tuple(each), by_agent)
+
+
+def read_spending(connection: sa.Connection, tenant: str, conversation_id: str) -> dict[str, RequestSpending]:
+    """What each request of a conversation took, by its id."""
+    return {row.request_id: _spending(row) for row in _bills(connection, tenant, conversation_id)}
+
+
+def _first_requests(connection: sa.Connection, conversation_id: str) -> dict[str, str]:
+    """For each request that stored a message, the request that began its turn: the one of the user message above that
+    did (`turn_starts`)."""
+    columns = (MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role, MESSAGES.c.request_id)
+    query = sa.select(*columns).where(MESSAGES.c.conversation_id == conversation_id)
+    first_of: dict[str, str] = {}  # by message
+    in_loop: dict[str | None, bool] = {}
+    found: dict[str, str] = {}
+    for row in connection.execute(query.order_by(MESSAGES.c.sequence_number)):
+        before = in_loop.get(row.parent_id, False)
+        in_loop[row.id] = in_loop_after(row.role, before=before)
+        above = None if row.role == "user" and not before else first_of.get(row.parent_id)
+        first_of[row.id] = above or row.request_id
+        found[row.request_id] = first_of[row.id]
+    return found
+
+
+def _bills(connection: sa.Connection, tenant: str, conversation_id: str) -> Iterable[Any]:
+    """The conversation's rows of the ledger as their requests arrived, each with what its internal calls cost."""
+    cost = CALLS.c.prompt_cost_picousd + CALLS.c.completion_cost_picousd
+    internal = sa.select(CALLS.c.request_id, sa.func.sum(cost).label("planning"))
+    internal = internal.join(LEDGER, LEDGER.c.request_id == CALLS.c.request_id)
+    of_it = (LEDGER.c.tenant == tenant, LEDGER.c.conversation_id == conversation_id)
+    planned = internal.where(*of_it, CALLS.c.purpose.not_in(OF_MODELS)).group_by(CALLS.c.request_id).subquery()
+    names = ("request_id", "status", "created_at", "prompt_tokens", "completion_tokens", "total_cost_picousd", "agent")
+    columns = (*(LEDGER.c[name] for name in names), LEDGER.c.estimated, planned.c.planning)
+    joined = LEDGER.outerjoin(planned, planned.c.request_id == LEDGER.c.request_id)
+    query = sa.select(*columns).select_from(joined).where(*of_it)
+    return connection.execute(query.order_by(LEDGER.c.created_at, LEDGER.c.request_id))
+
+
+def _spending(row: Any) -> RequestSpending:
+    planning = rows.usd(int(row.planning or 0))
+    cost = rows.usd(row.total_cost_picousd)
+    tokens = (row.prompt_tokens, row.completion_tokens)
+    return RequestSpending(1, *tokens, cost, planning if cost is not None else None, estimated=bool(row.estimated))
+
+
+CONVERSATIONS = schema.conversations
+INSTRUCTIONS = schema.instructions
+
+
+class PastTurns:
+    """Branches and bills of conversations, to be looked at. Each method is one short transaction.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
+    """
+
+    def __init__(self, transactions: DatabaseTransactions) -> None:
+        self._transactions = transactions
+
+    async def path(self, tenant: str, conversation_id: str, last: str | None = None) -> ConversationPath:
+        """The branch that ends with the message `last`; None: with the conversation's latest.
+
+        Raises:
+            ConversationNotFound: the tenant has none of that id.
+        """
+        return await self._transactions.run(lambda connection: read_path(connection, tenant, conversation_id, last))
+
+    async def bills(self, tenant: str, path: ConversationPath, turns: Sequence[PastTurn]) -> dict[str, PastBill]:
+        """The bills of all requests of these turns of a branch, by the requests' ids."""
+        ids = [request.request_id for turn in turns for request in turn.answered]
+        return await self._transactions.run(
+            lambda connection: read_bills(connection, tenant, path.conversation_id, ids)
+        )
+
+    async def details(self, tenant: str, path: ConversationPath, turn: PastTurn) -> TurnDetails:
+        """What is stored of one turn beside its messages."""
+        return await self._transactions.run(lambda connection: read_details(connection, tenant, path, turn.answered))
+
+
+def read_path(
+    connection: sa.Connection, tenant: str, conversation_id: str, last: str | None = None
+) -> ConversationPath:
+    """The branch that ends with the message `last`; None: with the conversation's latest.
+
+    Raises:
+        ConversationNotFound: the tenant has none of that id.
+    """
+    table = CONVERSATIONS
+    where = (table.c.tenant == tenant, table.c.id == conversation_id)
+    row = connection.execute(sa.select(table.c.id, table.c.head_id, table.c.forgotten_at).where(*where)).first()
+    if row is None:
+        raise ConversationNotFound("No such conversation.", param="conversation_id")
+    end = last if last is not None else row.head_id
+    found = connection.execute(_PATH, {"from": end}).all()[::-1] if end is not None else []
+    known = sa.select(INSTRUCTIONS.c.digest, INSTRUCTIONS.c.body)
+    bodies = connection.execute(known.where(INSTRUCTIONS.c.conversation_id == conversation_id))
+    return ConversationPath(
+        conversation_id,
+        tuple(map(_message, found)),
+        {each.digest: tuple(jsons.loads_stored(each.body)) for each in bodies},
+        rows.utc(row.forgotten_at) if row.forgotten_at is not None else None,
+    )
+
+
+def read_details(
+    connection: sa.Connection, tenant: str, path: ConversationPath, requests: Sequence[PastRequest]
+) -> TurnDetails:
+    """The bills of these requests, and the frames that they were sent with."""
+    bills = read_bills(connection, tenant, path.conversation_id, [request.request_id for request in requests])
+    frames: dict[str, PromptFrame | None] = {}
+    for request in requests:
+        bill, answer = bills.get(request.request_id), request.answer
+        if bill is None or answer is None or answer.committed_at is None:
+            continue
+        way = {each.message.message_id for each in path.messages if each is not answer}
+        model = bill.completion.ledger.window_model
+        frames[request.request_id] = read_frame_then(connection, path.conversation_id, model, way, answer.committed_at)
+    return TurnDetails(bills, frames)
+
+
+def read_bills(
+    connection: sa.Connection, tenant: str, conversation_id: str, request_ids: Sequence[str]
+) -> dict[str, PastBill]:
+    """The stored bills of these requests of a conversation, by their ids; those that were paid elsewhere have none."""
+    spending = read_spending(connection, tenant, conversation_id)
+    wanted = [each for each in request_ids if each in spending]
+    found = read_requests(connection, tenant, wanted) if wanted else []
+    return {each.ledger.request_id: PastBill(each, spending[each.ledger.request_id]) for each in found}
+
+
+def _message(row: Any) -> PathMessage:
+    return PathMessage(rows.message_of(row), row.request_id, row.choice, row.instructions_digest)
+
+
+_PATH = messages_of(upwards())
+
+
+MAX_OUTLINED = 20_000
+"""Messages of one conversation that an outline has."""
+TEXT_CHARS = 400
+"""Of a user message, as the storage has it: enough for a line of its text."""
+BODY_CHARS = 24_000
+"""Of a message, as the storage has it: enough for what a page shows of it."""
+STEPS = schema.reasoning_events
+
+
+class OutlineReader:
+    """Each method is one short transaction. `tenant` is whose rows may be seen; None: everybody's.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
+    """
+
+    def __init__(self, transactions: DatabaseTransactions) -> None:
+        self._transactions = transactions
+
+    async def outline(self, tenant: str | None, conversation_id: str) -> ConversationOutline:
+        """
+        Raises:
+            ConversationNotFound: there is none of that id to be seen.
+        """
+        return await self._transactions.run(lambda connection: read_outline(connection, tenant, conversation_id))
+
+    async def page(
+        self,
+        outline: ConversationOutline,
+        request_ids: Sequence[str],
+        message_ids: Sequence[str],
+        said: Sequence[OutlinedMessage] = (),
+    ) -> OutlinedPage:
+        """The bills of these requests, how these user messages begin, and what the messages `said` say."""
+
+        def work(connection: sa.Connection) -> OutlinedPage:
+            bills = _outline_reader_bills(connection, outline.tenant, request_ids)
+            return OutlinedPage(bills, _texts(connection, message_ids), *_bodies(connection, said))
+
+        return await self._transactions.run(work)
+
+    async def request(self, tenant: str | None, request_id: str) -> tuple[StoredCompletion, ConversationPath | None]:
+        """A request by `req_…` or `chatcmpl-…`: its bill, and the branch up to its answer; None where it has none.
+
+        Raises:
+            NotFound: there is none of that id to be seen.
+        """
+        return await self._transactions.run(lambda connection: read_request(connection, tenant, request_id))
+
+    async def details(
+        self, entry: LedgerEntry, path: ConversationPath, before: Sequence[str], names: Sequence[str]
+    ) -> tuple[list[LedgerEntry], list[Artifact]]:
+        """The bills of earlier requests of a branch, and the attached documents of these artifact ids, of
+        large ones without their text."""
+
+        def work(connection: sa.Connection) -> tuple[list[LedgerEntry], list[Artifact]]:
+            found = [each.ledger for each in read_requests(connection, entry.tenant, before)] if before else []
+            return found, _attached(connection, path.conversation_id, names)
+
+        return await self._transactions.run(work)
+
+    async def frames(
+        self, path: ConversationPath, requests: Sequence[tuple[str, str, Any]]
+    ) -> list[PromptFrame | None]:
+        """What models had been sent of a branch: for each the model, the id of the answer, and when that was
+        committed."""
+
+        def work(connection: sa.Connection) -> list[PromptFrame | None]:
+            ids = {each.message.message_id for each in path.messages}
+            return [
+                read_frame_then(connection, path.conversation_id, model, ids - {answer}, at)
+                for model, answer, at in requests
+            ]
+
+        return await self._transactions.run(work)
+
+
+def read_outline(connection: sa.Connection, tenant: str | None, conversation_id: str) -> ConversationOutline:
+    """
+    Raises:
+        ConversationNotFound: there is none of that id to be seen.
+    """
+    table = CONVERSATIONS.c
+    where = [table.id == conversation_id, *([table.tenant == tenant] if tenant is not None else [])]
+    row = connection.execute(sa.select(CONVERSATIONS).where(*where)).first()
+    if row is None:
+        raise ConversationNotFound("No such conversation.", param="conversation_id")
+    messages = _messages(connection, conversation_id)
+    sessions, replays, pins = schema.sessions.c, schema.replays.c, schema.pins.c
+    session = connection.execute(sa.select(sessions.name).where(sessions.conversation_id == conversation_id)).scalar()
+    made = connection.execute(
+        sa.select(replays.id, replays.from_turn, replays.to_turn, replays.at_id)
+        .where(replays.conversation_id == conversation_id)
+        .order_by(replays.created_at)
+    )
+    pinned = sa.select(pins.message_id).where(pins.conversation_id == conversation_id)
+    return ConversationOutline(
+        row.id,
+        row.tenant,
+        row.head_id,
+        rows.utc(row.created_at),
+        rows.utc(row.updated_at),
+        messages[:MAX_OUTLINED],
+        len(messages) <= MAX_OUTLINED,
+        rows.utc(row.forgotten_at) if row.forgotten_at is not None else None,
+        session,
+        jsons.loads(row.metadata) if row.metadata else {},
+        row.team_task,
+        frozenset(connection.execute(pinned).scalars()) if row.pins else frozenset(),
+        tuple(map(segment_of, all_segments(connection, conversation_id).values())) if row.summarized else (),
+        tuple(OutlinedReplay(each.id, each.from_turn, each.to_turn, each.at_id) for each in made),
+        _sums(connection, row.tenant, conversation_id),
+    )
+
+
+def _messages(connection: sa.Connection, conversation_id: str) -> list[OutlinedMessage]:
+    """Those of all branches, oldest first, the latest `MAX_OUTLINED` and one more where there are more."""
+    names = ("id", "parent_id", "role", "status", "request_id", "choice", "agent", "sequence_number", "created_at")
+    table = MESSAGES.c
+    query = sa.select(*(table[name] for name in names), table.instructions_digest, STEPS.c.call_message_id)
+    of_it = sa.and_(STEPS.c.conversation_id == table.conversation_id, STEPS.c.message_id == table.id)
+    query = query.select_from(MESSAGES.outerjoin(STEPS, of_it)).where(table.conversation_id == conversation_id)
+    found = connection.execute(query.order_by(table.sequence_number.desc(), table.id.desc()).limit(MAX_OUTLINED + 1))
+    return [
+        OutlinedMessage(
+            row.id,
+            row.parent_id,
+            row.role,
+            row.status,
+            row.request_id,
+            row.choice,
+            row.agent,
+            row.sequence_number,
+            rows.utc(row.created_at),
+            row.call_message_id,
+            row.instructions_digest,
+        )
+        for row in reversed(found.all())
+    ]
+
+
+def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> KeptSums:
+    """What an audit of the conversation adds up, dry runs and failed requests included."""
+    table = LEDGER.c
+    total = table.total_cost_picousd
+    known = sa.case((total.is_not(None), total), else_=sa.func.coalesce(table.known_cost_picousd, 0))
+    sums = [known, sa.func.coalesce(table.planning_cost_picousd, 0), sa.case((total.is_(None), 1), else_=0)]
+    sums += [sa.case((table.estimated, 1), else_=0)]
+    sums += [sa.case((table.net_saving_picousd.is_not(None), 1), else_=0), table.net_saving_picousd]
+    figures = [table.prompt_tokens, table.completion_tokens, *sums]
+    query = sa.select(sa.func.count(), *(sa.func.sum(each) for each in figures))
+    row = connection.execute(query.where(table.tenant == tenant, table.conversation_id == conversation_id)).one()
+    requests, prompt, completion, cost, planning, unpriced, estimated, metered, net = (int(n or 0) for n in row)
+    money = cost * PICO, planning * PICO
+    return KeptSums(requests, prompt, completion, *money, unpriced, estimated, metered, net * PICO)
+
+
+def _outline_reader_bills(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> dict[str, LedgerEntry]:
+    """Bills as they are stored: without the artifacts that stand, which they only count."""
+    found: dict[str, LedgerEntry] = {}
+    for start in range(0, len(request_ids), BATCH):
+        ids = list(request_ids[start : start + BATCH])
+        calls = calls_of(connection, ids)
+        query = sa.select(LEDGER).where(LEDGER.c.request_id.in_(ids), LEDGER.c.tenant == tenant)
+        for row in connection.execute(query):
+            found[row.request_id] = rows.entry_of(row, tuple(calls.get(row.request_id, ())))
+    return found
+
+
+def _texts(connection: sa.Connection, message_ids: Sequence[str]) -> dict[str, str]:
+    """How these messages' stored bodies begin."""
+    found: dict[str, str] = {}
+    for start in range(0, len(message_ids), BATCH):
+        begin: Any = sa.func.substr(MESSAGES.c.body, 1, TEXT_CHARS)
+        if vault_of(connection.dialect) is not None:
+            begin = MESSAGES.c.body
+        query = sa.select(MESSAGES.c.id, begin).where(MESSAGES.c.id.in_(message_ids[start : start + BATCH]))
+        found |= {row[0]: beginning(row[1][:TEXT_CHARS]) for row in connection.execute(query)}
+    return found
+
+
+def _bodies(
+    connection: sa.Connection, messages: Sequence[OutlinedMessage]
+) -> tuple[dict[str, Mapping[str, Any]], frozenset[str]]:
+    """What these messages say, and which of them are longer than `BODY_CHARS`: of those, how their text begins."""
+    roles = {each.message_id: each.role for each in messages}
+    ids = list(roles)
+    found: dict[str, Mapping[str, Any]] = {}
+    cut: set[str] = set()
+    body: sa.ColumnElement[Any] = body_of_message()
+    if vault_of(connection.dialect) is None:
+        body = sa.func.substr(body, 1, BODY_CHARS + 1)
+    for start in range(0, len(ids), BATCH):
+        query = sa.select(MESSAGES.c.id, body).where(MESSAGES.c.id.in_(ids[start : start + BATCH]))
+        for name, stored in connection.execute(query):
+            if stored is None:
+                found[name] = rows.lost_result(roles[name])
+            elif len(stored) <= BODY_CHARS:
+                found[name] = jsons.loads_stored(stored)
+            else:
+                found[name] = {"role": roles[name], "content": beginning(stored[:BODY_CHARS])}
+                cut.add(name)
+    return found, frozenset(cut)
+
+
+def beginning(stored: str) -> str:
+    """How the text of a message begins, out of the beginning of its stored body, which may end anywhere."""
+    for mark in ('"content":"', '"text":"'):
+        _, is_there, rest = stored.partition(mark)
+        if not is_there:
+            continue
+        for cut in range(len(rest), max(-1, len(rest) - 8), -1):
+            text = rest[:cut]
+            end = _end_of_string(text)
+            try:
+                value = jsons.loads(f'"{text[:end]}"')
+            except jsons.JSONDecodeError:
+                continue  # it ends in the midst of an escape
+            return str(value)
+    return ""
+
+
+def _end_of_string(text: str) -> int:
+    """Where a JSON string ends whose opening quote is before `text`; its length if it does not."""
+    at = 0
+    while at < len(text):
+        if text[at] == "\\":
+            at += 2
+            continue
+        if text[at] == '"':
+            return at
+        at += 1
+    return len(text)
+
+
+def read_request(
+    connection: sa.Connection, tenant: str | None, request_id: str
+) -> tuple[StoredCompletion, ConversationPath | None]:
+    """
+    Raises:
+        NotFound: there is none of that id to be seen.
+    """
+    owner = tenant if tenant is not None else _owner(connection, request_id)
+    found = read_completion(connection, owner, request_id) if owner is not None else None
+    if owner is None or found is None:
+        raise NotFound("No such request.", param="request_id")
+    entry = found.ledger
+    if entry.conversation_id is None:
+        return found, None
+    own = (MESSAGES.c.conversation_id == entry.conversation_id, MESSAGES.c.request_id == entry.request_id)
+    order = (MESSAGES.c.choice.is_(None), MESSAGES.c.choice, MESSAGES.c.sequence_number.desc())
+    last = connection.execute(sa.select(MESSAGES.c.id).where(*own).order_by(*order).limit(1)).scalar()
+    try:
+        path = read_path(connection, owner, entry.conversation_id, last or "")
+    except ConversationNotFound:
+        return found, None
+    return found, path
+
+
+def _owner(connection: sa.Connection, request_id: str) -> str | None:
+    column = LEDGER.c.request_id if request_id.startswith("req_") else LEDGER.c.completion_id
+    found: str | None = connection.execute(sa.select(LEDGER.c.tenant).where(column == request_id)).scalar()
+    return found
+
+
+def _attached(connection: sa.Connection, conversation_id: str, names: Sequence[str]) -> list[Artifact]:
+    table = schema.attachments
+    if not names:
+        return []
+    query = sa.select(table).where(table.c.conversation_id == conversation_id, table.c.artifact_id.in_(names))
+    return [rows.attachment_of(row) for row in connection.execute(query.order_by(table.c.number))]

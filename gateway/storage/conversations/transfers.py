@@ -1,0 +1,553 @@
+"""The rows of an imported conversation, under new ids, and the transaction that writes them.
+
+Exports a conversation as one document and imports it again (`docs/api.md`, Moving conversations).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from gateway.core import jsons
+from gateway.core.ids import content_digest, new_id
+from gateway.core.jsons import Fragment
+from gateway.core.names import has_nul
+from gateway.core.ports import Clock
+from gateway.core.types.audit_log import AuditActor
+from gateway.core.types.records import (
+    KIND,
+    UNLISTED,
+    VERSION,
+    ImportedConversation,
+    ImportedMessage,
+    ImportResult,
+    MessageRecord,
+    said_by,
+)
+from gateway.core.types.tool_steps import RESULT_ROLES
+from gateway.storage import rows
+from gateway.storage.audit_events import recorded
+from gateway.storage.database import schema
+from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
+from gateway.storage.database.transactions import RowInsert
+from gateway.storage.encryption.columns import for_row
+from gateway.storage.entities.entity_rows import insert_things, thing_row
+from gateway.storage.large_documents import ArrivingTexts, whole_text, write_text
+from gateway.storage.lookup.locate import INSERT_LINKS, ChainEnd, digest_columns, link_rows
+from gateway.storage.lookup.segments import pinned_ids
+from gateway.storage.turns.message_rows import message_row
+from gateway.storage.turns.questions import question_columns
+from gateway.storage.turns.standing import StoredPaths, needed_messages, whole
+from gateway.storage.turns.steps import INSERT_STEPS, OpenToolCalls, results_apart, step_row
+
+BATCH = 500
+INSERT_MESSAGES = RowInsert(schema.messages)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRows:
+    """The rows of a conversation that is new."""
+
+    conversation: Row
+    instructions: list[Row]
+    messages: list[Row]
+    steps: list[Row]
+    attachments: list[Row]
+    requests: list[Row]
+    links: list[Row]
+    pins: list[Row]
+    sessions: tuple[str, ...]
+    things: list[Row]
+    large: dict[str, str]
+    """The texts of large documents by their digests."""
+
+
+def rows_of(tenant: str, made: ImportedConversation, now: datetime, index_chars: int | None = None) -> ImportRows:
+    """The rows that are to be written. Attachments of `index_chars` and more are large documents. It takes a while for
+    many messages: not for the loop that streams share."""
+    conversation_id = new_id("conv_")
+    ids = sorted(new_id("msg_") for _ in made.messages)  # so that those of one moment keep their order
+    renamed = {each.name: message_id for each, message_id in zip(made.messages, ids, strict=True)}
+    requests = {old: new_id("req_") for old in {*made.requests, *(each.request for each in made.messages)}}
+    bodies = [jsons.dumps_stored(instructions) for instructions in made.instructions]
+    names = [content_digest(body) for body in bodies]
+    shared = {"conversation_id": conversation_id}
+    digests, links = _chains(made, ids, conversation_id)
+
+    def digest(index: int | None) -> str | None:
+        return None if index is None else names[index]
+
+    def row(each: ImportedMessage, message_id: str) -> Row:
+        parent = None if each.parent is None else ids[each.parent]
+        shown_in_full = tuple(renamed.get(name, name) for name in each.message.shown_in_full)  # artifacts, or messages
+        return {
+            **message_row(each.message, message_id, parent, each.message.sequence_number or 0, now),
+            **shared,
+            "status": each.message.status,
+            "standing": jsons.dumps_text(shown_in_full) if shown_in_full else None,
+            "instructions_digest": digest(each.instructions),
+            "request_id": requests[each.request],
+            "choice": each.choice,
+            "restored": each.restored,
+            **digests.get(message_id, {}),
+        }
+
+    messages = [row(each, message_id) for each, message_id in zip(made.messages, ids, strict=True)]
+    conversation = {
+        "id": conversation_id,
+        "tenant": tenant,
+        "head_id": None if made.head is None else ids[made.head],
+        "attachments": max((each.number + 1 for each in made.attachments), default=0),
+        "created_at": made.created_at,
+        "updated_at": now,
+        "metadata": None if made.metadata is None else jsons.dumps_text(made.metadata),
+        "instructions_digest": digest(made.in_force),
+        "framed": None,
+        "team_task": made.team_task,
+        "profile": None,
+        "summarized": None,
+        "pins": sum(each.message.pinned for each in made.messages) or None,
+        **question_columns(each.message.body for each in sorted(made.messages, key=_age)),
+    }
+    large = {
+        each.artifact_id: content_digest(each.document["content"])
+        for each in made.attachments
+        if index_chars is not None and len(each.document["content"]) >= index_chars
+    }
+    attachments = [
+        {
+            **shared,
+            "number": each.number,
+            "artifact_id": each.artifact_id,
+            "size": len(each.document["content"]),
+            "body": jsons.dumps_text({**each.document, "content": ""} if each.artifact_id in large else each.document),
+            "created_at": each.created_at,
+            "said_digest": each.said,
+            "document": large.get(each.artifact_id),
+        }
+        for each in made.attachments
+    ]
+    known = [
+        {**shared, "request_id": new, "body": jsons.dumps_stored(made.requests.get(old, {"id": old}))}
+        for old, new in requests.items()
+    ]
+    return ImportRows(
+        conversation=conversation,
+        instructions=[{**shared, "digest": d, "body": b} for d, b in dict(zip(names, bodies, strict=True)).items()],
+        messages=messages,
+        steps=_steps(made, messages),
+        attachments=attachments,
+        requests=known,
+        links=links,
+        pins=[
+            {**shared, "message_id": message_id}
+            for each, message_id in zip(made.messages, ids, strict=True)
+            if each.message.pinned
+        ],
+        sessions=made.sessions,
+        things=[thing_row(tenant, conversation_id, thing) for thing in made.things],
+        large={
+            large[each.artifact_id]: each.document["content"] for each in made.attachments if each.artifact_id in large
+        },
+    )
+
+
+def _steps(made: ImportedConversation, messages: list[Row]) -> list[Row]:
+    """The tool steps, which take the bodies of results from the rows of messages. An answer is found by its request."""
+    answers: dict[str, tuple[int, str]] = {}
+    for row in messages:
+        if row["choice"] is not None:
+            found = (row["choice"], row["id"])
+            answers[row["request_id"]] = min(found, answers.get(row["request_id"], found))
+    calls: dict[int | None, OpenToolCalls] = {}
+    steps: list[Row] = []
+    for index, each in sorted(enumerate(made.messages), key=lambda pair: _age(pair[1])):
+        row, body = messages[index], each.message.body
+        if each.message.role not in RESULT_ROLES:
+            calls[index] = OpenToolCalls(row["id"], body, row["created_at"])
+            continue
+        calls[index] = calls[each.parent].branched() if each.parent in calls else OpenToolCalls()
+        answer = answers.get(row["request_id"], (0, None))[1]
+        steps.append(step_row(calls[index], body, row, answer, apart=True))
+    return steps
+
+
+def _into_messages(made: ImportRows) -> None:
+    """Puts the bodies of results back, for a database that an older version may read."""
+    rows = {row["id"]: row for row in made.messages}
+    for step in made.steps:
+        if step["result"] is not None:
+            rows[step["message_id"]]["body"], step["result"] = step["result"], None
+
+
+def _chains(made: ImportedConversation, ids: list[str], conversation_id: str) -> tuple[dict[str, Row], list[Row]]:
+    """The digest columns of messages by id, and their links (ADR 8). Failed turns are in no chain."""
+    ends: dict[int | None, ChainEnd] = {None: ChainEnd()}
+    columns: dict[str, Row] = {}
+    links: dict[bytes, Row] = {}
+    for index, each in sorted(enumerate(made.messages), key=lambda pair: _age(pair[1])):
+        message, before = each.message, ends.get(each.parent)
+        if before is None or message.status == "failed":
+            continue
+        reworded = message.rendered is not None
+        end = ends[index] = before.followed_by(message.body, status=message.status, reworded=reworded)
+        columns[ids[index]] = {"sequence_number": before.length, **digest_columns(end.digest)}
+        for link in link_rows(conversation_id, ids[index], before.digest, end.digest):
+            links[link["digest"]] = link
+    return columns, list(links.values())
+
+
+def _age(each: ImportedMessage) -> tuple[int, datetime]:
+    """Parents come before their children: an import whose numbers say otherwise is refused."""
+    return each.message.sequence_number or 0, each.message.created_at or datetime.max.replace(tzinfo=UTC)
+
+
+def write_import(connection: sa.Connection, made: ImportRows, now: datetime) -> ImportResult:
+    """All of it. A session's name that the tenant has already stays with the conversation that has it."""
+    if not results_apart(connection):
+        _into_messages(made)
+    connection.execute(schema.conversations.insert().values(**for_row(schema.conversations, made.conversation)))
+    for digest, text in sorted(made.large.items()):  # the order in which they are locked
+        write_text(connection, made.conversation["tenant"], digest, text, now)
+    for start in range(0, len(made.messages), BATCH):
+        INSERT_MESSAGES(connection, made.messages[start : start + BATCH])
+    for start in range(0, len(made.steps), BATCH):
+        INSERT_STEPS(connection, made.steps[start : start + BATCH])
+    for table, found in (
+        (schema.instructions, made.instructions),
+        (schema.attachments, made.attachments),
+        (schema.imported_requests, made.requests),
+        (schema.pins, made.pins),
+    ):
+        for start in range(0, len(found), BATCH):
+            connection.execute(table.insert(), [for_row(table, row) for row in found[start : start + BATCH]])
+    INSERT_LINKS(connection, made.links)
+    insert_things(connection, made.things)
+    owner = {"tenant": made.conversation["tenant"], "conversation_id": made.conversation["id"]}
+    claim = insert_if_new(connection, schema.sessions)
+    taken = [name for name in made.sessions if connection.execute(claim.values(**owner, name=name)).rowcount != 1]
+    return ImportResult(made.conversation["id"], tuple(taken))
+
+
+PAGE = 500
+PIECES = 50
+"""Of a large document's text, that are sent at once: 400,000 characters."""
+Json = dict[str, Any]
+
+
+class ConversationTransfer:
+    """Export and import, each in one transaction. JSON is made and read on threads, a piece at a time.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+
+    def __init__(
+        self,
+        transactions: DatabaseTransactions,
+        clock: Clock,
+        index_chars: int | None = None,
+        large_stored: Callable[[], None] | None = None,
+    ) -> None:
+        """`index_chars`: from how many characters an attachment is a large document; None: none is. `large_stored` is
+        told that one was stored."""
+        self._index_chars = index_chars
+        self._large_stored = large_stored
+        self._arriving = ArrivingTexts(transactions, clock)
+        self._transactions = transactions
+        self._clock = clock
+
+    async def export_conversation(self, tenant: str | None, conversation_id: str) -> Iterator[bytes] | None:
+        """The document, of one moment, in pieces made as they are asked for; None for an unknown conversation.
+
+        Args:
+            tenant: whose conversation it must be; None: anybody's.
+        """
+        if has_nul(conversation_id):
+            return None
+        found = await self._transactions.run(lambda connection: _read(connection, tenant, conversation_id))
+        return None if found is None else _document(found)
+
+    async def import_conversation(
+        self, tenant: str, made: ImportedConversation, by: AuditActor | None = None, retention_days: float | None = None
+    ) -> ImportResult:
+        """Stores a new conversation: all of it, or nothing. `by` is who does it, as the trail tells it;
+        `retention_days` is that of the key."""
+        now = self._clock.now()
+        rows = await asyncio.to_thread(rows_of, tenant, made, now, self._index_chars)
+        rows.conversation["retention_days"] = retention_days
+
+        def work(connection: sa.Connection) -> ImportResult:
+            imported = write_import(connection, rows, now)
+            recorded(connection, by, now, "conversation.imported", imported.conversation_id, tenant)
+            return imported
+
+        if rows.large:
+            await self._arriving.store(tenant, rows.large)
+        imported = await self._transactions.run(work, write=True)
+        if rows.large and self._large_stored is not None:
+            self._large_stored()
+        return imported
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationRows:
+    """A conversation's rows, of one moment."""
+
+    conversation: Any
+    sessions: Sequence[Any]
+    instructions: Sequence[Any]
+    messages: Sequence[Any]
+    steps: Sequence[Any]
+    attachments: Sequence[Any]
+    requests: Sequence[Any]
+    imported: Sequence[Any]
+    pins: frozenset[str]
+    things: Sequence[Any]
+
+
+def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -> ConversationRows | None:
+    """One consistent snapshot; None if the tenant (None: anybody) has no such conversation."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
+    table = schema.conversations
+    query = sa.select(table).where(table.c.id == conversation_id)
+    found = connection.execute(query if tenant is None else query.where(table.c.tenant == tenant)).first()
+    if found is None:
+        return None
+
+    def those_of(table: sa.Table, *order: str) -> list[Any]:
+        where = table.c.conversation_id == conversation_id
+        query = sa.select(table).where(where).order_by(*(table.c[name] for name in order))
+        return _pages(connection, query)
+
+    ledger, kept = schema.ledger, schema.completions
+    requests = sa.select(ledger, kept.c.body.label("completion"), kept.c.metadata.label("completion_metadata"))
+    requests = requests.select_from(ledger.outerjoin(kept))
+    requests = requests.where(ledger.c.tenant == found.tenant, ledger.c.conversation_id == conversation_id)
+    return ConversationRows(
+        found,
+        those_of(schema.sessions, "name"),
+        those_of(schema.instructions, "digest"),
+        those_of(schema.messages, "sequence_number", "id"),
+        those_of(schema.reasoning_events),
+        [_with_text(connection, found.tenant, each) for each in those_of(schema.attachments, "number")],
+        _pages(connection, requests.order_by(ledger.c.created_at, ledger.c.request_id)),
+        those_of(schema.imported_requests, "request_id"),
+        pinned_ids(connection, found),
+        those_of(schema.things, "id"),
+    )
+
+
+def _with_text(connection: sa.Connection, tenant: str, row: Any) -> Any:
+    """An attachment's row, of a large document with the text that stands elsewhere."""
+    if row.document is None:
+        return row
+    text = tuple(whole_text(connection, tenant, row.document))
+    return _AttachedLarge(row.number, row.artifact_id, row.body, row.said_digest, row.created_at, text)
+
+
+class _AttachedLarge(NamedTuple):
+    """What an export tells of a large document, as a row has it, and its text in pieces."""
+
+    number: int
+    artifact_id: str
+    body: str
+    said_digest: bytes | None
+    created_at: Any
+    text: tuple[str, ...]
+
+
+def _pages(connection: sa.Connection, query: sa.Select[Any]) -> list[Any]:
+    """All rows, in steps: nobody else is to wait for the whole."""
+    found: list[Any] = []
+    with connection.execute(query.execution_options(yield_per=PAGE)) as result:
+        for page in result.partitions():
+            found += page
+    return found
+
+
+def _document(found: ConversationRows) -> Iterator[bytes]:
+    """The document in pieces. JSON that is stored as a text goes into it as it stands, every number as written."""
+    imported: dict[str, Json] = {row.request_id: jsons.loads_decimal(row.body) for row in found.imported}
+    origins = {new: str(request["id"]) for new, request in imported.items()}
+    numbers = {row.digest: number for number, row in enumerate(found.instructions)}
+    head = {
+        "object": KIND,
+        "version": VERSION,
+        "id": found.conversation.id,
+        "created_at": _time(found.conversation.created_at),
+        "metadata": _text(found.conversation.metadata),
+        "head": found.conversation.head_id,
+        "instructions_in_force": numbers.get(found.conversation.instructions_digest),
+        "sessions": [row.name for row in found.sessions],
+        **({} if found.conversation.team_task is None else {"team_task": found.conversation.team_task}),
+        "instructions": [Fragment(row.body) for row in found.instructions],
+    }
+    yield jsons.dumps(head)[:-1]
+    order = sorted(found.messages, key=lambda row: (row.sequence_number, rows.utc(row.created_at), row.id))
+    steps = {row.message_id: row for row in found.steps}
+    yield from _list(
+        "messages", order, lambda row: {**_message(row, steps.get(row.id), numbers, origins), **_pin(row, found.pins)}
+    )
+    yield from _attachments(found.attachments)
+    if found.things:
+        yield from _list("things", found.things, _thing)
+    bills = _ExportedBills(order, steps)
+    requests = [request for request in imported.values() if len(request) > 1] + [
+        _request(row, bills) for row in found.requests
+    ]
+    yield from _list("requests", sorted(requests, key=lambda request: (str(request.get("created_at")), request["id"])))
+    yield b"}"
+
+
+def _list(name: str, found: Sequence[Any], make: Callable[[Any], Json] = lambda each: each) -> Iterator[bytes]:
+    yield b',"%b":[' % name.encode()
+    for start in range(0, len(found), PAGE):
+        piece = jsons.dumps([make(each) for each in found[start : start + PAGE]])[1:-1]
+        yield b"," + piece if start else piece
+    yield b"]"
+
+
+def _message(row: Any, step: Any, numbers: dict[str, int], origins: dict[str, str]) -> Json:
+    """A message; `step` is the row of the tool step whose result it is."""
+    body = _body_text(row, step)
+    return {
+        "id": row.id,
+        "parent": row.parent_id,
+        "sequence_number": row.sequence_number,
+        "role": row.role,
+        "status": row.status,
+        "body": Fragment(body) if body is not None else rows.lost_result(row.role),
+        "rendered": _text(row.rendered),
+        "standing": _text(row.standing),
+        "reasoning_events": None if step is None else [_step(step)],
+        "instructions": numbers.get(row.instructions_digest),
+        "request": origins.get(row.request_id, row.request_id),
+        "choice": row.choice,
+        "origin": row.origin,
+        **({} if row.agent is None else {"agent": row.agent}),
+        "restored": row.restored,
+        "created_at": _time(row.created_at),
+    }
+
+
+def _pin(row: Any, pins: frozenset[str]) -> Json:
+    return {"pinned": True} if row.id in pins else {}
+
+
+def _body_text(row: Any, step: Any) -> str | None:
+    text: str | None = row.body or (step.result if step is not None else None)
+    return text
+
+
+def _step(row: Any) -> Json:
+    return {
+        "type": "tool_step",
+        "tool": row.tool,
+        "tool_call_id": row.tool_call_id,
+        "arguments": row.arguments,
+        "call_message_id": row.call_message_id,
+        "position": row.position,
+        "result_message_id": row.message_id,
+        "answer_id": row.answer_id,
+        "called_at": None if row.called_at is None else _time(row.called_at),
+        "answered_at": _time(row.answered_at),
+    }
+
+
+def _attachment(row: Any) -> Json:
+    return {
+        "number": row.number,
+        "artifact_id": row.artifact_id,
+        "document": Fragment(row.body),
+        "said": bytes(row.said_digest).hex() if row.said_digest is not None else None,
+        "created_at": _time(row.created_at),
+    }
+
+
+def _attachments(found: Sequence[Any]) -> Iterator[bytes]:
+    """A large document's text is made into JSON piece by piece: nothing holds it a second time."""
+    yield b',"attachments":['
+    for number, row in enumerate(found):
+        before = b"," if number else b""
+        if not isinstance(row, _AttachedLarge):
+            yield before + jsons.dumps(_attachment(row))
+            continue
+        about = _attachment(row)
+        del about["document"]
+        document = {name: value for name, value in jsons.loads(row.body).items() if name != "content"}
+        yield before + jsons.dumps(about)[:-1] + b',"document":' + jsons.dumps(document)[:-1] + b',"content":"'
+        for start in range(0, len(row.text), PIECES):
+            yield jsons.dumps("".join(row.text[start : start + PIECES]))[1:-1]
+        yield b'"}}'
+    yield b"]"
+
+
+def _thing(row: Any) -> Json:
+    return {
+        "type": row.type,
+        "thing_id": row.thing_id,
+        "name": row.name,
+        "aliases": Fragment(row.aliases),
+        "action": row.action,
+        "times": row.times,
+        "created_at": _time(row.created_at),
+        "mentioned_at": _time(row.mentioned_at),
+        "expires_at": None if row.expires_at is None else _time(row.expires_at),
+    }
+
+
+def _request(row: Any, bills: "_ExportedBills") -> Json:
+    return {
+        "id": row.request_id,
+        "completion_id": row.completion_id,
+        "model": row.model,
+        "status": row.status,
+        "stream": row.stream,
+        "error_code": row.error_code,
+        "created_at": _time(row.created_at),
+        "response_metadata": bills.whole(row.response_metadata),
+        "completion": _text(row.completion),
+        "metadata": _text(row.completion_metadata),
+    }
+
+
+class _ExportedBills:
+    """Bills with all artifacts in their lists, told by the messages of the same export (ADR 19)."""
+
+    def __init__(self, messages: Sequence[Any], steps: Mapping[str, Any]) -> None:
+        self._rows = {row.id: row for row in messages}
+        self._steps = steps
+        self._paths = StoredPaths({row.id: (row.parent_id, row.sequence_number) for row in messages})
+        self._said: dict[str, MessageRecord] = {}
+
+    def whole(self, text: str) -> Fragment:
+        """A stored bill as JSON; one that has everything stays as it stands, to the letter."""
+        if f'"{UNLISTED}":' not in text:
+            return Fragment(text)
+        try:
+            metadata = jsons.loads_decimal(text)
+        except ValueError:  # somebody has spoilt it, which an audit finds
+            return Fragment(text)
+        for name in needed_messages(metadata, self._paths):
+            if name not in self._said:
+                self._said[name] = self._read(name)
+        return Fragment(jsons.dumps_text(whole(metadata, self._paths, self._said)))
+
+    def _read(self, name: str) -> MessageRecord:
+        row = self._rows[name]
+        body = _body_text(row, self._steps.get(name))
+        return said_by(rows.lost_result(row.role) if body is None else jsons.loads_stored(body))
+
+
+def _text(value: str | None) -> Fragment | None:
+    return None if value is None else Fragment(value)
+
+
+def _time(value: Any) -> str:
+    return rows.utc(value).isoformat(timespec="microseconds").replace("+00:00", "Z")

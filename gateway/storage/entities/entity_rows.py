@@ -1,0 +1,298 @@
+"""Notes things: one row for each thing and place; what is noted again is the same row.
+
+Things as they are listed, read and deleted, and the conversations that are about one (guarantee §11.17).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from gateway.core import jsons
+from gateway.core.errors import ConversationNotFound, MemoryNotFound
+from gateway.core.ids import new_id
+from gateway.core.types.memory import (
+    MAX_ALIASES,
+    MemoryEntity,
+    NotedThings,
+    ThingNote,
+    ThingPage,
+    ThingQuery,
+    lookup_key,
+)
+from gateway.storage.conversations.delete import forget_blocks
+from gateway.storage.database import schema
+from gateway.storage.database.transactions import RowInsert
+from gateway.storage.encryption.columns import KeyVault, for_row, vault_of
+from gateway.storage.rows import utc
+
+THINGS = schema.things
+ALIASES = schema.thing_aliases
+USER = "user_"
+"""How places of users begin; all others are conversations."""
+BATCH = 500
+INSERT_THINGS = RowInsert(THINGS, "ON CONFLICT DO NOTHING")
+INSERT_ALIASES = RowInsert(ALIASES, "ON CONFLICT DO NOTHING")
+Key = tuple[str, str, str]
+"""Place, type and id of a thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WantedEntity:
+    """What several notes of one thing in one place come to."""
+
+    place: str
+    last: ThingNote
+    name: str | None
+    aliases: tuple[str, ...]
+    times: int
+    only_new: bool = False
+
+    def plus(self, note: ThingNote) -> "_WantedEntity":
+        aliases = _merged(note.aliases, self.aliases)
+        return _WantedEntity(self.place, note, note.name or self.name, aliases, self.times + 1)
+
+
+def write_things(connection: sa.Connection, tenant: str, noted: NotedThings, now: datetime) -> list[str]:
+    """Notes the things for each of the places, in a fixed order: two that note the same do not wait for each other in a
+    circle. Returns the ids of the rows."""
+    wanted = _wanted(noted)
+    if not wanted:
+        return []
+    expires = now + timedelta(days=noted.days) if noted.days is not None else None
+    ids = sorted(new_id("mem_") for _ in wanted)  # so that those of one moment keep their order
+    fresh = {key: _new_row(tenant, each, ids.pop(0), now, expires) for key, each in wanted.items()}
+    INSERT_THINGS(connection, [fresh[key] for key in sorted(fresh)])
+    stored = _stored(connection, wanted)
+    for key, row in stored.items():
+        if row.id == fresh[key]["id"]:
+            _write_aliases(connection, fresh[key])
+        elif not wanted[key].only_new:
+            _note_again(connection, row, wanted[key], now, expires)
+    return [stored[key].id for key in wanted if key in stored]
+
+
+def thing_of(row: Any) -> MemoryEntity:
+    """A stored thing."""
+    return MemoryEntity(
+        memory_id=row.id,
+        scope="user" if row.conversation_id is None else "conversation",
+        conversation_id=row.conversation_id,
+        type=row.type,
+        thing_id=row.thing_id,
+        name=row.name,
+        aliases=tuple(jsons.loads(row.aliases)),
+        action=row.action,
+        times=row.times,
+        created_at=utc(row.created_at),
+        mentioned_at=utc(row.mentioned_at),
+        expires_at=utc(row.expires_at) if row.expires_at is not None else None,
+    )
+
+
+def thing_row(tenant: str, place: str, thing: MemoryEntity) -> dict[str, Any]:
+    """The row of a thing."""
+    return {
+        "id": thing.memory_id,
+        "tenant": tenant,
+        "place": place,
+        "conversation_id": None if place.startswith(USER) else place,
+        "type": thing.type,
+        "thing_id": thing.thing_id,
+        "name": thing.name,
+        "aliases": jsons.dumps_text(thing.aliases),
+        "action": thing.action,
+        "times": thing.times,
+        "created_at": thing.created_at,
+        "mentioned_at": thing.mentioned_at,
+        "expires_at": thing.expires_at,
+    }
+
+
+def alias_rows(vault: KeyVault | None, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """By which words the thing of a row is found: its aliases, and each word in them; with a key, what stands for
+    them."""
+    aliases: list[str] = jsons.loads(row["aliases"])
+    shared = {"tenant": row["tenant"], "place": row["place"], "mentioned_at": row["mentioned_at"]}
+    keys = [(True, lookup_key(alias)) for alias in aliases]
+    keys += [(False, lookup_key(word)) for alias in aliases for word in alias.split(" ")]
+    if vault is not None:
+        keys = [(whole, vault.word(alias, row["tenant"])) for whole, alias in keys]
+    return [{"memory_id": row["id"], "whole": whole, "alias": alias, **shared} for whole, alias in dict.fromkeys(keys)]
+
+
+def insert_things(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """Inserts rows of places that are new."""
+    for start in range(0, len(rows), BATCH):
+        page = rows[start : start + BATCH]
+        INSERT_THINGS(connection, page)
+        vault = vault_of(connection.dialect)
+        INSERT_ALIASES(connection, [alias for row in page for alias in alias_rows(vault, row)])
+
+
+def _wanted(noted: NotedThings) -> dict[Key, _WantedEntity]:
+    found: dict[Key, _WantedEntity] = {}
+    for place in dict.fromkeys(noted.places):
+        for note in noted.notes:
+            key = (place, *note.key)
+            known = found.get(key)
+            found[key] = known.plus(note) if known else _WantedEntity(place, note, note.name, note.aliases, 1)
+    for note in noted.recalled:
+        place = noted.places[0]
+        found.setdefault((place, *note.key), _WantedEntity(place, note, note.name, note.aliases, 0, only_new=True))
+    return found
+
+
+def _new_row(
+    tenant: str, wanted: _WantedEntity, memory_id: str, now: datetime, expires: datetime | None
+) -> dict[str, Any]:
+    note, place = wanted.last, wanted.place
+    thing = MemoryEntity(
+        memory_id=memory_id,
+        scope="conversation",
+        conversation_id=place,
+        type=note.type,
+        thing_id=note.thing_id,
+        name=wanted.name or note.thing_id,
+        aliases=wanted.aliases[:MAX_ALIASES],
+        action=note.action,
+        times=wanted.times,
+        created_at=now,
+        mentioned_at=now,
+        expires_at=expires,
+    )
+    return thing_row(tenant, place, thing)
+
+
+def _stored(connection: sa.Connection, keys: Iterable[Key]) -> dict[Key, Any]:
+    """The rows of these things, locked."""
+    wanted = list(keys)
+    places, names = {key[0] for key in wanted}, {key[2] for key in wanted}
+    query = sa.select(THINGS).where(THINGS.c.place.in_(sorted(places)), THINGS.c.thing_id.in_(sorted(names)))
+    found = connection.execute(query.order_by(THINGS.c.place, THINGS.c.type, THINGS.c.thing_id).with_for_update())
+    by_key = {(row.place, row.type, row.thing_id): row for row in found}
+    return {key: by_key[key] for key in wanted if key in by_key}
+
+
+def _note_again(
+    connection: sa.Connection, row: Any, wanted: _WantedEntity, now: datetime, expires: datetime | None
+) -> None:
+    known = tuple(jsons.loads(row.aliases))
+    aliases = _merged(wanted.aliases, known)
+    values = {
+        "name": wanted.name or row.name,
+        "aliases": jsons.dumps_text(aliases),
+        "action": wanted.last.action,
+        "times": row.times + wanted.times,
+        "mentioned_at": now,
+        "expires_at": expires,
+    }
+    connection.execute(THINGS.update().where(THINGS.c.id == row.id).values(**for_row(THINGS, values, row.id)))
+    if set(aliases) == set(known):
+        own = ALIASES.c.memory_id == row.id
+        connection.execute(ALIASES.update().where(own).values(mentioned_at=now))
+        return
+    connection.execute(ALIASES.delete().where(ALIASES.c.memory_id == row.id))
+    _write_aliases(connection, {**row._mapping, **values})
+
+
+def _write_aliases(connection: sa.Connection, row: dict[str, Any]) -> None:
+    INSERT_ALIASES(connection, alias_rows(vault_of(connection.dialect), row))
+
+
+def _merged(new: Sequence[str], old: Sequence[str]) -> tuple[str, ...]:
+    """New words first; old names stay known, as people go on using them."""
+    return tuple(dict.fromkeys((*new, *old)))[:MAX_ALIASES]
+
+
+def read_page(connection: sa.Connection, tenant: str, query: ThingQuery, now: datetime) -> ThingPage:
+    """A page of a tenant's things, or of those of one place.
+
+    Raises:
+        MemoryNotFound: `after` is none of them.
+    """
+    where = [THINGS.c.tenant == tenant, _valid(now)]
+    if query.place is not None:
+        where.append(THINGS.c.place == query.place)
+    if query.type is not None:
+        where.append(THINGS.c.type == query.type)
+    if query.after is not None:
+        read_one(connection, tenant, query.after, now, param="after")
+    return _page(connection, where, query, query.after)
+
+
+def read_one(
+    connection: sa.Connection, tenant: str, memory_id: str, now: datetime, place: str | None = None, *, param: str
+) -> MemoryEntity:
+    """
+    Raises:
+        MemoryNotFound: the tenant, or the place, has no such memory.
+    """
+    where = [THINGS.c.tenant == tenant, THINGS.c.id == memory_id, _valid(now)]
+    if place is not None:
+        where.append(THINGS.c.place == place)
+    row = connection.execute(sa.select(THINGS).where(*where)).first()
+    if row is None:
+        raise MemoryNotFound("No such memory.", param=param)
+    return thing_of(row)
+
+
+def read_conversations(
+    connection: sa.Connection, tenant: str, kind: str, thing_id: str, query: ThingQuery, now: datetime
+) -> ThingPage:
+    """The rows of a thing in the conversations that are about it; `query.after` is the id of a conversation.
+
+    Raises:
+        ConversationNotFound: `after` is none of them.
+    """
+    where = [THINGS.c.tenant == tenant, THINGS.c.type == kind, THINGS.c.thing_id == thing_id]
+    where += [THINGS.c.conversation_id.is_not(None), _valid(now)]
+    last = None
+    if query.after is not None:
+        last = connection.execute(sa.select(THINGS.c.id).where(*where, THINGS.c.place == query.after)).scalar()
+        if last is None:
+            raise ConversationNotFound("No such conversation.", param="after")
+    return _page(connection, where, query, last)
+
+
+def _page(connection: sa.Connection, where: list[Any], query: ThingQuery, last: str | None) -> ThingPage:
+    """The rows behind the one of id `last`, in the order of their ids: that in which they were noted first."""
+    if last is not None:
+        where = [*where, THINGS.c.id < last if query.newest_first else THINGS.c.id > last]
+    order = THINGS.c.id.desc() if query.newest_first else THINGS.c.id
+    rows = connection.execute(sa.select(THINGS).where(*where).order_by(order).limit(query.limit + 1)).all()
+    return ThingPage(tuple(map(thing_of, rows[: query.limit])), len(rows) > query.limit)
+
+
+def delete_one(connection: sa.Connection, tenant: str, memory_id: str, now: datetime, place: str | None = None) -> None:
+    """Deletes a thing, and what was forwarded of it beside questions: that of a conversation there, that of a user in
+    each conversation of the tenant that is about it. Their other blocks go with it, and the conversations stay; those
+    that were only shown it are not about it any more.
+
+    Raises:
+        MemoryNotFound: the tenant, or the place, has no such memory.
+    """
+    thing = read_one(connection, tenant, memory_id, now, place, param="memory_id")
+    about: list[Any] = [thing.conversation_id]
+    if thing.conversation_id is None:
+        where = (THINGS.c.tenant == tenant, THINGS.c.type == thing.type, THINGS.c.thing_id == thing.thing_id)
+        about = list(connection.execute(sa.select(THINGS.c.conversation_id).where(*where)).scalars())
+        connection.execute(THINGS.delete().where(*where, THINGS.c.conversation_id.is_not(None), THINGS.c.times == 0))
+    connection.execute(THINGS.delete().where(THINGS.c.id == memory_id))
+    for conversation_id in sorted(each for each in about if each is not None):
+        forget_blocks(connection, conversation_id, now)
+
+
+def expire(connection: sa.Connection, now: datetime, most: int) -> int:
+    """Deletes things whose time is over, `most` at once. Returns how many were deleted."""
+    expired = sa.select(THINGS.c.id).where(THINGS.c.expires_at <= now).order_by(THINGS.c.expires_at).limit(most)
+    ids = list(connection.execute(expired).scalars())
+    if ids:
+        connection.execute(THINGS.delete().where(THINGS.c.id.in_(ids)))
+    return len(ids)
+
+
+def _valid(now: datetime) -> Any:
+    return sa.or_(THINGS.c.expires_at.is_(None), THINGS.c.expires_at > now)

@@ -1,0 +1,333 @@
+"""Writes the text of a large document where the turn is written that brings it, and deletes it with its last holder.
+
+Who writes and who deletes lock the document's row first: so a text is there as long as an attachment names it.
+
+Texts of large documents that come before what names them: stored in slices, so that nobody waits for a whole one.
+
+A row `arriving` holds the regions until the transaction that names the document makes it one; nobody reads or indexes
+it before. Each slice goes on where the one before ended, whoever wrote that, so the regions that are there are always
+a text's first ones. What nobody came for is deleted.
+
+Large documents, as questions read them and as their indexes are made (`core.ports.documents.LargeTexts`).
+"""
+
+import asyncio
+import base64
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from gateway.core.ports import Clock
+from gateway.core.types.large import IndexClaim, LargeIndex
+from gateway.core.types.places import RegionPlace, TextRegion, place_and_line, region_count, regions_of
+from gateway.storage.database import schema
+from gateway.storage.database.sqlite import insert_for
+from gateway.storage.database.transactions import DatabaseTransactions, RowInsert
+
+DOCUMENTS = schema.large_documents
+REGIONS = schema.document_regions
+HOLDERS = schema.attachments
+INSERT_REGIONS = RowInsert(REGIONS, "ON CONFLICT DO NOTHING")
+INSERTED = 200
+"""Regions that one statement inserts: a megabyte and a half."""
+ARRIVING, BUILDING, READY, FAILED = "arriving", "building", "ready", "failed"
+
+
+def write_text(connection: sa.Connection, tenant: str, digest: str, text: str, now: datetime) -> None:
+    """Stores what the tenant has not yet of a text, and locks its row until the transaction ends. Of a text of many
+    regions most is there already (`arriving`)."""
+    key = {"tenant": tenant, "digest": digest}
+    many = region_count(text)
+    put_row(connection, key, len(text), many, BUILDING, now)
+    there = regions_there(connection, tenant, digest)
+    if there < many:
+        left = islice(regions_of(text), there, None)
+        while rows := [region_row(key, each) for each in islice(left, INSERTED)]:
+            INSERT_REGIONS(connection, rows)
+
+
+def put_row(connection: sa.Connection, key: dict[str, str], chars: int, many: int, status: str, now: datetime) -> None:
+    """A document's row. One that is there is locked, and keeps its status, but for one that is `arriving` only."""
+    is_arriving = DOCUMENTS.c.status == ARRIVING
+    fresh = {"indexed": 0, "status": status, "tries": 0, "holder": None, "held_until": None, "created_at": now}
+    insert = insert_for(connection.dialect, DOCUMENTS).values(**key, chars=chars, regions=many, **fresh)
+    changed = {
+        "status": sa.case((is_arriving, insert.excluded.status), else_=DOCUMENTS.c.status),
+        "created_at": sa.case((is_arriving, insert.excluded.created_at), else_=DOCUMENTS.c.created_at),
+    }
+    connection.execute(insert.on_conflict_do_update(index_elements=["tenant", "digest"], set_=changed))
+
+
+def regions_there(connection: sa.Connection, tenant: str, digest: str) -> int:
+    """How many regions of a document are stored: its first ones, as they are written in their order."""
+    query = sa.select(sa.func.count(REGIONS.c.number)).where(*own(REGIONS, tenant, digest))
+    return int(connection.execute(query).scalar_one())
+
+
+def own(table: sa.Table, tenant: str, digest: str) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
+    """The rows of one document."""
+    return table.c.tenant == tenant, table.c.digest == digest
+
+
+def region_row(key: dict[str, str], region: TextRegion) -> dict[str, Any]:
+    """A region's row; `key` are tenant and digest."""
+    return {**key, "number": region.number, "start": region.start, "place": region.where, "text": region.text}
+
+
+def held_by(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[str]:
+    """The large documents that attachments hold which are about to be deleted."""
+    query = sa.select(HOLDERS.c.document).where(*where, HOLDERS.c.document.is_not(None)).distinct()
+    return list(connection.execute(query.order_by(HOLDERS.c.document)).scalars())
+
+
+def delete_unheld(connection: sa.Connection, tenant: str, digests: Collection[str]) -> None:
+    """Deletes those of a tenant's large documents that no conversation of it holds any more, with their indexes."""
+    for digest in digests:
+        locked = sa.select(DOCUMENTS.c.digest).where(*own(DOCUMENTS, tenant, digest)).with_for_update()
+        if connection.execute(locked).first() is None:
+            continue
+        owners = schema.conversations
+        holders = sa.select(HOLDERS.c.number).join(owners, owners.c.id == HOLDERS.c.conversation_id)
+        holders = holders.where(HOLDERS.c.document == digest, owners.c.tenant == tenant).limit(1)
+        if connection.execute(holders).first() is None:
+            connection.execute(DOCUMENTS.delete().where(*own(DOCUMENTS, tenant, digest)))
+
+
+def whole_text(connection: sa.Connection, tenant: str, digest: str) -> Iterator[str]:
+    """The text in pieces."""
+    query = sa.select(REGIONS).where(*own(REGIONS, tenant, digest)).order_by(REGIONS.c.number)
+    after, more = -1, True
+    while more:
+        rows = connection.execute(query.where(REGIONS.c.number > after).limit(INSERTED)).all()
+        yield from (row.text for row in rows)
+        more = len(rows) == INSERTED
+        after = rows[-1].number if rows else after
+
+
+SLICE = INSERTED
+"""Regions of one transaction: some hundredths of a second."""
+AT_ONCE = 2 * SLICE
+"""Regions of a text that its turn's own transaction may write: that costs nobody much, and one transaction less."""
+KEPT = timedelta(hours=1)
+"""How long a text waits for what names it: longer than that takes."""
+
+
+class ArrivingTexts:
+    """Each method is one or more short transactions.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
+    """
+
+    def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    async def store(self, tenant: str, texts: Mapping[str, str]) -> None:
+        """Stores texts by their digests, as far as the tenant has them not already. What is not stored when it returns,
+        as it was deleted meanwhile, is for the transaction that names the document to write (`write_text`)."""
+        for digest, text in texts.items():
+            many = await asyncio.to_thread(region_count, text)
+            if many > AT_ONCE:
+                await self._store_one(tenant, digest, text, many)
+
+    async def _store_one(self, tenant: str, digest: str, text: str, many: int) -> None:
+        key, now = {"tenant": tenant, "digest": digest}, self._clock.now()
+
+        def begin(connection: sa.Connection) -> int:
+            put_row(connection, key, len(text), many, ARRIVING, now)
+            return regions_there(connection, tenant, digest)
+
+        there = await self._transactions.run(begin, write=True)
+        left = islice(regions_of(text), there, None)
+
+        def rows() -> list[dict[str, Any]]:
+            return [region_row(key, each) for each in islice(left, SLICE)]
+
+        while slice_ := await asyncio.to_thread(rows):
+            try:
+                await self._transactions.run(partial(_insert, slice_), write=True)
+            except IntegrityError:  # the row is gone: somebody has deleted it
+                return
+
+    async def expire(self) -> int:
+        """Deletes texts that nobody has come for. Returns how many there were."""
+        before = self._clock.now() - KEPT
+        left = DOCUMENTS.delete().where(DOCUMENTS.c.status == ARRIVING, DOCUMENTS.c.created_at < before)
+        deleted = await self._transactions.run(lambda connection: connection.execute(left).rowcount, write=True)
+        if deleted:
+            await self._transactions.wipe()
+        return int(deleted)
+
+
+def _insert(rows: list[dict[str, Any]], connection: sa.Connection) -> None:
+    INSERT_REGIONS(connection, rows)
+
+
+POSTINGS = schema.document_postings
+INSERT_POSTINGS = RowInsert(POSTINGS)
+HELD = timedelta(minutes=2)
+"""How long a process that has died keeps others from a document: longer than a segment takes."""
+TRIES = 3
+"""Processes that may fail at a document before it is left as it is."""
+
+
+class LargeDocuments:
+    """Each method is one short transaction.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
+    """
+
+    def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    async def indexes(self, tenant: str, digests: Sequence[str], buckets: Sequence[int] = ()) -> list[LargeIndex]:
+        """What is known of these documents, as far as they are there, with these buckets of their indexes."""
+        return await self._transactions.run(lambda connection: read_indexes(connection, tenant, digests, buckets))
+
+    async def regions(self, tenant: str, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[TextRegion]]:
+        """These regions of documents, in order, as far as they are there."""
+
+        def work(connection: sa.Connection) -> dict[str, list[TextRegion]]:
+            return {digest: read_regions(connection, tenant, digest, numbers) for digest, numbers in wanted.items()}
+
+        return await self._transactions.run(work)
+
+    async def places(self, tenant: str, digests: Sequence[str]) -> dict[str, list[RegionPlace]]:
+        """Where each region of these documents stands, in order."""
+
+        def work(connection: sa.Connection) -> dict[str, list[RegionPlace]]:
+            return {digest: read_places(connection, tenant, digest) for digest in digests}
+
+        return await self._transactions.run(work)
+
+    async def claim(self, holder: str, served: Collection[str] = ()) -> IndexClaim | None:
+        """The oldest document whose index is not finished and that no other process is at; None if there is none.
+
+        Args:
+            served: tenants whose turn comes after that of all others.
+        """
+        now = self._clock.now()
+        free = sa.or_(DOCUMENTS.c.held_until.is_(None), DOCUMENTS.c.held_until < now)
+        due = (DOCUMENTS.c.status == BUILDING, free)
+        order = (DOCUMENTS.c.tenant.in_(served), DOCUMENTS.c.created_at) if served else (DOCUMENTS.c.created_at,)
+        query = sa.select(DOCUMENTS).where(*due).order_by(*order).limit(1)
+
+        def work(connection: sa.Connection) -> IndexClaim | None:
+            row = connection.execute(query.with_for_update(skip_locked=True)).first()
+            if row is None:
+                return None
+            values = {"holder": holder, "held_until": now + HELD}
+            connection.execute(DOCUMENTS.update().where(*own(DOCUMENTS, row.tenant, row.digest)).values(**values))
+            return IndexClaim(row.tenant, row.digest, row.regions, row.indexed, holder)
+
+        if not await self._transactions.run(lambda c: c.execute(query).first() is not None):
+            return None
+        return await self._transactions.run(work, write=True)
+
+    async def unindexed(self, claim: IndexClaim, most: int) -> list[TextRegion]:
+        """The next regions to be indexed."""
+        numbers = range(claim.indexed, min(claim.regions, claim.indexed + most))
+        return await self._transactions.run(
+            lambda connection: read_regions(connection, claim.tenant, claim.digest, numbers)
+        )
+
+    async def add_segment(
+        self, claim: IndexClaim, segment: int, many: int, data: Iterable[tuple[int, bytes]]
+    ) -> IndexClaim | None:
+        """Stores the index of the next `many` regions. None if the document is gone, or another process's by now."""
+        now, indexed = self._clock.now(), claim.indexed + many
+        key = {"tenant": claim.tenant, "digest": claim.digest}
+        encoded = [
+            {**key, "bucket": bucket, "segment": segment, "data": base64.b64encode(each).decode()}
+            for bucket, each in data
+        ]
+        done = indexed >= claim.regions
+        values = {
+            "indexed": indexed,
+            "status": READY if done else BUILDING,
+            "held_until": None if done else now + HELD,
+            "holder": None if done else claim.holder,
+        }
+        mine = (
+            *own(DOCUMENTS, claim.tenant, claim.digest),
+            DOCUMENTS.c.holder == claim.holder,
+            DOCUMENTS.c.indexed == claim.indexed,
+        )
+
+        def work(connection: sa.Connection) -> bool:
+            if connection.execute(DOCUMENTS.update().where(*mine).values(**values)).rowcount != 1:
+                return False
+            INSERT_POSTINGS(connection, encoded)
+            return True
+
+        if not await self._transactions.run(work, write=True):
+            return None
+        return IndexClaim(claim.tenant, claim.digest, claim.regions, indexed, claim.holder)
+
+    async def give_up(self, claim: IndexClaim, *, failed: bool) -> None:
+        """Lets the document go. `failed`: its index could not be made; after a few tries nobody tries again."""
+        tries = DOCUMENTS.c.tries + (1 if failed else 0)
+        status = sa.case((tries >= TRIES, FAILED), else_=DOCUMENTS.c.status)
+        values = {"tries": tries, "status": status, "holder": None, "held_until": None}
+        mine = (*own(DOCUMENTS, claim.tenant, claim.digest), DOCUMENTS.c.holder == claim.holder)
+        update = DOCUMENTS.update().where(*mine).values(**values)
+        await self._transactions.run(lambda connection: connection.execute(update), write=True)
+
+
+def read_indexes(
+    connection: sa.Connection, tenant: str, digests: Sequence[str], buckets: Sequence[int] = ()
+) -> list[LargeIndex]:
+    """`LargeDocuments.indexes`."""
+    data: dict[str, dict[tuple[int, int], bytes]] = {digest: {} for digest in digests}
+    if buckets:
+        columns = (POSTINGS.c.digest, POSTINGS.c.segment, POSTINGS.c.bucket, POSTINGS.c.data)
+        where = (POSTINGS.c.tenant == tenant, POSTINGS.c.digest.in_(digests), POSTINGS.c.bucket.in_(buckets))
+        for row in connection.execute(sa.select(*columns).where(*where)):
+            data[row.digest][row.segment, row.bucket] = base64.b64decode(row.data)
+    query = sa.select(DOCUMENTS).where(DOCUMENTS.c.tenant == tenant, DOCUMENTS.c.digest.in_(digests))
+    known = {row.digest: row for row in connection.execute(query)}
+    return [
+        LargeIndex(digest, row.chars, row.regions, row.indexed, row.status, data[digest])
+        for digest, row in ((digest, known.get(digest)) for digest in dict.fromkeys(digests))
+        if row is not None
+    ]
+
+
+def read_regions(connection: sa.Connection, tenant: str, digest: str, numbers: Sequence[int]) -> list[TextRegion]:
+    """These regions of one document, in order, as far as they are there."""
+    if not numbers:
+        return []
+    found = REGIONS.c.number.in_(numbers)
+    if isinstance(numbers, range):
+        found = REGIONS.c.number.between(numbers.start, numbers.stop - 1)
+    query = sa.select(REGIONS).where(*own(REGIONS, tenant, digest), found).order_by(REGIONS.c.number)
+    return [
+        TextRegion(row.number, row.start, row.text, *place_and_line(row.place)) for row in connection.execute(query)
+    ]
+
+
+def read_places(connection: sa.Connection, tenant: str, digest: str) -> list[RegionPlace]:
+    """Where each region of a document stands, in order; their texts are not read."""
+    query = sa.select(REGIONS.c.number, REGIONS.c.place).where(*own(REGIONS, tenant, digest))
+    rows = connection.execute(query.order_by(REGIONS.c.number))
+    return [RegionPlace(row.number, *place_and_line(row.place)) for row in rows]
+
+
+def read_part(connection: sa.Connection, tenant: str, digest: str, offset: int, limit: int) -> str:
+    """Characters of a document's text, from `offset` on."""
+    begins = sa.select(sa.func.max(REGIONS.c.number)).where(*own(REGIONS, tenant, digest), REGIONS.c.start <= offset)
+    first = connection.execute(begins).scalar()
+    if first is None or limit <= 0:
+        return ""
+    until = (*own(REGIONS, tenant, digest), REGIONS.c.number >= first, REGIONS.c.start < offset + limit)
+    rows = connection.execute(sa.select(REGIONS).where(*until).order_by(REGIONS.c.number)).all()
+    at = offset - rows[0].start
+    return "".join(row.text for row in rows)[at : at + limit]

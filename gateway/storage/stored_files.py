@@ -1,0 +1,489 @@
+"""Contents of files by the key that they are sealed under, as their names tell (guarantee §12.11).
+
+The rows of files: each upload one, each content one for its tenant (guarantee §14.5).
+
+Who adds or deletes a file of a tenant is alone with that tenant's files until its transaction ends. So no content goes
+that a file was just added for, and no two uploads fill the same rest of a quota.
+
+Files of all tenants, for operators: a list, and who holds one (guarantee §14.5).
+
+Contents of files in the database, in pieces of one mebibyte (adapter of `core.ports.documents.ContentStore`).
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from gateway.core.errors import FileNotFound, StorageUnavailable
+from gateway.core.names import has_nul
+from gateway.core.ports import CacheBackend, Clock
+from gateway.core.types.artifacts import cache_group
+from gateway.core.types.audit_log import AuditActor
+from gateway.core.types.files import (
+    KINDS,
+    SEALED,
+    UPLOADED,
+    ContentPlace,
+    FilePage,
+    FileQuery,
+    FileRecord,
+    HeldFile,
+    KeptBytes,
+    document_digest,
+)
+from gateway.storage import rows
+from gateway.storage.audit_events import recorded
+from gateway.storage.conversations.attachments import delete as delete_attachment
+from gateway.storage.conversations.delete import forget_blocks
+from gateway.storage.conversations.delete_item import delete_plans
+from gateway.storage.database import schema
+from gateway.storage.database.file_tables import file_chunks, file_contents, files
+from gateway.storage.database.transactions import DatabaseTransactions
+from gateway.storage.encryption.columns import for_row
+from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.turns.completions import behind
+
+CONTENT = file_contents.c
+CONTENTS_LISTED = 100
+
+
+class PlacedContent(NamedTuple):
+    """A content of a tenant, and where it is."""
+
+    tenant: str
+    digest: bytes
+    place: ContentPlace
+
+
+async def contents_elsewhere(
+    transactions: DatabaseTransactions, current: str | None, after: PlacedContent | None
+) -> list[PlacedContent]:
+    """The next contents that are not under the key `current`, in the order of tenants and digests.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    query = sa.select(CONTENT.tenant, CONTENT.digest, CONTENT.place, CONTENT.object)
+    query = query.where(_is_other(current)).order_by(CONTENT.tenant, CONTENT.digest).limit(CONTENTS_LISTED)
+    if after is not None:
+        query = query.where(sa.tuple_(CONTENT.tenant, CONTENT.digest) > (after.tenant, after.digest))
+    found = await transactions.run(lambda connection: connection.execute(query).all())
+    return [PlacedContent(row.tenant, bytes(row.digest), ContentPlace(row.place, row.object)) for row in found]
+
+
+def kinds_elsewhere(connection: sa.Connection, current: str | None) -> Counter[str]:
+    """How many contents are not under the key `current`, by what they are under: `plain`, or the id of a key."""
+    objects = connection.execute(sa.select(CONTENT.object).where(_is_other(current))).scalars()
+    return Counter(ContentPlace("", each).sealed_under or "plain" for each in objects)
+
+
+async def move_content(transactions: DatabaseTransactions, content: PlacedContent, object_name: str) -> bool:
+    """Says that a content is elsewhere in its store from now on. False: it was deleted or moved meanwhile.
+
+    Raises:
+        StorageUnavailable: the storage cannot be reached.
+    """
+    own = (CONTENT.tenant == content.tenant, CONTENT.digest == content.digest, CONTENT.object == content.place.object)
+
+    def work(connection: sa.Connection) -> bool:
+        alone_with_files(connection, content.tenant)
+        return connection.execute(file_contents.update().where(*own).values(object=object_name)).rowcount == 1
+
+    return await transactions.run(work, write=True)
+
+
+def alone_with_files(connection: sa.Connection, tenant: str) -> None:
+    """Waits until nobody else changes this tenant's files, until the transaction ends. SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        digest = hashlib.blake2b(f"files\0{tenant}".encode(), digest_size=8).digest()
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(int.from_bytes(digest, "big", signed=True))))
+
+
+def _is_other(current: str | None) -> sa.ColumnElement[bool]:
+    return CONTENT.object.not_like(f"%.{current or ''}{SEALED}")
+
+
+FILE = files.c
+UNREAD = 500
+"""Files that one look at what is unread finds at most."""
+EXPIRED = 100
+"""Files that one look at what has expired deletes at most."""
+
+
+class FileRows:
+    """Each method is one short transaction.
+
+    Raises:
+        StorageUnavailable: from any method: the storage cannot be reached.
+    """
+
+    def __init__(
+        self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
+    ) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._cache = cache
+        self._paths = paths
+
+    async def kept(self, tenant: str, key_id: str | None) -> KeptBytes:
+        """What a tenant keeps now."""
+        now = self._clock.now()
+        return await self._transactions.run(lambda connection: _kept(connection, tenant, key_id, now))
+
+    async def add(
+        self, tenant: str, record: FileRecord, place: ContentPlace, check: Callable[[KeptBytes], None]
+    ) -> ContentPlace:
+        """Adds a file whose content stands at `place`. Returns where its content is from now on: somewhere else if the
+        tenant had it already, and then what stands at `place` is nobody's.
+
+        Args:
+            check: is told what the tenant keeps without it; what it raises undoes all.
+        """
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> ContentPlace:
+            alone_with_files(connection, tenant)
+            check(_kept(connection, tenant, record.key_id, now))
+            values = {column.name: getattr(record, name) for name, column in _FIELDS.items()}
+            connection.execute(files.insert().values(**for_row(files, {"tenant": tenant, **values})))
+            own = (CONTENT.tenant == tenant, CONTENT.digest == record.digest)
+            known = connection.execute(sa.select(CONTENT.place, CONTENT.object).where(*own)).first()
+            if known is not None:
+                return ContentPlace(known.place, known.object)
+            of_it = {"tenant": tenant, "digest": record.digest, "bytes": record.size, "created_at": now}
+            connection.execute(file_contents.insert().values(**of_it, place=place.store, object=place.object))
+            return place
+
+        return await self._transactions.run(work, write=True)
+
+    async def page(self, tenant: str, query: FileQuery) -> FilePage:
+        """A page of a tenant's files.
+
+        Raises:
+            FileNotFound: `query.after` is none of them.
+        """
+        now = self._clock.now()
+        return await self._transactions.run(lambda connection: _page(connection, tenant, query, now))
+
+    async def find(self, tenant: str, file_id: str) -> tuple[FileRecord, ContentPlace]:
+        """
+        Raises:
+            FileNotFound: the tenant has none of that id.
+        """
+        now = self._clock.now()
+        return await self._transactions.run(lambda connection: _find(connection, tenant, file_id, now))
+
+    async def delete(self, tenant: str, file_id: str, by: AuditActor | None) -> ContentPlace | None:
+        """Deletes a file, and what conversations hold of it; with the last file of its content what was read of that.
+        Returns where the content stood that is nobody's now.
+
+        Raises:
+            FileNotFound: the tenant has none of that id.
+        """
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> tuple[ContentPlace | None, tuple[str, ...], list[str]]:
+            alone_with_files(connection, tenant)
+            connection.execute(sa.select(FILE.id).where(FILE.tenant == tenant, FILE.id == file_id).with_for_update())
+            record, place = _find(connection, tenant, file_id, None)
+            groups, held = _let_go(connection, tenant, record, now)
+            groups = (*groups, cache_group(tenant, file_id))
+            connection.execute(files.delete().where(FILE.id == file_id))
+            others = sa.select(FILE.id).where(FILE.tenant == tenant, FILE.digest == record.digest).limit(1)
+            is_last = connection.execute(others).first() is None
+            if is_last:
+                own = (CONTENT.tenant == tenant, CONTENT.digest == record.digest)
+                connection.execute(file_contents.delete().where(*own))
+                connection.execute(file_chunks.delete().where(file_chunks.c.object == place.object))
+                groups = (*groups, *_read_of(tenant, record.digest))
+            recorded(connection, by, now, "file.deleted", file_id, tenant, conversations=len(held))
+            return place if is_last else None, groups, held
+
+        place, groups, held = await self._transactions.run(work, write=True)
+        if held and self._paths is not None:
+            self._paths.forget()
+        if groups:
+            await self._cache.evict(*groups)
+        await self._transactions.wipe()
+        return place
+
+    async def note_reading(
+        self, tenant: str, file_id: str, status: str, details: str | None, progress: float | None
+    ) -> bool:
+        """Notes how far a file is read, unless somebody has read it already. Returns whether there is such a file."""
+        own = (FILE.tenant == tenant, FILE.id == file_id)
+        values = {"status": status, "status_details": details, "progress": progress}
+        query = files.update().where(*own, FILE.status == UPLOADED).values(**values)
+
+        def work(connection: sa.Connection) -> bool:
+            if connection.execute(query).rowcount:
+                return True
+            return connection.execute(sa.select(FILE.id).where(*own)).first() is not None
+
+        return await self._transactions.run(work, write=True)
+
+    async def unread(self) -> list[tuple[str, str]]:
+        """Tenants and ids of files that are still to be read, those that have waited longest, some at a time."""
+        query = sa.select(FILE.tenant, FILE.id).where(FILE.status == UPLOADED, living(self._clock.now()))
+        query = query.order_by(FILE.created_at, FILE.id).limit(UNREAD)
+        found = await self._transactions.run(lambda connection: connection.execute(query).all())
+        return [(row.tenant, row.id) for row in found]
+
+    async def forget_read(self, *groups: str) -> None:
+        """Takes out of the cache what was read of a file that is gone."""
+        await self._cache.evict(*groups)
+
+    async def expired(self) -> list[tuple[str, str]]:
+        """Tenants and ids of files whose time is over, some at a time."""
+        ended = sa.select(FILE.tenant, FILE.id).where(FILE.expires_at <= self._clock.now())
+        query = ended.order_by(FILE.expires_at).limit(EXPIRED)
+        found = await self._transactions.run(lambda connection: connection.execute(query).all())
+        return [(row.tenant, row.id) for row in found]
+
+    async def nobodys(self, objects: list[str]) -> list[str]:
+        """Those of these contents that no file has."""
+        query = sa.select(CONTENT.object).where(CONTENT.object.in_(objects))
+        held = await self._transactions.run(lambda connection: set(connection.execute(query).scalars()))
+        return [each for each in objects if each not in held]
+
+
+def living(now: datetime) -> sa.ColumnElement[bool]:
+    """Of a file whose time is not over."""
+    return sa.or_(FILE.expires_at.is_(None), FILE.expires_at > now)
+
+
+def _kept(connection: sa.Connection, tenant: str, key_id: str | None, now: datetime) -> KeptBytes:
+    of_key = sa.case((FILE.key_id == key_id, FILE.bytes), else_=0) if key_id is not None else sa.literal(0)
+    sums = (sa.func.coalesce(sa.func.sum(each), 0) for each in (FILE.bytes, of_key))
+    row = connection.execute(sa.select(*sums).where(FILE.tenant == tenant, living(now))).one()
+    return KeptBytes(int(row[0]), int(row[1]))
+
+
+def _find(
+    connection: sa.Connection, tenant: str, file_id: str, now: datetime | None
+) -> tuple[FileRecord, ContentPlace]:
+    """`now` None: one that has expired, too."""
+    joined = sa.and_(CONTENT.tenant == FILE.tenant, CONTENT.digest == FILE.digest)
+    query = sa.select(*COLUMNS, CONTENT.place, CONTENT.object).join_from(files, file_contents, joined)
+    query = query.where(FILE.tenant == tenant, FILE.id == file_id)
+    row = connection.execute(query if now is None else query.where(living(now))).first()
+    if row is None:
+        raise no_such_file(file_id)
+    return as_record(row), ContentPlace(row.place, row.object)
+
+
+def no_such_file(file_id: str, param: str = "file_id") -> FileNotFound:
+    """In OpenAI's words."""
+    return FileNotFound(f"No such File object: {file_id[:128]}", param=param)
+
+
+def _page(connection: sa.Connection, tenant: str, query: FileQuery, now: datetime) -> FilePage:
+    where = [FILE.tenant == tenant, living(now)]
+    if query.purpose is not None:
+        where.append(FILE.purpose == query.purpose)
+    columns = (FILE.created_at, FILE.id)
+    if query.after is not None:
+        own = (FILE.tenant == tenant, FILE.id == query.after)
+        last = connection.execute(sa.select(*columns).where(*own)).first()
+        if last is None:
+            raise no_such_file(query.after, "after")
+        where.append(behind(columns, last, newest_first=query.newest_first))
+    order = [column.desc() if query.newest_first else column.asc() for column in columns]
+    found = connection.execute(sa.select(*COLUMNS).where(*where).order_by(*order).limit(query.limit + 1)).all()
+    return FilePage(tuple(as_record(row) for row in found[: query.limit]), len(found) > query.limit)
+
+
+def _let_go(
+    connection: sa.Connection, tenant: str, record: FileRecord, now: datetime
+) -> tuple[tuple[str, ...], list[str]]:
+    """Takes out of conversations what they hold of a file: documents that were attached by its id, and what was
+    forwarded of it where messages name it. Returns cache groups to evict, and whose it was."""
+    table = schema.attachments.c
+    own = (
+        sa.select(table.conversation_id, table.artifact_id)
+        .distinct()
+        .join_from(schema.attachments, schema.conversations, schema.conversations.c.id == table.conversation_id)
+    )
+    own = own.where(table.file_id == record.id, schema.conversations.c.tenant == tenant)
+    held = connection.execute(own.order_by(table.conversation_id, table.artifact_id)).all()
+    groups: dict[str, None] = {}
+    for row in held:
+        gone = delete_attachment(connection, tenant, row.conversation_id, row.artifact_id, now)
+        groups |= dict.fromkeys(gone)
+    holders = {row.conversation_id for row in held}
+    cached = schema.cached_contents.c
+    read = (
+        sa.select(cached.conversation_id)
+        .distinct()
+        .where(cached.tenant == tenant, cached.digest.in_(digests_of(record.digest)))
+    )
+    for conversation_id in set(connection.execute(read).scalars()) - holders:
+        forget_blocks(connection, conversation_id, now)
+        delete_plans(connection, conversation_id)
+        holders.add(conversation_id)
+    return tuple(groups), sorted(holders)
+
+
+def digests_of(content: bytes) -> list[str]:
+    """What may have been read of a content: as any kind."""
+    return [document_digest(kind, content.hex()) for kind in KINDS]
+
+
+def _read_of(tenant: str, content: bytes) -> tuple[str, ...]:
+    """The cache groups of what was read of a content."""
+    return tuple(cache_group(tenant, each) for each in (content.hex(), *digests_of(content)))
+
+
+def as_record(row: Any) -> FileRecord:
+    """A row of `COLUMNS`."""
+    values = {name: getattr(row, column.name) for name, column in _FIELDS.items()}
+    values["digest"] = bytes(values["digest"])
+    values["created_at"] = rows.utc(values["created_at"])
+    ends = values["expires_at"]
+    values["expires_at"] = rows.utc(ends) if ends is not None else None
+    return FileRecord(**values)
+
+
+_FIELDS = {name: files.c["bytes" if name == "size" else name] for name in FileRecord.__slots__}
+COLUMNS = tuple(_FIELDS.values())
+"""What a file's record is made of."""
+
+
+MAX_HOLDERS = 1000
+
+
+def list_files(
+    connection: sa.Connection, tenant: str | None, limit: int, now: datetime, after: str | None = None
+) -> list[HeldFile]:
+    """The latest files first, without those whose time is over.
+
+    Args:
+        tenant: None: of all.
+        after: the id of a file: those behind it.
+
+    Raises:
+        FileNotFound: there is no file `after`.
+    """
+    query = sa.select(FILE.tenant, *COLUMNS).where(living(now))
+    if tenant is not None:
+        query = query.where(FILE.tenant == tenant)
+    if after is not None:
+        at = connection.execute(sa.select(FILE.created_at).where(FILE.id == after)).scalar()
+        if at is None:
+            raise no_such_file(after)
+        query = query.where(sa.or_(FILE.created_at < at, sa.and_(FILE.created_at == at, FILE.id < after)))
+    found = connection.execute(query.order_by(FILE.created_at.desc(), FILE.id.desc()).limit(limit)).all()
+    return [HeldFile(row.tenant, as_record(row)) for row in found]
+
+
+def find_held(connection: sa.Connection, tenant: str | None, file_id: str, now: datetime | None) -> HeldFile:
+    """One file, with the conversations that hold what was read of it.
+
+    Args:
+        tenant: None: whosever it is.
+        now: None: also one whose time is over.
+
+    Raises:
+        FileNotFound: there is none, or it is another tenant's.
+    """
+    joined = sa.and_(CONTENT.tenant == FILE.tenant, CONTENT.digest == FILE.digest)
+    query = sa.select(FILE.tenant, *COLUMNS, CONTENT.place).join_from(files, file_contents, joined)
+    query = query.where(FILE.id == file_id)
+    if tenant is not None:
+        query = query.where(FILE.tenant == tenant)
+    row = None if has_nul(file_id) else connection.execute(query if now is None else query.where(living(now))).first()
+    if row is None:
+        raise no_such_file(file_id)
+    record = as_record(row)
+    same = sa.select(FILE.id).where(FILE.tenant == row.tenant, FILE.digest == record.digest, FILE.id != file_id)
+    copies = connection.execute(same.order_by(FILE.id).limit(MAX_HOLDERS)).scalars()
+    return HeldFile(row.tenant, record, row.place, tuple(copies), _holders(connection, row.tenant, record))
+
+
+def _holders(connection: sa.Connection, tenant: str, record: FileRecord) -> tuple[str, ...]:
+    attached, cached = schema.attachments.c, schema.cached_contents.c
+    conversations = schema.conversations.c
+    own = sa.select(attached.conversation_id).join_from(
+        schema.attachments, schema.conversations, conversations.id == attached.conversation_id
+    )
+    own = own.where(attached.file_id == record.id, conversations.tenant == tenant)
+    read = sa.select(cached.conversation_id).where(
+        cached.tenant == tenant, cached.digest.in_([record.id, *digests_of(record.digest)])
+    )
+    both = sa.union(own, read).limit(MAX_HOLDERS)
+    return tuple(sorted(connection.execute(both).scalars()))
+
+
+PIECE = 2**20
+CHUNKS_LISTED = 1000
+CHUNKS = file_chunks.c
+
+
+class DatabaseContents:
+    """Each piece is a transaction of its own: no upload holds a writer up for longer."""
+
+    def __init__(self, transactions: DatabaseTransactions) -> None:
+        self._transactions = transactions
+
+    async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
+        """Keeps them (`core.ports.documents.ContentStore`)."""
+        buffer, number = bytearray(), 0
+        try:
+            async for piece in pieces:
+                buffer += piece
+                while len(buffer) >= PIECE:
+                    await self._add(name, number, bytes(buffer[:PIECE]))
+                    del buffer[:PIECE]
+                    number += 1
+            if buffer or not number:
+                await self._add(name, number, bytes(buffer))
+        except BaseException:
+            await self.delete(name)
+            raise
+
+    async def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
+        """The content (`core.ports.documents.ContentStore`)."""
+        first, skipped = divmod(start, PIECE)
+        number = first
+        while (found := await self._transactions.run(partial(_chunk, name, number))) is not None:
+            yield found[skipped if number == first else 0 :]
+            number += 1
+        if number == first:
+            raise StorageUnavailable("The content of the file is not in the storage.")
+
+    async def delete(self, *names: str) -> None:
+        """Deletes them (`core.ports.documents.ContentStore`)."""
+        statement = file_chunks.delete().where(CHUNKS.object.in_(names))
+        await self._transactions.run(lambda connection: connection.execute(statement).rowcount, write=True)
+        await self._transactions.wipe()
+
+    async def names(self) -> AsyncIterator[list[str]]:
+        """What is kept, in batches (`core.ports.documents.ContentStore`)."""
+        after = ""
+        while True:
+            query = sa.select(CHUNKS.object).where(CHUNKS.number == 0, CHUNKS.object > after)
+            query = query.order_by(CHUNKS.object).limit(CHUNKS_LISTED)
+            found = await self._transactions.run(partial(_names, query))
+            if not found:
+                return
+            yield found
+            after = found[-1]
+
+    async def _add(self, name: str, number: int, data: bytes) -> None:
+        statement = file_chunks.insert().values(object=name, number=number, data=data)
+        await self._transactions.run(lambda connection: connection.execute(statement).rowcount, write=True)
+
+
+def _chunk(name: str, number: int, connection: sa.Connection) -> bytes | None:
+    query = sa.select(CHUNKS.data).where(CHUNKS.object == name, CHUNKS.number == number)
+    found = connection.execute(query).scalar()
+    return bytes(found) if found is not None else None
+
+
+def _names(query: sa.Select[Any], connection: sa.Connection) -> list[str]:
+    return list(connection.execute(query).scalars())
