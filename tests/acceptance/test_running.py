@@ -21,14 +21,15 @@ ASK: Any = [user("hello")]
 
 
 def test_s9_version(tmp_path: Path) -> None:
-    """`gateway --version`, and `gateway` alone says how it is used."""
+    """`gateway --version`, and `gateway` alone says how it is used, with examples."""
     done = gateway_command("--version", directory=tmp_path)
     assert done.returncode == 0
     assert done.stdout.startswith("context-gateway ")
     assert not done.stderr
     bare = gateway_command(directory=tmp_path)
-    assert bare.returncode == 2
-    assert "usage: gateway" in bare.stderr
+    assert bare.returncode == 0
+    assert "usage: gateway" in bare.stdout
+    assert "gateway serve" in bare.stdout
 
 
 def test_s9_no_configuration_at_all(upstream: MockUpstream, tmp_path: Path, make_client: ClientFactory) -> None:
