@@ -356,7 +356,7 @@ def test_s12_18_claims_may_come_of_the_userinfo_endpoint(start_gateway: GatewayF
         with PageClient(gateway.url) as browser:
             assert signed_in(browser).status_code == status, told
             if status == 303:
-                assert "Sees acme alone" in browser.page(LIST).text
+                assert "Sees only acme" in browser.page(LIST).text
             else:
                 assert is_out(browser)
 

@@ -243,10 +243,10 @@ def test_s14_7_the_page_shows_any_part_of_it(indexing: GatewayProcess, upstream:
         first = page.get(link).text
         checked(page.get(link))
         assert "part=2" in first
-        assert "← Before</span>" in first
+        assert "← Previous part</span>" in first
         beyond = page.get(f"{link}&part=99999").text
         assert keeper(1999) in html.unescape(beyond)
-        assert "After →</span>" in beyond
+        assert "Next part →</span>" in beyond
         for wanted, held in (("keeper of lamp 1500", keeper(1500)), ("line 4005", TEXT.split("\n")[4004][:40])):
             part = page.get(f"{link}&find={wanted.replace(' ', '+')}")
             checked(part)
