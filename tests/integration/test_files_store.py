@@ -263,7 +263,13 @@ async def test_s14_5_a_sealed_content_cannot_be_cut_or_moved(size: int) -> None:
     vault, content = KeyVault(b"k" * 32), b"z" * size
     raw = await whole(sealed(of(content), "a", vault))
     assert await whole(opened(of(raw[:7], raw[7:]), "a", vault)) == content
-    for other, name in ((raw[:-1], "a"), (raw, "b"), (b"", "a"), (raw + raw, "a"), (raw[:-1] + bytes([raw[-1] ^ 1]), "a")):
+    for other, name in (
+        (raw[:-1], "a"),
+        (raw, "b"),
+        (b"", "a"),
+        (raw + raw, "a"),
+        (raw[:-1] + bytes([raw[-1] ^ 1]), "a"),
+    ):
         with pytest.raises(ContentUnreadable):
             await whole(opened(of(other), name, vault))
 

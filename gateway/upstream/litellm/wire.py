@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import sys
+import threading
 import warnings
 from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Sequence
@@ -276,6 +277,8 @@ ASYNC_HANDLERS = (
 SCHEDULER = "_schedule_async_success_logging"
 READ_ONLY = r"Items? '.*' on TypedDict class '\w+' (is|are) using the `ReadOnly` qualifier"
 """What pydantic says of litellm's types when it first sees them."""
+IMPORTING = threading.Lock()
+"""One import in a process: of two at once, by gateways that share it, one would see half of the package."""
 NO_FETCH = "This provider takes pictures and files only within the request; nothing is fetched from a URL."
 
 
@@ -300,8 +303,9 @@ class LitellmLibrary:
     def _load(self) -> Any:
         for name, value in OFFLINE.items():
             os.environ[name] = value  # litellm reads these while it is imported
-        litellm: Any = importlib.import_module("litellm")
-        importlib.import_module("litellm.main")
+        with IMPORTING:
+            litellm: Any = importlib.import_module("litellm")
+            importlib.import_module("litellm.main")
         litellm.suppress_debug_info = True
         litellm.disable_hf_tokenizer_download = True
         litellm.modify_params = self._modify_params

@@ -17,7 +17,7 @@ PYTHON = re.compile(
 )
 CHATS: list[tuple[Any, str]] = [
     ({"context": {"mood": 1}}, "context.mood is not known; known are mode, planning, goal, max_input_tokens, models, "
-     "session, dry_run, memory, recall, economy, cite, profile."),
+     "session, dry_run, memory, recall, economy, untouched_tools, cite, profile."),
     ({"context": {"models": {"cook": "x"}}}, "context.models.cook is not known; known are context_planner, "
      "summarizer."),
     ({"attachments": [{"content": "x"}, {"text": "x"}]}, "attachments[1].text is not known; known are attachment_id, "
