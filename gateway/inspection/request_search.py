@@ -42,6 +42,8 @@ FILTERS = (*TIMES, "status", "http_status", *NAMES, *AMOUNTS, "min_ms", "max_ms"
 SORTS: tuple[RequestSort, ...] = get_args(RequestSort)
 STATUSES: tuple[TurnStatus, ...] = get_args(TurnStatus)
 MAX_CHARS = 300
+MIN_STATUS, MAX_STATUS = 100, 599
+"""HTTP statuses."""
 MAX_USD = Decimal(9_000_000)
 """More than a column holds is no cost."""
 IN_CSV = 1000
@@ -100,6 +102,8 @@ def request_query(
     amounts = {name: _amount(name, said[name]) for name in AMOUNTS if name in said}
     named = {name: said[name] for name in NAMES if name in said}
     whole = {name: _whole(name, said[name]) for name in ("min_ms", "max_ms", "http_status") if name in said}
+    if not MIN_STATUS <= whole.get("http_status", OK) <= MAX_STATUS:
+        raise FilterRefused("http_status", f"must be a whole number from {MIN_STATUS} to {MAX_STATUS}")
     choice = RequestChoice(tenant=tenant, status=status, **named, **amounts, **whole)  # type: ignore[arg-type]
     sort = said.get("sort", "time")
     order: Any = sort.removeprefix("-")

@@ -11,13 +11,15 @@ from pydantic import BaseModel, SecretStr
 from gateway.core import jsons
 from gateway.core.config.settings import SECTIONS, Settings
 from gateway.core.names import is_credential
+from gateway.storage.database.migrate import SECRET_PARAMETERS
+from gateway.storage.database.migrate import shown as database_shown
 
 HIDDEN = "set, not shown"
 DEFAULT = "default"
 KEPT_ELSEWHERE = ("prompt_profiles",)
 """Sections that are texts, and shown as such."""
-USER_INFO = re.compile(r"(?<=://)[^/?#\s@]*@")
-PARAMETER = re.compile(r"(?<=[?&;])([^=&#\s]+)=([^&#\s]*)")
+ADDRESS = re.compile(r"(?<=://)\S+")
+PARAMETER = re.compile(r"(?<=[?&;])([^=&#\s]+)=([^&\s]*)")
 FROM_OUTSIDE = re.compile(r", (?!os\.environ/)[a-z][a-z0-9+.-]*://")
 """In an origin: the value was read from a file of secrets, or by a package that asks a vault."""
 
@@ -57,6 +59,8 @@ def _of_section(settings: Settings, section: str) -> Iterator[SettingInForce]:
 def _text(section: str, name: str, value: Any) -> str:
     if (section, name) == ("auth", "keys"):
         return f"{len(value)} keys" if value else "none"
+    if (section, name) == ("storage", "url"):
+        return address(database_shown(value)) if "@" in value or "?" in value else value
     shown = without_secrets(value)
     return shown if isinstance(shown, str) else "not set" if shown is None else jsons.dumps_text(shown)
 
@@ -84,7 +88,17 @@ def without_secrets(value: Any) -> Any:
 
 def address(text: str) -> str:
     """A text without the credentials that addresses in it hold."""
-    text = USER_INFO.sub("…@", text)
-    return (
-        PARAMETER.sub(lambda m: f"{m[1]}=…" if is_credential(unquote(m[1])) else m[0], text) if "://" in text else text
-    )
+    return ADDRESS.sub(lambda found: _without_credentials(found[0]), text)
+
+
+def _without_credentials(rest: str) -> str:
+    """What stands behind `://`. A password may hold any sign, `/`, `?`, `#` and `@` as well."""
+    hidden = PARAMETER.sub(lambda m: f"{m[1]}=…" if _is_secret(unquote(m[1])) else m[0], rest)
+    if "@" in rest and "@" not in hidden:
+        return "…"  # nobody can tell what belongs to a password
+    _, at, shown_part = hidden.rpartition("@")
+    return f"…@{shown_part}" if at else hidden
+
+
+def _is_secret(parameter: str) -> bool:
+    return parameter.lower() in SECRET_PARAMETERS or is_credential(parameter)

@@ -323,7 +323,7 @@ def _let_go(
         .where(cached.tenant == tenant, cached.digest.in_(digests_of(record.digest)))
     )
     for conversation_id in set(connection.execute(read).scalars()) - holders:
-        forget_blocks(connection, conversation_id, now)
+        forget_blocks(connection, tenant, conversation_id, now)
         delete_plans(connection, conversation_id)
         holders.add(conversation_id)
     return tuple(groups), sorted(holders)

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 
 from gateway.core.config.setting_sections import KeyFields
-from gateway.core.errors import StorageUnavailable
+from gateway.core.errors import KeyChanged, StorageUnavailable
 from gateway.core.ids import new_id
 from gateway.core.names import has_nul
 from gateway.core.ports import Clock
@@ -138,12 +138,20 @@ class KeyStore:
         return await self._transactions.run(lambda connection: _page(connection, query))
 
     async def update(
-        self, key_id: str, change: Callable[[KeyFields], KeyFields], record: Record | None = None
+        self,
+        key_id: str,
+        change: Callable[[KeyFields], KeyFields],
+        record: Record | None = None,
+        seen: datetime | None = None,
     ) -> StoredKey | None:
         """Changes what is said of a key; None if there is none. One that is revoked stays as it is.
 
         Args:
             change: makes the new fields out of those that are there; it may raise.
+            seen: `updated_at` of the key that the change was made for; None: of whichever is there.
+
+        Raises:
+            KeyChanged: it was changed after `seen`.
         """
         now = self._clock.now()
 
@@ -151,6 +159,8 @@ class KeyStore:
             row = _row(connection, key_id, locked=True)
             if row is None or row.revoked_at is not None:
                 return None if row is None else _key(row)
+            if seen is not None and utc(row.updated_at) != seen:
+                raise KeyChanged("Somebody else changed this key meanwhile.")
             before = _fields(row)
             fields = change(before)
             where = api_keys.update().where(api_keys.c.id == key_id)

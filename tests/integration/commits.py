@@ -14,8 +14,10 @@ from gateway.core.types.turn import (
     CompletionQuery,
     LedgerEntry,
     NewAnswer,
+    RequestFailure,
     StoredCompletion,
     StoredTurn,
+    TryFailure,
     TurnCommit,
     TurnStatus,
 )
@@ -23,6 +25,12 @@ from gateway.storage.store import ConversationStore
 
 NOW = datetime(2026, 11, 21, 12, 30, 15, 250_000, tzinfo=UTC)
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+
+
+def quoted(words: str) -> dict[str, Any]:
+    """Of a bill: two tries failed, and what was said of it quotes these words."""
+    tried = TryFailure("openai/gpt-4o", 0, 5, 400, "invalid_value", f"cannot read {words!r}")
+    return {"failure": RequestFailure(400, f"cannot use {words!r}", (tried, tried)), "error_code": "invalid_value"}
 
 
 def message(role: str, content: Any, **more: Any) -> ConversationMessage:

@@ -1,8 +1,10 @@
 """§14.5: one contract for contents of files, whoever keeps them: a folder, either database, a bucket of S3."""
 
 import asyncio
+import hashlib
 import importlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,8 +37,12 @@ from gateway.documents.files.sealed import object_name, opened, sealed
 from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.encryption.columns import KeyVault
-from gateway.storage.stored_files import DatabaseContents, FileRows, kinds_elsewhere
+from gateway.storage.encryption.columns import KeyVault, for_row
+from gateway.storage.store import ConversationStore
+from gateway.storage.stored_files import DatabaseContents, FileRows, digests_of, kinds_elsewhere
+from gateway.storage.turns.bills import ledger_row
+from tests.integration.commits import bill, document, quoted, turn
+from tests.integration.traces import traces
 from tests.support.hand_clock import DayClock
 
 NAMES = iter(range(1000))
@@ -162,15 +168,21 @@ async def test_s14_5_deleting_and_uploading_at_once_loses_nothing(make: Make, te
 async def test_s14_5_a_deleted_file_leaves_conversations(
     make: Make, transactions: DatabaseTransactions, tenant: str
 ) -> None:
-    """What was attached by its id goes with it; what another file brought stays. The trail tells it."""
+    """What was attached by its id goes with it, and how requests failed that may have read it; what another file
+    brought stays. The trail tells it."""
     files = make()
     made = await files.add(RequestCaller(tenant, None, {}), of(b"words"), said)
     now = datetime(2026, 11, 21, tzinfo=UTC)
-    conversation = {"id": f"conv_{tenant}", "tenant": tenant, "created_at": now, "updated_at": now}
+    names = [f"conv_{tenant}", f"conv_read_{tenant}", f"conv_other_{tenant}"]
+    conversations = [{"id": each, "tenant": tenant, "created_at": now, "updated_at": now} for each in names]
     held = {"conversation_id": f"conv_{tenant}", "size": 2, "body": "{}", "created_at": now}
+    read = {"tenant": tenant, "conversation_id": names[1], "digest": digests_of(hashlib.sha256(b"words").digest())[0]}
+    bills = [ledger_row(bill(tenant, each, "failed", **quoted("words"))) for each in names]
 
     def work(connection: sa.Connection) -> None:
-        connection.execute(schema.conversations.insert().values(**conversation))
+        connection.execute(schema.conversations.insert(), conversations)
+        connection.execute(schema.cached_contents.insert().values(**read))
+        connection.execute(schema.ledger.insert(), [for_row(schema.ledger, each) for each in bills])
         for number, file_id in enumerate((made.id, "file-other")):
             row = {**held, "number": number, "artifact_id": f"art_{number}", "file_id": file_id}
             connection.execute(schema.attachments.insert().values(**row))
@@ -180,7 +192,21 @@ async def test_s14_5_a_deleted_file_leaves_conversations(
     left = sa.select(schema.attachments.c.file_id).where(schema.attachments.c.conversation_id == f"conv_{tenant}")
     told = sa.select(schema.admin_events.c.details).where(schema.admin_events.c.object == made.id)
     assert await transactions.run(lambda c: list(c.execute(left).scalars())) == ["file-other"]
-    assert await transactions.run(lambda c: list(c.execute(told).scalars())) == ['{"conversations":1}']
+    assert await transactions.run(lambda c: list(c.execute(told).scalars())) == ['{"conversations":2}']
+    failed = sa.select(schema.ledger.c.conversation_id).where(schema.ledger.c.failure.is_not(None))
+    failed = failed.where(schema.ledger.c.tenant == tenant)
+    assert await transactions.run(lambda c: list(c.execute(failed).scalars())) == names[2:], "it may be quoted there"
+
+
+async def test_s14_5_what_a_failed_request_was_told_of_a_file_is_not_kept(
+    make: Make, store: ConversationStore, transactions: DatabaseTransactions, tenant: str
+) -> None:
+    """Its attachments are not stored, so that nobody would find the words when the file is deleted."""
+    made = await make().add(RequestCaller(tenant, None, {}), of(b"larkspur"), said)
+    paper = replace(document("larkspur"), metadata={"attachment_type": "document", "file_id": made.id})
+    told = {"status": "failed", "attachments": (paper,), "entry": quoted("larkspur")}
+    await store.commit(turn(tenant, f"conv_failed_{tenant}", answers=(), created=True, **told))
+    assert await traces(transactions, "larkspur") == []
 
 
 async def test_s14_5_bounds_and_quotas(make: Make, contents: ContentStore, tenant: str) -> None:

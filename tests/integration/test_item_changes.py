@@ -15,6 +15,7 @@ from gateway.core.errors import ItemNotFound
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.items import Item
 from gateway.core.types.records import ItemQuery, NewConversation
+from gateway.core.types.turn import TurnStatus
 from gateway.storage import rows
 from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.conversations.conversation_records import ConversationRecords
@@ -22,7 +23,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.lookup.locate import backfill_digests
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import contents, message, turn
+from tests.integration.commits import contents, message, quoted, turn
 
 SECRET = "secret-8c1f"
 
@@ -152,6 +153,31 @@ async def test_s3_a_deleted_item_leaves_all_branches(
     left = await listed(records, tenant, name)
     assert left[0] == one
     assert len(left) == 3
+
+
+@pytest.mark.parametrize("status", ["complete", "failed"])
+async def test_s3_what_a_request_was_told_while_an_item_was_deleted_does_not_come_back(
+    records: ConversationRecords,
+    store: ConversationStore,
+    transactions: DatabaseTransactions,
+    tenant: str,
+    status: TurnStatus,
+) -> None:
+    """An upstream that refuses a request may quote what it was sent: of such a one only its status and tries stay."""
+    name = f"conv_told_{status}{tenant}"
+    first = turn(tenant, name, f"{SECRET}-{status}", created=True)
+    await store.commit(first)
+    entry = {**quoted(f"{SECRET}-{status}"), "created_at": SystemClock().now()}
+    late = turn(tenant, name, "next", status=status, entry=entry)
+    for item in await listed(records, tenant, name):
+        if SECRET in str(item):
+            await records.delete_item(tenant, name, item["id"])
+    await store.commit(late)
+    assert f"{SECRET}-{status}" not in await everything(transactions)
+    kept = await store.find_completion(tenant, late.ledger.request_id)
+    assert kept is not None
+    assert kept.ledger.failure is not None
+    assert (kept.ledger.failure.status, len(kept.ledger.failure.tries)) == (400, 2)
 
 
 @pytest.mark.parametrize("newest_first", [True, False])

@@ -18,8 +18,9 @@ from gateway.storage.entities.entity_rows import insert_things, thing_row
 from gateway.storage.entities.entity_store import OF_EACH, EntityStore, lookup_query
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import NOW, turn
+from tests.integration.commits import NOW, quoted, turn
 from tests.integration.test_deletion import Keeping
+from tests.integration.traces import traces
 
 TASKS = noted("workflow", "wf_12", "Task Management", "created")
 ORDER = noted("order", "A-1", "Lamp for Ann", "discussed")
@@ -127,6 +128,7 @@ async def test_a_deletion_takes_the_words_with_it(
 ) -> None:
     place = await begun(store, tenant, TASKS, ORDER)
     tasks = next(t for t in (await memory.page(tenant, ThingQuery(place=place))).found if t.thing_id == "wf_12")
+    await store.commit(turn(tenant, place, answers=(), status="failed", entry=quoted("Task Management")))
     with pytest.raises(MemoryNotFound):
         await memory.delete(tenant + "x", tasks.memory_id)
     await memory.delete(tenant, tasks.memory_id, place)
@@ -134,6 +136,7 @@ async def test_a_deletion_takes_the_words_with_it(
     left = await transactions.run(lambda c: list(c.execute(query).scalars()))
     assert left
     assert not any("task" in alias for alias in left)
+    assert "ledger.failure" not in await traces(transactions, "Task Management")
     assert await store.delete_conversation(tenant, place)
     assert await transactions.run(lambda c: list(c.execute(query).scalars())) == []
 

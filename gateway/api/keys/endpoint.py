@@ -2,6 +2,8 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from starlette.routing import Route
@@ -36,6 +38,8 @@ class KeyRequest:
     body: dict[str, Any] = field(default_factory=dict)
     query: Query = field(default_factory=dict)
     key_id: str = ""
+    seen: datetime | None = None
+    """`updated_at` of the key that a change was made for; None: of whichever is there."""
 
 
 Answer = Callable[[KeyRequest], Awaitable[dict[str, Any]]]
@@ -108,7 +112,8 @@ class KeyEndpoints:
     async def update(self, asked: KeyRequest) -> dict[str, Any]:
         """`POST /v1/gateway/keys/{key_id}`"""
         await self._check_made_here(asked.key_id)
-        found = await self._store.update(asked.key_id, lambda was: changed_fields(was, asked.body), asked.record)
+        change = partial(changed_fields, body=asked.body)
+        found = await self._store.update(asked.key_id, change, asked.record, asked.seen)
         self._keys.changed()
         if found is not None and found.revoked_at is not None:
             raise _revoked(asked.key_id)

@@ -122,6 +122,8 @@ class PageRequest:
     body: bytes = b""
     multipart: tuple[FormPart, ...] | None = None
     """What was posted, once it has been read as a form with files."""
+    seen_ids: tuple[str, ...] | None = None
+    """What the page shows, as the trail tells it; None: what its path names."""
 
     @property
     def tenant(self) -> str | None:

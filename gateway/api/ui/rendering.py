@@ -5,6 +5,8 @@ import hashlib
 import mimetypes
 import re
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from functools import cache
@@ -12,9 +14,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_block import StateBlock, table
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup
@@ -66,11 +69,16 @@ docs/glossary.md says the same of them."""
 
 async def rendered(template: str, context: Mapping[str, Any]) -> bytes:
     """A template as bytes, made in a thread."""
-    return await asyncio.to_thread(_render, template, context)
+    return await asyncio.to_thread(lambda: render_page(environment().get_template(template), context))
 
 
-def _render(template: str, context: Mapping[str, Any]) -> bytes:
-    return environment().get_template(template).render(context).encode("utf-8", "replace")
+def render_page(template: Template, context: Mapping[str, Any]) -> bytes:
+    """A page, in which Markdown becomes no more than `MAX_MARKUP`."""
+    token = _ALLOWANCE.set(MarkupAllowance())
+    try:
+        return template.render(context).encode("utf-8", "replace")
+    finally:
+        _ALLOWANCE.reset(token)
 
 
 @cache
@@ -197,7 +205,7 @@ class InertRenderer(RendererHTML):
         return '<span class="linked">'
 
     def link_close(self, tokens: Sequence[Token], at: int, _options: OptionsDict, _env: EnvType) -> str:
-        begin = max(n for n in range(at) if tokens[n].type == "link_open")
+        begin = next(n for n in range(at - 1, -1, -1) if tokens[n].type == "link_open")
         address = str(tokens[begin].attrGet("href") or "")
         words = "".join(each.content for each in tokens[begin + 1 : at])
         return "</span>" if words == address else f'</span> <span class="address">({escape(address)})</span>'
@@ -245,16 +253,55 @@ def _heading(token: Token) -> str:
 
 @cache
 def _parser() -> MarkdownIt:
-    return MarkdownIt("js-default", {"html": False, "breaks": True, "linkify": False}, renderer_cls=InertRenderer)
+    made = MarkdownIt("js-default", {"html": False, "breaks": True, "linkify": False}, renderer_cls=InertRenderer)
+    made.block.ruler.at("table", _small_table, {"alt": ["paragraph", "reference"]})
+    return made
 
 
 MAX_BRACKETS = 300
 """Of one text. Each may begin a link, for which the parser then looks through all the rest."""
+MAX_CELLS = 2000
+"""Of the tables of one text. The parser fills up short rows: a few signs may become as many cells as its own bound."""
+MAX_MARKUP = 300_000
+"""Characters of HTML that Markdown becomes on one page; texts behind that are shown as they are."""
+
+
+@dataclass(slots=True)
+class MarkupAllowance:
+    """How much markup a page may still have."""
+
+    chars: int = MAX_MARKUP
+
+
+_ALLOWANCE: ContextVar[MarkupAllowance] = ContextVar("markup_allowance")
 
 
 def prose(text: str) -> Markup:
-    """Markdown as HTML that does nothing; what stands in it is escaped. Of too many brackets it is taken as it is."""
-    shown = said(text)
-    if shown.count("[") > MAX_BRACKETS:
+    """Markdown as HTML that does nothing; what stands in it is escaped. A text with too many brackets, or on a page
+    that has much markup already, is taken as it is."""
+    shown, page = said(text), _ALLOWANCE.get(None) or MarkupAllowance()
+    if len(shown) > page.chars or shown.count("[") + shown.count("<") > MAX_BRACKETS:
         return Markup(f'<p class="said"><bdi>{escape(shown)}</bdi></p>')  # noqa: S704 - it is escaped
-    return Markup(_parser().render(shown))  # noqa: S704 - its renderer escapes what stands in it
+    found: str = _parser().render(shown, {CELLS: MAX_CELLS})
+    page.chars -= len(found)
+    return Markup(found)  # noqa: S704 - its renderer escapes what stands in it
+
+
+CELLS = "cells_left"
+
+
+def _small_table(state: StateBlock, first: int, end: int, silent: bool) -> bool:
+    """The parser's own rule, for tables that have no more cells than are left."""
+    if not table(state, first, end, True):
+        return False
+    columns = state.src[state.bMarks[first + 1] : state.eMarks[first + 1]].count("|") + 1
+    most = state.env[CELLS] // columns
+    line = first + 2
+    while line < end and not state.isEmpty(line):
+        line += 1
+        if line - first - 1 > most:
+            return False
+    if silent:
+        return True
+    state.env[CELLS] -= columns * (line - first - 1)
+    return table(state, first, end, False)

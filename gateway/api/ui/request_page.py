@@ -446,6 +446,7 @@ class OneRequest:
         """
         names = [page.query.get(name, "").strip() for name in ("a", "b")]
         sides = [(await self._found(page, name))[1] for name in names] if all(names) else []
+        page.seen_ids = tuple(dict.fromkeys(each.entry.request_id for each in sides))
         messages = None
         if sides and all(each.sent.messages is not None for each in sides):
             sent = [each.sent.messages or [] for each in sides]

@@ -107,7 +107,7 @@ MAX_OPEN = 10_000
 
 
 class SeenPages:
-    """Records what pages show, before they are sent."""
+    """Records what pages show, before they are sent: an event for each object."""
 
     def __init__(self, trail: AuditLog, clock: Clock) -> None:
         self._trail = trail
@@ -132,8 +132,9 @@ class SeenPages:
         }
         if others := sorted(name for name in given if name not in TOLD and PLAIN.fullmatch(name)):
             details["parameters"] = others
-        object_id = next(iter(page.params.values()), None)
-        await self._trail.saw(NewEvent(page.viewer.actor, route.seen, object_id, page.viewer.tenant, details))
+        named = page.seen_ids if page.seen_ids is not None else (next(iter(page.params.values()), None),)
+        for object_id in named:
+            await self._trail.saw(NewEvent(page.viewer.actor, route.seen, object_id, page.viewer.tenant, details))
         self._open.put(view, True)
 
 

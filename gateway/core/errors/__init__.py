@@ -16,6 +16,7 @@ GatewayError
 │   ├── AnswerNotKept 409             answered already, and the answer is gone
 │   ├── ReplayRunning 409             it is under way
 │   ├── KeyNotChangeable 409          it stands in the configuration, or was revoked
+│   │   └── KeyChanged                by somebody else, since it was read
 │   └── NotFound 404
 │       ├── ConversationNotFound      unknown, deleted or another tenant's (guarantee §2)
 │       ├── FileNotFound              unknown, deleted, expired or another tenant's (guarantee §14.5)
@@ -83,6 +84,7 @@ from gateway.core.errors.requests import IdempotencyKeyMismatch as IdempotencyKe
 from gateway.core.errors.requests import InvalidHttp as InvalidHttp
 from gateway.core.errors.requests import InvalidRequest as InvalidRequest
 from gateway.core.errors.requests import ItemNotFound as ItemNotFound
+from gateway.core.errors.requests import KeyChanged as KeyChanged
 from gateway.core.errors.requests import KeyNotChangeable as KeyNotChangeable
 from gateway.core.errors.requests import KeyNotFound as KeyNotFound
 from gateway.core.errors.requests import MemoryNotFound as MemoryNotFound

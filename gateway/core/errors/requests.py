@@ -222,6 +222,10 @@ class KeyNotChangeable(InvalidRequest):
     code = "key_not_changeable"
 
 
+class KeyChanged(KeyNotChangeable):
+    """Somebody else changed the key meanwhile."""
+
+
 class ModelNotFound(NotFound):
     """The model is not configured and no default upstream may serve it."""
 

@@ -3,7 +3,7 @@ read again."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
@@ -138,6 +138,10 @@ class RequestFailure:
     status: int | None = None
     message: str | None = None
     tries: tuple[TryFailure, ...] = ()
+
+    def without_words(self) -> "RequestFailure":
+        """The same without what anybody said of it."""
+        return RequestFailure(self.status, None, tuple(replace(each, message=None) for each in self.tries))
 
 
 @dataclass(frozen=True, slots=True)

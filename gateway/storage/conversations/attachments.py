@@ -84,7 +84,7 @@ def delete(connection: sa.Connection, tenant: str, conversation_id: str, name: s
     large = held_by(connection, *own)
     connection.execute(TABLE.delete().where(*own))
     delete_unheld(connection, tenant, large)
-    forget_blocks(connection, conversation_id, now)
+    forget_blocks(connection, tenant, conversation_id, now)
     delete_plans(connection, conversation_id)
     ledger = schema.ledger.c
     billed = sa.and_(ledger.tenant == tenant, ledger.conversation_id == conversation_id)

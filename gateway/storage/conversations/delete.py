@@ -87,15 +87,17 @@ def _delete(
     return groups
 
 
-def forget_blocks(connection: sa.Connection, conversation_id: str, now: datetime) -> None:
-    """Deletes what was forwarded beside the questions of a conversation, in all forms; a turn that is under way does
-    not bring it back."""
+def forget_blocks(connection: sa.Connection, tenant: str, conversation_id: str, now: datetime) -> None:
+    """Deletes what was forwarded beside the questions of a conversation, in all forms, and what upstreams may have
+    quoted of it when requests failed; a turn that is under way does not bring it back."""
     connection.execute(schema.frames.delete().where(schema.frames.c.conversation_id == conversation_id))
     messages, table = schema.messages, schema.conversations
     with_block = (messages.c.conversation_id == conversation_id, messages.c.rendered.is_not(None))
     connection.execute(messages.update().where(*with_block).values(rendered=None, standing=None, tokens=None))
     values = {"updated_at": now, "forgotten_at": now}
     connection.execute(table.update().where(table.c.id == conversation_id).values(**values))
+    ledger = schema.ledger.c
+    forget_failures(connection, sa.and_(ledger.tenant == tenant, ledger.conversation_id == conversation_id))
 
 
 def unheld_groups(connection: sa.Connection, tenant: str, digests: Sequence[str], *, but: str) -> tuple[str, ...]:

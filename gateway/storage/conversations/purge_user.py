@@ -156,7 +156,7 @@ def _purge_turns(
     if turns.messages:
         of_it = THINGS.c.conversation_id == conversation_id
         connection.execute(THINGS.delete().where(THINGS.c.tenant == tenant, of_it))
-        forget_blocks(connection, conversation_id, now)
+        forget_blocks(connection, tenant, conversation_id, now)
     return PurgedConversation(
         messages=len(turns.messages), documents=len(turns.documents), groups=tuple(sorted(groups))
     )

@@ -23,7 +23,9 @@ from gateway.storage.database.sqlite import DatabaseTransactions, open_transacti
 from gateway.storage.database.transactions import T
 from gateway.storage.encryption.rewrite import note_key, require_keys
 
-SECRET = re.compile(r"(?<=[?&])(password|passfile|sslpassword)=[^&]*")
+SECRET_PARAMETERS = ("password", "passfile", "sslpassword")
+"""Of a database's address."""
+SECRET = re.compile(rf"(?<=[?&])({'|'.join(SECRET_PARAMETERS)})=[^&]*", re.IGNORECASE)
 
 
 def shown(url: str) -> str:

@@ -282,7 +282,7 @@ def delete_one(connection: sa.Connection, tenant: str, memory_id: str, now: date
         connection.execute(THINGS.delete().where(*where, THINGS.c.conversation_id.is_not(None), THINGS.c.times == 0))
     connection.execute(THINGS.delete().where(THINGS.c.id == memory_id))
     for conversation_id in sorted(each for each in about if each is not None):
-        forget_blocks(connection, conversation_id, now)
+        forget_blocks(connection, tenant, conversation_id, now)
 
 
 def expire(connection: sa.Connection, now: datetime, most: int) -> int:

@@ -118,20 +118,23 @@ def without_quotes(turn: StoredTurn) -> StoredTurn:
     return replace(turn, new_messages=tuple(new), open_step=(), counts=(), frame=None, things=things)
 
 
-def without_deleted_files(connection: sa.Connection, turn: StoredTurn, tenant: str, *, failed: bool) -> StoredTurn:
-    """The turn without what its request read of files that were deleted while it ran, since their deletion could not
-    find that. Of a failed one, whose attachments are not kept, without what it read of any (guarantee §14.5). Files are
-    locked, so that whoever deletes one finds what is written here. Nothing in the cache is held for it then."""
+def without_deleted_files(
+    connection: sa.Connection, turn: StoredTurn, tenant: str, *, failed: bool
+) -> tuple[StoredTurn, bool]:
+    """The turn without files that were deleted while its request ran, and whether what it read of one must not be kept:
+    of those, since their deletion could not find that; of a failed turn, whose attachments are not kept, of any
+    (guarantee §14.5). Files are locked, so that whoever deletes one finds what is written here. Nothing in the cache is
+    held for it then."""
     attached = {each.metadata.get("file_id") for each in turn.attachments} - {None}
     named = attached | {each for each in turn.cached if each.startswith(FILE)}  # beside digests
     if not named:
-        return turn
+        return turn, False
     own = sa.select(files.c.id).where(files.c.tenant == tenant, files.c.id.in_(named)).order_by(files.c.id)
     gone = named - set(connection.execute(own.with_for_update(read=True)).scalars())
     if gone:
         kept = tuple(each for each in turn.attachments if each.metadata.get("file_id") not in gone)
         turn = replace(turn, attachments=kept, cached=())
-    return without_quotes(turn) if gone or (failed and attached) else turn
+    return turn, bool(gone or (failed and attached))
 
 
 def message_rows(

@@ -23,7 +23,7 @@ from gateway.storage.lookup.frame_rows import write_frame
 from gateway.storage.lookup.locate import INSERT_LINKS
 from gateway.storage.lookup.segments import pin
 from gateway.storage.rows import utc
-from gateway.storage.turns.bills import write_bills
+from gateway.storage.turns.bills import failure_text, write_bills
 from gateway.storage.turns.message_rows import (
     Row,
     attach_point,
@@ -112,11 +112,12 @@ def _write_turn(
         anonymise_bills(connection, schema.ledger.c.request_id == entry.request_id)
         delete_unheld(connection, entry.tenant, [each.metadata[LARGE] for each in turn.attachments if each.is_excerpt])
         return unheld_groups(connection, entry.tenant, turn.cached, but=turn.conversation_id)
-    if row is not None and row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at:
-        turn = without_quotes(turn)
     failed = entry.status == "failed"
     cached = turn.cached
-    turn = without_deleted_files(connection, turn, entry.tenant, failed=failed)
+    turn, may_quote = without_deleted_files(connection, turn, entry.tenant, failed=failed)
+    if may_quote or (row is not None and row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at):
+        turn = without_quotes(turn)
+        _forget_words(connection, entry)
     head, attached = (row.head_id, row.attachments) if row is not None else (None, 0)
     digest, instructions = _instructions(turn)
     point = attach_point(connection, turn, head)
@@ -174,6 +175,14 @@ def _write_turn(
         held = [{**shared, "digest": digest} for digest in turn.cached]
         INSERT_CACHED(connection, held)
     return () if turn.cached == cached else tuple(cache_group(entry.tenant, each) for each in cached)
+
+
+def _forget_words(connection: sa.Connection, entry: LedgerEntry) -> None:
+    """Takes what upstreams said out of a failure that was billed just now: it may quote what was deleted meanwhile."""
+    if entry.failure is not None:
+        values = {"failure": failure_text(entry.failure.without_words())}
+        of_it = schema.ledger.update().where(schema.ledger.c.request_id == entry.request_id)
+        connection.execute(of_it.values(**for_row(schema.ledger, values, entry.request_id)))
 
 
 def _told(turn: StoredTurn, bill: Row, row: Any) -> dict[str, Any]:

@@ -141,6 +141,7 @@ def test_s13_18_requests_are_found_by_filters_and_names_and_each_viewer_sees_its
             text = listed(browser, search)
             assert [each for each in ("The heliotrope lamp.", "The ferry.") if each in text] == found, search
         bad_ones = ("min_cost=much", "status=odd", "since=soon", "older=x", "sort=name", "min_ms=-1", "model=%00")
+        bad_ones += ("http_status=99", "http_status=600", "http_status=99999999999")
         for bad in (f"?{each}" for each in bad_ones):
             refused = browser.get(f"/ui/requests{bad}")
             assert refused.status_code == 400, bad

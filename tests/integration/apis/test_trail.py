@@ -66,6 +66,7 @@ def trail(gateway: GatewayProcess, kind: str, *arguments: str) -> subprocess.Com
 def test_s12_12_page_views_are_told_by_who_looked(guarded: GatewayProcess) -> None:
     answer = ask(guarded)
     conversation, request = answer["conversation"]["id"], answer["response_metadata"]["request_id"]
+    other = ask(guarded)
     before = latest(guarded)
     with PageClient(guarded.url) as browser:
         browser.log_in(ADMIN)
@@ -73,6 +74,9 @@ def test_s12_12_page_views_are_told_by_who_looked(guarded: GatewayProcess) -> No
         browser.get(f"/ui/conversations/{conversation}")
         browser.get(f"/ui/requests/{request}")
         browser.get(f"/ui/requests/{request}/text?of=question")
+        browser.get(f"/ui/compare?a={request}&b={other['id']}")
+        assert browser.get(f"/ui/compare?a={request}&b=req_unknown").status_code == 404
+        browser.get("/ui/compare")
         browser.get("/ui/health")
         for _ in range(3):
             browser.get("/ui/conversations", hx_request="true")
@@ -91,14 +95,16 @@ def test_s12_12_page_views_are_told_by_who_looked(guarded: GatewayProcess) -> No
         ("Ada", "conversation.seen", conversation, None),
         ("Ada", "request.seen", request, None),
         ("Ada", "request.text_seen", request, None),
+        ("Ada", "request.seen", request, None),
+        ("Ada", "request.seen", other["response_metadata"]["request_id"], None),
         ("Ada", "conversations.seen", None, None),
         ("Vi", "ui.login", ids["Vi"], None),
         ("Vi", "conversation.seen", conversation, "acme"),
         (None, "ui.login", None, None),
         (None, "ui.login", None, None),
     ]
-    assert [each["number"] for each in found] == list(range(before + 1, before + 11))
-    assert [each["ok"] for each in found] == [True] * 8 + [False] * 2
+    assert [each["number"] for each in found] == list(range(before + 1, before + 13))
+    assert [each["ok"] for each in found] == [True] * 10 + [False] * 2
     assert found[-1]["actor"] == "unknown"
     assert found[1]["details"] == {"parameters": ["text"]}
     assert found[4]["details"] == {"of": "question"}

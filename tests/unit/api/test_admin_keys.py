@@ -143,6 +143,28 @@ def test_s13_16_only_what_was_changed_in_the_form_is_changed(gateway: GatewayPro
     assert told["expires_at"] == "2099-01-01T00:00:00Z"
 
 
+def test_s13_16_a_form_that_was_open_undoes_nobody_elses_change(gateway: GatewayProcess, admin: PageClient) -> None:
+    """What only somebody else touched stays; where both changed one field, the form is shown anew, and says so."""
+    key_id, _ = made(admin, rpm="5", owner="ann")
+    one = f"/ui/admin/keys/{key_id}"
+    seal = re.search(r'name="seal" value="([^"]+)"', admin.get(one).text)
+    assert seal
+    form = {"tenant": "acme", "role_user": "on", "rpm": "5", "owner": "ann", "seal": seal[1]}
+    with http(gateway, ROOT) as client:
+        change = {"limits": {"rpm": 1}, "models": ["bench"], "owner": "bo"}
+        assert client.post(f"/gateway/keys/{key_id}", json=change).status_code == 200
+    assert sent(admin, one, one, **form).headers["location"].endswith("=same")
+    assert sent(admin, one, one, **form, name="renamed").headers["location"].endswith("=changed")
+    told = api(gateway, f"keys/{key_id}")
+    assert (told["name"], told["owner"], told["models"], told["limits"]["rpm"]) == ("renamed", "bo", ["bench"], 1)
+    refused = sent(admin, one, one, **{**form, "rpm": "9"}, name="again")
+    assert refused.status_code == 409
+    assert "Somebody else changed this key meanwhile: name, limits." in WebPage(refused.text).text
+    assert 'value="renamed"' in refused.text
+    assert api(gateway, f"keys/{key_id}") == told
+    assert sent(admin, one, one, **{**form, "seal": "of another version", "rpm": "9"}).status_code == 409
+
+
 def test_s12_2_revoked_on_the_page_it_ends_at_once_and_its_streams_too(
     gateway: GatewayProcess, admin: PageClient, upstream: MockUpstream
 ) -> None:

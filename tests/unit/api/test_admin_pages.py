@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from gateway.core.config.loading import load_settings
-from gateway.inspection.settings_in_force import HIDDEN, settings_in_force
+from gateway.core.config.settings import Settings
+from gateway.inspection.settings_in_force import HIDDEN, address, settings_in_force
 from tests.support.answers import Json, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -338,6 +339,37 @@ def test_s13_16_each_setting_tells_where_it_comes_from(tmp_path: Path) -> None:
     shown = str(rows)
     assert not [each for each in SECRETS if each in shown]
     assert {section for section in rows if section.startswith("prompt_profiles")} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("redis://:hun/ter2@h/0", "redis://…@h/0"),
+        ("redis://me:a@hun?ter2#@h/0", "redis://…@h/0"),
+        ("https://me:a?token=hunter2@h/v1", "https://…"),
+        ("https://h/v1?api_key=hunter2@b&region=eu", "https://…"),
+        ("https://h/v1?api_key=hunter2&region=eu", "https://h/v1?api_key=…&region=eu"),
+        ("postgresql://h/db?sslpassword=hunter2&passfile=/hunter2&ssl=require",
+         "postgresql://h/db?sslpassword=…&passfile=…&ssl=require"),
+        ("write to me@example.org", "write to me@example.org"),
+    ],
+)  # fmt: skip
+def test_s13_16_an_address_is_shown_without_whatever_password(text: str, shown: str) -> None:
+    assert address(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:hun/ter2@db/x", "postgresql+asyncpg://…@db/x"),
+        ("postgresql://me:hun?t#er2@db/x?sslpassword=hunter2", "postgresql+asyncpg://…@db/x?sslpassword=…"),
+        ("postgresql://db/x?user=me&password=hun@ter2", "postgresql+asyncpg://db/x?user=me&password=…"),
+        ("sqlite:///here.db", "sqlite:///here.db"),
+    ],
+)
+def test_s13_16_a_databases_password_may_hold_any_sign(url: str, shown: str) -> None:
+    settings = Settings.model_validate({"storage": {"url": url}})
+    assert next(each.value for each in settings_in_force(settings)["storage"] if each.name == "storage.url") == shown
 
 
 def test_settings_that_were_litellms_say_so(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Parts of the page `/ui` that need no server (guarantee §13.2)."""
 
+import asyncio
 import hashlib
 import re
 import time
@@ -147,6 +148,38 @@ def test_markdown_of_any_kind_takes_no_time(piece: str) -> None:
     began = time.thread_time()
     rendering.prose((piece * 6000)[:6000])
     assert time.thread_time() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "|".join("a" * 250) + "\n" + "|".join("-" * 250) + "\n" + "b\n" * 250,
+        ("a|b\n-|-\n" + "c\n" * 90 + "\n") * 30,
+        "".join(f"> {line}\n" for line in ("|".join("a" * 99), "|".join("-" * 99), *"b" * 99)),
+        "<ab:>" * 1000,
+        "[a](b)" * 299,
+    ],
+)
+def test_a_text_becomes_little_markup(text: str) -> None:
+    """Cells that a parser fills up, addresses that are longer than what they are written as."""
+    began = time.thread_time()
+    assert len(rendering.prose(text)) < 200_000
+    assert time.thread_time() - began < 0.5
+
+
+def test_a_table_of_a_usual_size_is_one() -> None:
+    rows = "|a|b|c|\n|-|-|-|\n" + "|1|2|3|\n" * 100
+    assert rendering.prose(rows).count("<td>") == 300
+
+
+async def test_a_page_has_no_more_markup_than_it_takes() -> None:
+    """Texts behind that are text."""
+    texts = ["*a* " * 1500] * 100
+    template = rendering.environment().from_string("{% for each in texts %}<li>{{ each | prose }}</li>{% endfor %}")
+    page = await asyncio.to_thread(rendering.render_page, template, {"texts": texts})
+    assert 10 <= page.count(b"<li><p><bdi><em>") < 30
+    assert page.count(b"<li>") == 100
+    assert page.endswith(b"*a* </bdi></p></li>")
 
 
 async def test_a_name_that_a_template_was_not_given_is_an_error() -> None:

@@ -1,5 +1,6 @@
 """`/ui/admin/keys`: keys as the API has them, made, changed, rotated and revoked by the same functions."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,8 +12,9 @@ from gateway.api.fields import invalid, missing
 from gateway.api.keys.endpoint import KeyRequest
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, redirect
+from gateway.core import jsons
 from gateway.core.config.setting_sections import ADMIN, USER, VIEWER, ContextDefaults, words
-from gateway.core.errors import Forbidden, InvalidRequest
+from gateway.core.errors import Forbidden, InvalidRequest, KeyChanged
 from gateway.storage.audit_events import recorder
 
 # What is entered of a key, as the body of the API's requests. The API's own checks say what is wrong with it.
@@ -70,11 +72,30 @@ def body_of(form: Mapping[str, str]) -> Json:
     return body
 
 
+def seal_of(body: Json) -> str:
+    """What a form holds of the key that it was made of: a digest of each field."""
+    return " ".join(f"{name}:{_digest(value)}" for name, value in body.items())
+
+
 def changes_of(form: Mapping[str, str], key: Mapping[str, Any]) -> Json:
-    """What a form says otherwise than the key that it was made of: what nobody touched stays as it is, whatever else
-    has changed it meanwhile."""
-    before = body_of(form_of(key))
-    return {name: value for name, value in body_of(form).items() if value != before[name]}
+    """What a form says otherwise than the key that it was made of, which its `seal` tells: what nobody touched stays as
+    it is, whatever else has changed it meanwhile.
+
+    Raises:
+        KeyChanged: somebody else has changed one of these fields, too.
+    """
+    now = body_of(form_of(key))
+    pairs = (each.partition(":") for each in form.get("seal", seal_of(now)).split())
+    seal = {name: digest for name, _, digest in pairs}
+    said = {name: value for name, value in body_of(form).items() if value != now[name]}
+    changes = {name: value for name, value in said.items() if _digest(value) != seal.get(name)}
+    if lost := [name for name in changes if _digest(now[name]) != seal.get(name)]:
+        raise KeyChanged(f"Somebody else changed this key meanwhile: {', '.join(lost)}.")
+    return changes
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(jsons.dumps(value)).hexdigest()[:16]
 
 
 def budget_rows(form: Mapping[str, str]) -> range:
@@ -97,6 +118,7 @@ ON_A_PAGE = "50"
 FILTERS = ("tenant", "owner")
 GRACES = {"0": "at once", "3600": "after an hour", "86400": "after a day", "604800": "after a week"}
 DONE = {"changed": "The changes are saved.", "same": "Nothing was changed.", "revoked": "The key is revoked."}
+NOT_SAVED = "Nothing was saved. The form shows the key as it is now: make your changes again."
 NEAR = Decimal("0.8")
 """Share of a budget from which on it is near its end."""
 
@@ -182,10 +204,13 @@ class KeyPages:
         """`POST /ui/admin/keys/{key_id}`"""
         _maker(page)
         found = await self._keys.read(self._asked(page))
-        if not (changes := changes_of(page.form, found)):
-            return _to(page, "same")
         try:
-            await self._keys.update(self._asked(page, body=changes))
+            if not (changes := changes_of(page.form, found)):
+                return _to(page, "same")
+            await self._keys.update(self._asked(page, body=changes, seen=found["updated_at"]))
+        except KeyChanged as error:
+            found = await self._keys.read(self._asked(page))
+            return await self._form(page, found, form_of(found), KeyChanged(f"{error.message} {NOT_SAVED}"))
         except InvalidRequest as error:
             return await self._form(page, found, page.form, error)
         return _to(page, "changed")
@@ -220,6 +245,7 @@ class KeyPages:
             problem.status if problem is not None else 200,
             key=_view(key) if key is not None else None,
             fields=fields,
+            seal=None if key is None else fields.get("seal", seal_of(body_of(form_of(key)))),
             problem=problem,
             done=done,
             roles=ROLES,
@@ -230,12 +256,18 @@ class KeyPages:
             may_change=_may_change(page) and (key is None or (key["source"] == "runtime" and not key["revoked_at"])),
         )
 
-    def _asked(self, page: PageRequest, body: Json | None = None, query: Mapping[str, str] | None = None) -> KeyRequest:
+    def _asked(
+        self,
+        page: PageRequest,
+        body: Json | None = None,
+        query: Mapping[str, str] | None = None,
+        seen: str | None = None,
+    ) -> KeyRequest:
         """The page's request, as the API has those of administrators."""
         if page.viewer is None:
             raise RuntimeError("nobody is logged in")
-        record = recorder(page.viewer.actor, self._clock)
-        return KeyRequest(page.viewer.caller(), record, body or {}, query or {}, page.params.get("key_id", ""))
+        record, at = recorder(page.viewer.actor, self._clock), datetime.fromisoformat(seen) if seen else None
+        return KeyRequest(page.viewer.caller(), record, body or {}, query or {}, page.params.get("key_id", ""), at)
 
 
 def _may_change(page: PageRequest) -> bool:
